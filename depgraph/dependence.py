@@ -1,0 +1,157 @@
+"""From footprints to dependences: the sweep over addresses, and what it finds in factored form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.graph import BlockGraph
+from depgraph.jit.graph import gather_lists, intern_lists
+from depgraph.jit.sweep import sweep_addresses
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.footprint import Footprints
+
+KIND_NAMES = ("RAW", "WAR", "WAW")
+
+
+def find_dependences(
+    footprints: Footprints, first_block: NDArray[np.int64], kernel: NDArray[np.int32]
+) -> tuple[BlockGraph, NDArray[np.int64]]:
+    """Find which blocks depend on which, as DESIGN states it: byte by byte, last writer first.
+
+    Parameters
+    ----------
+    footprints : Footprints
+    first_block : int64[n_operations + 1]
+        Global number of the first block of each operation, in program order.
+    kernel : int32[n_operations]
+        Kernel number of each operation, ``-1 - i`` for host copy i.
+
+    Returns
+    -------
+    graph : BlockGraph
+    shared_bytes : int64[n_operations]
+        Bytes that a block writes and another block of the same operation touches.
+    """
+    n_operations = len(kernel)
+    operation_of_block = np.repeat(
+        np.arange(n_operations, dtype=np.int32), np.diff(first_block)
+    ).astype(np.int32)
+    with np.errstate(over="ignore"):
+        set_operation, set_offsets, set_blocks, set_hash, pairs, shared_bytes = sweep_addresses(
+            footprints.block,
+            footprints.kind,
+            footprints.start,
+            footprints.end,
+            np.argsort(footprints.start),
+            np.argsort(footprints.end),
+            operation_of_block,
+            n_operations,
+        )
+    graph = _factor(
+        set_operation, set_offsets, set_blocks, set_hash, pairs, first_block, kernel
+    )
+    return graph, shared_bytes
+
+
+def _factor(
+    set_operation: NDArray[np.int32],
+    set_offsets: NDArray[np.int64],
+    set_blocks: NDArray[np.int32],
+    set_hash: NDArray[np.uint64],
+    pairs: NDArray[np.uint64],
+    first_block: NDArray[np.int64],
+    kernel: NDArray[np.int32],
+) -> BlockGraph:
+    """Join the pairs whose targets follow the same sources.
+
+    The numbering of sets and joins depends on their contents alone, not on the order in which the
+    sweep met them, so that an analysis in pieces gives the same graph.
+    """
+    source = (pairs >> np.uint64(33)).astype(np.int64)
+    target = (pairs >> np.uint64(2) & np.uint64(2**31 - 1)).astype(np.int64)
+    kind = (pairs & np.uint64(3)).astype(np.uint8)
+
+    used = np.zeros(len(set_operation), np.bool_)
+    used[source] = True
+    used[target] = True
+    order = np.flatnonzero(used)
+    if len(order):
+        first_member = set_blocks[set_offsets[order]]
+        size = np.diff(set_offsets)[order]
+        order = order[np.lexsort((set_hash[order, 0], size, first_member, set_operation[order]))]
+    renumbered = np.full(len(set_operation), -1, np.int64)
+    renumbered[order] = np.arange(len(order))
+    set_operation = set_operation[order]
+    set_offsets, set_blocks = gather_lists(set_offsets, set_blocks, order)
+    source = renumbered[source]
+    target = renumbered[target]
+
+    pieces = [
+        _join_one_kind(source[kind == k], target[kind == k], set_operation)
+        for k in range(len(KIND_NAMES))
+    ]
+    join_kind = np.repeat(
+        np.arange(len(KIND_NAMES), dtype=np.uint8), [len(p[0]) - 1 for p in pieces]
+    )
+    source_offsets, sources = _concatenate_lists([(p[0], p[1]) for p in pieces])
+    target_offsets, targets = _concatenate_lists([(p[2], p[3]) for p in pieces])
+    source_operation = set_operation[sources[source_offsets[:-1]]]
+    target_operation = set_operation[targets[target_offsets[:-1]]]
+    order = np.lexsort((join_kind, source_operation, target_operation))
+    source_offsets, sources = gather_lists(source_offsets, sources, order)
+    target_offsets, targets = gather_lists(target_offsets, targets, order)
+    return BlockGraph(
+        kernel=kernel,
+        first_block=first_block,
+        set_operation=set_operation,
+        set_offsets=set_offsets,
+        set_blocks=set_blocks,
+        join_kind=join_kind[order],
+        join_source_operation=source_operation[order],
+        join_target_operation=target_operation[order],
+        source_offsets=source_offsets,
+        sources=sources,
+        target_offsets=target_offsets,
+        targets=targets,
+    )
+
+
+Lists = tuple["NDArray[np.int64]", "NDArray[np.int32]"]
+
+
+def _join_one_kind(
+    source: NDArray[np.int64], target: NDArray[np.int64], set_operation: NDArray[np.int32]
+) -> tuple[
+    NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]
+]:
+    """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
+    keys = np.sort((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
+    target = (keys >> np.uint64(32)).astype(np.int32)
+    source = (keys & np.uint64(2**32 - 1)).astype(np.int32)
+    begins = np.ones(len(keys), np.bool_)
+    source_operation = set_operation[source]
+    begins[1:] = (target[1:] != target[:-1]) | (source_operation[1:] != source_operation[:-1])
+    offsets = np.append(np.flatnonzero(begins), len(keys)).astype(np.int64)
+    group_target = target[offsets[:-1]]
+    # Equal source lists have one source operation; the target operation has to be told apart.
+    with np.errstate(over="ignore"):
+        number, first = intern_lists(
+            offsets, source, set_operation[group_target].astype(np.int64)
+        )
+    source_offsets, sources = gather_lists(offsets, source, first)
+    by_join = np.argsort(number, kind="stable")
+    target_offsets = np.zeros(len(first) + 1, np.int64)
+    np.cumsum(np.bincount(number, minlength=len(first)), out=target_offsets[1:])
+    return source_offsets, sources, target_offsets, group_target[by_join]
+
+
+def _concatenate_lists(pieces: list[Lists]) -> Lists:
+    offsets = [np.zeros(1, np.int64)]
+    for piece, _ in pieces:
+        offsets.append(piece[1:] + offsets[-1][-1])
+    return np.concatenate(offsets), np.concatenate([values for _, values in pieces])

@@ -1,0 +1,66 @@
+"""Every error that depgraph raises on purpose: one line for the user, one exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class DepgraphError(Exception):
+    """Base of all expected failures; ``str(error)`` is the one line shown to the user."""
+
+    exit_code = 1
+
+
+class InputError(DepgraphError):
+    """An input file cannot be read or trusted.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file at fault.
+    found : str
+        What was found there.
+    hint : str, optional
+        What the user can do about it.
+    line : int, optional
+        1-based line number, where the fault has one.
+    """
+
+    def __init__(
+        self, path: str | Path, found: str, hint: str = "", *, line: int | None = None
+    ) -> None:
+        place = str(path) if line is None else f"{path}:{line}"
+        super().__init__(f"{place}: {found}" + (f"; {hint}" if hint else ""))
+        self.path = str(path)
+        self.line = line
+        self.found = found
+        self.hint = hint
+
+
+class TraceError(InputError):
+    """A memory-access trace is missing, damaged, or not a trace."""
+
+
+class ProfileError(InputError):
+    """A file of kernel or block times is missing, damaged, or of no use."""
+
+
+class StoreError(InputError):
+    """A store is missing, damaged, or of another schema version."""
+
+
+class OutputExistsError(DepgraphError):
+    """The output path is taken and ``force`` was not given."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(f"{path}: already exists; pass --force to replace it, or -o another path")
+
+
+class ModelError(DepgraphError):
+    """A GPU model, an occupancy or a duration makes no sense for the graph at hand."""
+
+
+class ThresholdError(DepgraphError):
+    """A threshold set by the user was missed."""
+
+    exit_code = 3

@@ -1,0 +1,109 @@
+"""What an extraction yields: kernels, copies, blocks, footprints and the graph, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from depgraph.footprint import Footprints
+    from depgraph.graph import BlockGraph, PairSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One row of the table of kernels; ``depgraph.schema`` says what each field holds."""
+
+    kernel: int
+    operation: int
+    name: str
+    mangled_name: str | None
+    trace_id: int | None
+    grid_x: int
+    grid_y: int
+    grid_z: int
+    block_x: int
+    block_y: int
+    block_z: int
+    registers: int | None
+    shared_bytes: int | None
+    architecture: int | None
+    stream: int
+    context: int
+    first_block: int
+    blocks: int
+    active_blocks: int
+    accesses: int
+    instructions: int
+    read_bytes: int
+    written_bytes: int
+    shared_written_bytes: int
+    unseen: str | None
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Grid size in blocks."""
+        return self.grid_x, self.grid_y, self.grid_z
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Block size in threads."""
+        return self.block_x, self.block_y, self.block_z
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return self.block_x * self.block_y * self.block_z
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One row of the table of host copies."""
+
+    copy: int
+    operation: int
+    block: int
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """Counts of every block, by global block number.
+
+    Attributes
+    ----------
+    accesses, instructions : int64[n_blocks]
+        Global-memory access records and traced instructions, both a warp each.
+    read_bytes, written_bytes : int64[n_blocks]
+        Distinct bytes.
+    """
+
+    accesses: NDArray[np.int64]
+    instructions: NDArray[np.int64]
+    read_bytes: NDArray[np.int64]
+    written_bytes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """All that a store holds.
+
+    Attributes
+    ----------
+    metadata : dict
+        Provenance: sources, format, options, what was skipped and why, warnings.
+    false_edges : int or None
+        Edges that rounding to sectors or lines added; None at byte granularity.
+    """
+
+    kernels: list[Kernel]
+    copies: list[Copy]
+    counts: BlockCounts
+    footprints: Footprints
+    graph: BlockGraph
+    pairs: list[PairSummary]
+    metadata: dict[str, Any]

@@ -1,0 +1,127 @@
+"""Footprints: which bytes of global memory each thread block reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.jit.ranges import join_ranges
+from depgraph.records import READ
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+GRANULARITIES = (1, 32, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Footprints:
+    """Disjoint, sorted byte ranges of every block.
+
+    Attributes
+    ----------
+    block : int32[n]
+        Global block number.
+    kind : uint8[n]
+        `READ` or `WRITE`; atomics stand in both.
+    start, end : uint64[n]
+        Half-open byte range. Sorted by (block, kind, start); those of one block and kind neither
+        overlap nor touch.
+    """
+
+    block: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return len(self.block)
+
+    def rounded(self, granularity: int, n_blocks: int) -> Footprints:
+        """Round every range out to whole sectors or lines.
+
+        Parameters
+        ----------
+        granularity : int
+            Bytes, a power of two: 32 for a sector, 128 for a cache line, 1 for no change.
+        n_blocks : int
+            Number of blocks in the program.
+
+        Raises
+        ------
+        ModelError
+            If `granularity` is not a power of two.
+        """
+        if granularity < 1 or granularity & (granularity - 1):
+            message = f"granularity {granularity} is not a power of two"
+            raise ModelError(message)
+        if granularity == 1:
+            return self
+        mask = np.uint64(granularity - 1)
+        return join_footprints(
+            self.block, self.kind, self.start & ~mask, (self.end + mask) & ~mask, n_blocks
+        )
+
+    def bytes_per_block(self, kind: int, n_blocks: int) -> NDArray[np.int64]:
+        """Return how many distinct bytes each block reads or writes."""
+        chosen = self.kind == kind
+        sizes = (self.end[chosen] - self.start[chosen]).astype(np.float64)
+        return np.bincount(self.block[chosen], weights=sizes, minlength=n_blocks).astype(np.int64)
+
+    def of_block(self, block: int) -> Footprints:
+        """Return the ranges of one block."""
+        low, high = np.searchsorted(self.block, [block, block + 1])
+        return Footprints(
+            self.block[low:high], self.kind[low:high], self.start[low:high], self.end[low:high]
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row a range: block, kind ("read" or "write"), start, end."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "block": self.block,
+                "kind": np.where(self.kind == READ, "read", "write"),
+                "start": self.start,
+                "end": self.end,
+            }
+        )
+
+
+def join_footprints(
+    block: NDArray[np.int32],
+    kind: NDArray[np.uint8],
+    start: NDArray[np.uint64],
+    end: NDArray[np.uint64],
+    n_blocks: int,
+) -> Footprints:
+    """Sort ranges by block and kind and join those that overlap or touch."""
+    return Footprints(*join_ranges(block, kind, start, end, len(block), n_blocks))
+
+
+def concatenate_footprints(pieces: Sequence[Footprints], n_blocks: int) -> Footprints:
+    """Join the footprints of pieces of a trace into those of the whole."""
+    if not pieces:
+        pieces = [
+            Footprints(
+                np.empty(0, np.int32),
+                np.empty(0, np.uint8),
+                np.empty(0, np.uint64),
+                np.empty(0, np.uint64),
+            )
+        ]
+    return join_footprints(
+        np.concatenate([piece.block for piece in pieces]),
+        np.concatenate([piece.kind for piece in pieces]),
+        np.concatenate([piece.start for piece in pieces]),
+        np.concatenate([piece.end for piece in pieces]),
+        n_blocks,
+    )

@@ -1,0 +1,419 @@
+"""The block graph: thread blocks, and who waits for whom, in factored form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.jit.graph import (
+    describe_pair,
+    earliest_finish,
+    fill_edges,
+    gather_lists,
+    group_targets,
+    longest_tail,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import networkx as nx
+    import pandas as pd
+    from numpy.typing import NDArray
+
+KIND_NAMES = ("RAW", "WAR", "WAW")
+ALL_KINDS = frozenset(KIND_NAMES)
+_EDGE_BATCH = 1 << 20
+
+
+class Pattern(Enum):
+    """How the blocks of a kernel depend on the blocks of an earlier one."""
+
+    INDEPENDENT = "independent"
+    ONE_TO_ONE = "one-to-one"
+    ONE_TO_N = "one-to-n"
+    N_TO_ONE = "n-to-one"
+    GROUPED = "grouped"
+    OVERLAPPED = "overlapped"
+    ALL_TO_ALL = "all-to-all"
+
+
+@dataclass(frozen=True, slots=True)
+class PairSummary:
+    """The dependences between two operations, counted.
+
+    Attributes
+    ----------
+    source, target : int
+        Kernel numbers; ``-1 - i`` for host copy i.
+    raw, war, waw : int
+        Distinct edges of each kind.
+    edges : int
+        Distinct edges of any kind.
+    pattern : Pattern
+    waiting : int
+        Blocks of `target` that wait for a block of `source`.
+    awaited : int
+        Blocks of `source` that a block of `target` waits for.
+    most_sources, most_targets : int
+        Largest number of blocks that one block waits for, and that wait for one block.
+    """
+
+    source: int
+    target: int
+    raw: int
+    war: int
+    waw: int
+    edges: int
+    pattern: Pattern
+    waiting: int
+    awaited: int
+    most_sources: int
+    most_targets: int
+
+
+@dataclass(frozen=True)
+class BlockGraph:
+    """Thread blocks and their dependences, linear in size in what the blocks touch.
+
+    A *set* is a set of blocks of one operation. A *join* says that every block in any of its
+    target sets waits for every block in each of its source sets. Blocks of kernel k, copies
+    included, are numbered ``first_block[i] .. first_block[i + 1] - 1``, where i is the operation
+    (kernel or host copy) in program order.
+
+    Attributes
+    ----------
+    kernel : int32[n_operations]
+        Kernel number of each operation, ``-1 - i`` for host copy i.
+    first_block : int64[n_operations + 1]
+    set_operation : int32[n_sets]
+        Ascending.
+    set_offsets, set_blocks : int64[n_sets + 1], int32[...]
+        Members of each set, ascending.
+    join_kind : uint8[n_joins]
+        Index into `KIND_NAMES`.
+    join_source_operation, join_target_operation : int32[n_joins]
+        Joins are sorted by target, source and kind.
+    source_offsets, sources : int64[n_joins + 1], int32[...]
+        Source sets of each join.
+    target_offsets, targets : int64[n_joins + 1], int32[...]
+        Target sets of each join.
+    kinds : frozenset of str
+        Kinds of dependence that were looked for.
+    """
+
+    kernel: NDArray[np.int32]
+    first_block: NDArray[np.int64]
+    set_operation: NDArray[np.int32]
+    set_offsets: NDArray[np.int64]
+    set_blocks: NDArray[np.int32]
+    join_kind: NDArray[np.uint8]
+    join_source_operation: NDArray[np.int32]
+    join_target_operation: NDArray[np.int32]
+    source_offsets: NDArray[np.int64]
+    sources: NDArray[np.int32]
+    target_offsets: NDArray[np.int64]
+    targets: NDArray[np.int32]
+    kinds: frozenset[str] = field(default=ALL_KINDS)
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, host copies included."""
+        return int(self.first_block[-1])
+
+    @property
+    def n_operations(self) -> int:
+        """Number of kernels and host copies."""
+        return len(self.kernel)
+
+    @cached_property
+    def operation_of_block(self) -> NDArray[np.int32]:
+        """Operation of each block: int32[n_blocks]."""
+        operations = np.arange(self.n_operations, dtype=np.int32)
+        return np.repeat(operations, np.diff(self.first_block))
+
+    def with_kinds(self, kinds: Collection[str]) -> BlockGraph:
+        """Return the graph with only some kinds of dependence.
+
+        Parameters
+        ----------
+        kinds : collection of str
+            Among "RAW", "WAR" and "WAW", in any case.
+
+        Raises
+        ------
+        ModelError
+            If there is another name in `kinds`, or none.
+        """
+        chosen = frozenset(kind.upper() for kind in kinds)
+        if not chosen or not chosen <= ALL_KINDS:
+            message = f"dependences {', '.join(sorted(kinds))!r}: give some of raw, war, waw"
+            raise ModelError(message)
+        if chosen >= self.kinds:
+            return self
+        kept = np.flatnonzero(np.array([name in chosen for name in KIND_NAMES])[self.join_kind])
+        source_offsets, sources = gather_lists(self.source_offsets, self.sources, kept)
+        target_offsets, targets = gather_lists(self.target_offsets, self.targets, kept)
+        used = np.unique(np.concatenate([sources, targets]))
+        number = np.zeros(len(self.set_operation), np.int32)
+        number[used] = np.arange(len(used), dtype=np.int32)
+        set_offsets, set_blocks = gather_lists(self.set_offsets, self.set_blocks, used)
+        return replace(
+            self,
+            set_operation=self.set_operation[used],
+            set_offsets=set_offsets,
+            set_blocks=set_blocks,
+            join_kind=self.join_kind[kept],
+            join_source_operation=self.join_source_operation[kept],
+            join_target_operation=self.join_target_operation[kept],
+            source_offsets=source_offsets,
+            sources=number[sources],
+            target_offsets=target_offsets,
+            targets=number[targets],
+            kinds=self.kinds & chosen,
+        )
+
+    def earliest_finish(
+        self, durations: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """Return when each block ends with unlimited SMs, and which block it waits for last.
+
+        Parameters
+        ----------
+        durations : float64[n_blocks]
+
+        Returns
+        -------
+        finish : float64[n_blocks]
+            In the unit of `durations`. Its maximum is the critical path.
+        critical : int32[n_blocks]
+            -1 for a block that waits for none.
+        """
+        return earliest_finish(
+            durations,
+            self.first_block,
+            self.set_operation,
+            self.set_offsets,
+            self.set_blocks,
+            self.join_target_operation,
+            self.source_offsets,
+            self.sources,
+            self.target_offsets,
+            self.targets,
+        )
+
+    def longest_tail(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the longest path from the start of each block to the end: float64[n_blocks]."""
+        return longest_tail(
+            durations,
+            self.first_block,
+            self.set_operation,
+            self.set_offsets,
+            self.set_blocks,
+            self.join_target_operation,
+            self.source_offsets,
+            self.sources,
+            self.target_offsets,
+            self.targets,
+        )
+
+    def pairs(self) -> list[PairSummary]:
+        """Count the distinct edges of each pair of operations that depend on one another.
+
+        Returns
+        -------
+        list of PairSummary
+            In the order of the target, then of the source.
+        """
+        return [
+            _summarise(self, low, high, source, target)
+            for low, high, source, target in self._pair_joins()
+        ]
+
+    def edges(
+        self, batch: int = _EDGE_BATCH
+    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]]:
+        """Yield the expanded edges in batches: source block, target block, kind.
+
+        Parameters
+        ----------
+        batch : int
+            Edges a batch holds at most; raised where a single block has more.
+
+        Yields
+        ------
+        source, target : int32[n]
+            Global block numbers.
+        kind : uint8[n]
+            Index into `KIND_NAMES`. Each edge and kind occurs once.
+        """
+        for low, high, source, target in self._pair_joins():
+            source_first, source_blocks = self._span(source)
+            target_first, target_blocks = self._span(target)
+            capacity = max(batch, 3 * source_blocks)
+            with np.errstate(over="ignore"):
+                groups = group_targets(
+                    low,
+                    high,
+                    self.target_offsets,
+                    self.targets,
+                    self.set_offsets,
+                    self.set_blocks,
+                    target_first,
+                    target_blocks,
+                )
+            cursor = np.zeros(2, np.int64)
+            while cursor[0] < len(groups[0]) - 1:
+                out = (
+                    np.empty(capacity, np.int32),
+                    np.empty(capacity, np.int32),
+                    np.empty(capacity, np.uint8),
+                )
+                n = fill_edges(
+                    cursor,
+                    *groups,
+                    self.join_kind,
+                    self.source_offsets,
+                    self.sources,
+                    self.set_offsets,
+                    self.set_blocks,
+                    source_first,
+                    source_blocks,
+                    *out,
+                )
+                if n:
+                    yield out[0][:n], out[1][:n], out[2][:n]
+
+    def _span(self, operation: int) -> tuple[int, int]:
+        first = int(self.first_block[operation])
+        return first, int(self.first_block[operation + 1]) - first
+
+    def _pair_joins(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (first join, last join + 1, source operation, target operation)."""
+        key = self.join_target_operation.astype(np.int64) * self.n_operations
+        key += self.join_source_operation
+        starts = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else []
+        ends = np.append(starts[1:], len(key)) if len(key) else []
+        for low, high in zip(starts, ends, strict=True):
+            yield (
+                int(low),
+                int(high),
+                int(self.join_source_operation[low]),
+                int(self.join_target_operation[low]),
+            )
+
+    def to_networkx(self, level: str = "kernel") -> nx.DiGraph:
+        """Return the graph for networkx.
+
+        Parameters
+        ----------
+        level : {"kernel", "block"}
+            One node a kernel or host copy, or one a block. The block level expands all edges:
+            for small graphs.
+
+        Raises
+        ------
+        ModelError
+            If `level` is neither.
+        """
+        import networkx as nx
+
+        result = nx.DiGraph()
+        if level == "kernel":
+            blocks = np.diff(self.first_block)
+            for kernel, n in zip(self.kernel.tolist(), blocks.tolist(), strict=True):
+                result.add_node(kernel, blocks=n)
+            for pair in self.pairs():
+                result.add_edge(
+                    pair.source,
+                    pair.target,
+                    raw=pair.raw,
+                    war=pair.war,
+                    waw=pair.waw,
+                    edges=pair.edges,
+                    pattern=pair.pattern.value,
+                )
+            return result
+        if level != "block":
+            message = f"level {level!r}: give 'kernel' or 'block'"
+            raise ModelError(message)
+        names = list(zip(*(a.tolist() for a in self.block_names()), strict=True))
+        result.add_nodes_from(names)
+        for source, target, kind in self.edges():
+            for s, t, k in zip(source.tolist(), target.tolist(), kind.tolist(), strict=True):
+                kinds = result.get_edge_data(names[s], names[t], {}).get("kinds", "")
+                kinds = f"{kinds},{KIND_NAMES[k]}" if kinds else KIND_NAMES[k]
+                result.add_edge(names[s], names[t], kinds=kinds)
+        return result
+
+    def block_names(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the kernel number and the number within the kernel of every block."""
+        operation = self.operation_of_block
+        index = np.arange(self.n_blocks) - self.first_block[operation]
+        return self.kernel[operation].astype(np.int64), index
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row a pair of kernels that depend on one another."""
+        import pandas as pd
+
+        columns = list(PairSummary.__slots__)
+        rows = [
+            [getattr(pair, c) if c != "pattern" else pair.pattern.value for c in columns]
+            for pair in self.pairs()
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+
+def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int) -> PairSummary:
+    source_first, source_blocks = graph._span(source)
+    target_first, target_blocks = graph._span(target)
+    with np.errstate(over="ignore"):
+        counts = describe_pair(
+            low,
+            high,
+            graph.join_kind,
+            graph.source_offsets,
+            graph.sources,
+            graph.target_offsets,
+            graph.targets,
+            graph.set_offsets,
+            graph.set_blocks,
+            source_first,
+            source_blocks,
+            target_first,
+            target_blocks,
+        )
+    raw, war, waw, edges, waiting, awaited, most_sources, most_targets, union_sizes, _ = (
+        int(n) for n in counts
+    )
+    if most_sources == 1 and most_targets == 1:
+        pattern = Pattern.ONE_TO_ONE
+    elif most_sources == 1:
+        pattern = Pattern.ONE_TO_N
+    elif most_targets == 1:
+        pattern = Pattern.N_TO_ONE
+    elif edges == source_blocks * target_blocks:
+        pattern = Pattern.ALL_TO_ALL
+    elif union_sizes == awaited:
+        # The distinct source sets do not overlap: each group waits for a group of its own.
+        pattern = Pattern.GROUPED
+    else:
+        pattern = Pattern.OVERLAPPED
+    return PairSummary(
+        source=int(graph.kernel[source]),
+        target=int(graph.kernel[target]),
+        raw=raw,
+        war=war,
+        waw=waw,
+        edges=edges,
+        pattern=pattern,
+        waiting=waiting,
+        awaited=awaited,
+        most_sources=most_sources,
+        most_targets=most_targets,
+    )

@@ -1,0 +1,414 @@
+"""One sweep over the address space: which sets of blocks depend on which.
+
+At every address, the operations of a program that touch it form a history: for each operation the
+set of its blocks that read the byte there and the set that write it. Between two neighbouring range
+ends nothing changes, so the sweep visits range ends only, keeps the history, and where a set changed
+emits the pairs of sets that now follow one another. Equal sets of blocks are one set, and equal
+pairs one pair, wherever in memory they occur.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from depgraph.jit.compiled import compiled
+
+READ = 0
+WRITE = 1
+RAW = 0
+WAR = 1
+WAW = 2
+
+_ONE = np.uint64(1)
+_ZERO = np.uint64(0)
+_SALT_1 = np.uint64(0x9E3779B97F4A7C15)
+_SALT_2 = np.uint64(0xD1B54A32D192ED03)
+
+
+@compiled
+def mix64(value, salt):
+    """Scramble a 64-bit value (the finaliser of splitmix64; Steele et al., OOPSLA 2014)."""
+    value = (value + salt) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0x94D049BB133111EB)
+    value = (value ^ (value >> np.uint64(27))) * _SALT_1
+    return value ^ (value >> np.uint64(31))
+
+
+@compiled
+def _grown_int32(array):
+    larger = np.empty(2 * len(array), np.int32)
+    larger[: len(array)] = array
+    return larger
+
+
+@compiled
+def _grown_int64(array):
+    larger = np.empty(2 * len(array), np.int64)
+    larger[: len(array)] = array
+    return larger
+
+
+@compiled
+def _grown_uint64(array):
+    larger = np.empty(2 * len(array), np.uint64)
+    larger[: len(array)] = array
+    return larger
+
+
+@compiled
+def _lowest_bit(word):
+    """Return the index of the lowest set bit of a non-zero word."""
+    index = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if word & ((_ONE << np.uint64(step)) - _ONE) == _ZERO:
+            word >>= np.uint64(step)
+            index += step
+    return index
+
+
+@compiled
+def _highest_bit(word):
+    """Return the index of the highest set bit of a non-zero word."""
+    index = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if word >> np.uint64(step) != _ZERO:
+            word >>= np.uint64(step)
+            index += step
+    return index
+
+
+@compiled
+def _set_member(bits, member, present):
+    """Write one member of a two-level bit set: row 0 holds members, row 1 the non-empty words."""
+    word = member >> 6
+    if present:
+        bits[0, word] |= _ONE << np.uint64(member & 63)
+        bits[1, word >> 6] |= _ONE << np.uint64(word & 63)
+    else:
+        bits[0, word] &= ~(_ONE << np.uint64(member & 63))
+        if bits[0, word] == _ZERO:
+            bits[1, word >> 6] &= ~(_ONE << np.uint64(word & 63))
+
+
+@compiled
+def _next_member(bits, member):
+    """Return the smallest member that is at least `member`, or -1."""
+    word = member >> 6
+    if word >= bits.shape[1]:
+        return -1
+    rest = bits[0, word] & (~_ZERO << np.uint64(member & 63))
+    if rest != _ZERO:
+        return (word << 6) + _lowest_bit(rest)
+    word += 1
+    summary = word >> 6
+    while summary << 6 < bits.shape[1]:
+        rest = bits[1, summary]
+        if summary == word >> 6:
+            rest &= ~_ZERO << np.uint64(word & 63)
+        if rest != _ZERO:
+            word = (summary << 6) + _lowest_bit(rest)
+            return (word << 6) + _lowest_bit(bits[0, word])
+        summary += 1
+    return -1
+
+
+@compiled
+def _previous_member(bits, member):
+    """Return the largest member that is below `member`, or -1."""
+    member -= 1
+    if member < 0:
+        return -1
+    word = member >> 6
+    rest = bits[0, word] & (~_ZERO >> np.uint64(63 - (member & 63)))
+    if rest != _ZERO:
+        return (word << 6) + _highest_bit(rest)
+    word -= 1
+    if word < 0:
+        return -1
+    summary = word >> 6
+    while summary >= 0:
+        rest = bits[1, summary]
+        if summary == word >> 6:
+            rest &= ~_ZERO >> np.uint64(63 - (word & 63))
+        if rest != _ZERO:
+            word = (summary << 6) + _highest_bit(rest)
+            return (word << 6) + _highest_bit(bits[0, word])
+        summary -= 1
+    return -1
+
+
+@compiled
+def _add_pair(source, target, kind, table, pairs, n_pairs):
+    """Enter a pair of sets unless it is known; return the (grown) table, pairs and their number.
+
+    A pair is packed in 64 bits: source in the upper 31, target in the next 31, kind in the last 2.
+    """
+    key = (np.uint64(source) << np.uint64(33)) | (np.uint64(target) << np.uint64(2)) | np.uint64(kind)
+    slots = np.int64(len(table))
+    slot = np.int64(mix64(key, _SALT_1) & np.uint64(slots - 1))
+    while table[slot] >= 0:
+        if pairs[table[slot]] == key:
+            return table, pairs, n_pairs
+        slot = (slot + 1) & (slots - 1)
+    if n_pairs == len(pairs):
+        pairs = _grown_uint64(pairs)
+    pairs[n_pairs] = key
+    table[slot] = n_pairs
+    n_pairs += 1
+    if 2 * n_pairs > slots:
+        slots *= 4
+        table = np.full(slots, np.int32(-1), np.int32)
+        for i in range(n_pairs):
+            slot = np.int64(mix64(pairs[i], _SALT_1) & np.uint64(slots - 1))
+            while table[slot] >= 0:
+                slot = (slot + 1) & (slots - 1)
+            table[slot] = i
+    return table, pairs, n_pairs
+
+
+@compiled
+def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_block, n_operations):
+    """Find the sets of blocks that share bytes, and the pairs of sets that depend on one another.
+
+    For byte b and operation k, let j be the last operation before k that wrote b. Then each block
+    of k that reads b follows (RAW) and each that writes b follows (WAW) all blocks of j that wrote
+    b; and each that writes b follows (WAR) all blocks that read b in j or between j and k.
+
+    Parameters
+    ----------
+    block : int32[n]
+        Global block number of each range.
+    kind : uint8[n]
+        `READ` or `WRITE`.
+    start, end : uint64[n]
+        Byte ranges; those of one block and kind are disjoint and do not touch.
+    by_start, by_end : int64[n]
+        Order of the ranges by start and by end.
+    operation_of_block : int32[n_blocks]
+        Operation (in program order) of each block.
+    n_operations : int
+
+    Returns
+    -------
+    set_operation : int32[n_sets]
+    set_offsets : int64[n_sets + 1]
+    set_blocks : int32[...]
+        Members of each set, in ascending order.
+    set_hash : uint64[n_sets, 2]
+        Names the members, whatever their order of appearance.
+    pairs : uint64[n_pairs]
+        Source set, target set and kind of dependence, packed as in `_add_pair`.
+    shared_bytes : int64[n_operations]
+        Bytes written by a block and touched by another block of the same operation.
+    """
+    n = len(block)
+    # Links of the ranges that are open at the current address, one list per operation and kind.
+    following = np.full(n, np.int32(-1), np.int32)
+    preceding = np.full(n, np.int32(-1), np.int32)
+    head = np.full(2 * n_operations, np.int32(-1), np.int32)
+    count = np.zeros(2 * n_operations, np.int32)
+    hash_1 = np.zeros(2 * n_operations, np.uint64)
+    hash_2 = np.zeros(2 * n_operations, np.uint64)
+    current = np.full(2 * n_operations, np.int32(-1), np.int32)
+    touched = np.empty(2 * n_operations, np.int32)
+    stamp = np.full(2 * n_operations, np.int64(-1), np.int64)
+    since = np.zeros(n_operations, np.uint64)
+    is_shared = np.zeros(n_operations, np.bool_)
+    shared_bytes = np.zeros(n_operations, np.int64)
+
+    words = (n_operations >> 6) + 1
+    readers = np.zeros((2, words), np.uint64)
+    writers = np.zeros((2, words), np.uint64)
+
+    n_sets = 0
+    set_operation = np.empty(1024, np.int32)
+    set_offsets = np.zeros(1025, np.int64)
+    set_blocks = np.empty(4096, np.int32)
+    set_hash_1 = np.empty(1024, np.uint64)
+    set_hash_2 = np.empty(1024, np.uint64)
+    set_table = np.full(4096, np.int32(-1), np.int32)
+
+    n_pairs = 0
+    pairs = np.empty(1024, np.uint64)
+    pair_table = np.full(4096, np.int32(-1), np.int32)
+
+    next_start = 0
+    next_end = 0
+    visit = np.int64(0)
+    while next_end < n:
+        address = end[by_end[next_end]]
+        if next_start < n:
+            address = min(address, start[by_start[next_start]])
+        n_touched = 0
+        while next_end < n and end[by_end[next_end]] == address:
+            r = by_end[next_end]
+            next_end += 1
+            list_ = 2 * operation_of_block[block[r]] + kind[r]
+            if preceding[r] >= 0:
+                following[preceding[r]] = following[r]
+            else:
+                head[list_] = following[r]
+            if following[r] >= 0:
+                preceding[following[r]] = preceding[r]
+            count[list_] -= 1
+            hash_1[list_] -= mix64(np.uint64(block[r]), _SALT_1)
+            hash_2[list_] -= mix64(np.uint64(block[r]), _SALT_2)
+            if stamp[list_] != visit:
+                stamp[list_] = visit
+                touched[n_touched] = list_
+                n_touched += 1
+        while next_start < n and start[by_start[next_start]] == address:
+            r = by_start[next_start]
+            next_start += 1
+            list_ = 2 * operation_of_block[block[r]] + kind[r]
+            following[r] = head[list_]
+            preceding[r] = -1
+            if head[list_] >= 0:
+                preceding[head[list_]] = r
+            head[list_] = r
+            count[list_] += 1
+            hash_1[list_] += mix64(np.uint64(block[r]), _SALT_1)
+            hash_2[list_] += mix64(np.uint64(block[r]), _SALT_2)
+            if stamp[list_] != visit:
+                stamp[list_] = visit
+                touched[n_touched] = list_
+                n_touched += 1
+        visit += 1
+
+        n_changed = 0
+        for i in range(n_touched):
+            list_ = touched[i]
+            operation = list_ >> 1
+            found = np.int32(-1)
+            if count[list_] > 0:
+                mixed = hash_1[list_] ^ (np.uint64(operation) * _SALT_2)
+                slots = len(set_table)
+                slot = np.int64(mix64(mixed, _SALT_1) & np.uint64(slots - 1))
+                while set_table[slot] >= 0:
+                    s = set_table[slot]
+                    if (
+                        set_hash_1[s] == hash_1[list_]
+                        and set_hash_2[s] == hash_2[list_]
+                        and set_operation[s] == operation
+                    ):
+                        found = s
+                        break
+                    slot = (slot + 1) & (slots - 1)
+                if found < 0:
+                    found = np.int32(n_sets)
+                    set_table[slot] = found
+                    if n_sets == len(set_operation):
+                        set_operation = _grown_int32(set_operation)
+                        set_hash_1 = _grown_uint64(set_hash_1)
+                        set_hash_2 = _grown_uint64(set_hash_2)
+                        set_offsets = _grown_int64(set_offsets)
+                    set_operation[n_sets] = operation
+                    set_hash_1[n_sets] = hash_1[list_]
+                    set_hash_2[n_sets] = hash_2[list_]
+                    at = set_offsets[n_sets]
+                    while at + count[list_] > len(set_blocks):
+                        set_blocks = _grown_int32(set_blocks)
+                    r = head[list_]
+                    first = at
+                    ascending = True
+                    while r >= 0:
+                        set_blocks[at] = block[r]
+                        if at > first and set_blocks[at - 1] > block[r]:
+                            ascending = False
+                        at += 1
+                        r = following[r]
+                    if not ascending:
+                        set_blocks[first:at].sort()
+                    n_sets += 1
+                    set_offsets[n_sets] = at
+                    if 2 * n_sets > len(set_table):
+                        slots = 4 * len(set_table)
+                        set_table = np.full(slots, np.int32(-1), np.int32)
+                        for s in range(n_sets):
+                            mixed = set_hash_1[s] ^ (np.uint64(set_operation[s]) * _SALT_2)
+                            slot = np.int64(mix64(mixed, _SALT_1) & np.uint64(slots - 1))
+                            while set_table[slot] >= 0:
+                                slot = (slot + 1) & (slots - 1)
+                            set_table[slot] = s
+            if found == current[list_]:
+                continue
+            if is_shared[operation]:
+                shared_bytes[operation] += np.int64(address - since[operation])
+                is_shared[operation] = False
+            if found < 0 or current[list_] < 0:
+                _set_member(writers if list_ & 1 else readers, operation, found >= 0)
+            current[list_] = found
+            touched[n_changed] = list_
+            n_changed += 1
+
+        for i in range(n_changed):
+            list_ = touched[i]
+            operation = np.int64(list_ >> 1)
+            reading = current[2 * operation + READ]
+            writing = current[2 * operation + WRITE]
+            since[operation] = address
+            is_shared[operation] = writing >= 0 and (
+                count[2 * operation + WRITE] > 1 or (reading >= 0 and reading != writing)
+            )
+            before = _previous_member(writers, operation)
+            after = _next_member(writers, operation + 1)
+            if list_ & 1 == READ:
+                if reading < 0:
+                    continue
+                if before >= 0:
+                    pair_table, pairs, n_pairs = _add_pair(
+                        current[2 * before + WRITE], reading, RAW, pair_table, pairs, n_pairs
+                    )
+                if after >= 0:
+                    pair_table, pairs, n_pairs = _add_pair(
+                        reading, current[2 * after + WRITE], WAR, pair_table, pairs, n_pairs
+                    )
+                continue
+            if writing >= 0:
+                if before >= 0:
+                    pair_table, pairs, n_pairs = _add_pair(
+                        current[2 * before + WRITE], writing, WAW, pair_table, pairs, n_pairs
+                    )
+                reader = _next_member(readers, max(before, 0))
+                while reader >= 0 and reader < operation:
+                    pair_table, pairs, n_pairs = _add_pair(
+                        current[2 * reader + READ], writing, WAR, pair_table, pairs, n_pairs
+                    )
+                    reader = _next_member(readers, reader + 1)
+            latest = operation if writing >= 0 else before
+            if latest >= 0:
+                source = current[2 * latest + WRITE]
+                reader = _next_member(readers, operation + 1)
+                while reader >= 0 and (after < 0 or reader <= after):
+                    pair_table, pairs, n_pairs = _add_pair(
+                        source, current[2 * reader + READ], RAW, pair_table, pairs, n_pairs
+                    )
+                    reader = _next_member(readers, reader + 1)
+                if after >= 0:
+                    pair_table, pairs, n_pairs = _add_pair(
+                        source, current[2 * after + WRITE], WAW, pair_table, pairs, n_pairs
+                    )
+            if after >= 0:
+                reader = _next_member(readers, max(latest, 0))
+                while reader >= 0 and reader < after:
+                    pair_table, pairs, n_pairs = _add_pair(
+                        current[2 * reader + READ],
+                        current[2 * after + WRITE],
+                        WAR,
+                        pair_table,
+                        pairs,
+                        n_pairs,
+                    )
+                    reader = _next_member(readers, reader + 1)
+
+    set_hash = np.empty((n_sets, 2), np.uint64)
+    set_hash[:, 0] = set_hash_1[:n_sets]
+    set_hash[:, 1] = set_hash_2[:n_sets]
+    return (
+        set_operation[:n_sets].copy(),
+        set_offsets[: n_sets + 1].copy(),
+        set_blocks[: set_offsets[n_sets]].copy(),
+        set_hash,
+        pairs[:n_pairs].copy(),
+        shared_bytes,
+    )

@@ -1,0 +1,555 @@
+"""Byte scanner for NVBit ``mem_trace`` text: compiled, restartable, over one buffer at a time.
+
+The buffer ends with at least `PADDING` bytes that belong to no line, so that eight bytes can be
+loaded at any position. `words` is the same buffer seen as overlapping little-endian 64-bit words:
+``words[p]`` holds bytes ``p .. p + 7``.
+
+`scan_lines` returns whenever it meets something that is rare and better handled in Python (a
+launch line, a new opcode, a full table), together with the position of the line it stopped at;
+the caller deals with it and calls again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from depgraph.jit.compiled import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PADDING = 64
+LANES = 32
+OPCODE_WORDS = 6  # opcode texts up to 48 bytes
+MAX_RANGES_PER_LINE = 2 * LANES
+
+# Why `scan_lines` returned.
+DONE = 0
+AT_LAUNCH = 1
+NEW_OPCODE = 2
+NEW_LAUNCH_KEY = 3
+ROWS_FULL = 4
+RANGES_FULL = 5
+
+# What an access line of an opcode means for global memory.
+IGNORE = 0
+GLOBAL_READ = 1
+GLOBAL_WRITE = 2
+GLOBAL_UPDATE = 3  # atomics and reductions: read and write
+ASYNC_COPY = 4  # LDGSTS: one line for the shared side, one for the global side, which is read
+
+# Slots of the counter array.
+LINES = 0
+ACCESS_LINES = 1
+FOREIGN_LINES = 2
+VERBOSE_LINES = 3
+SHORT_LINES = 4
+MALFORMED_LINES = 5
+FIRST_MALFORMED = 6  # 1 + line number within the part, 0 for none
+SHARED_SIDE_LINES = 7
+ZERO_LINES = 8
+FIRST_SHORT = 9
+SPLICED_LINES = 10
+N_COUNTERS = 11
+
+# Shared-memory offsets are below the 256 KiB window; global addresses never are.
+SHARED_WINDOW_END = np.uint64(1 << 20)
+
+# Device addresses have at most 57 bits; anything above is damage.
+ADDRESS_END = np.uint64(1 << 57)
+
+NEWLINE = 0x0A
+SPACE = 0x20
+COMMA = 0x2C
+DIGIT_0 = 0x30
+
+_ONES = np.uint64(0x0101010101010101)
+_HIGHS = np.uint64(0x8080808080808080)
+_LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
+_NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
+_SPACES = np.uint64(0x2020202020202020)
+_CAPITAL_MS = np.uint64(0x4D4D4D4D4D4D4D4D)
+_ZERO = np.uint64(0)
+_NINE = np.uint64(9)
+
+
+def _word(text: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(text, "little"))
+
+
+_MEMTRACE = _word(b"MEMTRACE")
+_CTX = _word(b": CTX 0x")
+_LAUNCH_1 = _word(b" - LAUNC")
+_GRID_1 = _word(b" - grid_")
+_GRID_2 = _word(b"launch_i")
+_SM_ID = _word(b" - SM_id")
+_CTA = _word(b" - CTA \0")
+_WARP = _word(b" - warp ")
+_SEVEN_BYTES = np.uint64(0x00FFFFFFFFFFFFFF)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+def overlapping_words(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """View a byte buffer as the 64-bit words that start at each byte.
+
+    Parameters
+    ----------
+    text : uint8[n]
+        At least eight bytes.
+
+    Returns
+    -------
+    uint64[n - 7]
+        A view; element p holds bytes p to p + 7, the first in the lowest bits.
+    """
+    return as_strided(text[:8].view("<u8"), shape=(len(text) - 7,), strides=(1,))
+
+
+@compiled
+def find_line_end(words, position, end):
+    """Return the position of the next newline at or after `position`, or `end`."""
+    while position < end:
+        x = words[position] ^ _NEWLINES
+        hit = (x - _ONES) & ~x & _HIGHS
+        if hit != _ZERO:
+            while hit & np.uint64(0x80) == _ZERO:
+                hit >>= np.uint64(8)
+                position += 1
+            return min(position, end)
+        position += 8
+    return end
+
+
+@compiled
+def find_memtrace(words, position, end):
+    """Return where ``MEMTRACE: CTX 0x`` next starts in ``[position, end)``, or `end`."""
+    while position < end:
+        x = words[position] ^ _CAPITAL_MS
+        if (x - _ONES) & ~x & _HIGHS == _ZERO:
+            position += 8
+            continue
+        for p in range(position, min(position + 8, end)):
+            if words[p] == _MEMTRACE and words[p + 8] == _CTX:
+                return p
+        position += 8
+    return end
+
+
+@compiled
+def parse_hex8(word):
+    """Decode eight lower-case hexadecimal digits; return the value and a non-zero word if bad."""
+    not_digit = ((word ^ np.uint64(0x3030303030303030)) + np.uint64(0x7676767676767676)) & _HIGHS
+    letter = word ^ np.uint64(0x6060606060606060)
+    past_f = (letter + np.uint64(0x7979797979797979)) & _HIGHS
+    not_backquote = (letter + np.uint64(0x7F7F7F7F7F7F7F7F)) & _HIGHS
+    bad = (not_digit & ~(not_backquote & ~past_f)) | (word & _HIGHS)
+    value = (word & _LOW_NIBBLES) + _NINE * ((word >> np.uint64(6)) & _ONES)
+    value = ((value & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(4)) | (
+        (value >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    )
+    value = ((value & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(8)) | (
+        (value >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    )
+    value = ((value & np.uint64(0x00000000FFFFFFFF)) << np.uint64(16)) | (value >> np.uint64(32))
+    return value, bad
+
+
+@compiled
+def parse_decimal(text, position):
+    """Decode an unsigned decimal of at most 18 digits; return (value, next position), -1 if bad."""
+    value = np.int64(0)
+    first = position
+    while position - first < 19:
+        digit = np.int64(text[position]) - DIGIT_0
+        if digit < 0 or digit > 9:
+            break
+        value = value * 10 + digit
+        position += 1
+    if position == first or position - first > 18:
+        return np.int64(-1), position
+    return value, position
+
+
+@compiled
+def parse_lanes(text, words, position, end, lanes):
+    """Decode up to 32 addresses ``0x`` + 16 digits, each followed by a blank or the line's end.
+
+    Returns the number decoded into `lanes` and the position after the last one.
+    """
+    previous_high = _ZERO
+    high = _ZERO
+    count = 0
+    while count < LANES and position + 18 <= end:
+        if text[position] != DIGIT_0 or text[position + 1] != 0x78:
+            break
+        word = words[position + 2]
+        if word != previous_high or count == 0:
+            high, bad = parse_hex8(word)
+            if bad != _ZERO:
+                break
+            previous_high = word
+        low, bad = parse_hex8(words[position + 10])
+        if bad != _ZERO:
+            break
+        after = text[position + 18]
+        if position + 18 < end and after != SPACE and after != 0x0D:
+            break
+        lanes[count] = (high << np.uint64(32)) | low
+        count += 1
+        position += 18
+        if position < end and text[position] == SPACE:
+            position += 1
+    return count, position
+
+
+@compiled
+def emit_ranges(lanes, count, width, row, kind, range_row, range_kind, range_start, range_end, n):
+    """Append the bytes that `count` lanes of `width` bytes touch, adjacent lanes joined.
+
+    Lanes at address 0 are unused. Returns the new number of ranges.
+    """
+    width = np.uint64(width)
+    start = _ZERO
+    stop = _ZERO
+    for lane in range(count):
+        address = lanes[lane]
+        if address == _ZERO:
+            continue
+        if stop != _ZERO and address >= start and address <= stop:
+            if address + width > stop:
+                stop = address + width
+            continue
+        if stop != _ZERO:
+            range_row[n] = row
+            range_kind[n] = kind
+            range_start[n] = start
+            range_end[n] = stop
+            n += 1
+        start = address
+        stop = address + width
+    if stop != _ZERO:
+        range_row[n] = row
+        range_kind[n] = kind
+        range_start[n] = start
+        range_end[n] = stop
+        n += 1
+    return n
+
+
+@compiled
+def find_opcode(words, position, opcode_words):
+    """Look up the opcode text that starts at `position` and ends before a blank.
+
+    `opcode_words` is uint64[slots, 6], a hash table whose empty slots start with 0.
+    Returns (slot or -1, length); length 0 if there is no blank within 48 bytes.
+    """
+    key = np.empty(OPCODE_WORDS, np.uint64)
+    key[:] = _ZERO
+    length = 0
+    mixed = _ZERO
+    for i in range(OPCODE_WORDS):
+        word = words[position + 8 * i]
+        x = word ^ _SPACES
+        hit = (x - _ONES) & ~x & _HIGHS
+        if hit == _ZERO:
+            key[i] = word
+            mixed = (mixed ^ word) * _HASH_FACTOR
+            mixed ^= mixed >> np.uint64(29)
+            continue
+        kept = 0
+        while hit & np.uint64(0x80) == _ZERO:
+            hit >>= np.uint64(8)
+            kept += 1
+        if kept > 0:
+            key[i] = word & (~_ZERO >> np.uint64(64 - 8 * kept))
+            mixed = (mixed ^ key[i]) * _HASH_FACTOR
+            mixed ^= mixed >> np.uint64(29)
+        length = 8 * i + kept
+        break
+    if length == 0:
+        return -1, 0
+    slots = opcode_words.shape[0]
+    slot = np.int64(mixed & np.uint64(slots - 1))
+    while opcode_words[slot, 0] != _ZERO:
+        same = True
+        for i in range(OPCODE_WORDS):
+            if opcode_words[slot, i] != key[i]:
+                same = False
+                break
+        if same:
+            return slot, length
+        slot = (slot + 1) & (slots - 1)
+    return -1 - slot, length
+
+
+@compiled
+def find_launch(context, identifier, launch_context, launch_id, launch_index):
+    """Return the part's current index of a launch key, or -1 - slot where it is to be entered."""
+    slots = launch_context.shape[0]
+    mixed = (context ^ (np.uint64(identifier) * _HASH_FACTOR)) * _HASH_FACTOR
+    slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
+    while launch_index[slot] >= 0:
+        if launch_id[slot] == identifier and launch_context[slot] == context:
+            return slot
+        slot = (slot + 1) & (slots - 1)
+    return -1 - slot
+
+
+@compiled
+def find_row(launch, cta, row_launch, row_cta, row_table):
+    """Return the row of a block, or -1 - slot where it is to be entered in `row_table`."""
+    slots = row_table.shape[0]
+    mixed = (np.uint64(cta) ^ (np.uint64(launch) << np.uint64(40))) * _HASH_FACTOR
+    slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
+    while row_table[slot] >= 0:
+        row = row_table[slot]
+        if row_cta[row] == cta and row_launch[row] == launch:
+            return np.int64(row)
+        slot = (slot + 1) & (slots - 1)
+    return -1 - slot
+
+
+@compiled
+def parse_access_head(text, words, position, end):
+    """Decode an access line up to its opcode.
+
+    Returns (launch id, packed block coordinates, opcode position); the position is -1 if the
+    line is no access line. Coordinates are packed as ``x + (y << 31) + (z << 47)``.
+    """
+    bad = (np.int64(-1), np.int64(-1), np.int64(-1))
+    if position + 8 <= end and words[position] == _SM_ID:
+        _, position = parse_decimal(text, position + 9)
+    if position + 18 > end or words[position] != _GRID_1 or words[position + 8] != _GRID_2:
+        return bad
+    identifier, position = parse_decimal(text, position + 18)
+    if identifier < 0 or position + 7 > end or words[position] & _SEVEN_BYTES != _CTA:
+        return bad
+    x, position = parse_decimal(text, position + 7)
+    if x < 0 or x >= 1 << 31 or text[position] != COMMA:
+        return bad
+    y, position = parse_decimal(text, position + 1)
+    if y < 0 or y >= 1 << 16 or text[position] != COMMA:
+        return bad
+    z, position = parse_decimal(text, position + 1)
+    if z < 0 or z >= 1 << 16 or position + 8 > end or words[position] != _WARP:
+        return bad
+    warp, position = parse_decimal(text, position + 8)
+    if warp < 0 or position + 3 > end or text[position] != SPACE or text[position + 1] != 0x2D:
+        return bad
+    return identifier, x | (y << 31) | (z << 47), np.int64(position + 3)
+
+
+@compiled
+def scan_lines(
+    text,
+    words,
+    position,
+    end,
+    opcode_words,
+    opcode_meaning,
+    opcode_width,
+    opcode_count,
+    launch_context,
+    launch_id,
+    launch_index,
+    row_launch,
+    row_cta,
+    row_accesses,
+    row_instructions,
+    row_table,
+    range_row,
+    range_kind,
+    range_start,
+    range_end,
+    counters,
+    sizes,
+    lanes,
+):
+    """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
+
+    Parameters
+    ----------
+    text, words : uint8[n], uint64[n - 7]
+        The buffer, as bytes and as overlapping words, padded by `PADDING` bytes.
+    position, end : int
+        Where to start (a line start, or where the last call stopped) and stop.
+    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row an opcode slot
+        Hash table of opcode texts with what they do to global memory and how wide a lane is.
+    launch_context, launch_id, launch_index : arrays of one row a slot
+        Hash table from (context, launch id) to the launch of this part it now stands for.
+    row_launch, row_cta, row_accesses, row_instructions : arrays of one row a block
+    row_table : int32[slots]
+        Hash table of the rows.
+    range_row, range_kind, range_start, range_end : arrays of one element a range
+        Output, in the order of the text.
+    counters : int64[N_COUNTERS]
+    sizes : int64[2]
+        Rows and ranges in use.
+    lanes : uint64[32]
+        Scratch.
+
+    Returns
+    -------
+    status : int
+        `DONE`, or what the caller has to do before it calls again.
+    position : int
+        Start of the record to go on with.
+    detail : int
+        For `NEW_OPCODE` its position, for `NEW_LAUNCH_KEY` the launch id.
+    """
+    last_context = _ZERO
+    last_identifier = np.int64(-1)
+    last_launch = np.int64(-1)
+    last_slot = np.int64(-1)
+    while position < end:
+        if words[position] != _MEMTRACE or words[position + 8] != _CTX:
+            line_end = find_line_end(words, position, end)
+            start = find_memtrace(words, position, line_end)
+            if start == line_end:
+                counters[FOREIGN_LINES] += 1
+                counters[LINES] += 1
+                position = line_end + 1
+                continue
+            counters[SPLICED_LINES] += 1
+            position = start
+        high, bad = parse_hex8(words[position + 16])
+        low, bad_low = parse_hex8(words[position + 24])
+        if bad | bad_low == _ZERO and words[position + 32] == _LAUNCH_1:
+            return AT_LAUNCH, position, np.int64(0)
+        identifier = np.int64(-1)
+        cta = np.int64(-1)
+        at_opcode = np.int64(-1)
+        if bad | bad_low == _ZERO:
+            identifier, cta, at_opcode = parse_access_head(text, words, position + 32, end)
+        slot = np.int64(-1)
+        length = 0
+        if at_opcode >= 0:
+            slot, length = find_opcode(words, at_opcode, opcode_words)
+            at_lanes = at_opcode + length + 3
+            if length == 0 or at_lanes > end or text[at_lanes - 2] != 0x2D:
+                at_opcode = np.int64(-1)
+        if at_opcode < 0:
+            line_end = find_line_end(words, position, end)
+            next_start = find_memtrace(words, position + 1, line_end)
+            if _is_verbose(words, position + 16, line_end):
+                counters[VERBOSE_LINES] += 1
+            else:
+                counters[MALFORMED_LINES] += 1
+                if counters[FIRST_MALFORMED] == 0:
+                    counters[FIRST_MALFORMED] = counters[LINES] + 1
+            if next_start < line_end:
+                counters[SPLICED_LINES] += 1
+                position = next_start
+            else:
+                counters[LINES] += 1
+                position = line_end + 1
+            continue
+        if slot < 0:
+            return NEW_OPCODE, position, at_opcode
+
+        context = (high << np.uint64(32)) | low
+        if identifier != last_identifier or context != last_context:
+            last_slot = find_launch(context, identifier, launch_context, launch_id, launch_index)
+            if last_slot < 0:
+                return NEW_LAUNCH_KEY, position, identifier
+            last_context = context
+            last_identifier = identifier
+            last_launch = np.int64(launch_index[last_slot])
+        n_rows = sizes[0]
+        row = find_row(last_launch, cta, row_launch, row_cta, row_table)
+        if row < 0:
+            if n_rows >= row_launch.shape[0] or 2 * n_rows >= row_table.shape[0]:
+                return ROWS_FULL, position, np.int64(0)
+            row_table[-1 - row] = n_rows
+            row = n_rows
+            row_launch[row] = last_launch
+            row_cta[row] = cta
+            row_accesses[row] = 0
+            row_instructions[row] = 0
+            sizes[0] = n_rows + 1
+        n_ranges = sizes[1]
+        if n_ranges + MAX_RANGES_PER_LINE > range_row.shape[0]:
+            return RANGES_FULL, position, np.int64(0)
+
+        meaning = opcode_meaning[slot]
+        at_lanes = at_opcode + length + 3
+        opcode_count[slot] += 1
+        counters[ACCESS_LINES] += 1
+        expected_end = at_lanes + 19 * LANES
+        if meaning == IGNORE:
+            row_instructions[row] += 1
+            if (
+                expected_end < end
+                and text[expected_end] == NEWLINE
+                and text[expected_end - 1] == SPACE
+                and text[expected_end - 18] == 0x78
+            ):
+                counters[LINES] += 1
+                position = expected_end + 1
+                continue
+            after = at_lanes
+        else:
+            line_end = expected_end
+            if expected_end >= end or text[expected_end] != NEWLINE:
+                line_end = find_line_end(words, at_lanes, end)
+            count, after = parse_lanes(text, words, at_lanes, line_end, lanes)
+            if count < LANES:
+                counters[SHORT_LINES] += 1
+                if counters[FIRST_SHORT] == 0:
+                    counters[FIRST_SHORT] = counters[LINES] + 1
+            largest = _ZERO
+            for lane in range(count):
+                largest = max(largest, lanes[lane])
+            if meaning == ASYNC_COPY and largest < SHARED_WINDOW_END:
+                counters[SHARED_SIDE_LINES] += 1
+            elif largest >= ADDRESS_END:
+                counters[MALFORMED_LINES] += 1
+                if counters[FIRST_MALFORMED] == 0:
+                    counters[FIRST_MALFORMED] = counters[LINES] + 1
+            else:
+                row_instructions[row] += 1
+                row_accesses[row] += 1
+                if largest == _ZERO:
+                    counters[ZERO_LINES] += 1
+                width = opcode_width[slot]
+                if meaning != GLOBAL_WRITE:
+                    n_ranges = emit_ranges(
+                        lanes, count, width, row, 0,
+                        range_row, range_kind, range_start, range_end, n_ranges,
+                    )  # fmt: skip
+                if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
+                    n_ranges = emit_ranges(
+                        lanes, count, width, row, 1,
+                        range_row, range_kind, range_start, range_end, n_ranges,
+                    )  # fmt: skip
+                sizes[1] = n_ranges
+        line_end = find_line_end(words, after, end)
+        next_start = line_end
+        if line_end - after > 2:
+            next_start = find_memtrace(words, after, line_end)
+        if next_start < line_end:
+            counters[SPLICED_LINES] += 1
+            position = next_start
+        else:
+            counters[LINES] += 1
+            position = line_end + 1
+    return DONE, end, np.int64(0)
+
+
+@compiled
+def _is_verbose(words, position, line_end):
+    """Tell whether ``MEMTRACE: CTX 0x...`` goes on as ``, Inspecting CUfunction``."""
+    inspecting = _word_inspect
+    while position < line_end:
+        if words[position] == inspecting:
+            return True
+        position += 1
+        if words[position] & np.uint64(0xFF) == np.uint64(SPACE):
+            return words[position + 1] == inspecting
+    return False
+
+
+_word_inspect = _word(b"Inspecti")
