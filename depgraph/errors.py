@@ -49,6 +49,10 @@ class StoreError(InputError):
     """A store is missing, damaged, or of another schema version."""
 
 
+class OutputError(InputError):
+    """An output file or folder cannot be written."""
+
+
 class OutputExistsError(DepgraphError):
     """The output path is taken and ``force`` was not given."""
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from depgraph.graph import Resources
+
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from depgraph.footprint import Footprints
@@ -87,6 +92,12 @@ class BlockCounts:
     read_bytes: NDArray[np.int64]
     written_bytes: NDArray[np.int64]
 
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """Work of each block where no time was measured: instructions, else accesses."""
+        counted = self.instructions if self.instructions.any() else self.accesses
+        return counted.astype(np.float64)
+
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
@@ -107,3 +118,18 @@ class Extraction:
     graph: BlockGraph
     pairs: list[PairSummary]
     metadata: dict[str, Any]
+
+
+def launch_resources(kernels: Sequence[Kernel], n_operations: int) -> Resources:
+    """Collect what kernels take to run, as columns over all operations."""
+    columns = {
+        name: np.full(n_operations, fill, np.int64)
+        for name, fill in (("threads", 0), ("registers", -1), ("shared_bytes", -1), ("stream", 0))
+    }
+    for kernel in kernels:
+        for name, column in columns.items():
+            value = getattr(kernel, name)
+            if value is not None:
+                column[kernel.operation] = value
+    architectures = {k.architecture for k in kernels if k.architecture is not None}
+    return Resources(**columns, architecture=max(architectures, default=None))

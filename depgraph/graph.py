@@ -11,6 +11,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.jit.graph import (
+    count_edges_not_in,
     describe_pair,
     earliest_finish,
     fill_edges,
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 KIND_NAMES = ("RAW", "WAR", "WAW")
 ALL_KINDS = frozenset(KIND_NAMES)
 _EDGE_BATCH = 1 << 20
+
+
+Groups = tuple[
+    "NDArray[np.int64]", "NDArray[np.int32]", "NDArray[np.int64]", "NDArray[np.int32]"
+]
 
 
 class Pattern(Enum):
@@ -77,6 +83,26 @@ class PairSummary:
     most_targets: int
 
 
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What each operation takes to run; -1 where the trace does not say, 0 for host copies.
+
+    Attributes
+    ----------
+    threads, registers, shared_bytes : int64[n_operations]
+        Threads a block, registers a thread, bytes of shared memory a block.
+    stream : int64[n_operations]
+    architecture : int or None
+        SASS version of the program, such as 80.
+    """
+
+    threads: NDArray[np.int64]
+    registers: NDArray[np.int64]
+    shared_bytes: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    architecture: int | None
+
+
 @dataclass(frozen=True)
 class BlockGraph:
     """Thread blocks and their dependences, linear in size in what the blocks touch.
@@ -105,6 +131,9 @@ class BlockGraph:
         Target sets of each join.
     kinds : frozenset of str
         Kinds of dependence that were looked for.
+    cost : float64[n_blocks] or None
+        Work of each block as the trace shows it, in warp instructions.
+    resources : Resources or None
     """
 
     kernel: NDArray[np.int32]
@@ -120,6 +149,8 @@ class BlockGraph:
     target_offsets: NDArray[np.int64]
     targets: NDArray[np.int32]
     kinds: frozenset[str] = field(default=ALL_KINDS)
+    cost: NDArray[np.float64] | None = None
+    resources: Resources | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -254,19 +285,8 @@ class BlockGraph:
         """
         for low, high, source, target in self._pair_joins():
             source_first, source_blocks = self._span(source)
-            target_first, target_blocks = self._span(target)
             capacity = max(batch, 3 * source_blocks)
-            with np.errstate(over="ignore"):
-                groups = group_targets(
-                    low,
-                    high,
-                    self.target_offsets,
-                    self.targets,
-                    self.set_offsets,
-                    self.set_blocks,
-                    target_first,
-                    target_blocks,
-                )
+            groups = self._grouped(low, high, target)
             cursor = np.zeros(2, np.int64)
             while cursor[0] < len(groups[0]) - 1:
                 out = (
@@ -288,6 +308,54 @@ class BlockGraph:
                 )
                 if n:
                     yield out[0][:n], out[1][:n], out[2][:n]
+
+    def count_edges_not_in(self, other: BlockGraph) -> int:
+        """Count the distinct edges and kinds that this graph has and `other` lacks.
+
+        Parameters
+        ----------
+        other : BlockGraph
+            Over the same blocks, at another granularity for instance.
+        """
+        joins_of = {(s, t): (low, high) for low, high, s, t in other._pair_joins()}
+        total = 0
+        for low, high, source, target in self._pair_joins():
+            groups = self._grouped(low, high, target)
+            other_low, other_high = joins_of.get((source, target), (0, 0))
+            other_groups = other._grouped(other_low, other_high, target)
+            with np.errstate(over="ignore"):
+                total += count_edges_not_in(
+                    groups[0],
+                    groups[1],
+                    _numbers(groups),
+                    self.join_kind,
+                    self.source_offsets,
+                    self.sources,
+                    self.set_offsets,
+                    self.set_blocks,
+                    other_groups[0],
+                    other_groups[1],
+                    _numbers(other_groups),
+                    other.join_kind,
+                    other.source_offsets,
+                    other.sources,
+                    other.set_offsets,
+                    other.set_blocks,
+                    *self._span(source),
+                )
+        return int(total)
+
+    def _grouped(self, low: int, high: int, target: int) -> Groups:
+        with np.errstate(over="ignore"):
+            return group_targets(
+                low,
+                high,
+                self.target_offsets,
+                self.targets,
+                self.set_offsets,
+                self.set_blocks,
+                *self._span(target),
+            )
 
     def _span(self, operation: int) -> tuple[int, int]:
         first = int(self.first_block[operation])
@@ -367,6 +435,17 @@ class BlockGraph:
             for pair in self.pairs()
         ]
         return pd.DataFrame(rows, columns=columns)
+
+
+def _numbers(groups: Groups) -> NDArray[np.int32]:
+    """Return the group of each target block, in block order."""
+    _, _, member_offsets, members = groups
+    number = np.empty(len(members), np.int32)
+    first = members.min() if len(members) else 0
+    number[members - first] = np.repeat(
+        np.arange(len(member_offsets) - 1, dtype=np.int32), np.diff(member_offsets)
+    )
+    return number
 
 
 def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int) -> PairSummary:

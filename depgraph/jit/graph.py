@@ -264,6 +264,72 @@ def describe_pair(
 
 
 @compiled
+def count_edges_not_in(
+    groups_joins_offsets,
+    groups_joins,
+    number,
+    join_kind,
+    source_offsets,
+    sources,
+    set_offsets,
+    set_blocks,
+    other_joins_offsets,
+    other_joins,
+    other_number,
+    other_join_kind,
+    other_source_offsets,
+    other_sources,
+    other_set_offsets,
+    other_set_blocks,
+    source_first,
+    source_blocks,
+):
+    """Count the edges and kinds between two operations that one graph has and another lacks.
+
+    Parameters
+    ----------
+    groups_joins_offsets, groups_joins, other_joins_offsets, other_joins
+        Groups of target blocks in both graphs, as `group_targets` returns them.
+    number, other_number : int32[target blocks]
+        Group of each target block in both graphs.
+    """
+    n = len(number)
+    both = number.astype(np.int64) * np.int64(len(other_joins_offsets)) + other_number
+    order = np.argsort(both)
+    kinds = np.zeros(source_blocks, np.uint8)
+    found = np.empty(source_blocks, np.int32)
+    other_kinds = np.zeros(source_blocks, np.uint8)
+    other_found = np.empty(source_blocks, np.int32)
+    total = 0
+    at = 0
+    while at < n:
+        first = at
+        while at < n and both[order[at]] == both[order[first]]:
+            at += 1
+        g = number[order[first]]
+        h = other_number[order[first]]
+        n_found = union_sources(
+            groups_joins[groups_joins_offsets[g] : groups_joins_offsets[g + 1]], join_kind,
+            source_offsets, sources, set_offsets, set_blocks, source_first, kinds, found,
+        )  # fmt: skip
+        n_other = union_sources(
+            other_joins[other_joins_offsets[h] : other_joins_offsets[h + 1]], other_join_kind,
+            other_source_offsets, other_sources, other_set_offsets, other_set_blocks,
+            source_first, other_kinds, other_found,
+        )  # fmt: skip
+        lacking = 0
+        for i in range(n_found):
+            local = found[i] - source_first
+            rest = kinds[local] & ~other_kinds[local]
+            lacking += (rest & 1) + (rest >> 1 & 1) + (rest >> 2 & 1)
+            kinds[local] = 0
+        for i in range(n_other):
+            other_kinds[other_found[i] - source_first] = 0
+        total += lacking * (at - first)
+    return total
+
+
+@compiled
 def fill_edges(
     cursor,
     joins_offsets,

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import nvtx
 
 from depgraph.dependence import find_dependences
 from depgraph.errors import ModelError, TraceError
-from depgraph.extraction import BlockCounts, Copy, Extraction, Kernel
+from depgraph.extraction import BlockCounts, Copy, Extraction, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph import ALL_KINDS
 from depgraph.records import READ, WRITE, HostCopy, KernelLaunch
@@ -103,6 +104,11 @@ def analyse(
         pairs = graph.pairs()
         counts = gathered.counts(footprints)
         kernel_rows = _kernel_rows(gathered, footprints, counts, shared_bytes)
+        graph = replace(
+            graph,
+            cost=counts.cost,
+            resources=launch_resources(kernel_rows, graph.n_operations),
+        )
     return Extraction(
         kernels=kernel_rows,
         copies=gathered.copies(),

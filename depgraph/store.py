@@ -1,0 +1,372 @@
+"""The store: a folder of Parquet files that holds an extraction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from depgraph.errors import StoreError
+from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
+from depgraph.footprint import Footprints
+from depgraph.graph import KIND_NAMES, BlockGraph, PairSummary, Pattern
+from depgraph.output import new_folder
+from depgraph.records import ACCESS_KINDS
+from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from depgraph.extraction import Extraction
+
+_METADATA_KEY = b"depgraph"
+_PATTERNS = [pattern.value for pattern in Pattern]
+
+
+def tool_version() -> str:
+    """Return the version of the installed package, or "unknown" in a bare checkout."""
+    try:
+        return version("depgraph")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a folder looks like a store, of whatever version."""
+    return (path / "kernels.parquet").is_file() and (path / "joins.parquet").is_file()
+
+
+def write_store(extraction: Extraction, path: Path, *, force: bool = False) -> Store:
+    """Write an extraction as a folder of Parquet files.
+
+    Parameters
+    ----------
+    extraction : Extraction
+    path : Path
+        The folder; it must not exist, or be a store and `force` be given.
+    force : bool
+
+    Returns
+    -------
+    Store
+        The store just written.
+
+    Raises
+    ------
+    OutputExistsError, OutputError
+        If the folder cannot be made.
+    """
+    with new_folder(path, force=force, is_ours=is_store) as folder:
+        metadata = {
+            "schema_version": SCHEMA_VERSION,
+            "tool_version": tool_version(),
+            **extraction.metadata,
+        }
+        for name, columns in _tables(extraction).items():
+            _write_table(folder / f"{name}.parquet", name, columns, metadata)
+    return Store(path)
+
+
+def _write_table(
+    file: Path, table: str, columns: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    schema = arrow_schema(table).with_metadata({_METADATA_KEY: json.dumps(metadata)})
+    arrays = [_array(columns[field.name], field.type) for field in schema]
+    pq.write_table(
+        pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd", compression_level=1
+    )
+
+
+def _array(values: Any, type_: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    return pa.array(values, type_)
+
+
+def dictionary_array(codes: NDArray[Any], names: Sequence[str]) -> pa.DictionaryArray:
+    """Return codes 0, 1, ... as an Arrow dictionary of their names."""
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes.astype(np.int8)), pa.array(names, pa.string())
+    )
+
+
+def _lists(offsets: NDArray[np.int64], values: NDArray[np.int32]) -> pa.Array:
+    return pa.ListArray.from_arrays(
+        pa.array(offsets.astype(np.int32)), pa.array(values, pa.int32())
+    )
+
+
+def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
+    graph = extraction.graph
+    kernel, index = graph.block_names()
+    coordinates = _coordinates(extraction, index)
+    counts = extraction.counts
+    streams = {k.kernel: k.stream for k in extraction.kernels}
+    return {
+        "kernels": {
+            f.name: [getattr(k, f.name) for k in extraction.kernels] for f in fields(Kernel)
+        },
+        "blocks": {
+            "block": np.arange(graph.n_blocks, dtype=np.int32),
+            "kernel": kernel.astype(np.int32),
+            "index": index,
+            **coordinates,
+            "accesses": counts.accesses,
+            "instructions": counts.instructions,
+            "read_bytes": counts.read_bytes,
+            "written_bytes": counts.written_bytes,
+            "cost": counts.cost,
+        },
+        "footprints": {
+            "block": extraction.footprints.block,
+            "kind": dictionary_array(extraction.footprints.kind, ACCESS_KINDS),
+            "start": extraction.footprints.start,
+            "end": extraction.footprints.end,
+        },
+        "copies": {f.name: [getattr(c, f.name) for c in extraction.copies] for f in fields(Copy)},
+        "sets": {
+            "set": np.arange(len(graph.set_operation), dtype=np.int32),
+            "operation": graph.set_operation,
+            "blocks": _lists(graph.set_offsets, graph.set_blocks),
+        },
+        "joins": {
+            "join": np.arange(len(graph.join_kind), dtype=np.int32),
+            "kind": dictionary_array(graph.join_kind, KIND_NAMES),
+            "source_kernel": graph.kernel[graph.join_source_operation],
+            "target_kernel": graph.kernel[graph.join_target_operation],
+            "sources": _lists(graph.source_offsets, graph.sources),
+            "targets": _lists(graph.target_offsets, graph.targets),
+        },
+        "pairs": {
+            **{
+                f.name: [getattr(p, f.name) for p in extraction.pairs]
+                for f in fields(PairSummary)
+                if f.name != "pattern"
+            },
+            "pattern": dictionary_array(
+                np.array([_PATTERNS.index(p.pattern.value) for p in extraction.pairs], np.int8),
+                _PATTERNS,
+            ),
+            "cross_stream": [
+                p.source >= 0 and streams[p.source] != streams[p.target] for p in extraction.pairs
+            ],
+        },
+    }
+
+
+def _coordinates(
+    extraction: Extraction, index: NDArray[np.int64]
+) -> dict[str, NDArray[np.int32]]:
+    graph = extraction.graph
+    grid = np.ones((graph.n_operations, 2), np.int64)
+    for k in extraction.kernels:
+        grid[k.operation] = k.grid_x, k.grid_y
+    x_size, y_size = grid[graph.operation_of_block].T
+    return {
+        "x": (index % x_size).astype(np.int32),
+        "y": (index // x_size % y_size).astype(np.int32),
+        "z": (index // (x_size * y_size)).astype(np.int32),
+    }
+
+
+class Store:
+    """An extraction on disk; tables are read when they are asked for.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, it is incomplete, or of another schema version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.metadata = self._read_metadata()
+
+    def _read_metadata(self) -> dict[str, Any]:
+        if not self.path.exists():
+            raise StoreError(self.path, "no such store", "make one with: depgraph extract TRACE")
+        if not is_store(self.path):
+            raise StoreError(
+                self.path, "is not a depgraph store", "make one with: depgraph extract TRACE"
+            )
+        schema = self._schema("kernels")
+        try:
+            metadata = json.loads((schema.metadata or {})[_METADATA_KEY])
+            found = metadata["schema_version"]
+        except (KeyError, ValueError, TypeError):
+            raise StoreError(
+                self.path, "holds Parquet files that depgraph did not write", "extract again"
+            ) from None
+        if found != SCHEMA_VERSION:
+            raise StoreError(
+                self.path,
+                f"has schema version {found}, this depgraph reads version {SCHEMA_VERSION}",
+                "extract the trace again with --force",
+            )
+        missing = [name for name in STORED_TABLES if not self._file(name).is_file()]
+        if missing:
+            raise StoreError(self.path, f"lacks {missing[0]}.parquet", "extract the trace again")
+        return metadata  # type: ignore[no-any-return]
+
+    def _file(self, table: str) -> Path:
+        return self.path / f"{table}.parquet"
+
+    def _schema(self, table: str) -> pa.Schema:
+        try:
+            return pq.read_schema(self._file(table))
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(table, error) from None
+
+    def _damaged(self, table: str, error: Exception) -> StoreError:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return StoreError(self._file(table), f"is damaged ({reason})", "extract the trace again")
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table as Arrow data.
+
+        Raises
+        ------
+        StoreError
+            If there is no such table, its file is damaged, or its columns are not the schema's.
+        """
+        if name not in STORED_TABLES:
+            raise StoreError(self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}")
+        try:
+            table = pq.read_table(self._file(name))
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(name, error) from None
+        expected = arrow_schema(name)
+        if table.schema.names != expected.names or table.schema.types != expected.types:
+            raise StoreError(
+                self._file(name), "has columns that the schema does not name", "extract again"
+            )
+        return table
+
+    def to_pandas(self, name: str) -> pd.DataFrame:
+        """Return a table as a pandas data frame; `depgraph.schema` says what its columns hold."""
+        return self.table(name).to_pandas()
+
+    @cached_property
+    def kernels(self) -> list[Kernel]:
+        """The kernels, in launch order."""
+        return [Kernel(**row) for row in self.table("kernels").to_pylist()]
+
+    @cached_property
+    def copies(self) -> list[Copy]:
+        """The host copies, in program order."""
+        return [Copy(**row) for row in self.table("copies").to_pylist()]
+
+    @cached_property
+    def counts(self) -> BlockCounts:
+        """Counts of every block."""
+        table = self.table("blocks")
+        return BlockCounts(
+            *(
+                table[name].to_numpy()
+                for name in ("accesses", "instructions", "read_bytes", "written_bytes")
+            )
+        )
+
+    @cached_property
+    def pairs(self) -> list[PairSummary]:
+        """The pairs of kernels that depend on one another."""
+        rows = self.table("pairs").drop_columns(["cross_stream"]).to_pylist()
+        return [PairSummary(**{**row, "pattern": Pattern(row["pattern"])}) for row in rows]
+
+    def footprints(self) -> Footprints:
+        """Return the footprints of all blocks."""
+        table = self.table("footprints")
+        return Footprints(
+            table["block"].to_numpy(),
+            _codes(table["kind"], ACCESS_KINDS),
+            table["start"].to_numpy(),
+            table["end"].to_numpy(),
+        )
+
+    def graph(self, kinds: Collection[str] | None = None) -> BlockGraph:
+        """Return the block graph.
+
+        Parameters
+        ----------
+        kinds : collection of str, optional
+            Among "RAW", "WAR", "WAW"; default all that were extracted.
+
+        Raises
+        ------
+        ModelError
+            If another kind is asked for, or one that the store was extracted without.
+        """
+        graph = self._graph
+        return graph if kinds is None else graph.with_kinds(kinds)
+
+    @cached_property
+    def _graph(self) -> BlockGraph:
+        operations = sorted(
+            [(k.operation, k.kernel, k.first_block, k.blocks) for k in self.kernels]
+            + [(c.operation, -1 - c.copy, c.block, 1) for c in self.copies]
+        )
+        first_block = [first for _, _, first, _ in operations]
+        n_blocks = operations[-1][2] + operations[-1][3] if operations else 0
+        kernel = np.array([kernel for _, kernel, _, _ in operations], np.int32)
+        sets = self.table("sets")
+        joins = self.table("joins")
+        operation_of_kernel = {kernel: operation for operation, kernel, _, _ in operations}
+        set_offsets, set_blocks = _offsets_and_values(sets["blocks"])
+        source_offsets, sources = _offsets_and_values(joins["sources"])
+        target_offsets, targets = _offsets_and_values(joins["targets"])
+
+        def operations_of(column: str) -> NDArray[np.int32]:
+            kernels, inverse = np.unique(joins[column].to_numpy(), return_inverse=True)
+            numbers = [operation_of_kernel[k] for k in kernels.tolist()]
+            return np.array(numbers, np.int32)[inverse]
+
+        return BlockGraph(
+            kernel=kernel,
+            first_block=np.array([*first_block, n_blocks], np.int64),
+            set_operation=sets["operation"].to_numpy(),
+            set_offsets=set_offsets,
+            set_blocks=set_blocks,
+            join_kind=_codes(joins["kind"], KIND_NAMES),
+            join_source_operation=operations_of("source_kernel"),
+            join_target_operation=operations_of("target_kernel"),
+            source_offsets=source_offsets,
+            sources=sources,
+            target_offsets=target_offsets,
+            targets=targets,
+            kinds=frozenset(self.metadata["options"]["kinds"]),
+            cost=self.counts.cost,
+            resources=launch_resources(self.kernels, len(kernel)),
+        )
+
+
+def _codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]:
+    """Turn a dictionary column into codes in the order of `names`."""
+    pieces = [np.empty(0, np.uint8)]
+    for chunk in column.chunks:
+        order = np.array([names.index(n) for n in chunk.dictionary.to_pylist()], np.uint8)
+        pieces.append(order[chunk.indices.to_numpy(zero_copy_only=False)])
+    return np.concatenate(pieces)
+
+
+def _offsets_and_values(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0], array.flatten().to_numpy().astype(np.int32)
+
