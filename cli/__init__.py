@@ -1,0 +1,1 @@
+"""The command line: arguments, files and messages, one module a command."""

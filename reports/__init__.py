@@ -1,0 +1,1 @@
+"""Results made readable: one module an output."""
