@@ -1,0 +1,51 @@
+"""What every test may ask for: real traces, and markers that skip what cannot run here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import numba
+import pytest
+
+from depgraph.samples import sample_path
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# Compilation is slow once, and without it everything is slow: no example has a deadline.
+hypothesis.settings.register_profile(
+    "default", deadline=None, max_examples=20 if numba.config.DISABLE_JIT else 100
+)
+hypothesis.settings.register_profile(
+    "ci", hypothesis.settings.get_profile("default"), derandomize=True, print_blob=True
+)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
+def pytest_collection_modifyitems(items):
+    no_shared_data = pytest.mark.skip(reason=f"no folder {SHARED_DATA}")
+    not_compiled = pytest.mark.skip(reason="too slow with NUMBA_DISABLE_JIT=1")
+    for item in items:
+        if "shared_data" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.shared)
+        if item.get_closest_marker("shared") and not SHARED_DATA.is_dir():
+            item.add_marker(no_shared_data)
+        if item.get_closest_marker("jit_only") and numba.config.DISABLE_JIT:
+            item.add_marker(not_compiled)
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Return the folder of real traces beside the checkout."""
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def sample_trace():
+    """Return the packaged NVBit trace: 25 kernels, 189 thread blocks, 41 MB of text."""
+    return sample_path()
