@@ -1,0 +1,109 @@
+"""Kernel times from the Chrome trace that the PyTorch profiler (Kineto) exports."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from depgraph.errors import ProfileError
+from depgraph.parsers.profiles.json_events import ChromeTrace
+from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.source import text_chunks
+from depgraph.parsers.profiles.units import nanoseconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from depgraph.parsers.profiles.kernel_rows import Dim3
+    from depgraph.profile import KernelProfile
+
+HINT = (
+    "profile with torch.profiler.profile(activities=[ProfilerActivity.CPU, "
+    "ProfilerActivity.CUDA]) and write it with prof.export_chrome_trace(...)"
+)
+_DIMENSIONS = 3
+_LARGEST = 1 << 62
+
+
+def read_kineto(path: Path) -> KernelProfile:
+    """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file."""
+    trace = ChromeTrace(path, text_chunks(path))
+    rows = KernelRows()
+    for event in trace.events():
+        if not isinstance(event, dict):
+            rows.skipped["events that are no JSON object"] += 1
+        elif _is_kernel(event):
+            _add(rows, event)
+    if not trace.has_events:
+        raise ProfileError(path, "is JSON, but has no list of trace events", HINT)
+    if trace.cut_at is not None:
+        rows.notes.append(
+            f"the file ends early, on line {trace.cut_at}: kernels beyond it are missing"
+        )
+        rows.skipped["unfinished ends of file"] += 1
+    sms = _devices(trace.properties, rows)
+    base = _whole(trace.properties.get("baseTimeNanoseconds")) or 0
+    return rows.build(path, "kineto", start_origin=base, sms_of_device=sms, hint=HINT)
+
+
+def _is_kernel(event: dict[str, Any]) -> bool:
+    category = event.get("cat")
+    return isinstance(category, str) and category.lower() == "kernel" and event.get("ph") == "X"
+
+
+def _add(rows: KernelRows, event: dict[str, Any]) -> None:
+    arguments = event.get("args")
+    if not isinstance(arguments, dict):
+        arguments = {}
+    name = event.get("name")
+    duration = _number(event.get("dur"))
+    start = _number(event.get("ts"))
+    rows.add(
+        name if isinstance(name, str) else "",
+        None if duration is None else float(nanoseconds(duration, "us")),
+        None if start is None else round(nanoseconds(start, "us")),
+        grid=_sizes(arguments.get("grid")),
+        block=_sizes(arguments.get("block")),
+        registers=_whole(arguments.get("registers per thread")),
+        shared_bytes=_whole(arguments.get("shared memory")),
+        device=_whole(arguments.get("device")),
+        context=_whole(arguments.get("context")),
+        stream=_whole(arguments.get("stream")),
+        correlation=_whole(arguments.get("correlation")),
+    )
+
+
+def _devices(properties: dict[str, Any], rows: KernelRows) -> dict[int, int]:
+    """Note the names of the devices; return how many SMs each has."""
+    devices = properties.get("deviceProperties")
+    sms: dict[int, int] = {}
+    for device in devices if isinstance(devices, list) else []:
+        number = _whole(device.get("id")) if isinstance(device, dict) else None
+        if number is None:
+            continue
+        rows.device_names[number] = str(device.get("name", ""))
+        count = _whole(device.get("numSms"))
+        if count:
+            sms[number] = count
+    return sms
+
+
+def _number(value: object) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    number = Decimal(value)
+    return number if number.is_finite() and abs(number) < _LARGEST else None
+
+
+def _whole(value: object) -> int | None:
+    if type(value) is int:
+        return value
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _sizes(value: object) -> Dim3 | None:
+    if not isinstance(value, list) or len(value) != _DIMENSIONS:
+        return None
+    x, y, z = (_whole(size) for size in value)
+    return None if x is None or y is None or z is None else (x, y, z)

@@ -1,0 +1,204 @@
+"""Kernel times from the CSV of Nsight Compute, its raw page or its details page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
+from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.source import open_text
+from depgraph.parsers.profiles.units import (
+    NumberFormat,
+    exact_bytes,
+    integer,
+    nanoseconds,
+    time_unit,
+)
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+    from pathlib import Path
+
+    from depgraph.parsers.profiles.kernel_rows import Dim3
+    from depgraph.profile import KernelProfile
+
+HINT = (
+    "write it with: ncu --csv --page raw --print-units base --import REPORT.ncu-rep, the report "
+    "taken with --set full or --metrics gpu__time_duration.sum"
+)
+_KILO = 1000
+_DURATION = ("gpu__time_duration.sum", "gpu__time_duration.avg", "Duration")
+_REGISTERS = ("launch__registers_per_thread", "Registers Per Thread")
+_STATIC = ("launch__shared_mem_per_block_static", "Static Shared Memory Per Block")
+_DYNAMIC = ("launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block")
+_SMS = ("device__attribute_multiprocessor_count", "launch__sm_count", "# SMs")
+_GRID = ("launch__grid_dim_x", "launch__grid_dim_y", "launch__grid_dim_z")
+_BLOCK = ("launch__block_dim_x", "launch__block_dim_y", "launch__block_dim_z")
+_WANTED = frozenset((*_DURATION, *_REGISTERS, *_STATIC, *_DYNAMIC, *_SMS, *_GRID, *_BLOCK))
+_IDENTITY = frozenset(
+    (
+        "ID",
+        "Process ID",
+        "Process Name",
+        "Host Name",
+        "Kernel Name",
+        "Kernel Time",
+        "Context",
+        "Stream",
+        "Block Size",
+        "Grid Size",
+        "Device",
+        "CC",
+        "Section Name",
+    )
+)
+_NUMBER = re.compile("[+-]?[0-9][0-9.,'\u00a0\u202f\u2009 ]*")
+_TRIPLE = re.compile(r"\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)")
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """One profiled kernel: the columns that say which, and its metrics as (value, unit)."""
+
+    identity: dict[str, str]
+    metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def read_ncu(path: Path) -> KernelProfile:
+    """Read the kernels of a raw page (a row a kernel) or a details page (a row a metric)."""
+    reader = _Reader()
+    with open_text(path) as text:
+        for line in text:
+            reader.feed(line)
+    rows = reader.rows
+    if reader.numbers.uncertain:
+        rows.notes.append(f"the decimal mark is not certain: '{reader.numbers.mark}' assumed")
+    rows.notes.append(
+        "Nsight Compute runs kernels one at a time, and at base clocks unless --clock-control none"
+    )
+    for kernel in reader.kernels.values():
+        _add(rows, kernel, reader.numbers)
+    return rows.build(path, "ncu", hint=HINT)
+
+
+def is_ncu_header(line: str) -> bool:
+    """Whether a line is the header of a raw or a details page."""
+    if "ID" not in line or "Kernel Name" not in line:
+        return False
+    header = header_of(line)
+    return "ID" in header and "Kernel Name" in header
+
+
+class _Reader:
+    """Gathers kernels line by line; metrics stay text until the decimal mark is known."""
+
+    def __init__(self) -> None:
+        self.rows = KernelRows()
+        self.numbers = NumberFormat()
+        self.kernels: dict[tuple[str, str], _Kernel] = {}
+        self._header: Header | None = None
+        self._units: list[str] | None = None
+
+    def feed(self, line: str) -> None:
+        """Take the next line of the file."""
+        if is_ncu_header(line):
+            self._header, self._units = header_of(line), None
+        elif self._header is None or not line.startswith('"'):
+            return  # output of the program, or of ncu itself
+        elif not line.endswith("\n"):
+            self.rows.skipped["unfinished last lines"] += 1
+        else:
+            self._row(self._header, cells_of(line, self._header.delimiter))
+
+    def _row(self, header: Header, cells: list[str]) -> None:
+        if len(cells) != len(header.names):
+            self.rows.skipped["rows of another width"] += 1
+            return
+        long_form = "Metric Name" in header
+        if not long_form and self._units is None:
+            self._units = [""] * len(cells)
+            if not header.cell(cells, "ID"):
+                self._units = cells
+                return
+        kernel = self._kernel(header, cells)
+        if long_form:
+            metric = header.cell(cells, "Metric Name")
+            self._metric(
+                kernel,
+                metric,
+                header.cell(cells, "Metric Value"),
+                header.cell(cells, "Metric Unit"),
+            )
+            return
+        for name, value, unit in zip(header.names, cells, self._units or [], strict=False):
+            if name not in _IDENTITY:
+                self._metric(kernel, name, value, unit)
+
+    def _kernel(self, header: Header, cells: list[str]) -> _Kernel:
+        key = header.cell(cells, "Process ID"), header.cell(cells, "ID")
+        if key not in self.kernels:
+            columns = [name for name in header.names if name in _IDENTITY]
+            self.kernels[key] = _Kernel({name: header.cell(cells, name) for name in columns})
+        return self.kernels[key]
+
+    def _metric(self, kernel: _Kernel, name: str, value: str, unit: str) -> None:
+        if _NUMBER.fullmatch(value):
+            self.numbers.learn(value)
+        if name in _WANTED:
+            kernel.metrics.setdefault(name, (value, unit.strip()))
+
+
+def _add(rows: KernelRows, kernel: _Kernel, numbers: NumberFormat) -> None:
+    duration, unit = _metric(kernel, _DURATION, numbers)
+    short_unit = time_unit(unit)
+    if duration is not None and short_unit is None:
+        rows.skipped[f"durations in '{unit}', which is no unit of time"] += 1
+    static, dynamic = _bytes(kernel, _STATIC, numbers), _bytes(kernel, _DYNAMIC, numbers)
+    identity = kernel.identity
+    rows.add(
+        identity.get("Kernel Name", ""),
+        None if duration is None or not short_unit else float(nanoseconds(duration, short_unit)),
+        grid=_triple(identity.get("Grid Size", "")) or _sizes(kernel, _GRID, numbers),
+        block=_triple(identity.get("Block Size", "")) or _sizes(kernel, _BLOCK, numbers),
+        registers=_whole(kernel, _REGISTERS, numbers),
+        static_shared_bytes=static,
+        dynamic_shared_bytes=dynamic,
+        shared_bytes=None if static is None or dynamic is None else static + dynamic,
+        device=integer(identity.get("Device", "")),
+        process=integer(identity.get("Process ID", "")),
+        context=integer(identity.get("Context", "")),
+        stream=integer(identity.get("Stream", "")),
+        measured_sms=_whole(kernel, _SMS, numbers),
+    )
+
+
+def _metric(
+    kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat
+) -> tuple[Decimal | None, str]:
+    for name in names:
+        if name in kernel.metrics:
+            value, unit = kernel.metrics[name]
+            return numbers.decimal(value), unit
+    return None, ""
+
+
+def _whole(kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat) -> int | None:
+    value, _ = _metric(kernel, names, numbers)
+    return int(value) if value is not None and value == int(value) else None
+
+
+def _bytes(kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat) -> int | None:
+    value, unit = _metric(kernel, names, numbers)
+    return None if value is None else exact_bytes(value, unit, _KILO)
+
+
+def _triple(text: str) -> Dim3 | None:
+    match = _TRIPLE.fullmatch(text)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def _sizes(kernel: _Kernel, names: tuple[str, str, str], numbers: NumberFormat) -> Dim3 | None:
+    x, y, z = (_whole(kernel, (name,), numbers) for name in names)
+    return None if x is None or y is None or z is None else (x, y, z)

@@ -1,0 +1,167 @@
+"""Kernel times from ``nsys export --type sqlite``, and from the SQLite files of nvprof."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from depgraph.errors import ProfileError
+from depgraph.parsers.profiles.kernel_rows import KernelRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from depgraph.parsers.profiles.kernel_rows import Dim3
+    from depgraph.profile import KernelProfile
+
+HINT = (
+    "profile with nsys profile --trace=cuda PROGRAM, then nsys export --type sqlite REPORT.nsys-rep"
+)
+GRAPH_HINT = "profile again with --cuda-graph-trace=node"
+_KERNEL_TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
+_GRAPH_TABLE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_STRINGS = {"StringIds": "id", "StringTable": "_id_"}
+_NAMES = ("demangledName", "mangledName", "shortName", "name")
+_COLUMNS = (
+    "start",
+    "end",
+    "gridX",
+    "gridY",
+    "gridZ",
+    "blockX",
+    "blockY",
+    "blockZ",
+    "registersPerThread",
+    "staticSharedMemory",
+    "dynamicSharedMemory",
+    "deviceId",
+    "globalPid",
+    "contextId",
+    "streamId",
+    "correlationId",
+)
+_CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
+_GPUS = "TARGET_INFO_GPU"
+_PID_UNIT = 0x1000000
+
+
+def read_nsys_sqlite(path: Path) -> KernelProfile:
+    """Read the kernels of all devices and processes; columns that are missing stay unknown."""
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise ProfileError(path, f"SQLite cannot open it ({error})") from None
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    try:
+        return _read(path, connection)
+    except sqlite3.Error as error:
+        raise ProfileError(
+            path, f"SQLite cannot read it ({error})", "copy or export it again"
+        ) from None
+    finally:
+        connection.close()
+
+
+def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
+    tables = {str(name) for (name,) in _select(connection, ["name"], "sqlite_master")}
+    rows = KernelRows()
+    graphs = 0
+    if _GRAPH_TABLE in tables:
+        ((graphs,),) = _select(connection, ["count(*)"], _GRAPH_TABLE)
+    if graphs:
+        rows.skipped["CUDA graph launches recorded as a whole"] = graphs
+        rows.notes.append(
+            f"{graphs} CUDA graph launches were recorded as a whole: their kernels are not in "
+            f"the file; {GRAPH_HINT}"
+        )
+    hint = GRAPH_HINT if graphs else HINT
+    table = next((table for table in _KERNEL_TABLES if table in tables), None)
+    if table is None:
+        raise ProfileError(path, "has no table of kernels", hint)
+    columns_of_table = _select(connection, ["name"], f"pragma_table_info('{table}')")
+    present = {str(name) for (name,) in columns_of_table}
+    if not {"start", "end"} <= present:
+        raise ProfileError(path, f"its table {table} has no start and end", hint)
+    strings = next((name for name in _STRINGS if name in tables), None)
+    name_column = next((column for column in _NAMES if column in present), None)
+    spelled = {}
+    if strings is not None and name_column is not None:
+        spelled = _spellings(connection, strings, table, name_column)
+    columns = [column if column in present else "NULL" for column in _COLUMNS]
+    for row in _select(connection, [name_column or "NULL", *columns], table):
+        _add(rows, row, spelled)
+    rows.device_names.update(_device_names(connection, tables))
+    return rows.build(
+        path,
+        "nvprof-sqlite" if strings == "StringTable" else "nsys-sqlite",
+        sms_of_device=_sms(connection, tables),
+        hint=hint,
+    )
+
+
+def _select(
+    connection: sqlite3.Connection, columns: list[str], source: str
+) -> Iterator[tuple[Any, ...]]:
+    """Query a table; every name comes from this module, never from the file."""
+    return connection.execute(f"SELECT {', '.join(columns)} FROM {source}")  # noqa: S608
+
+
+def _spellings(
+    connection: sqlite3.Connection, strings: str, table: str, name_column: str
+) -> dict[object, str]:
+    key = _STRINGS[strings]
+    rows = _select(connection, [key, "value"], strings)
+    used = {number for (number,) in _select(connection, [f"DISTINCT {name_column}"], table)}
+    return {number: str(value) for number, value in rows if number in used}
+
+
+def _add(rows: KernelRows, row: tuple[object, ...], spelled: dict[object, str]) -> None:
+    name = spelled.get(row[0], row[0] if isinstance(row[0], str) else "")
+    start, end, *rest = (_integer(value) for value in row[1:])
+    grid, block = _sizes(rest[0:3]), _sizes(rest[3:6])
+    registers, static, dynamic, device, global_pid, context, stream, correlation = rest[6:]
+    rows.add(
+        name,
+        None if start is None or end is None else float(end - start),
+        start,
+        grid=grid,
+        block=block,
+        registers=registers,
+        static_shared_bytes=static,
+        dynamic_shared_bytes=dynamic,
+        shared_bytes=None if static is None or dynamic is None else static + dynamic,
+        device=device,
+        process=None if global_pid is None else global_pid // _PID_UNIT % _PID_UNIT,
+        context=context,
+        stream=stream,
+        correlation=correlation,
+    )
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _sizes(sizes: list[int | None]) -> Dim3 | None:
+    x, y, z = sizes
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def _device_names(connection: sqlite3.Connection, tables: set[str]) -> dict[int, str]:
+    if not {_CUDA_DEVICES, _GPUS} <= tables:
+        return {}
+    joined = f"{_CUDA_DEVICES} JOIN {_GPUS} ON gpuId = {_GPUS}.id"
+    rows = _select(connection, ["cudaId", f"{_GPUS}.name"], joined)
+    return {device: str(name) for device, name in rows if isinstance(device, int)}
+
+
+def _sms(connection: sqlite3.Connection, tables: set[str]) -> dict[int, int]:
+    """Return the SMs of each device, unless processes mean different GPUs by one number."""
+    if _CUDA_DEVICES not in tables:
+        return {}
+    rows = _select(connection, ["DISTINCT cudaId", "numMultiprocessors"], _CUDA_DEVICES)
+    found = [(device, sms) for device, sms in rows if isinstance(sms, int) and sms > 0]
+    devices = [device for device, _ in found]
+    return {device: sms for device, sms in found if devices.count(device) == 1}
