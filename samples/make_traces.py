@@ -257,7 +257,7 @@ def main() -> None:
         return
     times: dict[str, float | str] = {"program": arguments.program}
     times["eager_ms"] = profile_steady_state(run, arguments.output)
-    if not arguments.program.endswith("_train"):  # autograd's allocations cannot be recorded
+    if not arguments.program.endswith("_train"):  # a replayed step would go on adding to its gradients
         times["cuda_graph_ms"] = milliseconds_per_pass(as_cuda_graph(run))
     sys.stdout.write(json.dumps(times) + "\n")
 
