@@ -257,7 +257,8 @@ def main() -> None:
         return
     times: dict[str, float | str] = {"program": arguments.program}
     times["eager_ms"] = profile_steady_state(run, arguments.output)
-    if not arguments.program.endswith("_train"):  # a replayed step would go on adding to its gradients
+    # A replayed training step would go on adding to its gradients.
+    if not arguments.program.endswith("_train"):
         times["cuda_graph_ms"] = milliseconds_per_pass(as_cuda_graph(run))
     sys.stdout.write(json.dumps(times) + "\n")
 
