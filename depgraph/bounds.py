@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.gpu import gpu_for_architecture, load_gpu, occupancy
+from depgraph.gpu import gpu_for_architecture, load_gpu, load_gpu_file, occupancy
 from depgraph.graph import ALL_KINDS
 from depgraph.schedules import PRIORITIES, dataflow, serial
 from depgraph.timing import Durations, counted_durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class Bound:
     sms : float
         Number of SMs, infinite for no limit.
     dependences : str
-        Kinds that count, such as "RAW, WAR, WAW".
+        Kinds that count, such as "RAW,WAR,WAW".
     serial : float
         Kernels one after another.
     critical_path : float
@@ -175,6 +176,31 @@ def default_gpu(graph: BlockGraph) -> tuple[Gpu, str]:
     return gpu, f"the trace is for sm_{architecture}: the limits of {gpu.name} are used (--gpu)"
 
 
+def gpu_occupancies(
+    graph: BlockGraph, name: str | None = None, file: Path | None = None
+) -> Occupancies:
+    """Compute occupancies for a GPU by name, by its model file, or the one the trace suggests.
+
+    Raises
+    ------
+    ModelError
+        If there is no such model, or the graph carries no launch resources.
+    """
+    if file is not None:
+        return occupancies(graph, load_gpu_file(file))
+    if name is not None:
+        return occupancies(graph, load_gpu(name))
+    gpu, reason = default_gpu(graph)
+    result = occupancies(graph, gpu)
+    return replace(result, assumptions=(reason, *result.assumptions))
+
+
+def fixed_occupancies(graph: BlockGraph, blocks_per_sm: int, gpu: Gpu) -> Occupancies:
+    """Give every kernel the same occupancy, whatever it takes to run."""
+    values = np.where(graph.kernel >= 0, blocks_per_sm, 1).astype(np.int64)
+    return Occupancies(values, gpu, (f"{blocks_per_sm} blocks per SM for every kernel, as asked",))
+
+
 def occupancies(graph: BlockGraph, gpu: Gpu) -> Occupancies:
     """Compute the resident blocks per SM of every kernel by the CUDA occupancy rules.
 
@@ -258,7 +284,7 @@ def bound_one(
         )
     return Bound(
         sms=sms,
-        dependences=", ".join(kind for kind in ("RAW", "WAR", "WAW") if kind in graph.kinds),
+        dependences=",".join(kind for kind in ("RAW", "WAR", "WAW") if kind in graph.kinds),
         serial=serial_time,
         critical_path=critical_path,
         work=work,
@@ -307,13 +333,10 @@ def bound(
         if size < 1 or (not math.isinf(size) and size != int(size)):
             message = f"{size} SMs: give whole numbers from 1, or inf"
             raise ModelError(message)
-    notes: list[str] = []
     if durations is None:
         durations = counted_durations(graph)
     if occupancy is None:
-        gpu, reason = default_gpu(graph)
-        notes.append(reason)
-        occupancy = occupancies(graph, gpu)
+        occupancy = gpu_occupancies(graph)
     graphs = [graph]
     if graph.kinds != {"RAW"} and "RAW" in graph.kinds:
         graphs.append(graph.with_kinds({"RAW"}))
@@ -323,7 +346,7 @@ def bound(
         for g in graphs
     ]
     of_kernels = occupancy.values[graph.kernel >= 0]
-    notes += [*durations.assumptions, *occupancy.assumptions]
+    notes = [*durations.assumptions, *occupancy.assumptions]
     notes.append(
         "the bound holds for fixed durations: measured overlap has beaten it by up to 15 % "
         "on an A100 where caches were reused better"

@@ -7,6 +7,7 @@ import os
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,16 +18,18 @@ from depgraph.errors import ModelError, TraceError
 from depgraph.extraction import BlockCounts, Copy, Extraction, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph import ALL_KINDS
+from depgraph.output import refuse_existing
 from depgraph.records import READ, WRITE, HostCopy, KernelLaunch
+from depgraph.store import write_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
     from depgraph.records import Operation, PartTask, ScannedPart, Trace
+    from depgraph.store import Store
 
 # Above this many damaged access lines in a hundred, what is left is no basis for a graph.
 _DAMAGED_LINES_LIMIT = 0.01
@@ -120,6 +123,33 @@ def analyse(
     )
 
 
+def extract(
+    trace: Trace, path: str | Path = "depgraph.out", *, force: bool = False, **options: Any
+) -> Store:
+    """Read a trace, find the dependences between its thread blocks, and write a store.
+
+    Parameters
+    ----------
+    trace : Trace
+        As `depgraph.parsers.open_trace` returns it.
+    path : str or Path
+        The store to make.
+    force : bool
+        Replace an existing store.
+    **options
+        As `analyse` takes them.
+
+    Raises
+    ------
+    OutputExistsError
+        If `path` exists and `force` is not given.
+    TraceError, ModelError, OutputError
+        As `analyse` and `write_store` raise them.
+    """
+    refuse_existing(Path(path), force=force)
+    return write_store(analyse(trace, **options), Path(path), force=force)
+
+
 def _scanned(trace: Trace, jobs: int) -> Iterator[ScannedPart]:
     """Scan the parts on `jobs` threads and yield the results in order, a few ahead at most."""
     if jobs == 1:
@@ -159,6 +189,7 @@ class _Gathered:
         self.lines = 0
         self.bytes = 0
         self.operations: list[Operation] = []
+        self.unseen: dict[int, str] = {}
         self._order = trace.program_order()
         self._low = kernels[0] or 0
         self._high = kernels[1]
@@ -197,6 +228,8 @@ class _Gathered:
         self.opcodes += part.opcodes
         indices = self._order.add(part)
         self._take_operations()
+        for index, reason in part.unseen.items():
+            self.unseen[int(indices[index])] = reason
         if len(part.touches.launch):
             self._take_touches(part, indices)
         self.lines += part.lines
@@ -360,6 +393,14 @@ class _Gathered:
             if isinstance(copy, HostCopy)
         ]
 
+    def unseen_of(self, operation: int) -> str | None:
+        """Say what the trace cannot show of a kernel: by its opcodes, else by its name."""
+        launch = self.operations[operation]
+        in_trace = int(np.flatnonzero(self._kept == operation)[0])
+        if in_trace in self.unseen:
+            return self.unseen[in_trace]
+        return self.trace.unseen(launch) if isinstance(launch, KernelLaunch) else None
+
     def metadata(
         self,
         granularity: int,
@@ -382,6 +423,7 @@ class _Gathered:
             "opcodes": dict(sorted(self.opcodes.items())),
             "skipped": dict(self.skipped.most_common()),
             "warnings": dict(self.warnings.most_common()),
+            "blind_spots": list(self.trace.blind_spots),
             "false_edges": false_edges,
         }
 
@@ -440,7 +482,7 @@ def _kernel_rows(
     for index, launch in enumerate(gathered.operations):
         if not isinstance(launch, KernelLaunch):
             continue
-        unseen = gathered.trace.unseen(launch)
+        unseen = gathered.unseen_of(index)
         if not accesses[index]:
             unseen = unseen or "no global-memory access in the trace"
         rows.append(

@@ -128,6 +128,8 @@ class ScannedPart:
         Traced instructions by opcode text (or by mnemonic, where that is all there is).
     warnings : Counter
         Things the user should know, each with the number of times they occurred.
+    unseen : dict
+        What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
     damage : list of Damage
         What makes the graph wrong: a cut last line, a damaged launch.
     damaged_line : Damage or None
@@ -142,6 +144,7 @@ class ScannedPart:
     skipped: Counter[str] = field(default_factory=Counter)
     opcodes: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
+    unseen: dict[int, str] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     damaged_line: Damage | None = None
     damaged_lines: int = 0
@@ -185,6 +188,7 @@ class Trace(Protocol):
     format: str
     name: str
     paths: list[Path]
+    blind_spots: tuple[str, ...]  # what no trace of this format shows, a sentence each
 
     @property
     def input_bytes(self) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from depgraph.graph import KIND_NAMES, BlockGraph, PairSummary, Pattern
 from depgraph.output import new_folder
 from depgraph.records import ACCESS_KINDS
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
+from depgraph.version import tool_version
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,14 +31,6 @@ if TYPE_CHECKING:
 
 _METADATA_KEY = b"depgraph"
 _PATTERNS = [pattern.value for pattern in Pattern]
-
-
-def tool_version() -> str:
-    """Return the version of the installed package, or "unknown" in a bare checkout."""
-    try:
-        return version("depgraph")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def is_store(path: Path) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.jit.schedule import serial_schedule
+from depgraph.profile import BlockProfile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
+    from depgraph.profile import KernelProfile
 
 _LISTED = 5
 
@@ -199,6 +201,70 @@ def scaled_durations(
             "instruction of the others"
         )
     return Durations(values, unit, source, tuple(assumptions))
+
+
+def profiled_durations(
+    graph: BlockGraph,
+    profile: KernelProfile | BlockProfile,
+    occupancy: NDArray[np.int64],
+    *,
+    measured_sms: int | None = None,
+    default_sms: int,
+) -> Durations:
+    """Turn a profile into durations of blocks.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    profile : KernelProfile or BlockProfile
+    occupancy : int64[n_operations]
+        Resident blocks per SM on the GPU that was measured.
+    measured_sms : int, optional
+        SMs of that GPU; default what the profile says.
+    default_sms : int
+        SMs to assume where neither says.
+
+    Raises
+    ------
+    ModelError
+        If the profile does not fit the graph.
+    """
+    if isinstance(profile, BlockProfile):
+        return measured_block_durations(
+            graph,
+            profile.kernel,
+            profile.block,
+            profile.duration,
+            unit=profile.unit,
+            source=f"block times of {profile.source.name}",
+        )
+    if profile.kernel is None:
+        raise ModelError(f"{profile.source}: does not number its kernels")
+    scale, unit = (1e-3, "us") if profile.unit == "ns" else (1.0, profile.unit)
+    notes: list[str] = []
+    sms = measured_sms
+    if sms is None and profile.measured_sms is not None:
+        stated = {int(n) for n in profile.measured_sms if n > 0}
+        if len(stated) > 1:
+            raise ModelError(
+                f"{profile.source}: kernels were measured on {sorted(stated)} SMs; "
+                "pass --measured-sms N"
+            )
+        sms = next(iter(stated), None)
+    if sms is None:
+        sms = default_sms
+        notes.append(
+            f"the kernel times are taken to be measured on {sms} SMs (--measured-sms)"
+        )
+    durations = scaled_durations(
+        graph,
+        dict(zip(profile.kernel.tolist(), (profile.duration * scale).tolist(), strict=True)),
+        occupancy * sms,
+        unit=unit,
+        source=f"kernel times of {profile.source.name}",
+        sms=sms,
+    )
+    return replace(durations, assumptions=(*notes, *durations.assumptions))
 
 
 def kernel_makespans(

@@ -1,1 +1,1 @@
-"""Results made readable: one module an output."""
+"""What depgraph shows: plain data in, text, pictures and pages out."""

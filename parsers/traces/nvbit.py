@@ -17,6 +17,7 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.jit.ranges import join_ranges
 from depgraph.parsers.traces import nvbit_scanner as scanner
+from depgraph.parsers.traces import text_scanner
 from depgraph.parsers.traces.compression import TraceStream, unreadable
 from depgraph.parsers.traces.opcodes import Effect, Space, decode_opcode
 from depgraph.records import BlockTouches, Damage, KernelLaunch, ScannedPart
@@ -45,6 +46,12 @@ _LAUNCH = re.compile(
 )
 _ACCESS_ID = re.compile(rb"MEMTRACE: CTX 0x[0-9a-f]+ - (?:SM_id \d+ - )?grid_launch_id (\d+) ")
 _LAUNCH_ID = re.compile(rb" - LAUNCH - .* - grid launch id (\d+)")
+
+
+BLIND_SPOTS = (
+    "copies, memsets and allocations are not traced: a dependence through cudaMemcpy is missing, "
+    "and buffers that were freed and used again give dependences that are not the program's",
+)
 
 
 def sniff(head: bytes) -> bool:
@@ -110,14 +117,14 @@ def launch_id_offset(text: bytes) -> int | None:
 
 def _global_meaning(opcode: MemoryOpcode) -> int:
     if opcode.is_async_copy:
-        return scanner.ASYNC_COPY
+        return text_scanner.ASYNC_COPY
     if opcode.is_bulk or opcode.space not in {Space.GLOBAL, Space.GENERIC}:
-        return scanner.IGNORE
+        return text_scanner.IGNORE
     return {
-        Effect.READ: scanner.GLOBAL_READ,
-        Effect.WRITE: scanner.GLOBAL_WRITE,
-        Effect.UPDATE: scanner.GLOBAL_UPDATE,
-        Effect.NONE: scanner.IGNORE,
+        Effect.READ: text_scanner.GLOBAL_READ,
+        Effect.WRITE: text_scanner.GLOBAL_WRITE,
+        Effect.UPDATE: text_scanner.GLOBAL_UPDATE,
+        Effect.NONE: text_scanner.IGNORE,
     }[opcode.effect]
 
 
@@ -126,19 +133,19 @@ class _Workspace(threading.local):
 
     def __init__(self) -> None:
         self.text = np.zeros(0, np.uint8)
-        self.opcode_words = np.zeros((512, scanner.OPCODE_WORDS), np.uint64)
+        self.opcode_words = np.zeros((512, text_scanner.OPCODE_WORDS), np.uint64)
         self.opcode_text: dict[int, str] = {}
         self.opcode_meaning = np.zeros(512, np.uint8)
         self.opcode_width = np.zeros(512, np.int64)
         self.opcode_count = np.zeros(512, np.int64)
         self.resize_rows(1 << 12)
         self.resize_ranges(1 << 17)
-        self.lanes = np.zeros(scanner.LANES, np.uint64)
+        self.lanes = np.zeros(text_scanner.LANES, np.uint64)
 
     def text_buffer(self, size: int) -> NDArray[np.uint8]:
         """Return at least `size` bytes and the scanner's padding."""
-        if len(self.text) < size + scanner.PADDING:
-            self.text = np.zeros(size + scanner.PADDING, np.uint8)
+        if len(self.text) < size + text_scanner.PADDING:
+            self.text = np.zeros(size + text_scanner.PADDING, np.uint8)
         return self.text
 
     def resize_rows(self, capacity: int) -> None:
@@ -155,7 +162,7 @@ class _Workspace(threading.local):
         for source, target in zip(old, new, strict=True):
             target[:used] = source[:used]
         for row in range(used):
-            free = scanner.find_row(
+            free = text_scanner.find_row(
                 self.row_launch[row], self.row_cta[row], self.row_launch, self.row_cta,
                 self.row_table,
             )  # fmt: skip
@@ -177,17 +184,17 @@ class _Workspace(threading.local):
     range_end: NDArray[np.uint64]
 
     def add_opcode(self, words: NDArray[np.uint64], position: int) -> None:
-        slot, length = scanner.find_opcode(words, position, self.opcode_words)
-        text = words[position : position + 8 * scanner.OPCODE_WORDS : 8].tobytes()[:length]
+        slot, length = text_scanner.find_opcode(words, position, self.opcode_words)
+        text = words[position : position + 8 * text_scanner.OPCODE_WORDS : 8].tobytes()[:length]
         slots = len(self.opcode_words)
         if 2 * len(self.opcode_text) >= slots:
             self._rehash_opcodes(2 * slots)
-            slot, _ = scanner.find_opcode(words, position, self.opcode_words)
+            slot, _ = text_scanner.find_opcode(words, position, self.opcode_words)
         self._enter_opcode(-1 - slot, text)
 
     def _enter_opcode(self, slot: int, text: bytes) -> None:
         opcode = decode_opcode(text.decode("ascii", "replace"))
-        padded = text.ljust(8 * scanner.OPCODE_WORDS, b"\0")
+        padded = text.ljust(8 * text_scanner.OPCODE_WORDS, b"\0")
         self.opcode_words[slot] = np.frombuffer(padded, "<u8")
         self.opcode_text[slot] = opcode.text
         self.opcode_meaning[slot] = _global_meaning(opcode)
@@ -198,14 +205,14 @@ class _Workspace(threading.local):
             (self.opcode_words[slot].tobytes().rstrip(b"\0"), int(self.opcode_count[slot]))
             for slot in self.opcode_text
         ]
-        self.opcode_words = np.zeros((slots, scanner.OPCODE_WORDS), np.uint64)
+        self.opcode_words = np.zeros((slots, text_scanner.OPCODE_WORDS), np.uint64)
         self.opcode_text = {}
         self.opcode_meaning = np.zeros(slots, np.uint8)
         self.opcode_width = np.zeros(slots, np.int64)
         self.opcode_count = np.zeros(slots, np.int64)
         for text, count in old:
-            line = np.frombuffer(text + b" " + bytes(scanner.PADDING), np.uint8)
-            slot, _ = scanner.find_opcode(scanner.overlapping_words(line), 0, self.opcode_words)
+            line = np.frombuffer(text + b" " + bytes(text_scanner.PADDING), np.uint8)
+            slot, _ = text_scanner.find_opcode(text_scanner.overlapping_words(line), 0, self.opcode_words)
             self._enter_opcode(-1 - slot, text)
             self.opcode_count[-1 - slot] = count
 
@@ -229,7 +236,7 @@ def scan_text(
         By how much launch lines count ahead of access lines.
     """
     work = _workspace
-    words = scanner.overlapping_words(text)
+    words = text_scanner.overlapping_words(text)
     part = ScannedPart(bytes=end - begin)
     slots = 64
     launch_context = np.zeros(slots, np.uint64)
@@ -277,7 +284,7 @@ def scan_text(
             if status == scanner.DONE:
                 break
             if status == scanner.AT_LAUNCH:
-                line_end = scanner.find_line_end(words, position, end)
+                line_end = text_scanner.find_line_end(words, position, end)
                 stop = scanner.find_memtrace(words, position + 1, line_end)
                 line = text[position:stop].tobytes()
                 try:
@@ -336,7 +343,7 @@ def _collect(
             part.skipped["instructions with an opcode not known to depgraph"] += count
         elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
             part.skipped[f"{opcode.space.value}-memory accesses"] += count
-        elif _global_meaning(opcode) == scanner.IGNORE:
+        elif _global_meaning(opcode) == text_scanner.IGNORE:
             part.skipped[f"other instructions ({opcode.mnemonic})"] += count
     for counter, reason in (
         (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
@@ -385,20 +392,20 @@ class LogRange:
         text, got = self._read(first, want)
         start = 0
         if self.begin:
-            words = scanner.overlapping_words(text)
-            start = scanner.find_line_end(words, 0, got) + 1
+            words = text_scanner.overlapping_words(text)
+            start = text_scanner.find_line_end(words, 0, got) + 1
             if first + start >= self.end:
                 return ScannedPart(bytes=self.input_bytes)
         stop = got
         if self.end < self.file_size:
-            words = scanner.overlapping_words(text)
-            stop = scanner.find_line_end(words, self.end - 1 - first, got) + 1
+            words = text_scanner.overlapping_words(text)
+            stop = text_scanner.find_line_end(words, self.end - 1 - first, got) + 1
             if stop > got and first + got < self.file_size:
                 want = min(self.end + MAX_LINE_BYTES, self.file_size) - first
                 text, got = self._read(first, want)
-                words = scanner.overlapping_words(text)
-                stop = min(scanner.find_line_end(words, self.end - 1 - first, got) + 1, got)
-        text[stop : stop + scanner.PADDING] = 0
+                words = text_scanner.overlapping_words(text)
+                stop = min(text_scanner.find_line_end(words, self.end - 1 - first, got) + 1, got)
+        text[stop : stop + text_scanner.PADDING] = 0
         part = scan_text(text, start, stop, path=str(self.path), id_offset=self.id_offset)
         part.bytes = self.input_bytes
         if first + stop >= self.file_size:
@@ -422,7 +429,7 @@ class LogRange:
             raise unreadable(str(self.path), error) from None
         finally:
             os.close(descriptor)
-        text[got : got + scanner.PADDING] = 0
+        text[got : got + text_scanner.PADDING] = 0
         return text, got
 
 
@@ -470,6 +477,7 @@ class NvbitTrace:
     """
 
     format = FORMAT
+    blind_spots = BLIND_SPOTS
 
     def __init__(self, path: Path | None, *, part_bytes: int = PART_BYTES) -> None:
         self.path = path
@@ -506,24 +514,24 @@ class NvbitTrace:
         consumed = 0
         overlong = False
         while True:
-            text = np.empty(len(carry) + self._part_bytes + scanner.PADDING, np.uint8)
+            text = np.empty(len(carry) + self._part_bytes + text_scanner.PADDING, np.uint8)
             text[: len(carry)] = np.frombuffer(carry, np.uint8)
             got = stream.readinto(memoryview(text)[len(carry) : len(carry) + self._part_bytes])
             filled = len(carry) + got
             is_last = got < self._part_bytes
-            text[filled : filled + scanner.PADDING] = 0
+            text[filled : filled + text_scanner.PADDING] = 0
             size = filled if is_last else _last_line_end(text, filled)
             if size == 0 and not is_last and filled > MAX_LINE_BYTES:
                 overlong, carry = True, b""
                 continue
             begin = 0
             if overlong and size:
-                begin = scanner.find_line_end(scanner.overlapping_words(text), 0, size) + 1
+                begin = text_scanner.find_line_end(text_scanner.overlapping_words(text), 0, size) + 1
                 overlong = False
             carry = text[size:filled].tobytes()
             if begin:
                 text, size = text[begin:], size - begin
-            text[size : size + scanner.PADDING] = 0
+            text[size : size + text_scanner.PADDING] = 0
             if id_offset is None:
                 id_offset = launch_id_offset(text[:size].tobytes())
             at = stream.input_position

@@ -1,0 +1,131 @@
+"""The program itself: finds the command, runs it, turns failures into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from depgraph.errors import DepgraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+# Command -> what it does. Modules are imported when their command is run: help stays fast.
+COMMANDS = {
+    "extract": "Read a trace, find which block depends on which, write a store.",
+    "bound": "Bound the gain of overlapping independent blocks on a GPU.",
+    "show": "Look inside a store: kernels, pairs, the critical path, a block.",
+    "export": "Write edges, kernels, blocks, graph or schedule for other tools.",
+    "demo": "Run the main job on a packaged real trace.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order that a user meets them."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"depgraph.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    if value:
+        from depgraph.version import tool_version
+
+        click.echo(f"depgraph {tool_version()}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Print the version and exit.",
+)  # fmt: skip
+def depgraph() -> None:
+    """Find which thread blocks of a GPU program wait for which, and what overlap could gain.
+
+    \b
+      depgraph extract trace.log      trace -> ./depgraph.out
+      depgraph bound --sms 80         upper bound on the gain on an 80-SM GPU
+      depgraph demo                   both, on a packaged real trace
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the program and exit: 0 done, 1 failed, 2 wrong usage, 3 threshold, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in words
+    try:
+        depgraph.main(args=words, prog_name="depgraph", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted")
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing is left to say, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except DepgraphError as error:
+        if debug:
+            raise
+        _say(f"error: {error}")
+        sys.exit(error.exit_code)
+    except MemoryError:
+        if debug:
+            raise
+        _say("error: out of memory; pick fewer kernels with --kernels A:B, or a larger machine")
+        sys.exit(EXIT_FAILED)
+    except OSError as error:
+        if debug:
+            raise
+        name = f"{error.filename}: " if error.filename else ""
+        _say(f"error: {name}{error.strerror or error}")
+        sys.exit(EXIT_FAILED)
+    except Exception as error:
+        if debug:
+            raise
+        _say(f"error: {type(error).__name__}: {error}; this is a fault of depgraph (see --debug)")
+        sys.exit(EXIT_FAILED)
+    sys.exit(0)
+
+
+def _interrupt(signum: int, frame: Any) -> NoReturn:
+    del signum, frame
+    raise KeyboardInterrupt
+
+
+def _say(message: str) -> None:
+    from depgraph.text import clean_text
+
+    click.echo("depgraph: " + clean_text(" ".join(message.split())), err=True)

@@ -1,0 +1,98 @@
+"""``depgraph export``: what a store holds, for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from depgraph.cli.model import model_from, model_options
+from depgraph.cli.options import (
+    Command,
+    deps_option,
+    force_option,
+    store_argument,
+    wrote,
+)
+
+# What can be exported, and to which forms.
+TARGETS = {
+    "edges": ("parquet", "csv", "json"),
+    "kernels": ("parquet", "csv", "json"),
+    "blocks": ("parquet", "csv", "json"),
+    "pairs": ("parquet", "csv", "json"),
+    "schedule": ("parquet", "csv", "json"),
+    "graph": ("graphml", "dot", "json"),
+}
+
+
+@click.command("export", cls=Command)
+@store_argument
+@click.option("--what", type=click.Choice(list(TARGETS)), required=True, help="What to write.")
+@click.option(
+    "--to", "form", type=click.Choice(["parquet", "csv", "json", "graphml", "dot"]),
+    help="Form [default: by the name of the file].",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write."
+)
+@click.option("--sms", type=click.IntRange(1), help="SM count, for a schedule.")
+@click.option(
+    "--schedule", "schedule_name", default="dataflow", show_default=True,
+    type=click.Choice(["serial", "dataflow"]), help="Which schedule.",
+)  # fmt: skip
+@click.option(
+    "--priority", default="oldest-first", show_default=True, help="Priority of a dataflow schedule."
+)
+@deps_option
+@model_options
+@force_option
+def command(
+    store: Path,
+    what: str,
+    form: str | None,
+    output: Path,
+    sms: int | None,
+    schedule_name: str,
+    priority: str,
+    kinds: frozenset[str] | None,
+    force: bool,
+    **model: object,
+) -> None:
+    """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
+
+    edges: one row a distinct edge and kind, blocks numbered within their kernels, host copy i as
+    kernel -1-i. graph: one node a kernel. Edges and tables are written as Parquet, CSV or JSON
+    (one object a line), the graph as GraphML, DOT or node-link JSON.
+    """
+    from depgraph import export
+    from depgraph.output import refuse_existing
+    from depgraph.store import Store
+
+    form = form or output.suffix.lstrip(".").lower()
+    if form not in TARGETS[what]:
+        message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
+        raise click.UsageError(message)
+    refuse_existing(output, force=force)
+    opened = Store(store)
+    if what == "edges":
+        export.write_edges(opened.graph(kinds), output, form, force=force)
+    elif what == "graph":
+        export.write_kernel_graph(opened.graph(kinds), opened.kernels, output, form, force=force)
+    elif what == "schedule":
+        from depgraph.schedules import dataflow, serial
+
+        if sms is None:
+            message = "a schedule needs --sms N"
+            raise click.UsageError(message)
+        graph = opened.graph(kinds)
+        chosen = model_from(graph, **model)
+        times, places = chosen.durations.values, chosen.occupancy.values
+        if schedule_name == "serial":
+            plan = serial(graph, times, places, sms, launch_gap=chosen.launch_gap)
+        else:
+            plan = dataflow(graph, times, places, sms, priority=priority)
+        export.write_schedule(plan, graph, chosen.durations.unit, output, form, force=force)
+    else:
+        export.write_table(opened.table(what), output, form, force=force)
+    wrote(output)

@@ -1,0 +1,85 @@
+"""``depgraph extract``: trace to store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from depgraph.cli.options import (
+    DEFAULT_STORE,
+    STORE_VARIABLE,
+    Command,
+    KernelRange,
+    deps_option,
+    force_option,
+    format_option,
+    is_quiet,
+    print_report,
+    wrote,
+)
+
+
+@click.command("extract", cls=Command)
+@click.argument("trace", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_STORE, show_default=True,
+    envvar=STORE_VARIABLE, metavar="STORE", help="Folder to write.",
+)  # fmt: skip
+@click.option(
+    "--granularity", type=click.Choice(["1", "32", "128"]), default="1", show_default=True,
+    help="Track bytes, 32-byte sectors or 128-byte lines. Above 1, false sharing adds edges.",
+)  # fmt: skip
+@deps_option
+@click.option(
+    "--kernels", type=KernelRange(), default=(None, None), metavar="A:B",
+    help="Only kernels A to B - 1, in launch order from 0.",
+)  # fmt: skip
+@click.option("-j", "--jobs", type=click.IntRange(1), help="Threads [default: all processors].")
+@click.option(
+    "--allow-damaged", is_flag=True,
+    help="Use what is readable of a cut or damaged trace; what was lost is counted.",
+)  # fmt: skip
+@force_option
+@format_option
+def command(
+    trace: tuple[str, ...],
+    output: Path,
+    granularity: str,
+    kinds: frozenset[str] | None,
+    kernels: tuple[int | None, int | None],
+    jobs: int | None,
+    allow_damaged: bool,
+    force: bool,
+    form: str,
+) -> None:
+    """Read a trace, find which block depends on which, write a store.
+
+    TRACE is the standard output of a program under NVBit's mem_trace, plain or compressed (xz,
+    gz, zst); - reads standard input.
+    """
+    from depgraph.cli.progress import input_progress
+    from depgraph.graph import ALL_KINDS
+    from depgraph.output import refuse_existing
+    from depgraph.parsers import open_trace
+    from depgraph.pipeline import analyse
+    from depgraph.reports.extract_summary import extract_summary
+    from depgraph.store import write_store
+
+    refuse_existing(output, force=force)
+    began = time.perf_counter()
+    opened = open_trace(trace[0])
+    with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
+        extraction = analyse(
+            opened,
+            granularity=int(granularity),
+            kinds=kinds or ALL_KINDS,
+            kernels=kernels,
+            jobs=jobs,
+            allow_damaged=allow_damaged,
+            on_progress=on_progress,
+        )
+    write_store(extraction, output, force=force)
+    print_report(extract_summary(extraction, seconds=time.perf_counter() - began), form)
+    wrote(output)

@@ -1,0 +1,82 @@
+"""``depgraph show``: look inside a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from depgraph.cli.model import model_from, model_options
+from depgraph.cli.options import (
+    DEFAULT_STORE,
+    STORE_VARIABLE,
+    Command,
+    deps_option,
+    format_option,
+    print_report,
+)
+
+_SUBJECTS = ("kernels", "pairs", "path", "block")
+
+
+@click.command("show", cls=Command)
+@click.argument("words", nargs=-1, required=True, metavar="[STORE] kernels|pairs|path|block K:B")
+@deps_option
+@model_options
+@format_option
+def command(
+    words: tuple[str, ...], kinds: frozenset[str] | None, form: str, **model: object
+) -> None:
+    """Look inside a store.
+
+    kernels: launches with grid, resources and traffic. pairs: which kernels depend on which, in
+    what pattern. path: the critical path, and where its time goes. block K:B: what block B of
+    kernel K touches, what it waits for, what waits for it, and why.
+    """
+    from depgraph.inspection import critical_path
+    from depgraph.reports import show_tables
+    from depgraph.store import Store
+
+    path, subject, block = _split(words)
+    store = Store(path)
+    if subject == "kernels":
+        report = show_tables.kernels_report(store.kernels)
+    elif subject == "pairs":
+        pairs = store.pairs if kinds is None else store.graph(kinds).pairs()
+        report = show_tables.pairs_report(pairs, store.kernels)
+    elif subject == "path":
+        graph = store.graph(kinds)
+        durations = model_from(graph, **model).durations
+        report = show_tables.path_report(
+            critical_path(graph, durations.values), store.kernels, durations
+        )
+    else:
+        report = show_tables.block_report(
+            store.graph(kinds), store.footprints(), store.kernels, *block
+        )
+    print_report(report, form)
+
+
+def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
+    import os
+
+    rest = list(words)
+    path = Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+    if rest[0] not in _SUBJECTS or (len(rest) > 1 and rest[1] in _SUBJECTS):
+        path = Path(rest.pop(0))
+    subject = rest.pop(0) if rest else ""
+    if subject not in _SUBJECTS:
+        message = f"say what to show: {', '.join(_SUBJECTS)}"
+        raise click.UsageError(message)
+    if subject != "block":
+        if rest:
+            message = f"{rest[0]!r} is one word too many"
+            raise click.UsageError(message)
+        return path, subject, (0, 0)
+    try:
+        (place,) = rest
+        kernel, block = (int(part) for part in place.split(":"))
+    except ValueError:
+        message = "name one block as K:B, such as 3:17"
+        raise click.UsageError(message) from None
+    return path, subject, (kernel, block)

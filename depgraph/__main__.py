@@ -1,0 +1,6 @@
+"""``python -m depgraph`` is the program ``depgraph``."""
+
+import importlib
+
+# The core imports no command line; only running it as a program does.
+importlib.import_module("depgraph.cli").main()

@@ -1,0 +1,237 @@
+"""Questions about single blocks and paths: what a block waits for and why, where time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.graph import KIND_NAMES
+from depgraph.records import READ, WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from depgraph.footprint import Footprints
+    from depgraph.graph import BlockGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A block that another one waits for, or that waits for it.
+
+    Attributes
+    ----------
+    kernel, block : int
+        Kernel number and number within the kernel.
+    kinds : tuple of str
+    raw_bytes, war_bytes, waw_bytes : int
+        Bytes that both touch in the way of each kind, at byte granularity. Of these some may have
+        been written by a third block in between.
+    """
+
+    kernel: int
+    block: int
+    kinds: tuple[str, ...]
+    raw_bytes: int
+    war_bytes: int
+    waw_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """A block on the critical path; a kernel has one at most, its blocks never wait for another.
+
+    Attributes
+    ----------
+    kernel : int
+    block : int
+        Number within the kernel.
+    start, duration : float
+    kinds : tuple of str
+        Kinds of dependence on the step before; empty for the first.
+    """
+
+    kernel: int
+    block: int
+    start: float
+    duration: float
+    kinds: tuple[str, ...]
+
+
+def block_number(graph: BlockGraph, kernel: int, block: int) -> int:
+    """Return the global number of a block.
+
+    Raises
+    ------
+    ModelError
+        If there is no such kernel or block.
+    """
+    found = np.flatnonzero(graph.kernel == kernel)
+    if not len(found):
+        kernels = graph.kernel[graph.kernel >= 0]
+        raise ModelError(
+            f"there is no kernel {kernel}: the store has {kernels.min()} to {kernels.max()}"
+        )
+    operation = int(found[0])
+    first, end = graph.first_block[operation], graph.first_block[operation + 1]
+    if not 0 <= block < end - first:
+        raise ModelError(f"kernel {kernel} has blocks 0 to {end - first - 1}, not {block}")
+    return int(first + block)
+
+
+def neighbour_kinds(
+    graph: BlockGraph, block: int
+) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
+    """Find which blocks a block waits for, and which wait for it.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    block : int
+        Global number.
+
+    Returns
+    -------
+    sources, targets : dict
+        Global block number to kinds of dependence.
+    """
+    membership = np.zeros(len(graph.set_operation), np.bool_)
+    inside = np.flatnonzero(graph.set_blocks == block)
+    membership[np.searchsorted(graph.set_offsets, inside, side="right") - 1] = True
+    sources: dict[int, set[str]] = {}
+    targets: dict[int, set[str]] = {}
+    for offsets, lists, other_offsets, others, found in (
+        (graph.target_offsets, graph.targets, graph.source_offsets, graph.sources, sources),
+        (graph.source_offsets, graph.sources, graph.target_offsets, graph.targets, targets),
+    ):
+        at = np.flatnonzero(membership[lists])
+        for join in np.unique(np.searchsorted(offsets, at, side="right") - 1):
+            kind = KIND_NAMES[graph.join_kind[join]]
+            for s in others[other_offsets[join] : other_offsets[join + 1]]:
+                for other in graph.set_blocks[graph.set_offsets[s] : graph.set_offsets[s + 1]]:
+                    found.setdefault(int(other), set()).add(kind)
+    return sources, targets
+
+
+def describe_neighbours(
+    graph: BlockGraph,
+    footprints: Footprints,
+    block: int,
+    found: Mapping[int, set[str]],
+    *,
+    is_source: bool,
+) -> list[Neighbour]:
+    """Say by how many bytes a block depends on each of some blocks, or they on it.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    footprints : Footprints
+    block : int
+        Global number.
+    found : mapping
+        As `neighbour_kinds` returns it, or a part of that.
+    is_source : bool
+        Whether `found` holds blocks that `block` waits for.
+    """
+    own = footprints.of_block(block)
+    kernel, index = graph.block_names()
+    result = []
+    for number in sorted(found):
+        other = footprints.of_block(number)
+        earlier, later = (other, own) if is_source else (own, other)
+        shared = {
+            name: common_bytes(earlier, first, later, second)
+            for name, first, second in (
+                ("RAW", WRITE, READ),
+                ("WAR", READ, WRITE),
+                ("WAW", WRITE, WRITE),
+            )
+        }
+        kinds = tuple(k for k in ("RAW", "WAR", "WAW") if k in found[number])
+        result.append(
+            Neighbour(
+                kernel=int(kernel[number]),
+                block=int(index[number]),
+                kinds=kinds,
+                **{f"{name.lower()}_bytes": shared[name] * (name in kinds) for name in shared},
+            )
+        )
+    return result
+
+
+def common_bytes(first: Footprints, first_kind: int, second: Footprints, second_kind: int) -> int:
+    """Count the bytes that one block accesses in one way and another block in another."""
+    a = np.flatnonzero(first.kind == first_kind)
+    b = np.flatnonzero(second.kind == second_kind)
+    if not len(a) or not len(b):
+        return 0
+    total = 0
+    i = j = 0
+    while i < len(a) and j < len(b):
+        low = max(int(first.start[a[i]]), int(second.start[b[j]]))
+        high = min(int(first.end[a[i]]), int(second.end[b[j]]))
+        total += max(0, high - low)
+        if first.end[a[i]] < second.end[b[j]]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+def critical_path(graph: BlockGraph, durations: NDArray[np.float64]) -> list[PathStep]:
+    """Return the blocks of a longest path, first to last.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    durations : float64[n_blocks]
+    """
+    finish, critical = graph.earliest_finish(durations)
+    if not len(finish):
+        return []
+    kernel, index = graph.block_names()
+    block = int(np.argmax(finish))
+    path = []
+    while block >= 0:
+        path.append(block)
+        block = int(critical[block])
+    path.reverse()
+    return [
+        PathStep(
+            kernel=int(kernel[b]),
+            block=int(index[b]),
+            start=float(finish[b] - durations[b]),
+            duration=float(durations[b]),
+            kinds=_kinds_between(graph, before, b) if before is not None else (),
+        )
+        for before, b in zip([None, *path], path, strict=False)
+    ]
+
+
+def _kinds_between(graph: BlockGraph, source: int, target: int) -> tuple[str, ...]:
+    operation = graph.operation_of_block
+    joins = np.flatnonzero(
+        (graph.join_target_operation == operation[target])
+        & (graph.join_source_operation == operation[source])
+    )
+
+    def holds(offsets: NDArray[np.int64], lists: NDArray[np.int32], join: int, block: int) -> bool:
+        sets = lists[offsets[join] : offsets[join + 1]]
+        return any(
+            block in graph.set_blocks[graph.set_offsets[s] : graph.set_offsets[s + 1]] for s in sets
+        )
+
+    found = {
+        KIND_NAMES[graph.join_kind[j]]
+        for j in joins.tolist()
+        if holds(graph.source_offsets, graph.sources, j, source)
+        and holds(graph.target_offsets, graph.targets, j, target)
+    }
+    return tuple(k for k in KIND_NAMES if k in found)
+

@@ -1,0 +1,64 @@
+"""The table of kernel pairs that depend on one another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.reports.tables import Column, Table, kernel_name, show_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.extraction import Kernel
+    from depgraph.graph import PairSummary
+
+
+def pair_table(
+    pairs: Sequence[PairSummary], kernels: Sequence[Kernel], *, shown: int | None = None
+) -> Table:
+    """Build the table of dependent pairs, in the order of the kernel that waits.
+
+    Parameters
+    ----------
+    pairs : sequence of PairSummary
+    kernels : sequence of Kernel
+    shown : int, optional
+        Rows at most; default all.
+    """
+    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    streams = {k.kernel: k.stream for k in kernels}
+    rows = [
+        (
+            pair.target,
+            names.get(pair.target, "host copy"),
+            pair.source,
+            names.get(pair.source, "host copy"),
+            pair.pattern.value,
+            pair.edges,
+            pair.raw,
+            pair.war,
+            pair.waw,
+            pair.source >= 0 and streams[pair.source] != streams[pair.target],
+        )
+        for pair in pairs
+    ]
+    kept = rows if shown is None else rows[:shown]
+    return Table(
+        "pairs",
+        "Dependent pairs of kernels",
+        [
+            Column("target", "kernel"),
+            Column("target_name", "name", is_text=True),
+            Column("source", "waits for"),
+            Column("source_name", "name", is_text=True),
+            Column("pattern", "pattern", is_text=True),
+            Column("edges", "edges", show=show_number),
+            Column("raw", "RAW", show=show_number),
+            Column("war", "WAR", show=show_number),
+            Column("waw", "WAW", show=show_number),
+            Column("cross_stream", "streams", is_text=True, show=lambda v: "cross" if v else ""),
+        ],
+        kept,
+        omitted=len(rows) - len(kept),
+        more="depgraph show pairs",
+    )

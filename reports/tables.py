@@ -1,0 +1,309 @@
+"""Tables as plain data, and the four forms they are written in: table, JSON, CSV, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from depgraph.names import base_name
+from depgraph.text import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+JSON_SCHEMA_VERSION = 1
+FORMATS = ("table", "json", "csv", "markdown")
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    key : str
+        Name in JSON and CSV.
+    head : str
+        Name in a terminal and in Markdown.
+    unit : str
+    show : callable
+        Turns a value into text for a terminal and Markdown.
+    is_text : bool
+        Text is set to the left and truncated in the middle, numbers to the right.
+    """
+
+    key: str
+    head: str
+    unit: str = ""
+    show: Callable[[Any], str] = str
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns.
+
+    Attributes
+    ----------
+    key : str
+        Name in JSON.
+    title : str
+    columns : sequence of Column
+    rows : sequence of sequences
+        Plain values, one a column.
+    omitted : int
+        Rows that were left out of `rows`.
+    more : str
+        How to see the omitted ones.
+    """
+
+    key: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    omitted: int = 0
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command says.
+
+    Attributes
+    ----------
+    name : str
+        The command.
+    facts : dict
+        Plain values for JSON.
+    headline : sequence of str
+        The answer in sentences.
+    tables : sequence of Table
+        In CSV the one called `csv_table` is written.
+    notes : sequence of str
+        Assumptions, and what could not be seen.
+    """
+
+    name: str
+    facts: dict[str, Any]
+    headline: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    csv_table: Table | None = None
+    notes_title: str = "Assumptions"
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut text to `width` characters, leaving its beginning and its end."""
+    if len(text) <= width:
+        return text
+    kept = width - 1
+    return text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
+
+
+def kernel_name(name: str) -> str:
+    """Return what a table calls a kernel: its name without namespaces, templates, arguments."""
+    return clean_text(base_name(name))
+
+
+def show_number(value: float | None) -> str:
+    """Show a number with four significant digits and a blank between thousands."""
+    if value is None:
+        return "-"
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    if isinstance(value, int) or value == int(value) and abs(value) >= 1000:
+        return f"{int(value):,}".replace(",", " ")
+    if abs(value) >= 1000:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:#.4g}".rstrip(".") if value else "0"
+
+
+def show_bytes(value: int) -> str:
+    """Show a number of bytes in the binary unit that leaves at most four digits."""
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def show_percent(value: float) -> str:
+    """Show a share of one as percent."""
+    return f"{100 * value:.1f} %"
+
+
+def show_factor(value: float) -> str:
+    """Show a speed-up."""
+    return f"{value:.2f}x"
+
+
+def render(report: Report, form: str, *, color: bool = False) -> str:
+    """Write a report in one of `FORMATS`.
+
+    Parameters
+    ----------
+    report : Report
+    form : {"table", "json", "csv", "markdown"}
+    color : bool
+        Bold heads, for a terminal.
+    """
+    return {
+        "table": lambda: _as_text(report, color=color),
+        "json": lambda: _as_json(report),
+        "csv": lambda: _as_csv(report),
+        "markdown": lambda: _as_markdown(report),
+    }[form]()
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold for a value: infinities become the string "inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    if hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def table_rows(table: Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries of plain values."""
+    keys = [column.key for column in table.columns]
+    return [dict(zip(keys, map(plain, row), strict=True)) for row in table.rows]
+
+
+def _as_json(report: Report) -> str:
+    content = {
+        "schema_version": JSON_SCHEMA_VERSION,
+        "report": report.name,
+        **{key: plain(value) for key, value in report.facts.items()},
+        **{table.key: table_rows(table) for table in report.tables},
+        **report.extra,
+        "notes": list(report.notes),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_csv(report: Report) -> str:
+    table = report.csv_table or (report.tables[0] if report.tables else None)
+    if table is None:
+        return ""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows([["" if v is None else plain(v) for v in row] for row in table.rows])
+    return out.getvalue()
+
+
+def _head(column: Column) -> str:
+    return f"{column.head} ({column.unit})" if column.unit else column.head
+
+
+def _cells(table: Table) -> list[list[str]]:
+    return [
+        [
+            clean_text(c.show(v)) if c.is_text else c.show(v)
+            for c, v in zip(table.columns, row, strict=True)
+        ]
+        for row in table.rows
+    ]
+
+
+def _as_markdown(report: Report) -> str:
+    def escaped(text: str) -> str:
+        text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+
+    lines: list[str] = []
+    lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
+    for table in report.tables:
+        lines.append(f"**{table.title}**\n")
+        lines.append("| " + " | ".join(_head(c) for c in table.columns) + " |")
+        lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in table.columns) + "|")
+        lines += ["| " + " | ".join(map(escaped, row)) + " |" for row in _cells(table)]
+        lines.append("")
+        if table.omitted:
+            lines.append(f"{table.omitted} more rows{_more(table)}\n")
+    if report.notes:
+        lines.append(f"**{report.notes_title}**\n")
+        lines += [f"- {escaped(clean_text(note))}" for note in report.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _more(table: Table) -> str:
+    return f": {table.more}" if table.more else ""
+
+
+def _as_text(report: Report, *, color: bool) -> str:
+    bold, plain_ = ("\x1b[1m", "\x1b[0m") if color else ("", "")
+    lines: list[str] = []
+    for sentence in report.headline:
+        lines += _wrapped(clean_text(sentence))
+    for table in report.tables:
+        lines += ["", f"{bold}{table.title}{plain_}"]
+        lines += _text_table(table, bold, plain_)
+        if table.omitted:
+            lines.append(f"  ... and {table.omitted} more{_more(table)}")
+    if report.notes:
+        lines += ["", f"{bold}{report.notes_title}{plain_}"]
+        for note in report.notes:
+            lines += _wrapped(clean_text(note), "  - ", "    ")
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]  # fmt: skip
+
+
+def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
+    heads = [column.head for column in table.columns]
+    units = [f"({column.unit})" if column.unit else "" for column in table.columns]
+    cells = _cells(table)
+    widths = [
+        max([len(head), len(unit), *(len(row[i]) for row in cells)])
+        for i, (head, unit) in enumerate(zip(heads, units, strict=True))
+    ]
+    spare = WIDTH - 2 - sum(widths) - 2 * (len(widths) - 1)
+    if spare < 0:
+        widths = _narrowed(widths, heads, [c.is_text for c in table.columns], -spare)
+
+    def line(row: Sequence[str]) -> str:
+        parts = [
+            shorten(cell, width).ljust(width) if column.is_text else cell.rjust(width)
+            for cell, width, column in zip(row, widths, table.columns, strict=True)
+        ]
+        return ("  " + "  ".join(parts)).rstrip()
+
+    lines = [f"{bold}{line(heads)}{plain_}"]
+    if any(units):
+        lines.append(line(units))
+    return [*lines, *(line(row) for row in cells)]
+
+
+def _narrowed(
+    widths: list[int], heads: Sequence[str], is_text: Sequence[bool], excess: int
+) -> list[int]:
+    """Take `excess` characters from the widest text columns."""
+    least = [min(len(head), 8) if text else width for head, text, width in
+             zip(heads, is_text, widths, strict=True)]  # fmt: skip
+    while excess > 0:
+        widest = max(
+            (i for i, text in enumerate(is_text) if text and widths[i] > least[i]),
+            key=lambda i: widths[i],
+            default=None,
+        )
+        if widest is None:
+            break
+        widths[widest] -= 1
+        excess -= 1
+    return widths
