@@ -1,9 +1,5 @@
 """Byte scanner for NVBit ``mem_trace`` text: compiled, restartable, over one buffer at a time.
 
-The buffer ends with at least `PADDING` bytes that belong to no line, so that eight bytes can be
-loaded at any position. `words` is the same buffer seen as overlapping little-endian 64-bit words:
-``words[p]`` holds bytes ``p .. p + 7``.
-
 `scan_lines` returns whenever it meets something that is rare and better handled in Python (a
 launch line, a new opcode, a full table), together with the position of the line it stopped at;
 the caller deals with it and calls again.
@@ -11,19 +7,32 @@ the caller deals with it and calls again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from depgraph.jit.compiled import compiled
+from depgraph.parsers.traces.text_scanner import (
+    ADDRESS_END,
+    ASYNC_COPY,
+    COMMA,
+    DIGIT_0,
+    GLOBAL_UPDATE,
+    GLOBAL_WRITE,
+    HASH_FACTOR,
+    HIGHS,
+    IGNORE,
+    LANES,
+    NEWLINE,
+    ONES,
+    SHARED_WINDOW_END,
+    SPACE,
+    emit_ranges,
+    find_line_end,
+    find_opcode,
+    find_row,
+    parse_decimal,
+    parse_hex8,
+)
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-PADDING = 64
-LANES = 32
-OPCODE_WORDS = 6  # opcode texts up to 48 bytes
 MAX_RANGES_PER_LINE = 2 * LANES
 
 # Why `scan_lines` returned.
@@ -33,13 +42,6 @@ NEW_OPCODE = 2
 NEW_LAUNCH_KEY = 3
 ROWS_FULL = 4
 RANGES_FULL = 5
-
-# What an access line of an opcode means for global memory.
-IGNORE = 0
-GLOBAL_READ = 1
-GLOBAL_WRITE = 2
-GLOBAL_UPDATE = 3  # atomics and reductions: read and write
-ASYNC_COPY = 4  # LDGSTS: one line for the shared side, one for the global side, which is read
 
 # Slots of the counter array.
 LINES = 0
@@ -55,25 +57,8 @@ FIRST_SHORT = 9
 SPLICED_LINES = 10
 N_COUNTERS = 11
 
-# Shared-memory offsets are below the 256 KiB window; global addresses never are.
-SHARED_WINDOW_END = np.uint64(1 << 20)
-
-# Device addresses have at most 57 bits; anything above is damage.
-ADDRESS_END = np.uint64(1 << 57)
-
-NEWLINE = 0x0A
-SPACE = 0x20
-COMMA = 0x2C
-DIGIT_0 = 0x30
-
-_ONES = np.uint64(0x0101010101010101)
-_HIGHS = np.uint64(0x8080808080808080)
-_LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
-_NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
-_SPACES = np.uint64(0x2020202020202020)
 _CAPITAL_MS = np.uint64(0x4D4D4D4D4D4D4D4D)
 _ZERO = np.uint64(0)
-_NINE = np.uint64(9)
 
 
 def _word(text: bytes) -> np.uint64:
@@ -89,38 +74,6 @@ _SM_ID = _word(b" - SM_id")
 _CTA = _word(b" - CTA \0")
 _WARP = _word(b" - warp ")
 _SEVEN_BYTES = np.uint64(0x00FFFFFFFFFFFFFF)
-_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-
-
-def overlapping_words(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """View a byte buffer as the 64-bit words that start at each byte.
-
-    Parameters
-    ----------
-    text : uint8[n]
-        At least eight bytes.
-
-    Returns
-    -------
-    uint64[n - 7]
-        A view; element p holds bytes p to p + 7, the first in the lowest bits.
-    """
-    return as_strided(text[:8].view("<u8"), shape=(len(text) - 7,), strides=(1,))
-
-
-@compiled
-def find_line_end(words, position, end):
-    """Return the position of the next newline at or after `position`, or `end`."""
-    while position < end:
-        x = words[position] ^ _NEWLINES
-        hit = (x - _ONES) & ~x & _HIGHS
-        if hit != _ZERO:
-            while hit & np.uint64(0x80) == _ZERO:
-                hit >>= np.uint64(8)
-                position += 1
-            return min(position, end)
-        position += 8
-    return end
 
 
 @compiled
@@ -128,7 +81,7 @@ def find_memtrace(words, position, end):
     """Return where ``MEMTRACE: CTX 0x`` next starts in ``[position, end)``, or `end`."""
     while position < end:
         x = words[position] ^ _CAPITAL_MS
-        if (x - _ONES) & ~x & _HIGHS == _ZERO:
+        if (x - ONES) & ~x & HIGHS == _ZERO:
             position += 8
             continue
         for p in range(position, min(position + 8, end)):
@@ -136,41 +89,6 @@ def find_memtrace(words, position, end):
                 return p
         position += 8
     return end
-
-
-@compiled
-def parse_hex8(word):
-    """Decode eight lower-case hexadecimal digits; return the value and a non-zero word if bad."""
-    not_digit = ((word ^ np.uint64(0x3030303030303030)) + np.uint64(0x7676767676767676)) & _HIGHS
-    letter = word ^ np.uint64(0x6060606060606060)
-    past_f = (letter + np.uint64(0x7979797979797979)) & _HIGHS
-    not_backquote = (letter + np.uint64(0x7F7F7F7F7F7F7F7F)) & _HIGHS
-    bad = (not_digit & ~(not_backquote & ~past_f)) | (word & _HIGHS)
-    value = (word & _LOW_NIBBLES) + _NINE * ((word >> np.uint64(6)) & _ONES)
-    value = ((value & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(4)) | (
-        (value >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
-    )
-    value = ((value & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(8)) | (
-        (value >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
-    )
-    value = ((value & np.uint64(0x00000000FFFFFFFF)) << np.uint64(16)) | (value >> np.uint64(32))
-    return value, bad
-
-
-@compiled
-def parse_decimal(text, position):
-    """Decode an unsigned decimal of at most 18 digits; return (value, next position), -1 if bad."""
-    value = np.int64(0)
-    first = position
-    while position - first < 19:
-        digit = np.int64(text[position]) - DIGIT_0
-        if digit < 0 or digit > 9:
-            break
-        value = value * 10 + digit
-        position += 1
-    if position == first or position - first > 18:
-        return np.int64(-1), position
-    return value, position
 
 
 @compiled
@@ -206,108 +124,14 @@ def parse_lanes(text, words, position, end, lanes):
 
 
 @compiled
-def emit_ranges(lanes, count, width, row, kind, range_row, range_kind, range_start, range_end, n):
-    """Append the bytes that `count` lanes of `width` bytes touch, adjacent lanes joined.
-
-    Lanes at address 0 are unused. Returns the new number of ranges.
-    """
-    width = np.uint64(width)
-    start = _ZERO
-    stop = _ZERO
-    for lane in range(count):
-        address = lanes[lane]
-        if address == _ZERO:
-            continue
-        if stop != _ZERO and address >= start and address <= stop:
-            if address + width > stop:
-                stop = address + width
-            continue
-        if stop != _ZERO:
-            range_row[n] = row
-            range_kind[n] = kind
-            range_start[n] = start
-            range_end[n] = stop
-            n += 1
-        start = address
-        stop = address + width
-    if stop != _ZERO:
-        range_row[n] = row
-        range_kind[n] = kind
-        range_start[n] = start
-        range_end[n] = stop
-        n += 1
-    return n
-
-
-@compiled
-def find_opcode(words, position, opcode_words):
-    """Look up the opcode text that starts at `position` and ends before a blank.
-
-    `opcode_words` is uint64[slots, 6], a hash table whose empty slots start with 0.
-    Returns (slot or -1, length); length 0 if there is no blank within 48 bytes.
-    """
-    key = np.empty(OPCODE_WORDS, np.uint64)
-    key[:] = _ZERO
-    length = 0
-    mixed = _ZERO
-    for i in range(OPCODE_WORDS):
-        word = words[position + 8 * i]
-        x = word ^ _SPACES
-        hit = (x - _ONES) & ~x & _HIGHS
-        if hit == _ZERO:
-            key[i] = word
-            mixed = (mixed ^ word) * _HASH_FACTOR
-            mixed ^= mixed >> np.uint64(29)
-            continue
-        kept = 0
-        while hit & np.uint64(0x80) == _ZERO:
-            hit >>= np.uint64(8)
-            kept += 1
-        if kept > 0:
-            key[i] = word & (~_ZERO >> np.uint64(64 - 8 * kept))
-            mixed = (mixed ^ key[i]) * _HASH_FACTOR
-            mixed ^= mixed >> np.uint64(29)
-        length = 8 * i + kept
-        break
-    if length == 0:
-        return -1, 0
-    slots = opcode_words.shape[0]
-    slot = np.int64(mixed & np.uint64(slots - 1))
-    while opcode_words[slot, 0] != _ZERO:
-        same = True
-        for i in range(OPCODE_WORDS):
-            if opcode_words[slot, i] != key[i]:
-                same = False
-                break
-        if same:
-            return slot, length
-        slot = (slot + 1) & (slots - 1)
-    return -1 - slot, length
-
-
-@compiled
 def find_launch(context, identifier, launch_context, launch_id, launch_index):
     """Return the part's current index of a launch key, or -1 - slot where it is to be entered."""
     slots = launch_context.shape[0]
-    mixed = (context ^ (np.uint64(identifier) * _HASH_FACTOR)) * _HASH_FACTOR
+    mixed = (context ^ (np.uint64(identifier) * HASH_FACTOR)) * HASH_FACTOR
     slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
     while launch_index[slot] >= 0:
         if launch_id[slot] == identifier and launch_context[slot] == context:
             return slot
-        slot = (slot + 1) & (slots - 1)
-    return -1 - slot
-
-
-@compiled
-def find_row(launch, cta, row_launch, row_cta, row_table):
-    """Return the row of a block, or -1 - slot where it is to be entered in `row_table`."""
-    slots = row_table.shape[0]
-    mixed = (np.uint64(cta) ^ (np.uint64(launch) << np.uint64(40))) * _HASH_FACTOR
-    slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
-    while row_table[slot] >= 0:
-        row = row_table[slot]
-        if row_cta[row] == cta and row_launch[row] == launch:
-            return np.int64(row)
         slot = (slot + 1) & (slots - 1)
     return -1 - slot
 
