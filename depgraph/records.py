@@ -104,10 +104,14 @@ class BlockTouches:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A fault of a trace: its 1-based line within the part, and what was found."""
+    """A fault of a trace: its 1-based line within the part, and what was found.
+
+    Where a trace has several files, `path` names the one at fault and the line counts within it.
+    """
 
     line: int
     found: str
+    path: str | None = None
 
 
 @dataclass(slots=True)
@@ -130,6 +134,8 @@ class ScannedPart:
         Things the user should know, each with the number of times they occurred.
     unseen : dict
         What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
+    durations : float64[n_rows] or None
+        Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
     damage : list of Damage
         What makes the graph wrong: a cut last line, a damaged launch.
     damaged_line : Damage or None
@@ -145,6 +151,7 @@ class ScannedPart:
     opcodes: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     unseen: dict[int, str] = field(default_factory=dict)
+    durations: NDArray[np.float64] | None = None
     damage: list[Damage] = field(default_factory=list)
     damaged_line: Damage | None = None
     damaged_lines: int = 0
