@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,8 @@ from depgraph.jit.graph import gather_lists, intern_lists
 from depgraph.jit.sweep import sweep_addresses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from depgraph.footprint import Footprints
@@ -18,10 +21,55 @@ if TYPE_CHECKING:
 KIND_NAMES = ("RAW", "WAR", "WAW")
 
 
+@dataclass(frozen=True, slots=True)
+class SetPairs:
+    """Sets of blocks, and pairs of them that depend on one another, of some addresses.
+
+    Attributes
+    ----------
+    set_operation, set_offsets, set_blocks, set_hash
+        As `sweep_addresses` returns them.
+    pairs : uint64[n_pairs]
+    shared_bytes : int64[n_operations]
+    """
+
+    set_operation: NDArray[np.int32]
+    set_offsets: NDArray[np.int64]
+    set_blocks: NDArray[np.int32]
+    set_hash: NDArray[np.uint64]
+    pairs: NDArray[np.uint64]
+    shared_bytes: NDArray[np.int64]
+
+
+def sweep(
+    footprints: Footprints, operation_of_block: NDArray[np.int32], n_operations: int
+) -> SetPairs:
+    """Sweep over some addresses; see `depgraph.jit.sweep`."""
+    with np.errstate(over="ignore"):
+        return SetPairs(
+            *sweep_addresses(
+                footprints.block,
+                footprints.kind,
+                footprints.start,
+                footprints.end,
+                np.argsort(footprints.start),
+                np.argsort(footprints.end),
+                operation_of_block,
+                n_operations,
+            )
+        )
+
+
+def operations_of_blocks(first_block: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the operation of each block: int32[n_blocks]."""
+    sizes = np.diff(first_block)
+    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+
 def find_dependences(
     footprints: Footprints, first_block: NDArray[np.int64], kernel: NDArray[np.int32]
 ) -> tuple[BlockGraph, NDArray[np.int64]]:
-    """Find which blocks depend on which, as DESIGN states it: byte by byte, last writer first.
+    """Find which blocks depend on which, byte by byte, last writer first.
 
     Parameters
     ----------
@@ -37,25 +85,55 @@ def find_dependences(
     shared_bytes : int64[n_operations]
         Bytes that a block writes and another block of the same operation touches.
     """
-    n_operations = len(kernel)
-    operation_of_block = np.repeat(
-        np.arange(n_operations, dtype=np.int32), np.diff(first_block)
-    ).astype(np.int32)
-    with np.errstate(over="ignore"):
-        set_operation, set_offsets, set_blocks, set_hash, pairs, shared_bytes = sweep_addresses(
-            footprints.block,
-            footprints.kind,
-            footprints.start,
-            footprints.end,
-            np.argsort(footprints.start),
-            np.argsort(footprints.end),
-            operation_of_block,
-            n_operations,
+    swept = sweep(footprints, operations_of_blocks(first_block), len(kernel))
+    return build_graph([swept], first_block, kernel), swept.shared_bytes
+
+
+def build_graph(
+    swept: Sequence[SetPairs], first_block: NDArray[np.int64], kernel: NDArray[np.int32]
+) -> BlockGraph:
+    """Put together what sweeps over disjoint addresses found.
+
+    Parameters
+    ----------
+    swept : sequence of SetPairs
+        At least one.
+    first_block, kernel
+        As for `find_dependences`.
+    """
+    set_offsets, set_blocks = _concatenate_lists([(p.set_offsets, p.set_blocks) for p in swept])
+    pairs = []
+    n_sets = 0
+    for piece in swept:
+        shift = np.uint64(n_sets)
+        pairs.append(piece.pairs + (shift << np.uint64(33)) + (shift << np.uint64(2)))
+        n_sets += len(piece.set_operation)
+    set_operation = np.concatenate([piece.set_operation for piece in swept])
+    set_hash = np.concatenate([piece.set_hash for piece in swept])
+    pair = np.concatenate(pairs)
+    source = (pair >> np.uint64(33)).astype(np.int64)
+    target = (pair >> np.uint64(2) & np.uint64(2**31 - 1)).astype(np.int64)
+    kind = (pair & np.uint64(3)).astype(np.uint8)
+    if len(swept) > 1:
+        order = np.lexsort((set_hash[:, 1], set_hash[:, 0], set_operation))
+        differs = (set_operation[order[1:]] != set_operation[order[:-1]]) | np.any(
+            set_hash[order[1:]] != set_hash[order[:-1]], axis=1
         )
-    graph = _factor(
-        set_operation, set_offsets, set_blocks, set_hash, pairs, first_block, kernel
+        group = np.append(0, np.cumsum(differs))[: len(order)]
+        representative = np.empty(len(order), np.int64)
+        representative[order] = order[np.append(0, np.flatnonzero(differs) + 1)[group]]
+        source, target = representative[source], representative[target]
+    return _factor(
+        set_operation,
+        set_offsets,
+        set_blocks,
+        set_hash,
+        source,
+        target,
+        kind,
+        first_block,
+        kernel,
     )
-    return graph, shared_bytes
 
 
 def _factor(
@@ -63,7 +141,9 @@ def _factor(
     set_offsets: NDArray[np.int64],
     set_blocks: NDArray[np.int32],
     set_hash: NDArray[np.uint64],
-    pairs: NDArray[np.uint64],
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    kind: NDArray[np.uint8],
     first_block: NDArray[np.int64],
     kernel: NDArray[np.int32],
 ) -> BlockGraph:
@@ -72,10 +152,6 @@ def _factor(
     The numbering of sets and joins depends on their contents alone, not on the order in which the
     sweep met them, so that an analysis in pieces gives the same graph.
     """
-    source = (pairs >> np.uint64(33)).astype(np.int64)
-    target = (pairs >> np.uint64(2) & np.uint64(2**31 - 1)).astype(np.int64)
-    kind = (pairs & np.uint64(3)).astype(np.uint8)
-
     used = np.zeros(len(set_operation), np.bool_)
     used[source] = True
     used[target] = True
@@ -130,7 +206,7 @@ def _join_one_kind(
     NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]
 ]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
-    keys = np.sort((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
+    keys = np.unique((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
     target = (keys >> np.uint64(32)).astype(np.int32)
     source = (keys & np.uint64(2**32 - 1)).astype(np.int32)
     begins = np.ones(len(keys), np.bool_)
@@ -152,6 +228,8 @@ def _join_one_kind(
 
 def _concatenate_lists(pieces: list[Lists]) -> Lists:
     offsets = [np.zeros(1, np.int64)]
-    for piece, _ in pieces:
-        offsets.append(piece[1:] + offsets[-1][-1])
+    total = 0
+    for piece, values in pieces:
+        offsets.append(piece[1:] + total)
+        total += len(values)
     return np.concatenate(offsets), np.concatenate([values for _, values in pieces])

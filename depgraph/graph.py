@@ -323,11 +323,13 @@ class BlockGraph:
             groups = self._grouped(low, high, target)
             other_low, other_high = joins_of.get((source, target), (0, 0))
             other_groups = other._grouped(other_low, other_high, target)
+            number, other_number = _numbers(groups), _numbers(other_groups)
             with np.errstate(over="ignore"):
                 total += count_edges_not_in(
                     groups[0],
                     groups[1],
-                    _numbers(groups),
+                    number,
+                    np.lexsort((other_number, number)),
                     self.join_kind,
                     self.source_offsets,
                     self.sources,
@@ -335,7 +337,7 @@ class BlockGraph:
                     self.set_blocks,
                     other_groups[0],
                     other_groups[1],
-                    _numbers(other_groups),
+                    other_number,
                     other.join_kind,
                     other.source_offsets,
                     other.sources,
@@ -452,7 +454,7 @@ def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int)
     source_first, source_blocks = graph._span(source)
     target_first, target_blocks = graph._span(target)
     with np.errstate(over="ignore"):
-        counts = describe_pair(
+        counts, names, sizes = describe_pair(
             low,
             high,
             graph.join_kind,
@@ -467,9 +469,8 @@ def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int)
             target_first,
             target_blocks,
         )
-    raw, war, waw, edges, waiting, awaited, most_sources, most_targets, union_sizes, _ = (
-        int(n) for n in counts
-    )
+    raw, war, waw, edges, waiting, awaited, most_sources, most_targets = map(int, counts)
+    distinct_sizes = int(sizes[np.unique(names, return_index=True)[1]].sum())
     if most_sources == 1 and most_targets == 1:
         pattern = Pattern.ONE_TO_ONE
     elif most_sources == 1:
@@ -478,7 +479,7 @@ def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int)
         pattern = Pattern.N_TO_ONE
     elif edges == source_blocks * target_blocks:
         pattern = Pattern.ALL_TO_ALL
-    elif union_sizes == awaited:
+    elif distinct_sizes == awaited:
         # The distinct source sets do not overlap: each group waits for a group of its own.
         pattern = Pattern.GROUPED
     else:

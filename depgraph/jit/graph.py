@@ -211,12 +211,13 @@ def describe_pair(
 
     Returns
     -------
-    int64[10]
+    counts : int64[8]
         Edges of kind RAW, WAR, WAW, of any kind; target blocks that wait; source blocks waited
-        for; largest number of sources of a target; of targets of a source; sum of the sizes of
-        the distinct source sets; number of distinct source sets.
+        for; largest number of sources of a target; of targets of a source.
+    names, sizes : uint64[n], int64[n]
+        A hash and the size of the source set of each group of targets; equal sets may recur.
     """
-    result = np.zeros(10, np.int64)
+    result = np.zeros(8, np.int64)
     joins_offsets, joins, member_offsets, members = group_targets(
         low_join, high_join, target_offsets, targets, set_offsets, set_blocks,
         target_first, target_blocks,
@@ -255,12 +256,7 @@ def describe_pair(
         if fan_out[local] > 0:
             result[5] += 1
             result[7] = max(result[7], fan_out[local])
-    order = np.argsort(names[:n_names])
-    for i in range(n_names):
-        if i == 0 or names[order[i]] != names[order[i - 1]]:
-            result[8] += sizes[order[i]]
-            result[9] += 1
-    return result
+    return result, names[:n_names], sizes[:n_names]
 
 
 @compiled
@@ -268,6 +264,7 @@ def count_edges_not_in(
     groups_joins_offsets,
     groups_joins,
     number,
+    order,
     join_kind,
     source_offsets,
     sources,
@@ -292,10 +289,10 @@ def count_edges_not_in(
         Groups of target blocks in both graphs, as `group_targets` returns them.
     number, other_number : int32[target blocks]
         Group of each target block in both graphs.
+    order : int64[target blocks]
+        Target blocks with equal groups in both graphs are neighbours in this order.
     """
     n = len(number)
-    both = number.astype(np.int64) * np.int64(len(other_joins_offsets)) + other_number
-    order = np.argsort(both)
     kinds = np.zeros(source_blocks, np.uint8)
     found = np.empty(source_blocks, np.int32)
     other_kinds = np.zeros(source_blocks, np.uint8)
@@ -304,10 +301,10 @@ def count_edges_not_in(
     at = 0
     while at < n:
         first = at
-        while at < n and both[order[at]] == both[order[first]]:
-            at += 1
         g = number[order[first]]
         h = other_number[order[first]]
+        while at < n and number[order[at]] == g and other_number[order[at]] == h:
+            at += 1
         n_found = union_sources(
             groups_joins[groups_joins_offsets[g] : groups_joins_offsets[g + 1]], join_kind,
             source_offsets, sources, set_offsets, set_blocks, source_first, kinds, found,

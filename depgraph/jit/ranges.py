@@ -8,6 +8,51 @@ from depgraph.jit.compiled import compiled
 
 
 @compiled
+def _sort_ranges(starts, ends, low, high):
+    """Sort ``[low, high)`` by start, merging the runs that are already in order."""
+    n = high - low
+    bounds = np.empty(n + 1, np.int64)
+    n_runs = 0
+    for i in range(low, high):
+        if i == low or starts[i] < starts[i - 1]:
+            bounds[n_runs] = i
+            n_runs += 1
+    bounds[n_runs] = high
+    spare_starts = np.empty(n, np.uint64)
+    spare_ends = np.empty(n, np.uint64)
+    while n_runs > 1:
+        merged = 0
+        for run in range(0, n_runs - 1, 2):
+            first = bounds[run]
+            middle = bounds[run + 1]
+            last = bounds[run + 2]
+            n_left = middle - first
+            for i in range(n_left):
+                spare_starts[i] = starts[first + i]
+                spare_ends[i] = ends[first + i]
+            left = 0
+            right = middle
+            at = first
+            while left < n_left:
+                if right < last and starts[right] < spare_starts[left]:
+                    starts[at] = starts[right]
+                    ends[at] = ends[right]
+                    right += 1
+                else:
+                    starts[at] = spare_starts[left]
+                    ends[at] = spare_ends[left]
+                    left += 1
+                at += 1
+            bounds[merged] = first
+            merged += 1
+        if n_runs % 2:
+            bounds[merged] = bounds[n_runs - 1]
+            merged += 1
+        bounds[merged] = high
+        n_runs = merged
+
+
+@compiled
 def join_ranges(row, kind, start, end, n_ranges, n_rows):
     """Sort ranges by (row, kind, start) and join those that overlap or touch.
 
@@ -57,9 +102,7 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
                 ordered = False
                 break
         if not ordered:
-            order = np.argsort(starts[low:high])
-            starts[low:high] = starts[low:high][order]
-            ends[low:high] = ends[low:high][order]
+            _sort_ranges(starts, ends, low, high)
         last = low
         for i in range(low + 1, high):
             if starts[i] <= ends[last]:
@@ -85,3 +128,92 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
             out_end[n] = ends[i]
             n += 1
     return out_row, out_kind, out_start, out_end
+
+
+@compiled
+def cut_ranges(block, kind, start, end, boundaries):
+    """Cut ranges at address boundaries and deal the pieces out to the shards between them.
+
+    Parameters
+    ----------
+    block, kind, start, end : int32[n], uint8[n], uint64[n], uint64[n]
+    boundaries : uint64[n_shards - 1]
+        Ascending. Shard i holds the addresses from ``boundaries[i - 1]`` below ``boundaries[i]``.
+
+    Returns
+    -------
+    offsets : int64[n_shards + 1]
+    block, kind, start, end : arrays of the pieces, shard after shard, in the order of the input
+    """
+    n_shards = len(boundaries) + 1
+    offsets = np.zeros(n_shards + 1, np.int64)
+    first = np.empty(len(start), np.int32)
+    shard = 0
+    for i in range(len(start)):
+        if not (
+            (shard == 0 or boundaries[shard - 1] <= start[i])
+            and (shard == n_shards - 1 or start[i] < boundaries[shard])
+        ):
+            low = 0
+            high = n_shards - 1
+            while low < high:
+                middle = (low + high) // 2
+                if start[i] < boundaries[middle]:
+                    high = middle
+                else:
+                    low = middle + 1
+            shard = low
+        first[i] = shard
+        s = shard
+        offsets[s + 1] += 1
+        while s < n_shards - 1 and end[i] > boundaries[s]:
+            s += 1
+            offsets[s + 1] += 1
+    for s in range(n_shards):
+        offsets[s + 1] += offsets[s]
+    total = offsets[n_shards]
+    out_block = np.empty(total, np.int32)
+    out_kind = np.empty(total, np.uint8)
+    out_start = np.empty(total, np.uint64)
+    out_end = np.empty(total, np.uint64)
+    fill = offsets[:-1].copy()
+    for i in range(len(start)):
+        s = np.int64(first[i])
+        low_address = start[i]
+        while True:
+            at = fill[s]
+            fill[s] += 1
+            out_block[at] = block[i]
+            out_kind[at] = kind[i]
+            out_start[at] = low_address
+            if s == n_shards - 1 or end[i] <= boundaries[s]:
+                out_end[at] = end[i]
+                break
+            out_end[at] = boundaries[s]
+            low_address = boundaries[s]
+            s += 1
+    return offsets, out_block, out_kind, out_start, out_end
+
+
+@compiled
+def cut_at_multiples(block, kind, start, end, size):
+    """Cut ranges at the multiples of `size` (uint64); return the pieces in the order given."""
+    total = 0
+    for i in range(len(start)):
+        total += np.int64((end[i] - np.uint64(1)) // size - start[i] // size) + 1
+    out_block = np.empty(total, np.int32)
+    out_kind = np.empty(total, np.uint8)
+    out_start = np.empty(total, np.uint64)
+    out_end = np.empty(total, np.uint64)
+    n = 0
+    for i in range(len(start)):
+        low = start[i]
+        while low < end[i]:
+            high = min(end[i], (low // size + np.uint64(1)) * size)
+            out_block[n] = block[i]
+            out_kind[n] = kind[i]
+            out_start[n] = low
+            out_end[n] = high
+            n += 1
+            low = high
+    return out_block, out_kind, out_start, out_end

@@ -37,21 +37,24 @@ def mix64(value, salt):
 @compiled
 def _grown_int32(array):
     larger = np.empty(2 * len(array), np.int32)
-    larger[: len(array)] = array
+    for i in range(len(array)):
+        larger[i] = array[i]
     return larger
 
 
 @compiled
 def _grown_int64(array):
     larger = np.empty(2 * len(array), np.int64)
-    larger[: len(array)] = array
+    for i in range(len(array)):
+        larger[i] = array[i]
     return larger
 
 
 @compiled
 def _grown_uint64(array):
     larger = np.empty(2 * len(array), np.uint64)
-    larger[: len(array)] = array
+    for i in range(len(array)):
+        larger[i] = array[i]
     return larger
 
 
@@ -138,32 +141,38 @@ def _previous_member(bits, member):
 
 
 @compiled
-def _add_pair(source, target, kind, table, pairs, n_pairs):
-    """Enter a pair of sets unless it is known; return the (grown) table, pairs and their number.
+def _pack(source, target, kind):
+    """Pack a pair in 64 bits: source in the upper 31, target in the next 31, kind in the last 2."""
+    return (
+        (np.uint64(source) << np.uint64(33)) | (np.uint64(target) << np.uint64(2)) | np.uint64(kind)
+    )
 
-    A pair is packed in 64 bits: source in the upper 31, target in the next 31, kind in the last 2.
-    """
-    key = (np.uint64(source) << np.uint64(33)) | (np.uint64(target) << np.uint64(2)) | np.uint64(kind)
-    slots = np.int64(len(table))
-    slot = np.int64(mix64(key, _SALT_1) & np.uint64(slots - 1))
-    while table[slot] >= 0:
-        if pairs[table[slot]] == key:
-            return table, pairs, n_pairs
-        slot = (slot + 1) & (slots - 1)
-    if n_pairs == len(pairs):
-        pairs = _grown_uint64(pairs)
-    pairs[n_pairs] = key
-    table[slot] = n_pairs
-    n_pairs += 1
-    if 2 * n_pairs > slots:
-        slots *= 4
-        table = np.full(slots, np.int32(-1), np.int32)
-        for i in range(n_pairs):
-            slot = np.int64(mix64(pairs[i], _SALT_1) & np.uint64(slots - 1))
-            while table[slot] >= 0:
-                slot = (slot + 1) & (slots - 1)
-            table[slot] = i
-    return table, pairs, n_pairs
+
+@compiled
+def _sort_blocks(blocks, low, high):
+    """Sort ``blocks[low:high]`` in place (Shell's method with Ciura's gaps, grown by 9/4)."""
+    for i in range(low + 1, high):
+        if blocks[i] < blocks[i - 1]:
+            break
+    else:
+        return
+    # Blocks mostly arrive in order and stand here the other way round.
+    i = low
+    j = high - 1
+    while i < j:
+        blocks[i], blocks[j] = blocks[j], blocks[i]
+        i += 1
+        j -= 1
+    gaps = np.array([1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927])
+    for g in range(len(gaps) - 1, -1, -1):
+        gap = gaps[g]
+        for i in range(low + gap, high):
+            block = blocks[i]
+            at = i
+            while at >= low + gap and blocks[at - gap] > block:
+                blocks[at] = blocks[at - gap]
+                at -= gap
+            blocks[at] = block
 
 
 @compiled
@@ -197,7 +206,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     set_hash : uint64[n_sets, 2]
         Names the members, whatever their order of appearance.
     pairs : uint64[n_pairs]
-        Source set, target set and kind of dependence, packed as in `_add_pair`.
+        Source set, target set and kind of dependence, packed as in `_pack`.
     shared_bytes : int64[n_operations]
         Bytes written by a block and touched by another block of the same operation.
     """
@@ -231,6 +240,8 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     n_pairs = 0
     pairs = np.empty(1024, np.uint64)
     pair_table = np.full(4096, np.int32(-1), np.int32)
+    # A changed write set is paired with each reader at most twice, and with two writers.
+    found_pairs = np.empty(2 * n_operations + 4, np.uint64)
 
     next_start = 0
     next_end = 0
@@ -310,15 +321,11 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                         set_blocks = _grown_int32(set_blocks)
                     r = head[list_]
                     first = at
-                    ascending = True
                     while r >= 0:
                         set_blocks[at] = block[r]
-                        if at > first and set_blocks[at - 1] > block[r]:
-                            ascending = False
                         at += 1
                         r = following[r]
-                    if not ascending:
-                        set_blocks[first:at].sort()
+                    _sort_blocks(set_blocks, first, at)
                     n_sets += 1
                     set_offsets[n_sets] = at
                     if 2 * n_sets > len(set_table):
@@ -352,58 +359,65 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
             )
             before = _previous_member(writers, operation)
             after = _next_member(writers, operation + 1)
+            n_found = 0
             if list_ & 1 == READ:
-                if reading < 0:
-                    continue
-                if before >= 0:
-                    pair_table, pairs, n_pairs = _add_pair(
-                        current[2 * before + WRITE], reading, RAW, pair_table, pairs, n_pairs
-                    )
-                if after >= 0:
-                    pair_table, pairs, n_pairs = _add_pair(
-                        reading, current[2 * after + WRITE], WAR, pair_table, pairs, n_pairs
-                    )
-                continue
-            if writing >= 0:
-                if before >= 0:
-                    pair_table, pairs, n_pairs = _add_pair(
-                        current[2 * before + WRITE], writing, WAW, pair_table, pairs, n_pairs
-                    )
+                if reading >= 0 and before >= 0:
+                    found_pairs[n_found] = _pack(current[2 * before + WRITE], reading, RAW)
+                    n_found += 1
+                if reading >= 0 and after >= 0:
+                    found_pairs[n_found] = _pack(reading, current[2 * after + WRITE], WAR)
+                    n_found += 1
+            else:
+                if writing >= 0 and before >= 0:
+                    found_pairs[n_found] = _pack(current[2 * before + WRITE], writing, WAW)
+                    n_found += 1
+                latest = operation if writing >= 0 else before
+                if latest >= 0 and after >= 0:
+                    source = current[2 * latest + WRITE]
+                    found_pairs[n_found] = _pack(source, current[2 * after + WRITE], WAW)
+                    n_found += 1
+                # Readers since the writer before; up to the next writer, which may read as well.
                 reader = _next_member(readers, max(before, 0))
-                while reader >= 0 and reader < operation:
-                    pair_table, pairs, n_pairs = _add_pair(
-                        current[2 * reader + READ], writing, WAR, pair_table, pairs, n_pairs
-                    )
-                    reader = _next_member(readers, reader + 1)
-            latest = operation if writing >= 0 else before
-            if latest >= 0:
-                source = current[2 * latest + WRITE]
-                reader = _next_member(readers, operation + 1)
                 while reader >= 0 and (after < 0 or reader <= after):
-                    pair_table, pairs, n_pairs = _add_pair(
-                        source, current[2 * reader + READ], RAW, pair_table, pairs, n_pairs
-                    )
-                    reader = _next_member(readers, reader + 1)
-                if after >= 0:
-                    pair_table, pairs, n_pairs = _add_pair(
-                        source, current[2 * after + WRITE], WAW, pair_table, pairs, n_pairs
-                    )
-            if after >= 0:
-                reader = _next_member(readers, max(latest, 0))
-                while reader >= 0 and reader < after:
-                    pair_table, pairs, n_pairs = _add_pair(
-                        current[2 * reader + READ],
-                        current[2 * after + WRITE],
-                        WAR,
-                        pair_table,
-                        pairs,
-                        n_pairs,
-                    )
+                    at_reader = current[2 * reader + READ]
+                    if writing >= 0 and reader < operation:
+                        found_pairs[n_found] = _pack(at_reader, writing, WAR)
+                        n_found += 1
+                    if latest >= 0 and reader > operation:
+                        source = current[2 * latest + WRITE]
+                        found_pairs[n_found] = _pack(source, at_reader, RAW)
+                        n_found += 1
+                    if after >= 0 and reader < after and (writing < 0 or reader >= operation):
+                        found_pairs[n_found] = _pack(at_reader, current[2 * after + WRITE], WAR)
+                        n_found += 1
                     reader = _next_member(readers, reader + 1)
 
+            for at in range(n_found):
+                key = found_pairs[at]
+                slots = len(pair_table)
+                slot = np.int64(mix64(key, _SALT_1) & np.uint64(slots - 1))
+                while pair_table[slot] >= 0 and pairs[pair_table[slot]] != key:
+                    slot = (slot + 1) & (slots - 1)
+                if pair_table[slot] >= 0:
+                    continue
+                if n_pairs == len(pairs):
+                    pairs = _grown_uint64(pairs)
+                pairs[n_pairs] = key
+                pair_table[slot] = n_pairs
+                n_pairs += 1
+                if 2 * n_pairs > slots:
+                    slots *= 4
+                    pair_table = np.full(slots, np.int32(-1), np.int32)
+                    for p in range(n_pairs):
+                        slot = np.int64(mix64(pairs[p], _SALT_1) & np.uint64(slots - 1))
+                        while pair_table[slot] >= 0:
+                            slot = (slot + 1) & (slots - 1)
+                        pair_table[slot] = p
+
     set_hash = np.empty((n_sets, 2), np.uint64)
-    set_hash[:, 0] = set_hash_1[:n_sets]
-    set_hash[:, 1] = set_hash_2[:n_sets]
+    for s in range(n_sets):
+        set_hash[s, 0] = set_hash_1[s]
+        set_hash[s, 1] = set_hash_2[s]
     return (
         set_operation[:n_sets].copy(),
         set_offsets[: n_sets + 1].copy(),

@@ -1,0 +1,64 @@
+"""Work side by side: on threads here, or on the workers of a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def available_jobs() -> int:
+    """Return the number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Workers(Protocol):
+    """Something that applies a function to many items, several at a time."""
+
+    jobs: int
+
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Yield the results in the order of the items, reading only a few items ahead."""
+        ...
+
+
+class Threads:
+    """Threads of this process. Compiled functions and Arrow let them run at the same time.
+
+    Parameters
+    ----------
+    jobs : int, optional
+        Default all processors.
+    """
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self.jobs = jobs or available_jobs()
+
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Yield the results in the order of the items, reading only a few items ahead."""
+        if self.jobs == 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(self.jobs, thread_name_prefix="depgraph") as pool:
+            running: deque[object] = deque()
+            try:
+                for item in items:
+                    running.append(pool.submit(function, item))
+                    if len(running) > 2 * self.jobs:
+                        yield running.popleft().result()  # type: ignore[attr-defined]
+                while running:
+                    yield running.popleft().result()  # type: ignore[attr-defined]
+            finally:
+                for future in running:
+                    future.cancel()  # type: ignore[attr-defined]

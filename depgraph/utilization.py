@@ -1,0 +1,164 @@
+"""How busy the SMs are: over time in a schedule, kernel by kernel, and wave by wave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.timing import kernel_makespans
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.graph import BlockGraph
+    from depgraph.schedules import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLoad:
+    """How a kernel, alone on the GPU, fills the SMs.
+
+    Attributes
+    ----------
+    kernel : int
+    blocks : int
+    slots : int
+        Blocks that run at once: SMs times occupancy.
+    time : float
+        From the kernel's start to its end, in the unit of the durations.
+    utilization : float
+        Work over time, 0 to 1.
+    """
+
+    kernel: int
+    blocks: int
+    slots: int
+    time: float
+    utilization: float
+
+    @property
+    def full_waves(self) -> int:
+        """Waves that fill every slot."""
+        return self.blocks // self.slots
+
+    @property
+    def tail_blocks(self) -> int:
+        """Blocks of the last wave, if it does not fill every slot."""
+        return self.blocks % self.slots
+
+    @property
+    def tail_utilization(self) -> float:
+        """Share of the slots that the last wave fills; 1 where every wave is full."""
+        return self.tail_blocks / self.slots if self.tail_blocks else 1.0
+
+
+def block_shares(graph: BlockGraph, occupancy: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the share of an SM that each block takes: 1 / occupancy, 0 for a host copy."""
+    shares = np.where(graph.kernel >= 0, 1.0 / occupancy, 0.0)
+    return shares[graph.operation_of_block]
+
+
+def utilization_over_time(
+    schedule: Schedule, shares: NDArray[np.float64], sms: int, edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Average utilization between instants; exact, not sampled.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    shares : float64[n_blocks]
+        Share of an SM that each block takes.
+    sms : int
+    edges : float64[n + 1]
+        Ascending instants, in the unit of the schedule.
+
+    Returns
+    -------
+    float64[n]
+        0 to 1.
+    """
+    busy = _area_before(edges, schedule.start, shares) - _area_before(edges, schedule.end, shares)
+    widths = np.diff(edges)
+    return np.divide(np.diff(busy), widths * sms, out=np.zeros(len(widths)), where=widths > 0)
+
+
+def _area_before(
+    instants: NDArray[np.float64], times: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return, for each instant t, the sum of weight * (t - time) over the times before t."""
+    order = np.argsort(times, kind="stable")
+    weight = np.concatenate([[0.0], np.cumsum(weights[order])])
+    moment = np.concatenate([[0.0], np.cumsum((weights * times)[order])])
+    before = np.searchsorted(times[order], instants)
+    return weight[before] * instants - moment[before]
+
+
+def kernel_loads(
+    graph: BlockGraph, durations: NDArray[np.float64], occupancy: NDArray[np.int64], sms: int
+) -> list[KernelLoad]:
+    """Say how each kernel, alone, fills the SMs.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    durations : float64[n_blocks]
+    occupancy : int64[n_operations]
+    sms : int
+
+    Returns
+    -------
+    list of KernelLoad
+        In launch order, without host copies.
+    """
+    slots = occupancy * sms
+    times = kernel_makespans(graph, durations, slots)
+    work = np.bincount(
+        graph.operation_of_block, weights=durations, minlength=graph.n_operations
+    )
+    capacity = times * slots
+    utilization = np.divide(work, capacity, out=np.zeros_like(work), where=capacity > 0)
+    blocks = np.diff(graph.first_block)
+    return [
+        KernelLoad(
+            int(graph.kernel[i]), int(blocks[i]), int(slots[i]), float(times[i]),
+            min(1.0, float(utilization[i])),
+        )
+        for i in np.flatnonzero(graph.kernel >= 0)
+    ]  # fmt: skip
+
+
+def slots_on_sm(schedule: Schedule) -> NDArray[np.int32]:
+    """Deal the blocks that run at once on one SM out to slots, so that none overlap in a slot.
+
+    Parameters
+    ----------
+    schedule : Schedule
+
+    Returns
+    -------
+    int32[n_blocks]
+        0 is the first slot of each SM; a slot is taken again as soon as it is free.
+    """
+    import heapq
+
+    slot = np.zeros(len(schedule.start), np.int32)
+    running: dict[int, list[tuple[float, int]]] = {}
+    free: dict[int, list[int]] = {}
+    order = np.lexsort((schedule.end, schedule.start))
+    rows = zip(
+        order.tolist(),
+        schedule.sm[order].tolist(),
+        schedule.start[order].tolist(),
+        schedule.end[order].tolist(),
+        strict=True,
+    )
+    for block, sm, start, end in rows:
+        ends, slots = running.setdefault(sm, []), free.setdefault(sm, [])
+        while ends and ends[0][0] <= start:
+            heapq.heappush(slots, heapq.heappop(ends)[1])
+        chosen = heapq.heappop(slots) if slots else len(ends)
+        slot[block] = chosen
+        heapq.heappush(ends, (end, chosen))
+    return slot
