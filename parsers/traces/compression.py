@@ -8,7 +8,7 @@ import io
 import lzma
 import sys
 import zlib
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from depgraph.errors import TraceError
 
@@ -24,6 +24,8 @@ _MAGIC = {
 }
 _MAGIC_BYTES = 6
 _BUFFER_BYTES = 1 << 20
+_XZ_READ_BYTES = 1 << 18
+_XZ_MEMORY_BYTES = 256 << 20  # what `xz -9` makes needs 65 MB
 
 
 def compression_of(head: bytes) -> str | None:
@@ -31,21 +33,66 @@ def compression_of(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def _decompressed(raw: BinaryIO, compression: str | None, path: str) -> BinaryIO:
+class _XzReader(io.RawIOBase):
+    """An xz file of one or several streams, unpacked within a memory limit."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        super().__init__()
+        self._raw = raw
+        self._packed = b""
+        self._new_decoder()
+
+    def _new_decoder(self) -> None:
+        self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill `buffer` with what the next packed bytes give; return the number of bytes."""
+        while True:
+            if self._decoder.eof and not self._find_next_stream():
+                return 0
+            packed = b""
+            if self._decoder.needs_input:
+                packed = self._packed or self._raw.read(_XZ_READ_BYTES)
+                self._packed = b""
+                if not packed:
+                    raise EOFError
+            text = self._decoder.decompress(packed, max_length=len(buffer))
+            if text:
+                buffer[: len(text)] = text
+                return len(text)
+
+    def _find_next_stream(self) -> bool:
+        rest = self._decoder.unused_data
+        while not rest.strip(b"\0"):  # padding between streams
+            rest = self._raw.read(_XZ_READ_BYTES)
+            if not rest:
+                return False
+        self._packed = rest.lstrip(b"\0")
+        self._new_decoder()
+        return True
+
+
+class _Reader(Protocol):
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+def _decompressed(raw: io.BufferedReader, compression: str | None, path: str) -> _Reader:
     if compression is None:
         return raw
     if compression == "xz":
-        return cast("BinaryIO", lzma.open(raw))
+        return _XzReader(raw)
     if compression == "gz":
-        return cast("BinaryIO", gzip.open(raw))
+        return cast("_Reader", gzip.open(raw))
     if compression == "bz2":
-        return cast("BinaryIO", bz2.open(raw))
+        return cast("_Reader", bz2.open(raw))
     if compression == "zst":
         if sys.version_info >= (3, 14):
             from compression import zstd
         else:
             from backports import zstd
-        return cast("BinaryIO", zstd.open(raw))
+        return cast("_Reader", zstd.open(raw))
     raise TraceError(path, f"is a {compression} archive", "unpack it first")
 
 
@@ -65,56 +112,92 @@ class TraceStream(io.RawIOBase):
             raw = sys.stdin.buffer if path is None else path.open("rb", buffering=_BUFFER_BYTES)
         except OSError as error:
             raise unreadable(self.path, error) from None
-        self._raw = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)
+        # Standard input is something else where a test or a notebook has replaced it.
+        self._raw: io.BufferedReader = (
+            raw
+            if isinstance(raw, io.BufferedReader)
+            else io.BufferedReader(cast("io.RawIOBase", raw))
+        )
         try:
             head = self._raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
         except OSError as error:
             raise unreadable(self.path, error) from None
         self.compression = compression_of(head)
-        self._stream = _decompressed(cast("BinaryIO", self._raw), self.compression, self.path)
-        self._consumed = 0
+        self._stream = _decompressed(self._raw, self.compression, self.path)
+        self._ahead = b""
+        self._failure: TraceError | None = None
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
+    def peek(self, size: int) -> bytes:
+        """Return the next `size` bytes, fewer at the end, without consuming them."""
+        wanted = size - len(self._ahead)
+        if wanted > 0:
+            more = bytearray(wanted)
+            got = self._fill(memoryview(more))
+            self._ahead += bytes(more[:got])
+        return self._ahead[:size]
+
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fill `buffer` as far as the stream goes; return the number of bytes."""
+        """Fill `buffer` as far as the stream goes; return the number of bytes.
+
+        Raises
+        ------
+        TraceError
+            If the stream is damaged where the last call stopped.
+        """
         view = memoryview(buffer)
+        ahead = min(len(self._ahead), len(view))
+        view[:ahead] = self._ahead[:ahead]
+        self._ahead = self._ahead[ahead:]
+        return ahead if ahead == len(view) else ahead + self._fill(view[ahead:], ahead)
+
+    def _fill(self, view: memoryview, before: int = 0) -> int:
+        """Fill `view`; an error waits for the next call if anything was read before it."""
+        if self._failure is not None:
+            if before:
+                return 0
+            raise self._failure
         filled = 0
         try:
             while filled < len(view):
-                got = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
+                got = self._stream.readinto(view[filled:])
                 if not got:
                     break
                 filled += got
-        except EOFError:
-            raise TraceError(
-                self.path,
-                f"the {self.compression} stream ends early",
-                "the file was cut: copy or compress it again",
-            ) from None
-        except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, ValueError) as error:
-            raise TraceError(
-                self.path,
-                f"the {self.compression} stream is damaged ({error})",
-                "copy or compress it again",
-            ) from None
-        except OSError as error:
-            if self.compression is not None and error.errno is None:
-                raise TraceError(
-                    self.path,
-                    f"the {self.compression} stream is damaged ({error})",
-                    "copy or compress it again",
-                ) from None
-            raise unreadable(self.path, error) from None
         except Exception as error:
-            if type(error).__name__ != "ZstdError":
+            self._failure = self._explained(error)
+            if self._failure is None:
                 raise
-            raise TraceError(
-                self.path, f"the zst stream is damaged ({error})", "copy or compress it again"
-            ) from None
+            if filled + before == 0:
+                raise self._failure from None
         return filled
+
+    def _explained(self, error: Exception) -> TraceError | None:
+        """Put a failure to read or to decode in one line; None if it is neither."""
+        again = "copy or compress it again"
+        if isinstance(error, EOFError):
+            return TraceError(
+                self.path, f"the {self.compression} stream ends early", f"the file was cut: {again}"
+            )
+        if isinstance(error, OSError) and (self.compression is None or error.errno is not None):
+            return unreadable(self.path, error)
+        if isinstance(error, lzma.LZMAError) and "memory" in str(error).lower():
+            return TraceError(
+                self.path,
+                f"the xz stream needs more than {_XZ_MEMORY_BYTES >> 20} MiB to unpack",
+                "compress it again with xz -6",
+            )
+        if (
+            isinstance(error, OSError | lzma.LZMAError | zlib.error | ValueError)
+            or type(error).__name__ == "ZstdError"
+        ):
+            return TraceError(
+                self.path, f"the {self.compression} stream is damaged ({error})", again
+            )
+        return None
 
     @property
     def input_position(self) -> int:
@@ -131,6 +214,42 @@ class TraceStream(io.RawIOBase):
             if self._raw is not sys.stdin.buffer:
                 self._raw.close()
         super().close()
+
+
+class TraceInput:
+    """A file, or standard input, that can be looked at before it is read.
+
+    Parameters
+    ----------
+    path : Path or None
+        None for standard input.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.name = "<stdin>" if path is None else str(path)
+        self._stdin: TraceStream | None = None
+
+    def head(self, size: int) -> bytes:
+        """Return the first `size` bytes of the text, unpacked; fewer if it is shorter.
+
+        Raises
+        ------
+        TraceError
+            If the file cannot be read or unpacked at all.
+        """
+        if self.path is None:
+            return self.open().peek(size)
+        with self.open() as stream:
+            return stream.peek(size)
+
+    def open(self) -> TraceStream:
+        """Return a stream at the start of the text; standard input can be read once."""
+        if self.path is not None:
+            return TraceStream(self.path)
+        if self._stdin is None:
+            self._stdin = TraceStream(None)
+        return self._stdin
 
 
 def unreadable(path: str, error: OSError) -> TraceError:

@@ -253,7 +253,8 @@ def scan_lines(
         if at_opcode >= 0:
             slot, length = find_opcode(words, at_opcode, opcode_words)
             at_lanes = at_opcode + length + 3
-            if length == 0 or at_lanes > end or text[at_lanes - 2] != 0x2D:
+            is_word = text[at_opcode] >= 0x41 and text[at_opcode] <= 0x5A
+            if not is_word or length == 0 or at_lanes > end or text[at_lanes - 2] != 0x2D:
                 at_opcode = np.int64(-1)
         if at_opcode < 0:
             line_end = find_line_end(words, position, end)

@@ -101,29 +101,41 @@ _MNEMONICS: dict[str, tuple[Space, Effect]] = {
     "USTGR": (Space.GLOBAL, Effect.WRITE),
     "UREDGR": (Space.GLOBAL, Effect.UPDATE),
     **{name: (Space.GLOBAL, effect) for name, effect in _BULK.items()},
-    **{name: (Space.SHARED, Effect.READ) for name in ("LDS", "LDSM", "ULDS")},
-    **{name: (Space.SHARED, Effect.WRITE) for name in ("STS", "STSM", "STAS", "USTS")},
-    **{name: (Space.SHARED, Effect.UPDATE) for name in ("ATOMS", "REDAS", "REDS", "SYNCS")},
+    **dict.fromkeys(("LDS", "LDSM", "ULDS"), (Space.SHARED, Effect.READ)),
+    **dict.fromkeys(("STS", "STSM", "STAS", "USTS"), (Space.SHARED, Effect.WRITE)),
+    **dict.fromkeys(("ATOMS", "REDAS", "REDS", "SYNCS"), (Space.SHARED, Effect.UPDATE)),
     "LDL": (Space.LOCAL, Effect.READ),
     "STL": (Space.LOCAL, Effect.WRITE),
-    **{name: (Space.CONSTANT, Effect.READ) for name in ("LDC", "ULDC", "LDCU")},
-    **{
-        name: (Space.TEXTURE, Effect.READ)
-        for name in ("TEX", "TEXS", "TLD", "TLDS", "TLD4", "TLD4S", "TXD", "TMML")
-    },
+    **dict.fromkeys(("LDC", "ULDC", "LDCU"), (Space.CONSTANT, Effect.READ)),
+    **dict.fromkeys(
+        ("TEX", "TEXS", "TLD", "TLDS", "TLD4", "TLD4S", "TXD", "TMML"),
+        (Space.TEXTURE, Effect.READ),
+    ),
     "SULD": (Space.SURFACE, Effect.READ),
     "SUST": (Space.SURFACE, Effect.WRITE),
     "SUATOM": (Space.SURFACE, Effect.UPDATE),
     "SURED": (Space.SURFACE, Effect.UPDATE),
-    **{name: (Space.TENSOR, Effect.READ) for name in ("LDT", "LDTM")},
-    **{name: (Space.TENSOR, Effect.WRITE) for name in ("STT", "STTM")},
-    **{
-        name: (Space.NONE, Effect.NONE)
-        for name in (
-            "UTMAPF UBLKPF UTMACCTL UTMACMDFLUSH CCTL CCTLL CCTLT MATCH QSPC TXQ SUQUERY "
-            "MEMBAR ERRBAR FENCE LDGDEPBAR LDGSTSBAR DEPBAR ARRIVES BAR REDUX CREDUX"
-        ).split()
-    },
+    **dict.fromkeys(("LDT", "LDTM"), (Space.TENSOR, Effect.READ)),
+    **dict.fromkeys(("STT", "STTM"), (Space.TENSOR, Effect.WRITE)),
+    **dict.fromkeys(
+        (
+            "UTMAPF",
+            "UBLKPF",
+            "UTMACCTL",
+            "UTMACMDFLUSH",
+            "CCTL",
+            "CCTLL",
+            "CCTLT",
+            "TXQ",
+            "SUQUERY",
+        ),
+        (Space.NONE, Effect.NONE),
+    ),
+    **dict.fromkeys(
+        ("MEMBAR", "ERRBAR", "FENCE", "LDGDEPBAR", "LDGSTSBAR", "DEPBAR", "ARRIVES", "BAR"),
+        (Space.NONE, Effect.NONE),
+    ),
+    **dict.fromkeys(("MATCH", "QSPC", "REDUX", "CREDUX"), (Space.NONE, Effect.NONE)),
 }
 
 _WIDTH_TOKENS = {
@@ -156,8 +168,8 @@ def decode_opcode(text: str) -> MemoryOpcode:
     """
     mnemonic, *suffixes = text.split(".")
     space, effect = _MNEMONICS.get(mnemonic, (Space.NONE, Effect.NONE))
-    if mnemonic == "UBLKCP" and suffixes[:2] == ["G", "S"]:
-        effect = Effect.WRITE
+    if mnemonic == "UBLKCP" and [s for s in suffixes if s in {"G", "S"}] == ["G", "S"]:
+        effect = Effect.WRITE  # from shared to global
     width = _ROW_BYTES if mnemonic in {"LDSM", "STSM"} else _lane_bytes(suffixes)
     return MemoryOpcode(text, mnemonic, space, effect, width, known=mnemonic in _MNEMONICS)
 
@@ -165,15 +177,13 @@ def decode_opcode(text: str) -> MemoryOpcode:
 def _lane_bytes(suffixes: list[str]) -> int:
     """Return the bytes a lane accesses: the first suffix that is a size, else four."""
     width = 0
-    for position, token in enumerate(suffixes):
-        if token == "ENL2" and position + 1 < len(suffixes):  # .ENL2.256: two 128-bit halves
-            continue
-        typed = _TYPED_VECTOR.fullmatch(token)
-        if typed and token not in _WIDTH_TOKENS:
+    for position, suffix in enumerate(suffixes):
+        typed = _TYPED_VECTOR.fullmatch(suffix)
+        if typed and suffix not in _WIDTH_TOKENS:
             element = {"F32": 4, "F16": 2, "BF16": 2}.get(typed[1], 4)
             return element * int(typed[2])
-        if token in _WIDTH_TOKENS:
-            width = _WIDTH_TOKENS[token]
+        if suffix in _WIDTH_TOKENS:
+            width = _WIDTH_TOKENS[suffix]
             following = suffixes[position + 1 :]
             vector = next((m for t in following if (m := _VECTOR.fullmatch(t))), None)
             return width * int(vector[1]) if vector else width

@@ -136,8 +136,7 @@ def emit_ranges(lanes, count, width, row, kind, range_row, range_kind, range_sta
         if address == _ZERO:
             continue
         if stop != _ZERO and address >= start and address <= stop:
-            if address + width > stop:
-                stop = address + width
+            stop = max(stop, address + width)
             continue
         if stop != _ZERO:
             range_row[n] = row

@@ -1,0 +1,53 @@
+"""Which launch numbers are possible, and which of a trace's numbers are rubbish."""
+
+from __future__ import annotations
+
+# What the CUDA programming guide allows for a grid and a block (Technical Specifications per
+# Compute Capability).
+_GRID_LIMIT = (2**31 - 1, 65535, 65535)
+_MAX_THREADS = 1024
+_MAX_REGISTERS = 255
+_MAX_SHARED_BYTES = 1 << 20
+_ARCHITECTURES = range(20, 200)
+
+
+def check_dimensions(grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+    """Refuse a grid or a block that no GPU can launch.
+
+    Raises
+    ------
+    ValueError
+        With a message that says what was found.
+    """
+    if not all(0 < n <= limit for n, limit in zip(grid, _GRID_LIMIT, strict=True)):
+        raise ValueError("grid of {},{},{} blocks is not possible".format(*grid))
+    if min(block) <= 0 or block[0] * block[1] * block[2] > _MAX_THREADS:
+        raise ValueError("block of {},{},{} threads is not possible".format(*block))
+
+
+def usable_registers(registers: int) -> int | None:
+    """Return the registers per thread, None where the number is rubbish (0 is)."""
+    return registers if 0 < registers <= _MAX_REGISTERS else None
+
+
+def usable_shared_bytes(shared: int) -> int | None:
+    """Return the shared memory per block in bytes, None where the number is rubbish."""
+    return shared if 0 <= shared < _MAX_SHARED_BYTES else None
+
+
+def usable_architecture(version: int) -> int | None:
+    """Return the SASS version (70, 80, 90, ...), None where the number is rubbish."""
+    return version if version in _ARCHITECTURES else None
+
+
+def signed64(value: int) -> int:
+    """Return a stream or launch number as a signed 64-bit integer.
+
+    Raises
+    ------
+    ValueError
+        If it has more than 64 bits.
+    """
+    if not -(1 << 63) <= value < 1 << 64:
+        raise ValueError(f"number {str(value)[:24]}... has more than 64 bits")
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,258 @@
+"""The text of NVBit ``mem_trace``: its launch lines, and whole lines scanned to records."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.traces import nvbit_scanner as scanner
+from depgraph.parsers.traces.launch_limits import (
+    check_dimensions,
+    signed64,
+    usable_registers,
+    usable_shared_bytes,
+)
+from depgraph.parsers.traces.opcode_table import (
+    MAX_OPCODES,
+    OpcodeTable,
+    TooManyOpcodesError,
+    global_meaning,
+)
+from depgraph.parsers.traces.opcodes import Space
+from depgraph.parsers.traces.text_scanner import (
+    IGNORE,
+    LANES,
+    PADDING,
+    find_line_end,
+    overlapping_words,
+)
+from depgraph.parsers.traces.touch_table import TouchTable
+from depgraph.records import Damage, KernelLaunch, ScannedPart
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LAUNCH = re.compile(
+    rb"MEMTRACE: CTX 0x([0-9a-f]+) - LAUNCH - Kernel pc 0x[0-9a-f]+ - Kernel name (.*)"
+    rb" - grid launch id (\d+)"
+    rb" - grid size (\d+),(\d+),(\d+) - block size (\d+),(\d+),(\d+)"
+    rb" - nregs (-?\d+) - shmem (-?\d+) - cuda stream id (-?\d+)"
+)
+_MAX_LAUNCH_ID = 1 << 62
+
+
+def is_launch(line: bytes) -> bool:
+    """Tell whether a line is a whole launch line."""
+    return _LAUNCH.search(line) is not None
+
+
+def parse_launch(line: bytes) -> KernelLaunch:
+    """Decode a launch line.
+
+    Raises
+    ------
+    ValueError
+        If the line is damaged; the message says what is wrong with it.
+    """
+    match = _LAUNCH.search(line)
+    if match is None:
+        raise ValueError("launch line is damaged")
+    context, name, *numbers = match.groups()
+    identifier, gx, gy, gz, bx, by, bz, registers, shared, stream = (int(n) for n in numbers)
+    if identifier >= _MAX_LAUNCH_ID:
+        raise ValueError(f"launch id {str(identifier)[:24]} is not possible")
+    check_dimensions((gx, gy, gz), (bx, by, bz))
+    return KernelLaunch(
+        name=name.decode("utf-8", "replace"),
+        grid=(gx, gy, gz),
+        block=(bx, by, bz),
+        registers=usable_registers(registers),
+        shared_bytes=usable_shared_bytes(shared),
+        stream=signed64(stream),
+        context=int(context, 16),
+        trace_id=identifier,
+    )
+
+
+class _Workspace(threading.local):
+    """The arrays that a thread scans with, kept from part to part."""
+
+    def __init__(self) -> None:
+        self.text = np.zeros(0, np.uint8)
+        self.opcodes = OpcodeTable()
+        self.touches = TouchTable()
+        self.lanes = np.zeros(LANES, np.uint64)
+
+
+_workspace = _Workspace()
+
+
+def text_buffer(size: int) -> NDArray[np.uint8]:
+    """Return this thread's buffer of at least `size` bytes and the scanner's padding."""
+    if len(_workspace.text) < size + PADDING:
+        _workspace.text = np.zeros(size + PADDING, np.uint8)
+    return _workspace.text
+
+
+class _LaunchTable:
+    """Which launch of a part a (context, id) stands for, as the scanner looks it up."""
+
+    def __init__(self, part: ScannedPart) -> None:
+        self._part = part
+        self._new_slots(64)
+
+    def _new_slots(self, slots: int) -> None:
+        self.context = np.zeros(slots, np.uint64)
+        self.identifier = np.zeros(slots, np.int64)
+        self.index = np.full(slots, -1, np.int32)
+
+    def enter(self, context: int, identifier: int, launch: KernelLaunch | None) -> None:
+        if 2 * (len(self._part.keys) + 1) > len(self.index):
+            self._new_slots(4 * len(self.index))
+            for index, key in enumerate(self._part.keys):
+                self._place(key[0], key[1], index)
+        self._place(context, identifier, len(self._part.keys))
+        self._part.keys.append((context, identifier))
+        self._part.launches.append(launch)
+
+    def _place(self, context: int, identifier: int, index: int) -> None:
+        slot = scanner.find_launch(
+            np.uint64(context), identifier, self.context, self.identifier, self.index
+        )
+        slot = slot if slot >= 0 else -1 - slot
+        self.context[slot] = context
+        self.identifier[slot] = identifier
+        self.index[slot] = index
+
+
+def scan_text(
+    text: NDArray[np.uint8], begin: int, end: int, *, path: str, id_offset: int = 0
+) -> ScannedPart:
+    """Scan whole lines of ``text[begin:end]``.
+
+    Parameters
+    ----------
+    text : uint8[>= end + PADDING]
+    begin, end : int
+        A line start, and a position just after a newline or the end of the trace.
+    path : str
+        For messages.
+    id_offset : int
+        By how much launch lines count ahead of access lines.
+
+    Raises
+    ------
+    TraceError
+        If the text holds more opcodes than any tracer knows.
+    """
+    opcodes, touches, lanes = _workspace.opcodes, _workspace.touches, _workspace.lanes
+    opcodes.clear_counts()
+    touches.clear()
+    words = overlapping_words(text)
+    part = ScannedPart(bytes=end - begin)
+    launches = _LaunchTable(part)
+    counters = np.zeros(scanner.N_COUNTERS, np.int64)
+    position = begin
+    with np.errstate(over="ignore"):
+        while True:
+            status, position, detail = scanner.scan_lines(
+                text, words, position, end,
+                opcodes.words, opcodes.meaning, opcodes.width, opcodes.count,
+                launches.context, launches.identifier, launches.index,
+                touches.row_launch, touches.row_cta, touches.row_accesses,
+                touches.row_instructions, touches.row_table,
+                touches.range_row, touches.range_kind, touches.range_start, touches.range_end,
+                counters, touches.sizes, lanes,
+            )  # fmt: skip
+            if status == scanner.DONE:
+                break
+            if status == scanner.AT_LAUNCH:
+                position = _take_launch(text, position, end, launches, part, counters, id_offset)
+            elif status == scanner.NEW_OPCODE:
+                try:
+                    opcodes.add(words, detail)
+                except TooManyOpcodesError:
+                    raise TraceError(
+                        path,
+                        f"more than {MAX_OPCODES} different opcodes",
+                        "the file is damaged or no mem_trace output",
+                    ) from None
+            elif status == scanner.NEW_LAUNCH_KEY:
+                context = int(text[position + 16 : position + 32].tobytes(), 16)
+                launches.enter(context, int(detail), None)
+            elif status == scanner.ROWS_FULL:
+                touches.grow_rows()
+            else:
+                touches.make_room(scanner.MAX_RANGES_PER_LINE)
+    part.touches = touches.touches()
+    _count(part, counters, opcodes)
+    return part
+
+
+def _take_launch(
+    text: NDArray[np.uint8],
+    position: int,
+    end: int,
+    launches: _LaunchTable,
+    part: ScannedPart,
+    counters: NDArray[np.int64],
+    id_offset: int,
+) -> int:
+    """Enter the launch line at `position`; return where the next record starts."""
+    words = overlapping_words(text)
+    line_end = int(find_line_end(words, position, end))
+    stop = int(scanner.find_memtrace(words, position + 1, line_end))
+    try:
+        launch = parse_launch(text[position:stop].tobytes())
+        launches.enter(launch.context, (launch.trace_id or 0) - id_offset, launch)
+    except ValueError as error:
+        part.damage.append(Damage(int(counters[scanner.LINES]) + 1, str(error)))
+    if stop < line_end:
+        return stop
+    counters[scanner.LINES] += 1
+    return line_end + 1
+
+
+def _count(part: ScannedPart, counters: NDArray[np.int64], opcodes: OpcodeTable) -> None:
+    part.lines = int(counters[scanner.LINES])
+    count_opcodes(part, opcodes)
+    for counter, reason in (
+        (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
+        (scanner.FOREIGN_LINES, "lines that are not the tracer's"),
+        (scanner.VERBOSE_LINES, "verbose lines of the tracer"),
+        (scanner.MALFORMED_LINES, "damaged access lines"),
+    ):
+        part.skipped[reason] += int(counters[counter])
+    for counter, warning in (
+        (scanner.SHORT_LINES, "access lines with fewer than 32 addresses (cut by other output)"),
+        (scanner.MALFORMED_LINES, "damaged access lines, left out"),
+        (scanner.ZERO_LINES, "global-memory access lines whose addresses are all 0"),
+    ):
+        part.warnings[warning] += int(counters[counter])
+    part.skipped = +part.skipped
+    part.warnings = +part.warnings
+    part.access_lines = int(counters[scanner.ACCESS_LINES])
+    part.damaged_lines = int(counters[scanner.MALFORMED_LINES] + counters[scanner.SHORT_LINES])
+    for counter, found in (
+        (scanner.FIRST_MALFORMED, "access line is damaged"),
+        (scanner.FIRST_SHORT, "access line has fewer than 32 addresses"),
+    ):
+        if counters[counter] and not part.damaged_line:
+            part.damaged_line = Damage(int(counters[counter]), found)
+
+
+def count_opcodes(part: ScannedPart, opcodes: OpcodeTable) -> None:
+    """Note which instructions a part holds, and which of them do not touch global memory."""
+    for opcode, count in opcodes.counted():
+        part.opcodes[opcode.text] += count
+        if not opcode.known:
+            part.skipped["instructions with an opcode not known to depgraph"] += count
+            part.warnings[f"memory opcode not known to depgraph ({opcode.mnemonic})"] += count
+        elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
+            part.skipped[f"{opcode.space.value}-memory accesses"] += count
+        elif global_meaning(opcode) == IGNORE:
+            part.skipped[f"other instructions ({opcode.mnemonic})"] += count

@@ -1,0 +1,181 @@
+"""The wordings of ``mem_trace`` and of tools made from it, put into the one that is scanned.
+
+NVBit 1.5 to 1.7 print ``MEMTRACE: CTX 0x... - grid_launch_id N - CTA x,y,z - warp W - OPCODE -``
+and 32 addresses. NVBit 1.0 to 1.4 print no ids, so that an access belongs to the launch line above
+it; some tools put more between opcode and addresses, or break the launch line. Every rewriting
+keeps the number of lines.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MARK = b"MEMTRACE: CTX 0x"
+
+_LAUNCH_ID = re.compile(rb" - LAUNCH - .* - grid launch id (\d+)")
+_ACCESS_ID = re.compile(rb"MEMTRACE: CTX 0x[0-9a-f]+ - (?:SM_id \d+ - )?grid_launch_id (\d+) ")
+
+_OLD_LAUNCH_TAIL = re.compile(
+    rb" - grid size \d+,\d+,\d+ - block size \d+,\d+,\d+"
+    rb" - nregs -?\d+ - shmem -?\d+ - cuda stream id -?\d+"
+)
+_PC = re.compile(rb" - PC 0x[0-9a-f]+\Z")
+_OLD_ACCESS = re.compile(rb"CTA (?=\d+,\d+,\d+ - warp \d+ - [A-Z])")
+_MREF_TAIL = re.compile(rb" - (?:pc \d+ - )?Size \d+ - MREF per threads\([^)\n]*\) : ?(.*)")
+_MREF_ADDRESS = re.compile(rb"Thread\d+,[^,\n]*,(0x[0-9a-f]{16})")
+_TYPED_TAIL = re.compile(rb" - (?:READ|WRITE) - size \d+ - mem_type [^-\n]* - addrs: ?")
+_THREE_LINE_LAUNCH = re.compile(
+    rb"^LAUNCH KERNEL: (.*) - grid launch id (-?\d+)\r?\n"
+    rb" - grid size \((\d+,\d+,\d+)\) - block size \((\d+,\d+,\d+)\)"
+    rb" - nregs (-?\d+) - shmem (-?\d+)\r?\n"
+    rb" - CTX (0x[0-9a-f]+) - stream id (-?\d+) - Kernel pc (0x[0-9a-f]+)",
+    re.MULTILINE,
+)
+_LAST_LINES_OF_LAUNCH = re.compile(rb"^LAUNCH KERNEL: .*\n(?:.*\n)?\Z", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One way of putting launches and accesses into words.
+
+    Attributes
+    ----------
+    name : str
+    mark : compiled pattern
+        What its text holds and no other wording's does.
+    rewrite : callable or None
+        From whole lines of it to lines that `nvbit_scanner` reads; None if they are that.
+    has_ids : bool
+        Whether an access names its launch. If not, `rewrite` numbers the launches of each text
+        from 1, and gives id 0 to the accesses above the first.
+    in_order : bool
+        Whether lines belong together across a cut of the text.
+    """
+
+    name: str
+    mark: re.Pattern[bytes]
+    rewrite: Callable[[bytes], bytes] | None = None
+    has_ids: bool = True
+    in_order: bool = False
+
+
+def _rewrite_old(text: bytes) -> bytes:
+    pieces = []
+    begin = launches = 0
+    for tail in _OLD_LAUNCH_TAIL.finditer(text):
+        line = text.rfind(b"\n", begin, tail.start()) + 1 or begin
+        at = text.find(b"Kernel ", line, tail.start())
+        if at < 0:
+            continue
+        name = _PC.sub(b"", text[at + len(b"Kernel ") : tail.start()])
+        pieces.append(_with_id(text[begin:at], launches))
+        launches += 1
+        pieces.append(
+            b"MEMTRACE: CTX 0x%016x - LAUNCH - Kernel pc 0x0 - Kernel name %b"
+            b" - grid launch id %d%b" % (0, name, launches, tail[0])
+        )
+        begin = tail.end()
+    pieces.append(_with_id(text[begin:], launches))
+    return b"".join(pieces)
+
+
+def _with_id(text: bytes, identifier: int) -> bytes:
+    return _OLD_ACCESS.sub(
+        b"MEMTRACE: CTX 0x%016x - grid_launch_id %d - CTA " % (0, identifier), text
+    )
+
+
+def _rewrite_mref(text: bytes) -> bytes:
+    def addresses(match: re.Match[bytes]) -> bytes:
+        return b" - " + b" ".join(_MREF_ADDRESS.findall(match[1])) + b" "
+
+    return _MREF_TAIL.sub(addresses, text)
+
+
+def _rewrite_typed(text: bytes) -> bytes:
+    def launch(match: re.Match[bytes]) -> bytes:
+        name, identifier, grid, block, registers, shared, context, stream, pc = match.groups()
+        return (
+            b"MEMTRACE: CTX 0x%016x - LAUNCH - Kernel pc %b - Kernel name %b - grid launch id %b"
+            b" - grid size %b - block size %b - nregs %b - shmem %b - cuda stream id %b\n\n"
+            % (int(context, 16), pc, name, identifier, grid, block, registers, shared, stream)
+        )
+
+    return _TYPED_TAIL.sub(b" - ", _THREE_LINE_LAUNCH.sub(launch, text))
+
+
+WORDINGS = (
+    Wording("with data values", re.compile(rb" - MREF per threads\("), _rewrite_mref),
+    Wording(
+        "CUProf",
+        re.compile(
+            rb" - mem_type [^-\n]* - addrs: |^LAUNCH KERNEL: .* - grid launch id ", re.MULTILINE
+        ),
+        _rewrite_typed,
+        in_order=True,
+    ),
+    Wording("NVBit 1.5 to 1.7", re.compile(re.escape(MARK))),
+    Wording("NVBit 1.0 to 1.4", _OLD_LAUNCH_TAIL, _rewrite_old, has_ids=False),
+)
+CURRENT = WORDINGS[2]
+
+
+def wording_of(text: bytes) -> Wording | None:
+    """Tell by its content in which wording a text is; None if it is in none of them."""
+    return next((wording for wording in WORDINGS if wording.mark.search(text)), None)
+
+
+def begun_launch(text: bytes) -> int:
+    """Return where a launch of several lines begins that the end of `text` cuts, or its length."""
+    tail = text[-4096:]
+    match = _LAST_LINES_OF_LAUNCH.search(tail)
+    return len(text) - len(tail) + match.start() if match else len(text)
+
+
+class IdOffset:
+    """Find out by how much launch lines count ahead of access lines: 1 in NVBit 1.5, else 0.
+
+    An access never precedes its own launch line. So the id of an access that is the newest
+    launch's, or a launch with id 0, means 0. Where neither shows up, accesses with the id below
+    all launches, or launches that start at 1, mean 1.
+    """
+
+    def __init__(self) -> None:
+        self._launches: tuple[int, int] | None = None  # lowest and newest id
+        self._access_seen = False
+        self._below_seen = False
+        self.decided: int | None = None
+
+    def look_at(self, text: bytes) -> None:
+        """Take more lines into account."""
+        lines = iter(text.split(b"\n"))
+        while self.decided is None and (line := next(lines, None)) is not None:
+            if launch := _LAUNCH_ID.search(line):
+                self._launch(int(launch[1]))
+            elif self._launches and (access := _ACCESS_ID.search(line)):
+                self._access(int(access[1]), *self._launches)
+
+    def _launch(self, identifier: int) -> None:
+        if identifier == 0:
+            self.decided = 0
+        lowest = identifier if self._launches is None else min(self._launches[0], identifier)
+        self._launches = (lowest, identifier)
+
+    def _access(self, identifier: int, lowest: int, newest: int) -> None:
+        self._access_seen = True
+        if identifier == newest:
+            self.decided = 0
+        self._below_seen |= identifier == lowest - 1
+
+    def best(self) -> int | None:
+        """Return the offset that the lines so far speak for; None where they hold no access."""
+        if self.decided is not None:
+            return self.decided
+        if self._launches is None or not self._access_seen:
+            return None
+        return int(self._below_seen or self._launches[0] == 1)

@@ -1,0 +1,158 @@
+"""What a scanner fills: the blocks it met and the bytes they touched, in arrays that grow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.jit.ranges import join_ranges
+from depgraph.parsers.traces.text_scanner import find_row
+from depgraph.records import BlockTouches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_ROWS = 1 << 12
+_RANGES = 1 << 17
+# Ranges are joined before their arrays grow beyond this (17 bytes each).
+_MAX_RANGES = 1 << 22
+_RANGE_COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
+    ("range_row", np.int32),
+    ("range_kind", np.uint8),
+    ("range_start", np.uint64),
+    ("range_end", np.uint64),
+)
+_X_BITS = 31
+_Y_BITS = 16
+
+
+def pack_block(x: int, y: int, z: int) -> int:
+    """Put block coordinates into one integer, as the scanners do."""
+    return x | y << _X_BITS | z << _X_BITS + _Y_BITS
+
+
+class TouchTable:
+    """Rows, one a block of a launch, and the byte ranges that belong to them.
+
+    Attributes
+    ----------
+    row_launch, row_cta, row_accesses, row_instructions : arrays of one element a row
+        `row_cta` holds coordinates as `pack_block` makes them.
+    row_table : int32[slots]
+        Hash table of the rows, see `text_scanner.find_row`.
+    range_row, range_kind, range_start, range_end : arrays of one element a range
+    sizes : int64[2]
+        Rows and ranges in use.
+    """
+
+    range_row: NDArray[np.int32]
+    range_kind: NDArray[np.uint8]
+    range_start: NDArray[np.uint64]
+    range_end: NDArray[np.uint64]
+
+    def __init__(self) -> None:
+        self.sizes = np.zeros(2, np.int64)
+        self._new_rows(_ROWS)
+        self._new_ranges(_RANGES)
+
+    def clear(self) -> None:
+        """Forget all rows and ranges, and give back what an unusual part made grow."""
+        self.sizes[:] = 0
+        if len(self.range_row) > _MAX_RANGES:
+            self._new_ranges(_RANGES)
+        if len(self.row_launch) > _MAX_RANGES:
+            self._new_rows(_ROWS)
+        else:
+            self.row_table[:] = -1
+
+    def _new_rows(self, capacity: int) -> None:
+        self.row_launch = np.zeros(capacity, np.int32)
+        self.row_cta = np.zeros(capacity, np.int64)
+        self.row_accesses = np.zeros(capacity, np.int64)
+        self.row_instructions = np.zeros(capacity, np.int64)
+        self.row_table = np.full(4 * capacity, -1, np.int32)
+
+    def _row_columns(self) -> tuple[NDArray[Any], ...]:
+        return self.row_launch, self.row_cta, self.row_accesses, self.row_instructions
+
+    def _new_ranges(self, capacity: int) -> None:
+        for name, dtype in _RANGE_COLUMNS:
+            setattr(self, name, np.zeros(capacity, dtype))
+
+    def grow_rows(self) -> None:
+        """Make room for twice as many rows."""
+        used = int(self.sizes[0])
+        old = self._row_columns()
+        self._new_rows(2 * len(self.row_launch))
+        for source, target in zip(old, self._row_columns(), strict=True):
+            target[:used] = source[:used]
+        for row in range(used):
+            free = find_row(
+                self.row_launch[row], self.row_cta[row],
+                self.row_launch, self.row_cta, self.row_table,
+            )  # fmt: skip
+            self.row_table[-1 - free] = row
+
+    def find_row(self, launch: int, cta: int) -> int:
+        """Return the row of a block, a new one if it has none yet."""
+        row = int(find_row(launch, cta, self.row_launch, self.row_cta, self.row_table))
+        if row >= 0:
+            return row
+        if self.sizes[0] >= len(self.row_launch):
+            self.grow_rows()
+            row = int(find_row(launch, cta, self.row_launch, self.row_cta, self.row_table))
+        new = int(self.sizes[0])
+        self.row_table[-1 - row] = new
+        self.row_launch[new] = launch
+        self.row_cta[new] = cta
+        self.row_accesses[new] = 0
+        self.row_instructions[new] = 0
+        self.sizes[0] += 1
+        return new
+
+    def make_room(self, ranges: int = 1) -> None:
+        """Make room for so many more ranges: join those there are, or take larger arrays."""
+        capacity = len(self.range_row)
+        if capacity >= _MAX_RANGES:
+            columns = self._joined()
+            self.sizes[1] = len(columns[0])
+            self._put(columns, len(columns[0]))
+        used = int(self.sizes[1])
+        # Joining again before as much has gathered anew would cost more than it frees.
+        if capacity < _MAX_RANGES or used + ranges > capacity // 2:
+            old: list[NDArray[Any]] = [getattr(self, name) for name, _ in _RANGE_COLUMNS]
+            self._new_ranges(max(2 * capacity, used + ranges))
+            self._put(old, used)
+
+    def _put(self, columns: Sequence[NDArray[Any]], used: int) -> None:
+        for (name, _), column in zip(_RANGE_COLUMNS, columns, strict=True):
+            target: NDArray[Any] = getattr(self, name)
+            target[:used] = column[:used]
+
+    def _joined(self) -> tuple[NDArray[Any], ...]:
+        n_rows, n_ranges = (int(size) for size in self.sizes)
+        joined: tuple[NDArray[Any], ...] = join_ranges(
+            self.range_row, self.range_kind, self.range_start, self.range_end, n_ranges, n_rows
+        )
+        return joined
+
+    def touches(self) -> BlockTouches:
+        """Return rows and joined ranges as the core takes them."""
+        n_rows = int(self.sizes[0])
+        cta = self.row_cta[:n_rows]
+        row, kind, start, end = self._joined()
+        return BlockTouches(
+            launch=self.row_launch[:n_rows].copy(),
+            x=(cta & (1 << _X_BITS) - 1).astype(np.int32),
+            y=(cta >> _X_BITS & (1 << _Y_BITS) - 1).astype(np.int32),
+            z=(cta >> _X_BITS + _Y_BITS).astype(np.int32),
+            accesses=self.row_accesses[:n_rows].copy(),
+            instructions=self.row_instructions[:n_rows].copy(),
+            row=row,
+            kind=kind,
+            start=start,
+            end=end,
+        )
