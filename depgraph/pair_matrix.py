@@ -91,7 +91,9 @@ def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) ->
         int(graph.first_block[i + 1] - graph.first_block[i])
         for i in (source_operation, target_operation)
     )
-    columns, rows = min(size, n_source), min(size, n_target)
+    # Every cell but the last of a row holds as many blocks: unequal ones would show as stripes.
+    wide, high = -(-n_source // size), -(-n_target // size)
+    columns, rows = -(-n_source // wide), -(-n_target // high)
     exact = n_source * n_target <= _EXACT_CELLS
     shape = (n_target, n_source) if exact else (rows, columns)
     found = np.zeros(shape, np.float64)
@@ -105,13 +107,13 @@ def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) ->
         if exact:
             found[np.ix_(targets, sources)] = 1.0
         else:
-            column, in_column = np.unique(sources * columns // n_source, return_counts=True)
-            row, in_row = np.unique(targets * rows // n_target, return_counts=True)
+            column, in_column = np.unique(sources // wide, return_counts=True)
+            row, in_row = np.unique(targets // high, return_counts=True)
             found[np.ix_(row, column)] += np.outer(in_row, in_column)
     if exact and shape != (rows, columns):
-        row_starts, column_starts = _starts(n_target, rows), _starts(n_source, columns)
-        found = np.add.reduceat(np.add.reduceat(found, row_starts, 0), column_starts, 1)
-    cell = np.outer(_sizes(n_target, rows), _sizes(n_source, columns))
+        found = np.add.reduceat(found, np.arange(0, n_target, high), 0)
+        found = np.add.reduceat(found, np.arange(0, n_source, wide), 1)
+    cell = np.outer(_sizes(n_target, high), _sizes(n_source, wide))
     return PairMatrix(source, target, np.minimum(found / cell, 1.0), n_source, n_target)
 
 
@@ -123,10 +125,6 @@ def _members(
     return np.unique(np.concatenate(pieces)).astype(np.int64)
 
 
-def _starts(n: int, bins: int) -> NDArray[np.int64]:
-    """Return the first of the numbers below `n` that fall into each bin."""
-    return -(-np.arange(bins) * n // bins)
-
-
-def _sizes(n: int, bins: int) -> NDArray[np.int64]:
-    return np.diff(_starts(n, bins), append=n)
+def _sizes(n: int, width: int) -> NDArray[np.int64]:
+    """Return how many of `n` numbers fall into each bin of `width`."""
+    return np.diff(np.arange(0, n, width), append=n)

@@ -114,9 +114,7 @@ def kernel_loads(
     """
     slots = occupancy * sms
     times = kernel_makespans(graph, durations, slots)
-    work = np.bincount(
-        graph.operation_of_block, weights=durations, minlength=graph.n_operations
-    )
+    work = np.bincount(graph.operation_of_block, weights=durations, minlength=graph.n_operations)
     capacity = times * slots
     utilization = np.divide(work, capacity, out=np.zeros_like(work), where=capacity > 0)
     blocks = np.diff(graph.first_block)

@@ -1,0 +1,57 @@
+"""The plots of a report, one module each; each returns a `Plot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.reports.plots import (
+    critical_path,
+    dependence_map,
+    gain_by_sms,
+    kind_costs,
+    pair_blocks,
+    utilization_levels,
+    utilization_over_time,
+    waves,
+)
+from depgraph.reports.plots.style import Plot, house_style, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from depgraph.study import Study
+
+_PLOTS: tuple[Callable[[Study], Plot], ...] = (
+    utilization_over_time.plot,
+    gain_by_sms.plot,
+    waves.plot,
+    critical_path.plot,
+    kind_costs.plot,
+    dependence_map.plot,
+    pair_blocks.plot,
+    utilization_levels.plot,
+)
+
+
+def write_plots(study: Study, folder: Path, pair: tuple[int, int] | None = None) -> list[Plot]:
+    """Draw every plot of a study into a folder, as PNG and SVG.
+
+    Parameters
+    ----------
+    study : Study
+    folder : Path
+    pair : (int, int), optional
+        Source and target kernel of the block matrix; default the pair that shows most.
+    """
+    return list(_written(study, folder, pair))
+
+
+def _written(study: Study, folder: Path, pair: tuple[int, int] | None) -> Iterator[Plot]:
+    with house_style():
+        for draw in _PLOTS:
+            plot = (
+                pair_blocks.plot(study, pair) if draw is pair_blocks.plot and pair else draw(study)
+            )
+            save(plot, folder)
+            yield plot

@@ -1,0 +1,68 @@
+"""Where the time of the critical path goes, and how much slack the other kernels have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.reports.plots.style import (
+    DARK,
+    KERNELS_SHOWN,
+    MIDDLE,
+    Plot,
+    kernel_label,
+    label_rows,
+    new_figure,
+    no_data,
+)
+from depgraph.reports.tables import show_number
+
+if TYPE_CHECKING:
+    from depgraph.study import Study
+
+
+def plot(study: Study) -> Plot:
+    """Draw, kernel by kernel, time on the critical path or slack against it."""
+    on_path = {step.kernel: step.duration for step in study.path}
+    # Kernels that take most of the path come first, then those that are nearest to being on it.
+    ranked = sorted(
+        study.slacks, key=lambda s: (-on_path.get(s.kernel, 0.0), s.slack, s.kernel)
+    )[:KERNELS_SHOWN]  # fmt: skip
+    shown = sorted(ranked, key=lambda s: s.kernel)
+    length = study.bound.critical_path
+    figure = new_figure(0.75 + 0.125 * max(4, len(shown)))
+    if shown:
+        axes = figure.subplots()
+        rows = range(len(shown))
+        axes.barh(rows, [on_path.get(s.kernel, 0.0) for s in shown], color=DARK, height=0.72,
+                  label="on the critical path")  # fmt: skip
+        slack = [0.0 if s.kernel in on_path else s.slack for s in shown]
+        axes.barh(rows, slack, color=MIDDLE, hatch="/////", edgecolor="white", linewidth=0,
+                  height=0.72, label="slack of a kernel off it")  # fmt: skip
+        for row, s in enumerate(shown):
+            if s.kernel not in on_path and s.slack == 0:
+                axes.plot(0, row, "o", color="black", markerfacecolor="white", markersize=3,
+                          clip_on=False, zorder=5)  # fmt: skip
+            elif s.kernel in on_path and length:
+                axes.annotate(
+                    f"{100 * on_path[s.kernel] / length:.0f} %", (on_path[s.kernel], row),
+                    xytext=(2, 0), textcoords="offset points", va="center", fontsize=6,
+                )  # fmt: skip
+        axes.set_xlim(0, 1.12 * max([*slack, *on_path.values(), 1e-12]))
+        axes.set_xlabel(f"time ({study.unit})")
+        label_rows(axes, [kernel_label(s.kernel, study.kernels) for s in shown])
+        figure.legend(loc="outside upper center", ncols=2, handlelength=1.5, columnspacing=1)
+    else:
+        no_data(figure, "no kernels")
+    hidden = len(study.slacks) - len(shown)
+    return Plot(
+        "critical-path",
+        "Critical path by kernel",
+        f"The critical path takes {show_number(length)} {study.unit} through "
+        f"{len(study.path)} blocks, one a kernel at most. Dark: the time of the kernel's block on "
+        "it, and its share of the whole. Hatched: by how much a kernel off the path could be late "
+        "before the path grows; a circle marks one that could not be late at all, on a path just "
+        "as long."
+        + (f" Kernels with less time or more slack, {show_number(hidden)} in all, are not drawn."
+           if hidden else ""),
+        figure,
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""How much could be gained on which size of GPU, and where the curve bends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, new_figure
+
+if TYPE_CHECKING:
+    from depgraph.study import Study
+
+
+def plot(study: Study) -> Plot:
+    """Draw each curve of gains against the number of SMs."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    figure = new_figure(2.3 + 0.11 * len(study.curves))
+    axes = figure.subplots()
+    for i, curve in enumerate(study.curves):
+        style = i % len(COLOURS)
+        axes.plot(
+            curve.sms, curve.gain, label=curve.name, color=COLOURS[style],
+            linestyle=LINES[style], marker=MARKERS[style], zorder=3 if curve.is_bound else 4,
+            markerfacecolor=COLOURS[style] if curve.is_bound else "white", markeredgewidth=0.8,
+            linewidth=1.3 if curve.is_bound else 0.9,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.axhline(1, color="grey", linewidth=0.6)
+    top = max(max(curve.gain) for curve in study.curves)
+    axes.set_ylim(min(0.98, 1.05 - 0.1 * top), 1 + max(0.1, (top - 1) * 1.22))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    for sms, text, line, level in (
+        (study.bend, "bend", ":", 0.99),
+        (study.sms, f"{study.sms} SMs", "-", 0.91),
+    ):
+        if axes.get_xlim()[0] <= sms <= axes.get_xlim()[1]:
+            axes.axvline(sms, color="grey", linewidth=0.7, linestyle=line, zorder=1)
+            axes.annotate(
+                text, (sms, level), xycoords=("data", "axes fraction"), xytext=(2, 0),
+                textcoords="offset points", va="top", fontsize=6.5, color="#404040",
+            )  # fmt: skip
+    axes.set_xlabel("SMs (logarithmic)")
+    axes.set_ylabel("gain over serial")
+    figure.legend(loc="outside lower center", ncols=2, handlelength=3.2, columnspacing=1)
+    return Plot(
+        "gain-by-sms",
+        "Gain by number of SMs",
+        "Serial time over the time of each schedule (hollow marks), and over the lower bound that "
+        "no schedule can pass (filled marks). Left of the bend, at "
+        f"{study.bend:.3g} SMs, there is too much work for the SMs and the work "
+        "limits the gain; right of it the critical path does. Bumps come from waves that fill or "
+        "do not fill the SMs.",
+        figure,
+    )

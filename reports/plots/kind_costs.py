@@ -1,0 +1,73 @@
+"""True against false dependences: how many of each there are, and what each costs in gain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.reports.plots.style import (
+    COLOURS,
+    HATCHES,
+    Plot,
+    label_rows,
+    new_figure,
+    no_data,
+)
+from depgraph.reports.tables import show_factor, show_number
+from depgraph.study import size_text
+
+if TYPE_CHECKING:
+    from depgraph.study import Study
+
+
+def plot(study: Study) -> Plot:
+    """Draw edges and bound on the gain for each choice of dependences that count."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    costs = study.costs
+    figure = new_figure(0.75 + 0.24 * max(2, len(costs)))
+    if costs:
+        left, right = figure.subplots(1, 2, sharey=True)
+        label_rows(left, [cost.name for cost in costs])
+        for axes, values, show in (
+            (left, [cost.edges for cost in costs], show_number),
+            (right, [cost.gain for cost in costs], show_factor),
+        ):
+            for row, value in enumerate(values):
+                axes.barh(
+                    row, value, height=0.66, facecolor=COLOURS[(1, 2, 3, 0, 4)[row]],
+                    hatch=HATCHES[row], edgecolor="white", linewidth=0,
+                )  # fmt: skip
+                axes.annotate(show(value), (value, row), xytext=(2, 0), va="center",
+                              textcoords="offset points", fontsize=6.5)  # fmt: skip
+            axes.set_xlim(0, 1.5 * max([*values, 1]))
+            axes.xaxis.set_major_locator(MaxNLocator(3))
+        left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+        right.axvline(1, color="grey", linewidth=0.6, zorder=0)
+        left.set_xlabel("edges between blocks")
+        right.set_xlabel("bound on the gain (x)")
+    else:
+        no_data(figure, "extracted without RAW dependences")
+    granularity = study.metadata.get("options", {}).get("granularity", 1)
+    shared = (
+        "A last bar adds the edges of coarser tracking (false sharing)."
+        if any(cost.name == "with false sharing" for cost in costs)
+        else "False sharing is not shown: every byte is tracked by itself."
+        if granularity == 1
+        else f"Accesses were rounded out to {granularity} bytes, so false sharing is in all bars."
+    )
+    return Plot(
+        "true-and-false",
+        "True and false dependences",
+        "RAW dependences carry data. WAR and WAW come from using a buffer again, and would go if "
+        "it were renamed. Left: how many edges there are when only these count (an edge counts "
+        f"once for each kind). Right: the bound on the gain on {size_text(study.sms)} that "
+        f"remains; the shorter the bar, the more these dependences cost. {shared}",
+        figure,
+    )
+
+
+def _short(value: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

@@ -1,0 +1,66 @@
+"""Which blocks of one kernel wait for which blocks of another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.pair_matrix import pair_matrix, telling_pair
+from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
+from depgraph.reports.tables import show_number
+
+if TYPE_CHECKING:
+    from depgraph.study import Study
+
+_PIXELS = 256
+_NAME_WIDTH = 34
+
+
+def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
+    """Draw the matrix of block pairs of one pair of kernels.
+
+    Parameters
+    ----------
+    study : Study
+    pair : (int, int), optional
+        Source and target kernel; default the pair that shows most.
+    """
+    chosen = pair or telling_pair(study.pairs)
+    figure = new_figure(2.9)
+    name, title = "pair-blocks", "Dependences between blocks"
+    if chosen is None:
+        return Plot(name, title, "No kernel depends on another: there is no pair to show.",
+                    no_data(figure, "no kernel depends on another"))  # fmt: skip
+    source, target = chosen
+    matrix = pair_matrix(study.graph, source, target, _PIXELS)
+    axes = figure.subplots()
+    image = axes.imshow(
+        np.ma.masked_equal(matrix.density, 0), cmap="cividis_r", aspect="auto",
+        vmin=0, vmax=float(matrix.density.max()) or 1.0,
+        extent=(-0.5, matrix.source_blocks - 0.5, matrix.target_blocks - 0.5, -0.5),
+        interpolation="nearest",
+    )  # fmt: skip
+    axes.set_facecolor("white")
+    axes.spines[["top", "right"]].set_visible(True)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel(f"block of {kernel_label(source, study.kernels, _NAME_WIDTH)}")
+    axes.set_ylabel(f"block of {kernel_label(target, study.kernels, _NAME_WIDTH)}")
+    if matrix.is_binned:
+        bar = figure.colorbar(image, ax=axes, shrink=0.8)
+        bar.set_label("share of block pairs that are edges")
+    summary = next((p for p in study.pairs if (p.source, p.target) == chosen), None)
+    pattern = "no edges" if summary is None else (
+        f"{show_number(summary.edges)} edges, {summary.pattern.value}"
+    )  # fmt: skip
+    return Plot(
+        name,
+        title,
+        f"Kernel {target} (rows) waits for kernel {source} (columns): {pattern}. A coloured cell "
+        "is a block that waits for the block of its column"
+        + (f"; each cell stands for many block pairs, at most {_PIXELS} a side, and is the darker "
+           "the more of them are edges." if matrix.is_binned else ".")
+        + " A line or staircase can be overlapped block by block, a filled rectangle cannot.",
+        figure,
+    )  # fmt: skip

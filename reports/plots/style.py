@@ -1,0 +1,126 @@
+"""How every plot looks: a column's width, colours that survive greyscale, bytes that repeat."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from depgraph.reports.tables import kernel_name, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from depgraph.extraction import Kernel
+
+COLUMN_INCHES = 3.3
+KERNELS_SHOWN = 24
+LABEL_WIDTH = 21
+
+# Okabe and Ito, "Color Universal Design" (2008); each comes with a hatch, a marker and a line of
+# its own, so that none is told from another by colour alone.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES: tuple[Any, ...] = (
+    "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)),
+)  # fmt: skip
+DARK, MIDDLE, LIGHT = "#1b3a57", "#6f9fc8", "#dfe7ee"
+
+_PARAMETERS: dict[str, Any] = {
+    "axes.labelsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 7,
+    "figure.constrained_layout.h_pad": 0.03,
+    "figure.constrained_layout.w_pad": 0.03,
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "hatch.linewidth": 0.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3,
+    "savefig.dpi": 300,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "depgraph",
+    "xtick.labelsize": 6.5,
+    "xtick.major.size": 2.5,
+    "xtick.major.width": 0.6,
+    "xtick.minor.size": 1.5,
+    "ytick.labelsize": 6.5,
+    "ytick.major.size": 2.5,
+    "ytick.major.width": 0.6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture and what to say below it.
+
+    Attributes
+    ----------
+    name : str
+        File name without suffix.
+    title : str
+    caption : str
+        How to read it, and what was left out.
+    figure : Figure
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw and save in the style of the house, whatever the user's own settings are."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_PARAMETERS)
+        yield
+
+
+def new_figure(height: float) -> Figure:
+    """Return an empty figure as wide as a paper's column, `height` inches high."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(COLUMN_INCHES, height), layout="constrained")
+
+
+def save(plot: Plot, folder: Path) -> None:
+    """Write a plot as NAME.png and NAME.svg, with nothing in them that changes between runs."""
+    about = {"Title": plot.title, "Description": plot.caption}
+    plot.figure.savefig(folder / f"{plot.name}.png", metadata={**about, "Software": None})
+    plot.figure.savefig(
+        folder / f"{plot.name}.svg", metadata={**about, "Date": None, "Creator": None}
+    )
+
+
+def kernel_label(kernel: int, kernels: Sequence[Kernel], width: int = LABEL_WIDTH) -> str:
+    """Return a kernel's number and shortened name; dollars would start a formula."""
+    names = {k.kernel: k.name for k in kernels}
+    name = shorten(kernel_name(names[kernel]), width - len(str(kernel)) - 1)
+    return f"{kernel} {name}".replace("$", r"\$")
+
+
+def label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Name the rows of a chart from the top down."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+
+
+def no_data(figure: Figure, message: str) -> Figure:
+    """Say on a figure why it is empty."""
+    figure.text(0.5, 0.5, message, ha="center", va="center")
+    return figure

@@ -1,0 +1,54 @@
+"""How much of the time is spent at which utilization: ten levels, grouped low, medium, high."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.reports.plots.style import COLOURS, Plot, new_figure
+from depgraph.study import size_text
+
+if TYPE_CHECKING:
+    from depgraph.study import Study
+
+LEVELS = 10
+GROUPS = (("low", 0, 3), ("medium", 3, 7), ("high", 7, 10))
+
+
+def plot(study: Study) -> Plot:
+    """Draw the share of serial time and of kernels at each of ten levels of utilization."""
+    loads = study.loads
+    level = np.array([min(LEVELS - 1, int(LEVELS * load.utilization)) for load in loads], np.int64)
+    time = np.bincount(level, weights=[load.time for load in loads], minlength=LEVELS)
+    count = np.bincount(level, minlength=LEVELS)
+    time_share = 100 * time / (time.sum() or 1.0)
+    kernel_share = 100 * count / max(1, len(loads))
+    figure = new_figure(2.2)
+    axes = figure.subplots()
+    for i, (name, first, last) in enumerate(GROUPS):
+        places = np.arange(first, last)
+        style = (2, 5, 1)[i]
+        axes.bar(places + 0.5, time_share[first:last], width=0.8, color=COLOURS[style],
+                 hatch=("", "////", "....")[i], edgecolor="white", linewidth=0,
+                 label=f"{name}: {time_share[first:last].sum():.0f} % of the time")  # fmt: skip
+        if first:
+            axes.axvline(first, color="grey", linewidth=0.6, linestyle=":")
+    axes.plot(np.arange(LEVELS) + 0.5, kernel_share, linestyle="none", marker="D", color="black",
+              markerfacecolor="white", markersize=3.5, label="share of the kernels",
+              clip_on=False, zorder=4)  # fmt: skip
+    axes.set_xlim(0, LEVELS)
+    axes.set_ylim(0, 1.12 * max(float(time_share.max()), float(kernel_share.max()), 1.0))
+    axes.set_xticks(range(LEVELS + 1), [str(10 * i) for i in range(LEVELS + 1)])
+    axes.set_xlabel("utilization of a kernel that runs alone (%)")
+    axes.set_ylabel("share (%)")
+    figure.legend(loc="outside upper center", ncols=2, handlelength=1.5, columnspacing=1)
+    return Plot(
+        "utilization-levels",
+        "Utilization of the kernels",
+        f"Kernels sorted by how well each, alone, uses {size_text(study.sms)}: the bar is the "
+        "share of serial time spent in kernels at that level, the diamond the share of kernels. "
+        "Levels below 30 % count as low, from 70 % as high. Time on the left is time in which "
+        "most of the GPU idles.",
+        figure,
+    )

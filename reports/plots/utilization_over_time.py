@@ -1,0 +1,59 @@
+"""Where the machine idles: utilization over time, one row a schedule, same axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.reports.plots.style import DARK, LIGHT, Plot, new_figure
+from depgraph.reports.tables import shorten, show_number, show_percent
+from depgraph.study import size_text
+from depgraph.utilization import utilization_over_time
+
+if TYPE_CHECKING:
+    from depgraph.study import Study
+
+_BINS = 400
+_ROWS = 6
+_NAME_WIDTH = 30
+
+
+def plot(study: Study) -> Plot:
+    """Draw the utilization of each schedule over the time of the longest one."""
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    shown = study.schedules[:_ROWS]
+    longest = max(s.makespan for s in shown)
+    edges = np.linspace(0.0, longest or 1.0, _BINS + 1)
+    rows = [100 * utilization_over_time(s, study.shares, study.sms, edges) for s in shown]
+    top = min(104.0, 1.15 * max(1.0, *(float(row.max()) for row in rows)))
+    figure = new_figure(0.45 + 0.72 * len(shown))
+    charts = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, schedule, row in zip(charts, shown, rows, strict=True):
+        axes.axvspan(schedule.makespan, edges[-1], facecolor=LIGHT, hatch="....",
+                     edgecolor="white", linewidth=0)  # fmt: skip
+        axes.stairs(row, edges, fill=True, color=DARK)
+        axes.axvline(schedule.makespan, color="black", linestyle="--", linewidth=0.8)
+        mean = show_percent(study.utilization(schedule))
+        axes.set_title(
+            f"{shorten(schedule.name, _NAME_WIDTH)}: ends at {show_number(schedule.makespan)}, "
+            f"{mean} on average",
+            loc="left", pad=2, x=-0.02,
+        )  # fmt: skip
+        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        axes.yaxis.set_major_formatter(PercentFormatter(decimals=0))
+    charts[0].set_xlim(0, edges[-1])
+    charts[0].set_ylim(0, top)
+    charts[-1].set_xlabel(f"time ({study.unit})")
+    figure.supylabel(f"utilization of {size_text(study.sms)}", fontsize=7)
+    left_out = len(study.schedules) - len(shown)
+    return Plot(
+        "utilization-over-time",
+        "Utilization over time",
+        f"Share of {size_text(study.sms)} that is busy, averaged over {_BINS} equal intervals; one "
+        "row a schedule, all on the same axes. White below the dashed end is idle time that "
+        "another schedule could fill; the dotted area to its right is what the schedule saves "
+        "against the longest." + (f" {left_out} more schedules are not drawn." if left_out else ""),
+        figure,
+    )
