@@ -38,6 +38,11 @@ from depgraph.cli.options import (
 )  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Threads [default: all processors].")
 @click.option(
+    "--memory-limit", metavar="SIZE",
+    help="Memory to stay within, such as 512MiB or 8GiB [default: half of what is free]. "
+    "Beyond it footprints go through files beside the store.",
+)  # fmt: skip
+@click.option(
     "--allow-damaged", is_flag=True,
     help="Use what is readable of a cut or damaged trace; what was lost is counted.",
 )  # fmt: skip
@@ -50,6 +55,7 @@ def command(
     kinds: frozenset[str] | None,
     kernels: tuple[int | None, int | None],
     jobs: int | None,
+    memory_limit: str | None,
     allow_damaged: bool,
     force: bool,
     form: str,
@@ -61,6 +67,7 @@ def command(
     """
     from depgraph.cli.progress import input_progress
     from depgraph.graph import ALL_KINDS
+    from depgraph.memory import parse_size
     from depgraph.output import refuse_existing
     from depgraph.parsers import open_trace
     from depgraph.pipeline import analyse
@@ -77,9 +84,12 @@ def command(
             kinds=kinds or ALL_KINDS,
             kernels=kernels,
             jobs=jobs,
+            memory_limit=parse_size(memory_limit) if memory_limit else None,
+            scratch=output.absolute().parent,
             allow_damaged=allow_damaged,
             on_progress=on_progress,
         )
-    write_store(extraction, output, force=force)
+    with extraction:
+        write_store(extraction, output, force=force)
     print_report(extract_summary(extraction, seconds=time.perf_counter() - began), form)
     wrote(output)

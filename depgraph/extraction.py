@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.footprint import Footprints
+    from depgraph.gather import Scratch
     from depgraph.graph import BlockGraph, PairSummary
+    from depgraph.spill import SpilledFootprints
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,12 @@ class Extraction:
 
     Attributes
     ----------
+    durations : float64[n_blocks] or None
+        Cycles that each block ran, where the trace says so; NaN for blocks of which it does not.
     metadata : dict
         Provenance: sources, format, options, what was skipped and why, warnings.
+    scratch : Scratch or None
+        Holds the files of footprints that were too large for memory.
     false_edges : int or None
         Edges that rounding to sectors or lines added; None at byte granularity.
     """
@@ -114,10 +120,20 @@ class Extraction:
     kernels: list[Kernel]
     copies: list[Copy]
     counts: BlockCounts
-    footprints: Footprints
+    footprints: Footprints | SpilledFootprints
     graph: BlockGraph
     pairs: list[PairSummary]
     metadata: dict[str, Any]
+    durations: NDArray[np.float64] | None = None
+    scratch: Scratch | None = None
+
+    def __enter__(self) -> Extraction:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Remove intermediate files; footprints that stood in them are gone then."""
+        if self.scratch is not None:
+            self.scratch.remove()
 
 
 def launch_resources(kernels: Sequence[Kernel], n_operations: int) -> Resources:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from depgraph.jit.ranges import join_ranges
 from depgraph.records import READ
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -43,6 +43,20 @@ class Footprints:
     def __len__(self) -> int:
         """Return the number of ranges."""
         return len(self.block)
+
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]] | slice) -> Footprints:
+        """Return the ranges that a mask, indices or a slice pick, in that order."""
+        return Footprints(
+            self.block[chosen], self.kind[chosen], self.start[chosen], self.end[chosen]
+        )
+
+    def batches(self) -> Iterator[Footprints]:
+        """Yield all ranges in order: here at once, elsewhere in pieces."""
+        yield self
+
+    def load(self) -> Footprints:
+        """Return all ranges in memory."""
+        return self
 
     def rounded(self, granularity: int, n_blocks: int) -> Footprints:
         """Round every range out to whole sectors or lines.
@@ -78,9 +92,7 @@ class Footprints:
     def of_block(self, block: int) -> Footprints:
         """Return the ranges of one block."""
         low, high = np.searchsorted(self.block, [block, block + 1])
-        return Footprints(
-            self.block[low:high], self.kind[low:high], self.start[low:high], self.end[low:high]
-        )
+        return self.take(slice(low, high))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row a range: block, kind ("read" or "write"), start, end."""
@@ -107,21 +119,26 @@ def join_footprints(
     return Footprints(*join_ranges(block, kind, start, end, len(block), n_blocks))
 
 
-def concatenate_footprints(pieces: Sequence[Footprints], n_blocks: int) -> Footprints:
-    """Join the footprints of pieces of a trace into those of the whole."""
+def stack_footprints(pieces: Sequence[Footprints]) -> Footprints:
+    """Put the ranges of several footprints one after another, as they are."""
     if not pieces:
-        pieces = [
-            Footprints(
-                np.empty(0, np.int32),
-                np.empty(0, np.uint8),
-                np.empty(0, np.uint64),
-                np.empty(0, np.uint64),
-            )
-        ]
-    return join_footprints(
+        return Footprints(
+            np.empty(0, np.int32),
+            np.empty(0, np.uint8),
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint64),
+        )
+    if len(pieces) == 1:
+        return pieces[0]
+    return Footprints(
         np.concatenate([piece.block for piece in pieces]),
         np.concatenate([piece.kind for piece in pieces]),
         np.concatenate([piece.start for piece in pieces]),
         np.concatenate([piece.end for piece in pieces]),
-        n_blocks,
     )
+
+
+def concatenate_footprints(pieces: Sequence[Footprints], n_blocks: int) -> Footprints:
+    """Join the footprints of pieces of a trace into those of the whole."""
+    stacked = stack_footprints(pieces)
+    return join_footprints(stacked.block, stacked.kind, stacked.start, stacked.end, n_blocks)

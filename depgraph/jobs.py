@@ -23,6 +23,7 @@ class Workers(Protocol):
     """Something that applies a function to many items, several at a time."""
 
     jobs: int
+    remote: bool  # whether workers share only a file system with this process
 
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item]
@@ -39,6 +40,8 @@ class Threads:
     jobs : int, optional
         Default all processors.
     """
+
+    remote = False
 
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = jobs or available_jobs()

@@ -2,77 +2,198 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import nvtx
 
 from depgraph.dependence import operations_of_blocks, sweep
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
 from depgraph.jit.ranges import cut_ranges
 from depgraph.records import READ, WRITE
+from depgraph.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from depgraph.dependence import SetPairs
+    from depgraph.gather import Gatherer, Run, Scratch
+    from depgraph.jobs import Workers
 
 # Boundaries are multiples of the coarsest granularity, so that rounding stays inside a shard.
-ALIGNMENT = 128
+_ALIGNMENT = 128
 _SAMPLE_STRIDE = 32
+# What the analysis of a shard holds at its peak, for each range: the range itself several times
+# over while it is cut and joined, two orders, and the links of the sweep.
+_BYTES_PER_RANGE = 160
+_SMALL = 100_000
+_ADDRESS_END = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The footprints between two addresses: pieces in memory, or where they stand in files.
+
+    Attributes
+    ----------
+    pieces : sequence of Footprints
+    runs : sequence of Run
+    low, high : int
+        The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`.
+    output : Path or None
+        Where to leave the joined footprints; None to return them.
+    """
+
+    pieces: Sequence[Footprints] = ()
+    runs: Sequence[Run] = ()
+    low: int = 0
+    high: int = _ADDRESS_END
+    output: Path | None = None
+
+    def load(self) -> list[Footprints]:
+        """Return the footprints of the shard, by global block number."""
+        loaded = list(self.pieces)
+        for run in self.runs:
+            piece = read_slice(run.path, "start", self.low, self.high)
+            if run.blocks is not None:
+                piece = replace(piece, block=run.blocks[piece.block])
+                piece = piece.take(piece.block >= 0)
+            loaded.append(piece)
+        return loaded
 
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """What one shard of the address space adds.
+    """What one shard adds.
 
     Attributes
     ----------
     footprints : Footprints
+        None of them where the shard left them in a file.
     exact : SetPairs
         Found byte by byte.
     rounded : SetPairs or None
         Found at a coarser granularity, where one was asked for.
-    operation_bytes : int64[n_operations, 2]
+    operation_bytes : int64[2, n_operations]
         Distinct bytes that each operation reads and writes.
+    block_bytes : int64[2, n_blocks]
+        Distinct bytes that each block reads and writes.
+    block_ranges : int64[n_blocks]
+        Number of ranges of each block.
     """
 
     footprints: Footprints
     exact: SetPairs
     rounded: SetPairs | None
     operation_bytes: NDArray[np.int64]
+    block_bytes: NDArray[np.int64]
+    block_ranges: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAnalysis:
+    """Joins the footprints inside a shard and finds the dependences there.
+
+    Attributes
+    ----------
+    first_block : int64[n_operations + 1]
+    granularity : int
+        Bytes; above 1, dependences are looked for at both granularities.
+    """
+
+    first_block: NDArray[np.int64]
+    granularity: int
+
+    def __call__(self, shard: Shard) -> ShardResult:
+        """Analyse one shard."""
+        with nvtx.annotate("shard", domain="depgraph"):
+            n_blocks = int(self.first_block[-1])
+            n_operations = len(self.first_block) - 1
+            operation_of_block = operations_of_blocks(self.first_block)
+            footprints = concatenate_footprints(shard.load(), n_blocks)
+            rounded = None
+            if self.granularity != 1:
+                coarse = footprints.rounded(self.granularity, n_blocks)
+                rounded = sweep(coarse, operation_of_block, n_operations)
+            by_operation = join_footprints(
+                operation_of_block[footprints.block],
+                footprints.kind,
+                footprints.start,
+                footprints.end,
+                n_operations,
+            )
+            result = ShardResult(
+                footprints=footprints,
+                exact=sweep(footprints, operation_of_block, n_operations),
+                rounded=rounded,
+                operation_bytes=_bytes_by_kind(by_operation, n_operations),
+                block_bytes=_bytes_by_kind(footprints, n_blocks),
+                block_ranges=np.bincount(footprints.block, minlength=n_blocks),
+            )
+            if shard.output is None:
+                return result
+            write_run(footprints, shard.output)
+            return replace(result, footprints=concatenate_footprints([], 0))
+
+
+def _bytes_by_kind(footprints: Footprints, n: int) -> NDArray[np.int64]:
+    return np.stack([footprints.bytes_per_block(kind, n) for kind in (READ, WRITE)])
+
+
+@dataclass(slots=True)
+class Analysed:
+    """The results of all shards, in the order of the addresses.
+
+    Attributes
+    ----------
+    footprints : Footprints or SpilledFootprints
+    exact, rounded : list of SetPairs
+    operation_bytes, block_bytes
+        As in `ShardResult`, summed.
+    """
+
+    footprints: Footprints | SpilledFootprints
+    exact: list[SetPairs] = field(default_factory=list)
+    rounded: list[SetPairs] = field(default_factory=list)
+    operation_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    block_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def sample_starts(footprints: Footprints) -> NDArray[np.uint64]:
     """Return some of the start addresses, in proportion to their density."""
-    return footprints.start[:: max(1, min(_SAMPLE_STRIDE, len(footprints) // 64))]
+    return footprints.start[:: max(1, min(_SAMPLE_STRIDE, len(footprints) // 64))].copy()
 
 
-def choose_boundaries(samples: Sequence[NDArray[np.uint64]], shards: int) -> NDArray[np.uint64]:
+def choose_boundaries(
+    samples: Sequence[NDArray[np.uint64]], shards: int, alignment: int = _ALIGNMENT
+) -> NDArray[np.uint64]:
     """Choose addresses that cut the samples into about equal shards.
 
     Parameters
     ----------
     samples : sequence of uint64 arrays
     shards : int
+    alignment : int
+        A power of two.
 
     Returns
     -------
     uint64[at most shards - 1]
-        Ascending, distinct, multiples of `ALIGNMENT`.
+        Ascending, distinct, multiples of `alignment`, none of them 0.
     """
     starts = np.sort(np.concatenate([*samples, np.empty(0, np.uint64)]))
     if not len(starts) or shards <= 1:
         return np.empty(0, np.uint64)
     at = np.arange(1, shards) * len(starts) // shards
-    return np.unique(starts[at] & ~np.uint64(ALIGNMENT - 1))
+    boundaries = np.unique(starts[at] & ~np.uint64(alignment - 1))
+    return boundaries[boundaries > 0]
 
 
-def cut_footprints(
-    footprints: Footprints, boundaries: NDArray[np.uint64]
-) -> list[Footprints]:
+def cut_footprints(footprints: Footprints, boundaries: NDArray[np.uint64]) -> list[Footprints]:
     """Cut footprints at address boundaries; return those of each shard."""
     offsets, *columns = cut_ranges(
         footprints.block, footprints.kind, footprints.start, footprints.end, boundaries
@@ -83,39 +204,72 @@ def cut_footprints(
     ]
 
 
-def analyse_shard(
-    pieces: Sequence[Footprints], first_block: NDArray[np.int64], granularity: int
-) -> ShardResult:
-    """Join the footprints inside a shard and find the dependences there.
+def analyse_shards(
+    gathered: Gatherer, workers: Workers, scratch: Scratch, granularity: int, memory: int
+) -> Analysed:
+    """Cut what was gathered into shards, analyse them side by side, and sum up.
 
     Parameters
     ----------
-    pieces : sequence of Footprints
-        Whatever parts of the trace found in this shard.
-    first_block : int64[n_operations + 1]
+    gathered : Gatherer
+        Its pieces are used up.
+    workers : Workers
+    scratch : Scratch
+        For the footprints of shards, where those of the trace were in files.
     granularity : int
-        Bytes; above 1, dependences are looked for at both granularities.
+    memory : int
+        Bytes that all shards under analysis may take.
     """
-    n_blocks = int(first_block[-1])
-    n_operations = len(first_block) - 1
-    operation_of_block = operations_of_blocks(first_block)
-    footprints = concatenate_footprints(pieces, n_blocks)
-    rounded = None
-    if granularity != 1:
-        coarse = footprints.rounded(granularity, n_blocks)
-        rounded = sweep(coarse, operation_of_block, n_operations)
-    by_operation = join_footprints(
-        operation_of_block[footprints.block],
-        footprints.kind,
-        footprints.start,
-        footprints.end,
-        n_operations,
+    n_blocks = gathered.n_blocks
+    most_ranges = max(1, memory // workers.jobs // _BYTES_PER_RANGE)
+    least_shards = -(-gathered.n_ranges // most_ranges)
+    in_files = bool(gathered.runs)
+    if in_files:
+        shards = _file_shards(gathered, scratch, least_shards)
+    else:
+        wanted = 1 if gathered.n_ranges < _SMALL else max(2 * workers.jobs, least_shards)
+        shards = _memory_shards(gathered, workers, wanted)
+    analysed = Analysed(
+        footprints=concatenate_footprints([], 0),
+        operation_bytes=np.zeros((2, len(gathered.operations)), np.int64),
+        block_bytes=np.zeros((2, n_blocks), np.int64),
     )
-    return ShardResult(
-        footprints=footprints,
-        exact=sweep(footprints, operation_of_block, n_operations),
-        rounded=rounded,
-        operation_bytes=np.stack(
-            [by_operation.bytes_per_block(kind, n_operations) for kind in (READ, WRITE)], axis=1
-        ),
-    )
+    block_ranges = np.zeros(n_blocks, np.int64)
+    joined = []
+    for result in workers.map(ShardAnalysis(gathered.first_block, granularity), shards):
+        analysed.exact.append(result.exact)
+        if result.rounded is not None:
+            analysed.rounded.append(result.rounded)
+        analysed.operation_bytes += result.operation_bytes
+        analysed.block_bytes += result.block_bytes
+        block_ranges += result.block_ranges
+        joined.append(result.footprints)
+    if in_files:
+        analysed.footprints = SpilledFootprints(
+            [shard.output for shard in shards if shard.output is not None],
+            np.append(0, np.cumsum(block_ranges)),
+            most_ranges,
+        )
+    elif len(joined) == 1:
+        analysed.footprints = joined[0]
+    else:
+        analysed.footprints = concatenate_footprints(joined, n_blocks)
+    return analysed
+
+
+def _memory_shards(gathered: Gatherer, workers: Workers, wanted: int) -> list[Shard]:
+    boundaries = choose_boundaries(gathered.samples, wanted)
+    if not len(boundaries):
+        pieces, gathered.pieces = gathered.pieces, []
+        return [Shard(pieces)]
+    cut = list(workers.map(lambda piece: cut_footprints(piece, boundaries), gathered.pieces))
+    gathered.pieces = []
+    return [Shard(pieces) for pieces in zip(*cut, strict=True)]
+
+
+def _file_shards(gathered: Gatherer, scratch: Scratch, wanted: int) -> list[Shard]:
+    boundaries = choose_boundaries(gathered.samples, wanted, PAGE_BYTES).tolist()
+    return [
+        Shard((), gathered.runs, low, high, scratch.new_file("shard"))
+        for low, high in zip([0, *boundaries], [*boundaries, _ADDRESS_END], strict=True)
+    ]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from depgraph.footprint import Footprints
+from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
+from depgraph.jit.ranges import cut_at_multiples
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+# Ranges in a run sorted by address are cut here, so that a slice between two pages is complete.
+PAGE_BYTES = 1 << 16
 _ROW_GROUP = 1 << 16
 _SCHEMA = pa.schema(
     [("block", pa.int32()), ("kind", pa.uint8()), ("start", pa.uint64()), ("end", pa.uint64())]
@@ -29,10 +36,18 @@ def write_run(footprints: Footprints, path: Path) -> None:
     )
 
 
-def by_start(footprints: Footprints) -> Footprints:
-    """Return the same ranges, sorted by start address."""
-    order = np.argsort(footprints.start, kind="stable")
-    return Footprints(*(getattr(footprints, name)[order] for name in _SCHEMA.names))
+def write_run_by_start(footprints: Footprints, path: Path) -> None:
+    """Cut footprints into pages, sort them by start address, and write them."""
+    pages = Footprints(
+        *cut_at_multiples(
+            footprints.block,
+            footprints.kind,
+            footprints.start,
+            footprints.end,
+            np.uint64(PAGE_BYTES),
+        )
+    )
+    write_run(pages.take(np.argsort(pages.start, kind="stable")), path)
 
 
 def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
@@ -53,10 +68,51 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
             if statistics.max >= low and statistics.min < high:
                 groups.append(group)
         table = file.read_row_groups(groups)
+    if not table.num_rows:
+        return concatenate_footprints([], 0)
     values = table[column].to_numpy()
-    kind = values.dtype.type
-    first, last = (
-        np.searchsorted(values, kind(min(bound, np.iinfo(kind).max))) for bound in (low, high)
-    )
-    table = table.slice(int(first), int(last - first))
+    largest = int(np.iinfo(values.dtype).max)
+    first = int(np.searchsorted(values, values.dtype.type(low)))
+    last = len(values)
+    if high <= largest:
+        last = int(np.searchsorted(values, values.dtype.type(high)))
+    table = table.slice(first, last - first)
     return Footprints(*(table[name].to_numpy() for name in _SCHEMA.names))
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledFootprints:
+    """Footprints in files, one a shard of the address space, each sorted by block.
+
+    Attributes
+    ----------
+    paths : sequence of Path
+        In the order of the addresses.
+    ranges_before : int64[n_blocks + 1]
+        Ranges of all blocks below each block, before those that a shard boundary cut are joined.
+    batch_ranges : int
+        Ranges that may be in memory at once.
+    """
+
+    paths: Sequence[Path]
+    ranges_before: NDArray[np.int64]
+    batch_ranges: int
+
+    def batches(self) -> Iterator[Footprints]:
+        """Yield the ranges of some blocks after another, in the order of the blocks."""
+        n_blocks = len(self.ranges_before) - 1
+        low = 0
+        while low < n_blocks:
+            full = self.ranges_before[low] + self.batch_ranges
+            high = max(low + 1, int(np.searchsorted(self.ranges_before, full, side="right")) - 1)
+            pieces = [read_slice(path, "block", low, high) for path in self.paths]
+            shifted = [
+                Footprints(p.block - np.int32(low), p.kind, p.start, p.end) for p in pieces
+            ]
+            joined = concatenate_footprints(shifted, high - low)
+            yield Footprints(joined.block + np.int32(low), joined.kind, joined.start, joined.end)
+            low = high
+
+    def load(self) -> Footprints:
+        """Return all ranges in memory."""
+        return stack_footprints(list(self.batches()))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from depgraph.errors import StoreError
 from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
-from depgraph.footprint import Footprints
+from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.graph import KIND_NAMES, BlockGraph, PairSummary, Pattern
 from depgraph.output import new_folder
 from depgraph.records import ACCESS_KINDS
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.extraction import Extraction
+    from depgraph.spill import SpilledFootprints
 
 _METADATA_KEY = b"depgraph"
+_ROW_GROUP = 1 << 19
 _PATTERNS = [pattern.value for pattern in Pattern]
 
 
@@ -66,6 +68,7 @@ def write_store(extraction: Extraction, path: Path, *, force: bool = False) -> S
         }
         for name, columns in _tables(extraction).items():
             _write_table(folder / f"{name}.parquet", name, columns, metadata)
+        _write_footprints(folder / "footprints.parquet", extraction.footprints, metadata)
     return Store(path)
 
 
@@ -77,6 +80,37 @@ def _write_table(
     pq.write_table(
         pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd", compression_level=1
     )
+
+
+def _write_footprints(
+    file: Path, footprints: Footprints | SpilledFootprints, metadata: Mapping[str, Any]
+) -> None:
+    """Write footprints in row groups of one size, however they come."""
+    schema = arrow_schema("footprints").with_metadata({_METADATA_KEY: json.dumps(metadata)})
+    kept = concatenate_footprints([], 0)
+    with pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["kind"],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in ("block", "start", "end")},
+    ) as writer:
+
+        def write(rows: Footprints) -> None:
+            kinds = dictionary_array(rows.kind, ACCESS_KINDS)
+            columns = [pa.array(rows.block), kinds, pa.array(rows.start), pa.array(rows.end)]
+            writer.write_table(
+                pa.Table.from_arrays(columns, schema=schema), row_group_size=_ROW_GROUP
+            )
+
+        for batch in footprints.batches():
+            rows = stack_footprints([kept, batch]) if len(kept) else batch
+            whole = len(rows) - len(rows) % _ROW_GROUP
+            for low in range(0, whole, _ROW_GROUP):
+                write(rows.take(slice(low, low + _ROW_GROUP)))
+            kept = rows.take(slice(whole, None))
+        write(kept)
 
 
 def _array(values: Any, type_: pa.DataType) -> pa.Array:
@@ -118,12 +152,6 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             "read_bytes": counts.read_bytes,
             "written_bytes": counts.written_bytes,
             "cost": counts.cost,
-        },
-        "footprints": {
-            "block": extraction.footprints.block,
-            "kind": dictionary_array(extraction.footprints.kind, ACCESS_KINDS),
-            "start": extraction.footprints.start,
-            "end": extraction.footprints.end,
         },
         "copies": {f.name: [getattr(c, f.name) for c in extraction.copies] for f in fields(Copy)},
         "sets": {

@@ -1,10 +1,33 @@
-"""Schedules of blocks on SMs: kernel after kernel, and block by block."""
+"""Schedules of blocks on SMs: kernel after kernel, and event by event under given rules."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from depgraph.jit.compiled import compiled
+
+# What a join does to the blocks that wait for it.
+IGNORED = 0
+PLACES = 1
+HOLDS = 2
+
+# What a gate between operations waits for.
+ALL_PLACED = 0
+ALL_ENDED = 1
+
+_NO_LIMIT = np.int64(2**62)
+# The opening of an operation counts as one gate more of each of its blocks.
+_OPEN = 1 << 30
+
+# States of a block, 0 before it is placed.
+_PLACED = 1
+_RUNNING = 2
+
+# Slots of the array of running sizes.
+_EVENTS = 0
+_OPENING = 1
+_STAGE = 2
+_N_SIZES = 3
 
 
 @compiled
@@ -138,10 +161,10 @@ def _pop_rank(heap, size):
 
 
 @compiled
-def _set_room(tree, leaves, sm, room):
-    """Write the free room of an SM into a tree of maxima."""
+def _set_key(tree, leaves, sm, key):
+    """Write the key of an SM into a tree of maxima."""
     at = leaves + sm
-    tree[at] = room
+    tree[at] = key
     at >>= 1
     while at > 0:
         largest = max(tree[2 * at], tree[2 * at + 1])
@@ -152,8 +175,8 @@ def _set_room(tree, leaves, sm, room):
 
 
 @compiled
-def _most_room(tree, leaves):
-    """Return the lowest SM among those with the most free room."""
+def _first_of_largest(tree, leaves):
+    """Return the lowest SM among those with the largest key."""
     at = 1
     while at < leaves:
         at = 2 * at if tree[2 * at] == tree[at] else 2 * at + 1
@@ -161,14 +184,110 @@ def _most_room(tree, leaves):
 
 
 @compiled
-def dataflow_schedule(
+def _hosts(free, need):
+    """Return how many blocks that take `need` fit into what is free of each resource."""
+    most = _NO_LIMIT
+    for r in range(len(need)):
+        if need[r] > 0:
+            most = min(most, free[r] // need[r])
+    return most
+
+
+@compiled
+def _room_key(free, need):
+    """Return what placement compares: blocks that fit, or the room itself if it is one number."""
+    return free[0] if len(free) == 1 else _hosts(free, need)
+
+
+@compiled
+def place_blocks(free, need, n_blocks):
+    """Place equal blocks one by one, each where most further ones would fit.
+
+    Parameters
+    ----------
+    free : int64[n_sms, n_resources]
+        What is left of each SM, in the device's order of ties; updated.
+    need : int64[n_resources]
+    n_blocks : int
+
+    Returns
+    -------
+    int64[n_blocks]
+        Row of `free` for each block, -1 where it fits nowhere.
+    """
+    placed = np.full(n_blocks, np.int64(-1), np.int64)
+    for block in range(n_blocks):
+        best = np.int64(0)
+        for sm in range(len(free)):
+            hosted = _hosts(free[sm], need)
+            if hosted > best:
+                best = hosted
+                placed[block] = sm
+        if placed[block] >= 0:
+            free[placed[block]] -= need
+    return placed
+
+
+@compiled
+def _finish(block, start, end, earliest, durations, state, times, items, sizes):
+    """Let a placed block run to its end: all it had to wait for is there."""
+    end[block] = max(start[block], earliest[block]) + durations[block]
+    state[block] = _RUNNING
+    _push_time(times, items, sizes[_EVENTS], end[block], np.int64(block))
+    sizes[_EVENTS] += 1
+
+
+@compiled
+def _make_ready(
+    block, stage, stages_ahead, sizes, held_head, held_next, waiting, class_offsets, n_waiting,
+    block_class, rank,
+):  # fmt: skip
+    """Queue a block for placement, or keep it until its stage may start."""
+    if stages_ahead > 0 and stage[block] >= sizes[_STAGE] + stages_ahead:
+        held_next[block] = held_head[stage[block]]
+        held_head[stage[block]] = block
+        return
+    low = class_offsets[block_class]
+    _push_rank(waiting[low:], n_waiting[block_class], rank)
+    n_waiting[block_class] += 1
+
+
+@compiled
+def _fire_gates(
+    operation, event, now, gate_offsets, gate_target, gate_event, gate_holds, gate_lead,
+    first_block, gates_left, opening, holds_left, operation_holds, state, start, end, earliest,
+    durations, times, items, sizes,
+):  # fmt: skip
+    """Tell the operations that wait for this event of `operation` that it has happened."""
+    for g in range(gate_offsets[operation], gate_offsets[operation + 1]):
+        if gate_event[g] != event:
+            continue
+        target = gate_target[g]
+        if not gate_holds[g]:
+            gates_left[target] -= 1
+            if gates_left[target] == 0:
+                opening[sizes[_OPENING]] = target
+                sizes[_OPENING] += 1
+            continue
+        operation_holds[target] -= 1
+        for block in range(first_block[target], first_block[target + 1]):
+            since = now - min(gate_lead[g], durations[block])
+            earliest[block] = max(earliest[block], since)
+            if operation_holds[target] == 0 and holds_left[block] == 0 and state[block] == _PLACED:
+                _finish(block, start, end, earliest, durations, state, times, items, sizes)
+
+
+@compiled
+def event_schedule(
     durations,
     block_of_rank,
     rank_of_block,
+    strict,
     class_of_operation,
-    class_size,
+    class_need,
     capacity,
     n_sms,
+    first_block,
     operation_of_block,
     set_offsets,
     set_blocks,
@@ -179,139 +298,369 @@ def dataflow_schedule(
     set_joins,
     target_offsets,
     targets,
+    join_gate,
+    join_need,
+    member_need,
+    gate_offsets,
+    gate_target,
+    gate_event,
+    gate_holds,
+    gate_lead,
+    waits_for_all,
+    launch,
+    enter,
+    window,
+    in_order,
+    stage,
+    n_stages,
+    stages_ahead,
 ):
-    """Start each block as soon as all it depends on has ended and an SM has room.
+    """Run blocks on SMs by rules that are data.
 
-    Whenever an SM has room, the ready block of the best rank that fits is placed, on the SM with
-    the most free room, the lowest such. Waiting blocks hold no room.
+    An operation *enters* in program order, one at a time, *opens* once its gates have, and its
+    blocks are then placed as soon as their own gates have opened and an SM has room, on the SM
+    that could host most further blocks of its class, the lowest such. A placed block may have to
+    wait in its place for others.
 
     Parameters
     ----------
     durations : float64[n_blocks]
     block_of_rank, rank_of_block : int32[n_blocks]
-        Priorities: lower ranks go first.
+        Priorities: lower ranks are placed first.
+    strict : bool
+        Whether a block that fits nowhere holds up those of higher rank.
     class_of_operation : int32[n_operations]
         Blocks of operations of one class take equal room.
-    class_size : int64[n_classes]
-        Room that one block takes.
-    capacity : int64
-        Room of one SM.
+    class_need : int64[n_classes, n_resources]
+    capacity : int64[n_resources]
+        Of one SM. With one resource, the SM with most of it free is taken.
     n_sms : int
-    operation_of_block : int32[n_blocks]
-    set_offsets, set_blocks, source_offsets, target_offsets, targets
+    first_block, operation_of_block, set_offsets, set_blocks, source_offsets, target_offsets, targets
         Of the block graph.
     block_set_offsets, block_sets
         For each block the sets it is in.
     set_join_offsets, set_joins
         For each set the joins it is a source of.
+    join_gate : uint8[n_joins]
+        `IGNORED`, `PLACES` (targets are placed once all sources have ended) or `HOLDS` (placed
+        targets run on once all sources have ended).
+    join_need : float64[n_joins] or float64[0]
+        Share of a target's work, 0 to 1, that it can do before it needs the join.
+    member_need : float64[n_set_blocks] or float64[0]
+        The same for each member of a target set; where both are given the larger counts.
+    gate_offsets : int64[n_operations + 1]
+        Gates between operations, by the source.
+    gate_target : int32[n_gates]
+    gate_event : uint8[n_gates]
+        `ALL_PLACED` or `ALL_ENDED`: what has to happen to the blocks of the source.
+    gate_holds : bool[n_gates]
+        Whether the blocks of the target are placed and wait, instead of not being placed.
+    gate_lead : float64[n_gates]
+        Time that a block can work for before it needs the event; for gates that hold.
+    waits_for_all : bool[n_operations]
+        Whether the operation opens only when all before it have ended.
+    launch : float64[n_operations]
+        Time between the last gate's opening and the operation's.
+    enter : float64[n_operations]
+        Time to enter, one operation after another.
+    window : int
+        Operations that may have entered and not left; 0 for any number.
+    in_order : bool
+        Whether operations leave the window in program order.
+    stage : int32[n_blocks] or int32[0]
+    n_stages, stages_ahead : int
+        A block is placed only if its stage is less than `stages_ahead` after the first stage with
+        a block that has not ended; 0 for no such rule.
 
     Returns
     -------
-    start : float64[n_blocks]
+    start, end : float64[n_blocks]
+        End is -1 for a block that never ran: the rules wait for each other.
     sm : int32[n_blocks]
     """
     n_blocks = len(durations)
+    n_operations = len(first_block) - 1
     n_sets = len(set_offsets) - 1
     n_joins = len(source_offsets) - 1
+    n_classes = len(class_need)
     start = np.zeros(n_blocks, np.float64)
+    end = np.full(n_blocks, -1.0, np.float64)
+    earliest = np.zeros(n_blocks, np.float64)
     placed_on = np.zeros(n_blocks, np.int32)
+    state = np.zeros(n_blocks, np.uint8)
+    sizes = np.zeros(_N_SIZES, np.int64)
 
     members_left = np.empty(n_sets, np.int64)
-    joins_left = np.zeros(n_sets, np.int32)
+    place_joins_left = np.zeros(n_sets, np.int32)
+    hold_joins_left = np.zeros(n_sets, np.int32)
     sources_left = np.empty(n_joins, np.int64)
-    sets_left = np.zeros(n_blocks, np.int32)
+    places_left = np.zeros(n_blocks, np.int32)
+    holds_left = np.zeros(n_blocks, np.int32)
     for s in range(n_sets):
         members_left[s] = set_offsets[s + 1] - set_offsets[s]
     for j in range(n_joins):
         sources_left[j] = source_offsets[j + 1] - source_offsets[j]
         for t in range(target_offsets[j], target_offsets[j + 1]):
-            joins_left[targets[t]] += 1
+            if join_gate[j] == PLACES:
+                place_joins_left[targets[t]] += 1
+            elif join_gate[j] == HOLDS:
+                hold_joins_left[targets[t]] += 1
     for s in range(n_sets):
-        if joins_left[s] > 0:
-            for at in range(set_offsets[s], set_offsets[s + 1]):
-                sets_left[set_blocks[at]] += 1
+        for at in range(set_offsets[s], set_offsets[s + 1]):
+            if place_joins_left[s] > 0:
+                places_left[set_blocks[at]] += 1
+            if hold_joins_left[s] > 0:
+                holds_left[set_blocks[at]] += 1
 
-    n_classes = len(class_size)
-    per_class = np.zeros(n_classes + 1, np.int64)
-    for block in range(n_blocks):
-        per_class[class_of_operation[operation_of_block[block]] + 1] += 1
+    blocks_left = np.empty(n_operations, np.int64)
+    unplaced = np.empty(n_operations, np.int64)
+    # One gate more than is listed: entering. One more yet: all before.
+    gates_left = np.ones(n_operations, np.int64)
+    operation_holds = np.zeros(n_operations, np.int64)
+    is_open = np.zeros(n_operations, np.bool_)
+    opening = np.empty(n_operations, np.int64)
+    class_offsets = np.zeros(n_classes + 1, np.int64)
+    for k in range(n_operations):
+        blocks_left[k] = first_block[k + 1] - first_block[k]
+        unplaced[k] = blocks_left[k]
+        class_offsets[class_of_operation[k] + 1] += blocks_left[k]
+        if waits_for_all[k]:
+            gates_left[k] += 1
+    for g in range(len(gate_target)):
+        if gate_holds[g]:
+            operation_holds[gate_target[g]] += 1
+        else:
+            gates_left[gate_target[g]] += 1
+    class_unplaced = class_offsets[1:].copy()
     for c in range(n_classes):
-        per_class[c + 1] += per_class[c]
+        class_offsets[c + 1] += class_offsets[c]
     waiting = np.empty(n_blocks, np.int32)
     n_waiting = np.zeros(n_classes, np.int64)
+
+    stage_left = np.zeros(n_stages + 1, np.int64)
+    held_head = np.full(n_stages + 1, np.int32(-1), np.int32)
+    held_next = np.full(n_blocks if stages_ahead > 0 else 0, np.int32(-1), np.int32)
+    if stages_ahead > 0:
+        for block in range(n_blocks):
+            stage_left[stage[block]] += 1
 
     leaves = 1
     while leaves < n_sms:
         leaves *= 2
-    room = np.zeros(2 * leaves, np.int64)
-    for sm in range(n_sms):
-        room[leaves + sm] = capacity
-    for at in range(leaves - 1, 0, -1):
-        room[at] = max(room[2 * at], room[2 * at + 1])
+    n_resources = len(capacity)
+    n_trees = 1 if n_resources == 1 else n_classes
+    free = np.empty((n_sms, n_resources), np.int64)
+    tree = np.full((n_trees, 2 * leaves), np.int64(-1), np.int64)
+    threshold = np.ones(n_classes, np.int64)
+    for c in range(n_classes):
+        if n_resources == 1:
+            threshold[c] = class_need[c, 0]
+    for c in range(n_trees):
+        for sm in range(n_sms):
+            free[sm] = capacity
+            tree[c, leaves + sm] = _room_key(capacity, class_need[c])
+        for at in range(leaves - 1, 0, -1):
+            tree[c, at] = max(tree[c, 2 * at], tree[c, 2 * at + 1])
 
-    times = np.empty(n_blocks + 1, np.float64)
-    running = np.empty(n_blocks + 1, np.int64)
-    n_running = 0
-    for block in range(n_blocks):
-        if sets_left[block] == 0:
-            c = class_of_operation[operation_of_block[block]]
-            heap = waiting[per_class[c] : per_class[c + 1]]
-            _push_rank(heap, n_waiting[c], rank_of_block[block])
-            n_waiting[c] += 1
-
+    times = np.empty(n_blocks + 2 * n_operations + 1, np.float64)
+    items = np.empty(n_blocks + 2 * n_operations + 1, np.int64)
+    next_to_enter = np.int64(0)
+    is_entering = False
+    oldest = np.int64(0)
+    n_ended = np.int64(0)
     now = 0.0
+    if n_operations > 0 and waits_for_all[0]:
+        gates_left[0] -= 1
     while True:
+        while next_to_enter < n_operations and not is_entering:
+            inside = next_to_enter - (oldest if in_order else n_ended)
+            if window > 0 and inside >= window:
+                break
+            k = next_to_enter
+            next_to_enter += 1
+            if enter[k] > 0:
+                is_entering = True
+                item = n_blocks + n_operations + k
+                _push_time(times, items, sizes[_EVENTS], now + enter[k], np.int64(item))
+                sizes[_EVENTS] += 1
+                continue
+            gates_left[k] -= 1
+            if gates_left[k] == 0:
+                opening[sizes[_OPENING]] = k
+                sizes[_OPENING] += 1
+
+        while sizes[_OPENING] > 0:
+            sizes[_OPENING] -= 1
+            k = opening[sizes[_OPENING]]
+            if launch[k] > 0 and not is_open[k]:
+                is_open[k] = True
+                item = n_blocks + k
+                _push_time(times, items, sizes[_EVENTS], now + launch[k], np.int64(item))
+                sizes[_EVENTS] += 1
+                continue
+            is_open[k] = True
+            launch_over = k
+            for block in range(first_block[launch_over], first_block[launch_over + 1]):
+                places_left[block] -= _OPEN
+                if places_left[block] == -_OPEN:
+                    c = class_of_operation[k]
+                    _make_ready(
+                        block, stage, stages_ahead, sizes, held_head, held_next, waiting,
+                        class_offsets, n_waiting, c, rank_of_block[block],
+                    )  # fmt: skip
+
         while True:
             best = -1
             best_rank = n_blocks
             for c in range(n_classes):
-                if n_waiting[c] > 0 and class_size[c] <= room[1]:
-                    rank = waiting[per_class[c]]
-                    if rank < best_rank:
-                        best_rank = rank
-                        best = c
+                if n_waiting[c] == 0:
+                    continue
+                fits = tree[c if n_trees > 1 else 0, 1] >= threshold[c]
+                rank = waiting[class_offsets[c]]
+                if (strict or fits) and rank < best_rank:
+                    best_rank = rank
+                    best = c if fits else -1
             if best < 0:
                 break
-            heap = waiting[per_class[best] : per_class[best + 1]]
-            rank = _pop_rank(heap, n_waiting[best])
+            low = class_offsets[best]
+            rank = _pop_rank(waiting[low:], n_waiting[best])
             n_waiting[best] -= 1
+            class_unplaced[best] -= 1
             block = block_of_rank[rank]
-            sm = _most_room(room, leaves)
-            _set_room(room, leaves, sm, room[leaves + sm] - class_size[best])
+            k = operation_of_block[block]
+            sm = _first_of_largest(tree[best if n_trees > 1 else 0], leaves)
+            free[sm] -= class_need[best]
+            for c in range(n_trees):
+                if n_trees == 1 or class_unplaced[c] > 0:
+                    _set_key(tree[c], leaves, sm, _room_key(free[sm], class_need[c]))
             start[block] = now
             placed_on[block] = sm
-            _push_time(times, running, n_running, now + durations[block], np.int64(block))
-            n_running += 1
-        if n_running == 0:
+            state[block] = _PLACED
+            if holds_left[block] == 0 and operation_holds[k] == 0:
+                _finish(block, start, end, earliest, durations, state, times, items, sizes)
+            unplaced[k] -= 1
+            if unplaced[k] == 0 and gate_offsets[k + 1] > gate_offsets[k]:
+                _fire_gates(
+                    k, ALL_PLACED, now, gate_offsets, gate_target, gate_event, gate_holds,
+                    gate_lead, first_block, gates_left, opening, holds_left, operation_holds,
+                    state, start, end, earliest, durations, times, items, sizes,
+                )  # fmt: skip
+                if sizes[_OPENING] > 0:
+                    break
+        if sizes[_OPENING] > 0:
+            continue
+
+        if sizes[_EVENTS] == 0:
             break
         now = times[0]
-        while n_running > 0 and times[0] == now:
-            _, block = _pop_time(times, running, n_running)
-            n_running -= 1
-            c = class_of_operation[operation_of_block[block]]
+        while sizes[_EVENTS] > 0 and times[0] == now:
+            _, item = _pop_time(times, items, sizes[_EVENTS])
+            sizes[_EVENTS] -= 1
+            if item >= n_blocks + n_operations:
+                is_entering = False
+                k = item - n_blocks - n_operations
+                gates_left[k] -= 1
+                if gates_left[k] == 0:
+                    opening[sizes[_OPENING]] = k
+                    sizes[_OPENING] += 1
+                continue
+            if item >= n_blocks:
+                opening[sizes[_OPENING]] = item - n_blocks
+                sizes[_OPENING] += 1
+                continue
+            block = item
+            k = operation_of_block[block]
+            c = class_of_operation[k]
             sm = placed_on[block]
-            _set_room(room, leaves, sm, room[leaves + sm] + class_size[c])
+            free[sm] += class_need[c]
+            for c in range(n_trees):
+                if n_trees == 1 or class_unplaced[c] > 0:
+                    _set_key(tree[c], leaves, sm, _room_key(free[sm], class_need[c]))
+            if stages_ahead > 0:
+                stage_left[stage[block]] -= 1
+                while sizes[_STAGE] < n_stages and stage_left[sizes[_STAGE]] == 0:
+                    sizes[_STAGE] += 1
+                    admitted = sizes[_STAGE] + stages_ahead - 1
+                    if admitted >= n_stages:
+                        continue
+                    held = held_head[admitted]
+                    held_head[admitted] = -1
+                    while held >= 0:
+                        following = held_next[held]
+                        _make_ready(
+                            held, stage, stages_ahead, sizes, held_head, held_next, waiting,
+                            class_offsets, n_waiting, class_of_operation[operation_of_block[held]],
+                            rank_of_block[held],
+                        )  # fmt: skip
+                        held = following
             for i in range(block_set_offsets[block], block_set_offsets[block + 1]):
                 s = block_sets[i]
                 members_left[s] -= 1
                 if members_left[s] > 0:
                     continue
-                for k in range(set_join_offsets[s], set_join_offsets[s + 1]):
-                    j = set_joins[k]
+                for at_join in range(set_join_offsets[s], set_join_offsets[s + 1]):
+                    j = set_joins[at_join]
                     sources_left[j] -= 1
-                    if sources_left[j] > 0:
+                    if sources_left[j] > 0 or join_gate[j] == IGNORED:
                         continue
                     for t in range(target_offsets[j], target_offsets[j + 1]):
                         target = targets[t]
-                        joins_left[target] -= 1
-                        if joins_left[target] > 0:
+                        low = set_offsets[target]
+                        high = set_offsets[target + 1]
+                        if join_gate[j] == PLACES:
+                            place_joins_left[target] -= 1
+                            if place_joins_left[target] > 0:
+                                continue
+                            for at in range(low, high):
+                                follower = set_blocks[at]
+                                places_left[follower] -= 1
+                                if places_left[follower] == -_OPEN:
+                                    fk = operation_of_block[follower]
+                                    _make_ready(
+                                        follower, stage, stages_ahead, sizes, held_head,
+                                        held_next, waiting, class_offsets, n_waiting,
+                                        class_of_operation[fk], rank_of_block[follower],
+                                    )  # fmt: skip
                             continue
-                        for at in range(set_offsets[target], set_offsets[target + 1]):
+                        hold_joins_left[target] -= 1
+                        if hold_joins_left[target] > 0 and len(join_need) == 0:
+                            continue
+                        for at in range(low, high):
                             follower = set_blocks[at]
-                            sets_left[follower] -= 1
-                            if sets_left[follower] == 0:
-                                fc = class_of_operation[operation_of_block[follower]]
-                                heap = waiting[per_class[fc] : per_class[fc + 1]]
-                                _push_rank(heap, n_waiting[fc], rank_of_block[follower])
-                                n_waiting[fc] += 1
-    return start, placed_on
+                            need = 0.0
+                            if len(join_need) > 0:
+                                need = join_need[j]
+                            if len(member_need) > 0:
+                                need = max(need, member_need[at])
+                            since = now - need * durations[follower]
+                            earliest[follower] = max(earliest[follower], since)
+                            if hold_joins_left[target] > 0:
+                                continue
+                            holds_left[follower] -= 1
+                            if (
+                                holds_left[follower] == 0
+                                and state[follower] == _PLACED
+                                and operation_holds[operation_of_block[follower]] == 0
+                            ):
+                                _finish(
+                                    follower, start, end, earliest, durations, state, times,
+                                    items, sizes,
+                                )  # fmt: skip
+            blocks_left[k] -= 1
+            if blocks_left[k] > 0:
+                continue
+            blocks_left[k] = -1
+            n_ended += 1
+            while oldest < n_operations and blocks_left[oldest] == -1:
+                oldest += 1
+                if oldest < n_operations and waits_for_all[oldest]:
+                    gates_left[oldest] -= 1
+                    if gates_left[oldest] == 0:
+                        opening[sizes[_OPENING]] = oldest
+                        sizes[_OPENING] += 1
+            _fire_gates(
+                k, ALL_ENDED, now, gate_offsets, gate_target, gate_event, gate_holds,
+                gate_lead, first_block, gates_left, opening, holds_left, operation_holds,
+                state, start, end, earliest, durations, times, items, sizes,
+            )  # fmt: skip
+    return start, end, placed_on

@@ -1,0 +1,61 @@
+"""How much memory may be used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from depgraph.errors import ModelError
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_LEAST = 64 << 20
+_FALLBACK = 2 << 30
+
+
+def parse_size(text: str) -> int:
+    """Turn ``512MiB``, ``2G`` or ``1.5GB`` into bytes.
+
+    Raises
+    ------
+    ModelError
+        If it is no size, or below 64 MiB, with which nothing can be done.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[3] and not match[2]):
+        message = f"{text!r} is no size: give one such as 512MiB or 8GiB"
+        raise ModelError(message)
+    units = _BINARY_UNITS if match[3] else _UNITS
+    size = int(float(match[1]) * units[match[2].upper()])
+    if size < _LEAST:
+        message = f"a memory limit of {text} is too small: give 64MiB at least"
+        raise ModelError(message)
+    return size
+
+
+def default_limit() -> int:
+    """Return half of the memory that is free to this process, in bytes."""
+    free = [_FALLBACK * 2]
+    meminfo = _read("/proc/meminfo")
+    if available := re.search(r"MemAvailable:\s+(\d+) kB", meminfo):
+        free = [int(available[1]) * 1024]
+    # In a container the control group may allow less (cgroup v2, then v1).
+    for limit_file, usage_file in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        limit, usage = _read(limit_file).strip(), _read(usage_file).strip()
+        if limit.isdigit() and usage.isdigit():
+            free.append(int(limit) - int(usage))
+    return max(_LEAST, min(free) // 2)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except OSError:
+        return ""
