@@ -9,6 +9,7 @@ from depgraph.reports.tables import (
     Column,
     Report,
     Table,
+    show_count,
     show_factor,
     show_number,
     show_percent,
@@ -33,7 +34,7 @@ def bound_report(table: BoundTable) -> Report:
         "bounds",
         "Bounds",
         [
-            Column("sms", "SMs", show=show_number),
+            Column("sms", "SMs", show=show_count),
             Column("dependences", "deps", is_text=True, show=_show_kinds),
             Column("serial", "serial", unit, show_number),
             Column("critical_path", "critical path", unit, show_number),
@@ -42,12 +43,12 @@ def bound_report(table: BoundTable) -> Report:
             Column("bound_on_gain", "gain at most", show=show_factor),
         ],
         [
-            (b.sms, b.dependences, b.serial, b.critical_path, b.work, b.lower_bound, b.gain)
+            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work, b.lower_bound, b.gain)
             for b in table.bounds
         ],
     )
     schedule_columns = [
-        Column("sms", "SMs", show=show_number),
+        Column("sms", "SMs", show=show_count),
         Column("dependences", "deps", is_text=True, show=_show_kinds),
         Column("schedule", "schedule", is_text=True),
         Column("makespan", "makespan", unit, show_number),
@@ -60,7 +61,7 @@ def bound_report(table: BoundTable) -> Report:
         "Schedules",
         schedule_columns,
         [
-            (b.sms, b.dependences, a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b),
+            (_whole(b.sms), b.dependences, a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b),
              a.utilization)
             for b in table.bounds
             for a in b.schedules
@@ -72,7 +73,7 @@ def bound_report(table: BoundTable) -> Report:
         [*bounds.columns, Column("limited_by", "limited by"), *schedule_columns[2:],
          Column("unit", "unit")],
         [
-            (b.sms, b.dependences, b.serial, b.critical_path, b.work, b.lower_bound, b.gain,
+            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work, b.lower_bound, b.gain,
              b.limited_by, a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b),
              a.utilization, unit)
             for b in table.bounds
@@ -99,6 +100,10 @@ def bound_report(table: BoundTable) -> Report:
         notes=table.assumptions,
         csv_table=flat,
     )
+
+
+def _whole(sms: float) -> float:
+    return sms if math.isinf(sms) else int(sms)
 
 
 def _answers(table: BoundTable) -> list[str]:

@@ -117,11 +117,16 @@ def show_number(value: float | None) -> str:
         return "-"
     if isinstance(value, float) and math.isinf(value):
         return "inf"
-    if isinstance(value, int) or value == int(value) and abs(value) >= 1000:
+    if value == int(value) and (isinstance(value, int) or abs(value) >= 1000):
         return f"{int(value):,}".replace(",", " ")
     if abs(value) >= 1000:
         return f"{value:,.0f}".replace(",", " ")
     return f"{value:#.4g}".rstrip(".") if value else "0"
+
+
+def show_count(value: float) -> str:
+    """Show a whole number, or "inf"."""
+    return "inf" if math.isinf(value) else show_number(int(value))
 
 
 def show_bytes(value: int) -> str:
@@ -166,6 +171,8 @@ def plain(value: Any) -> Any:
     """Return what JSON can hold for a value: infinities become the string "inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return "inf" if value > 0 else None
+    if isinstance(value, tuple):
+        return list(value)
     if hasattr(value, "item"):
         return value.item()
     return value
@@ -196,8 +203,16 @@ def _as_csv(report: Report) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows([["" if v is None else plain(v) for v in row] for row in table.rows])
+    writer.writerows([[_csv_value(v) for v in row] for row in table.rows])
     return out.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return clean_text(value) if isinstance(value, str) else plain(value)
 
 
 def _head(column: Column) -> str:

@@ -372,10 +372,17 @@ def _last_line_end(text: NDArray[np.uint8], filled: int) -> int:
     return 0
 
 
+# Names of kernels for sm_90 and later, which copy in bulk; "tma" alone would match softmax too.
+_BULK_COPIES = re.compile(
+    r"(?i:sm_?(?:90|10[0-9]|12[0-9])|wgmma|cutlass3x)|Tma(?![a-z])"
+    r"|(?<![A-Za-z])(?:tma|TMA)(?![A-Za-z])"
+)
+
+
 def unseen_hint(name: str) -> str | None:
     """Say what of a kernel a mem_trace log cannot show, if its name gives it away."""
     lowered = name.lower()
-    if any(mark in lowered for mark in ("sm90", "sm100", "tma", "wgmma", "cutlass3x")):
+    if _BULK_COPIES.search(name):
         return "may copy by TMA, which the trace does not show"
     if any(mark in lowered for mark in ("tex1d", "tex2d", "tex3d", "texture", "surf2d")):
         return "may read textures, which the trace does not show"
