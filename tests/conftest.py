@@ -9,6 +9,8 @@ import hypothesis
 import numba
 import pytest
 
+import depgraph
+from depgraph import parsers
 from depgraph.samples import sample_path
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -49,3 +51,10 @@ def shared_data():
 def sample_trace():
     """Return the packaged NVBit trace: 25 kernels, 189 thread blocks, 41 MB of text."""
     return sample_path()
+
+
+@pytest.fixture(scope="session")
+def sample_store(sample_trace, tmp_path_factory):
+    """Return the store of the packaged trace; tests only read it."""
+    folder = tmp_path_factory.mktemp("sample")
+    return depgraph.extract(parsers.open_trace(sample_trace), folder / "sample.out")
