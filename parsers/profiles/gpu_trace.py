@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
@@ -62,6 +62,20 @@ class Dialect:
     units_below: bool
     ends_at_text: bool
     hint: str
+
+    @property
+    def launch_columns(self) -> tuple[str, ...]:
+        """The columns that say how a kernel was launched, rather than when."""
+        return (
+            *self.grid,
+            *self.block,
+            self.registers,
+            self.static_shared,
+            self.dynamic_shared,
+            self.device,
+            self.context,
+            self.stream,
+        )
 
     def recognises(self, line: str) -> bool:
         """Whether a line is the header of this table."""
@@ -123,6 +137,10 @@ class _Table:
         self.start_unit = self._time_unit(path, dialect.start, line)
         self.duration_unit = self._time_unit(path, dialect.duration, line)
         self.rounded: set[str] = set()
+        self._launches: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._launch_columns = [
+            header.position[column] for column in dialect.launch_columns if column in header
+        ]
 
     def _time_unit(self, path: Path, column: str, line: int) -> str:
         unit = time_unit(self.header.unit(column))
@@ -184,23 +202,34 @@ class _Table:
         if dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
             name = name[: mark.start()]
         correlation = self._integer(cells, dialect.correlation)
+        text = tuple(cells[at] for at in self._launch_columns)
+        launch = self._launches.get(text)
+        if launch is None:
+            launch = self._launches[text] = self._launch(rows, cells)
+        rows.add(
+            name,
+            None if duration is None else float(nanoseconds(duration, self.duration_unit)),
+            None if start is None else round(nanoseconds(start, self.start_unit)),
+            correlation=int(mark[1]) if correlation is None and mark else correlation,
+            **launch,
+        )
+
+    def _launch(self, rows: KernelRows, cells: list[str]) -> dict[str, Any]:
+        """Read the columns that are the same whenever a kernel is launched the same way."""
+        dialect = self.dialect
         device = _DEVICE.fullmatch(self._cell(cells, dialect.device))
         static = self._bytes(cells, dialect.static_shared)
         dynamic = self._bytes(cells, dialect.dynamic_shared)
         if device:
             rows.device_names[int(device["number"])] = device["name"]
-        rows.add(
-            name,
-            None if duration is None else float(nanoseconds(duration, self.duration_unit)),
-            None if start is None else round(nanoseconds(start, self.start_unit)),
-            grid=self._sizes(cells, dialect.grid),
-            block=self._sizes(cells, dialect.block),
-            registers=self._integer(cells, dialect.registers),
-            static_shared_bytes=static,
-            dynamic_shared_bytes=dynamic,
-            shared_bytes=None if static is None or dynamic is None else static + dynamic,
-            device=int(device["number"]) if device else None,
-            context=self._integer(cells, dialect.context),
-            stream=self._integer(cells, dialect.stream),
-            correlation=int(mark[1]) if correlation is None and mark else correlation,
-        )
+        return {
+            "grid": self._sizes(cells, dialect.grid),
+            "block": self._sizes(cells, dialect.block),
+            "registers": self._integer(cells, dialect.registers),
+            "static_shared_bytes": static,
+            "dynamic_shared_bytes": dynamic,
+            "shared_bytes": None if static is None or dynamic is None else static + dynamic,
+            "device": int(device["number"]) if device else None,
+            "context": self._integer(cells, dialect.context),
+            "stream": self._integer(cells, dialect.stream),
+        }

@@ -22,7 +22,7 @@ HINT = (
     "ProfilerActivity.CUDA]) and write it with prof.export_chrome_trace(...)"
 )
 _DIMENSIONS = 3
-_LARGEST = 1 << 62
+_LARGEST_EXPONENT = 20
 
 
 def read_kineto(path: Path) -> KernelProfile:
@@ -92,7 +92,7 @@ def _number(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
     number = Decimal(value)
-    return number if number.is_finite() and abs(number) < _LARGEST else None
+    return number if number.is_finite() and number.adjusted() < _LARGEST_EXPONENT else None
 
 
 def _whole(value: object) -> int | None:

@@ -56,7 +56,7 @@ def read_nsys_sqlite(path: Path) -> KernelProfile:
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
         return _read(path, connection)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise ProfileError(
             path, f"SQLite cannot read it ({error})", "copy or export it again"
         ) from None

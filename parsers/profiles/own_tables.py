@@ -214,8 +214,12 @@ def _read_parquet(file: ParquetFile, headings: list[str], layout: Layout) -> _Ta
 def _profile(
     path: Path, layout: Layout, table: _Table, file_kind: str
 ) -> KernelProfile | BlockProfile:
-    if not len(table.kernel):
+    columns = (table.kernel, table.duration, table.block, table.start, table.sms, table.name)
+    rows = {len(column) for column in columns if column is not None}
+    if rows == {0}:
         raise ProfileError(path, "the table has no rows", HINT)
+    if len(rows) > 1:
+        raise ProfileError(path, "the table is damaged: its columns differ in length")
     _refuse(path, table, ~np.isfinite(table.duration), "the duration is not finite")
     _refuse(path, table, table.duration < 0, "the duration is negative")
     _refuse(path, table, table.kernel < 0, "the kernel is negative")

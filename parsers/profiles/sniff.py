@@ -31,7 +31,7 @@ _SUMMARIES = (
     ({"Kernel Start", "Kernel Dur"}, "another report of nsys", nsys_csv.HINT),
     ({"Start", "Duration", "Pid"}, "an nsys report of API calls, not of kernels", nsys_csv.HINT),
     ({"Kernel Name", "Invocations"}, "a summary of Nsight Compute", ncu.HINT),
-    ({"Time(%)", "Calls"}, "a summary of nvprof, which has no single kernels", nvprof.HINT),
+    ({"Time", "Calls"}, "a summary of nvprof, which has no single kernels", nvprof.HINT),
     ({"Kernel", "Invocations"}, "an nvprof summary of metrics or events", nvprof.HINT),
     ({"Kernel", "Correlation_ID"}, "an nvprof table of metrics or events", nvprof.HINT),
 )

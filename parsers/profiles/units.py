@@ -17,6 +17,7 @@ _SHORT_UNITS = {
     **dict.fromkeys(("ms", "msec", "msecond", "millisecond", "milliseconds"), "ms"),
     **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
 }
+_PLAIN = re.compile(r"[0-9]{1,18}")
 _BYTE_UNIT = re.compile(r"(?P<prefix>[KM]?)(?:B|bytes?)(?:/block)?", re.IGNORECASE)
 _INT64_LIMIT = 2**63
 _LARGEST_EXPONENT = 30
@@ -65,6 +66,8 @@ def decimal(text: str) -> Decimal | None:
 
 def integer(text: str) -> int | None:
     """Read a whole number that fits 64 bits, None where the text is none."""
+    if _PLAIN.fullmatch(text):
+        return int(text)
     value = decimal(text)
     if value is None or abs(value) >= _INT64_LIMIT or value != value.to_integral_value():
         return None
@@ -73,7 +76,6 @@ def integer(text: str) -> int | None:
 
 _SPACES = re.compile("[\u00a0\u202f\u2009' ]")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:([.,])[0-9]{3})(?:\1[0-9]{3})*")
-_PLAIN = re.compile(r"[+-]?[0-9]+")
 
 
 class NumberFormat:
