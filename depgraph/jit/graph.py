@@ -19,6 +19,24 @@ def mix64(value, salt):
 
 
 @compiled
+def _unset(size):
+    """Return int32[size] filled with -1."""
+    array = np.empty(size, np.int32)
+    for i in range(size):
+        array[i] = -1
+    return array
+
+
+@compiled
+def _begins(offsets):
+    """Return where each list begins, to be counted up while the lists are filled."""
+    begins = np.empty(len(offsets) - 1, np.int64)
+    for i in range(len(begins)):
+        begins[i] = offsets[i]
+    return begins
+
+
+@compiled
 def gather_lists(offsets, values, chosen):
     """Concatenate the chosen lists of a (offsets, values) pair; return the new pair."""
     new_offsets = np.zeros(len(chosen) + 1, np.int64)
@@ -40,7 +58,7 @@ def invert_lists(offsets, values, n_values):
         new_offsets[value + 1] += 1
     for value in range(n_values):
         new_offsets[value + 1] += new_offsets[value]
-    fill = new_offsets[:-1].copy()
+    fill = _begins(new_offsets)
     lists = np.empty(len(values), np.int32)
     for i in range(len(offsets) - 1):
         for at in range(offsets[i], offsets[i + 1]):
@@ -69,7 +87,7 @@ def intern_lists(offsets, values, label):
     slots = 16
     while slots < 2 * n:
         slots *= 2
-    table = np.full(slots, np.int32(-1), np.int32)
+    table = _unset(slots)
     number = np.empty(n, np.int32)
     first = np.empty(n, np.int32)
     distinct = 0
@@ -97,7 +115,7 @@ def intern_lists(offsets, values, label):
             first[distinct] = i
             distinct += 1
         number[i] = found
-    return number, first[:distinct].copy()
+    return number, first[:distinct]
 
 
 @compiled
@@ -122,7 +140,7 @@ def group_targets(
     member_offsets, members : lists of global block numbers, one a group
     """
     offsets = np.zeros(n_blocks + 1, np.int64)
-    last = np.full(n_blocks, np.int32(-1), np.int32)
+    last = _unset(n_blocks)
     for j in range(low_join, high_join):
         for t in range(target_offsets[j], target_offsets[j + 1]):
             for at in range(set_offsets[targets[t]], set_offsets[targets[t] + 1]):
@@ -133,8 +151,9 @@ def group_targets(
     for block in range(n_blocks):
         offsets[block + 1] += offsets[block]
     lists = np.empty(offsets[n_blocks], np.int32)
-    fill = offsets[:-1].copy()
-    last[:] = -1
+    fill = _begins(offsets)
+    for block in range(n_blocks):
+        last[block] = -1
     for j in range(low_join, high_join):
         for t in range(target_offsets[j], target_offsets[j + 1]):
             for at in range(set_offsets[targets[t]], set_offsets[targets[t] + 1]):
@@ -151,7 +170,7 @@ def group_targets(
     for g in range(len(first)):
         member_offsets[g + 1] += member_offsets[g]
     members = np.empty(n_blocks, np.int32)
-    fill = member_offsets[:-1].copy()
+    fill = _begins(member_offsets)
     for block in range(n_blocks):
         members[fill[number[block]]] = first_block + block
         fill[number[block]] += 1
@@ -430,9 +449,9 @@ def earliest_finish(
     n_blocks = len(durations)
     n_sets = len(set_operation)
     finish = np.zeros(n_blocks, np.float64)
-    critical = np.full(n_blocks, np.int32(-1), np.int32)
-    latest = np.full(n_sets, np.int32(-1), np.int32)
-    ready = np.full(n_sets, np.int32(-1), np.int32)
+    critical = _unset(n_blocks)
+    latest = _unset(n_sets)
+    ready = _unset(n_sets)
     next_join = 0
     next_set = 0
     for operation in range(len(first_block) - 1):

@@ -8,6 +8,15 @@ from depgraph.jit.compiled import compiled
 
 
 @compiled
+def _begins(offsets):
+    """Return where each list begins, to be counted up while the lists are filled."""
+    begins = np.empty(len(offsets) - 1, np.int64)
+    for i in range(len(begins)):
+        begins[i] = offsets[i]
+    return begins
+
+
+@compiled
 def _sort_ranges(starts, ends, low, high):
     """Sort ``[low, high)`` by start, merging the runs that are already in order."""
     n = high - low
@@ -75,7 +84,7 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
         offsets[2 * np.int64(row[i]) + kind[i] + 1] += 1
     for g in range(2 * n_rows):
         offsets[g + 1] += offsets[g]
-    fill = offsets[:-1].copy()
+    fill = _begins(offsets)
     starts = np.empty(n_ranges, np.uint64)
     ends = np.empty(n_ranges, np.uint64)
     for i in range(n_ranges):
@@ -176,7 +185,7 @@ def cut_ranges(block, kind, start, end, boundaries):
     out_kind = np.empty(total, np.uint8)
     out_start = np.empty(total, np.uint64)
     out_end = np.empty(total, np.uint64)
-    fill = offsets[:-1].copy()
+    fill = _begins(offsets)
     for i in range(len(start)):
         s = np.int64(first[i])
         low_address = start[i]

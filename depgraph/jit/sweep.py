@@ -24,6 +24,17 @@ _ZERO = np.uint64(0)
 _SALT_1 = np.uint64(0x9E3779B97F4A7C15)
 _SALT_2 = np.uint64(0xD1B54A32D192ED03)
 
+_GAPS = np.array([1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927])
+
+
+@compiled
+def _unset(size):
+    """Return int32[size] filled with -1."""
+    array = np.empty(size, np.int32)
+    for i in range(size):
+        array[i] = -1
+    return array
+
 
 @compiled
 def mix64(value, salt):
@@ -163,9 +174,8 @@ def _sort_blocks(blocks, low, high):
         blocks[i], blocks[j] = blocks[j], blocks[i]
         i += 1
         j -= 1
-    gaps = np.array([1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927])
-    for g in range(len(gaps) - 1, -1, -1):
-        gap = gaps[g]
+    for g in range(len(_GAPS) - 1, -1, -1):
+        gap = _GAPS[g]
         for i in range(low + gap, high):
             block = blocks[i]
             at = i
@@ -212,15 +222,15 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     """
     n = len(block)
     # Links of the ranges that are open at the current address, one list per operation and kind.
-    following = np.full(n, np.int32(-1), np.int32)
-    preceding = np.full(n, np.int32(-1), np.int32)
-    head = np.full(2 * n_operations, np.int32(-1), np.int32)
+    following = _unset(n)
+    preceding = _unset(n)
+    head = _unset(2 * n_operations)
     count = np.zeros(2 * n_operations, np.int32)
     hash_1 = np.zeros(2 * n_operations, np.uint64)
     hash_2 = np.zeros(2 * n_operations, np.uint64)
-    current = np.full(2 * n_operations, np.int32(-1), np.int32)
+    current = _unset(2 * n_operations)
     touched = np.empty(2 * n_operations, np.int32)
-    stamp = np.full(2 * n_operations, np.int64(-1), np.int64)
+    stamp = np.zeros(2 * n_operations, np.int64)
     since = np.zeros(n_operations, np.uint64)
     is_shared = np.zeros(n_operations, np.bool_)
     shared_bytes = np.zeros(n_operations, np.int64)
@@ -235,17 +245,17 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     set_blocks = np.empty(4096, np.int32)
     set_hash_1 = np.empty(1024, np.uint64)
     set_hash_2 = np.empty(1024, np.uint64)
-    set_table = np.full(4096, np.int32(-1), np.int32)
+    set_table = _unset(4096)
 
     n_pairs = 0
     pairs = np.empty(1024, np.uint64)
-    pair_table = np.full(4096, np.int32(-1), np.int32)
+    pair_table = _unset(4096)
     # A changed write set is paired with each reader at most twice, and with two writers.
     found_pairs = np.empty(2 * n_operations + 4, np.uint64)
 
     next_start = 0
     next_end = 0
-    visit = np.int64(0)
+    visit = np.int64(1)
     while next_end < n:
         address = end[by_end[next_end]]
         if next_start < n:
@@ -330,7 +340,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                     set_offsets[n_sets] = at
                     if 2 * n_sets > len(set_table):
                         slots = 4 * len(set_table)
-                        set_table = np.full(slots, np.int32(-1), np.int32)
+                        set_table = _unset(slots)
                         for s in range(n_sets):
                             mixed = set_hash_1[s] ^ (np.uint64(set_operation[s]) * _SALT_2)
                             slot = np.int64(mix64(mixed, _SALT_1) & np.uint64(slots - 1))
@@ -407,7 +417,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                 n_pairs += 1
                 if 2 * n_pairs > slots:
                     slots *= 4
-                    pair_table = np.full(slots, np.int32(-1), np.int32)
+                    pair_table = _unset(slots)
                     for p in range(n_pairs):
                         slot = np.int64(mix64(pairs[p], _SALT_1) & np.uint64(slots - 1))
                         while pair_table[slot] >= 0:
@@ -419,10 +429,10 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
         set_hash[s, 0] = set_hash_1[s]
         set_hash[s, 1] = set_hash_2[s]
     return (
-        set_operation[:n_sets].copy(),
-        set_offsets[: n_sets + 1].copy(),
-        set_blocks[: set_offsets[n_sets]].copy(),
+        set_operation[:n_sets],
+        set_offsets[: n_sets + 1],
+        set_blocks[: set_offsets[n_sets]],
         set_hash,
-        pairs[:n_pairs].copy(),
+        pairs[:n_pairs],
         shared_bytes,
     )
