@@ -65,6 +65,7 @@ def command(
     TRACE is the standard output of a program under NVBit's mem_trace, plain or compressed (xz,
     gz, zst); - reads standard input.
     """
+    from depgraph.cli.phases import PhaseClock
     from depgraph.cli.progress import input_progress
     from depgraph.graph import ALL_KINDS
     from depgraph.memory import parse_size
@@ -76,6 +77,7 @@ def command(
 
     refuse_existing(output, force=force)
     began = time.perf_counter()
+    clock = PhaseClock()
     opened = open_trace(trace[0])
     with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
         extraction = analyse(
@@ -88,8 +90,11 @@ def command(
             scratch=output.absolute().parent,
             allow_damaged=allow_damaged,
             on_progress=on_progress,
+            on_phase=clock,
         )
+    clock("write")
     with extraction:
         write_store(extraction, output, force=force)
+    clock(None)
     print_report(extract_summary(extraction, seconds=time.perf_counter() - began), form)
     wrote(output)

@@ -25,6 +25,7 @@ from depgraph.records import HostCopy, KernelLaunch
 from depgraph.shards import analyse_shards, sample_starts
 from depgraph.spill import write_run_by_start
 from depgraph.store import write_store
+from depgraph.warm import CompileAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -102,6 +103,9 @@ def analyse(
     workers = workers or Threads(jobs)
     limit = memory_limit or default_limit()
     files = Scratch(scratch)
+    ahead = CompileAhead()
+    if ahead.needed:
+        on_phase("compile")
     try:
         gathered = Gatherer(
             trace, kernels, allow_damaged=allow_damaged, memory=limit // 8, scratch=files
@@ -111,11 +115,13 @@ def analyse(
                 gathered.add(part, run)
                 on_progress(part.bytes)
             gathered.finish()
+        ahead.wait()
         with _phase("dependences", on_phase):
             analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
         with _phase("graph", on_phase):
             extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
     except BaseException:
+        ahead.stop()
         files.remove()
         raise
     return replace(extraction, scratch=files)

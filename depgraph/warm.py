@@ -1,0 +1,119 @@
+"""The first run after an installation: compile side by side what would be compiled in turn.
+
+Numba compiles a function when it is first called and keeps the result on disk. Until then, other
+processes compile what this one will need next, while it reads its input.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+
+from depgraph.jobs import available_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _dependences() -> None:
+    from depgraph.dependence import sweep
+
+    sweep(_toy_footprints(), np.array([0, 1], np.int32), 2)
+
+
+def _graph() -> None:
+    from depgraph.dependence import SetPairs, build_graph
+    from depgraph.jit.ranges import cut_ranges
+
+    toy = _toy_footprints()
+    cut_ranges(toy.block, toy.kind, toy.start, toy.end, np.array([4], np.uint64))
+    swept = SetPairs(
+        np.array([0, 1], np.int32),
+        np.array([0, 1, 2], np.int64),
+        np.array([0, 1], np.int32),
+        np.array([[1, 1], [2, 2]], np.uint64),
+        np.array([1 << 2], np.uint64),
+        np.zeros(2, np.int64),
+    )
+    build_graph([swept], np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)).pairs()
+
+
+def _toy_footprints() -> Any:
+    from depgraph.footprint import concatenate_footprints, stack_footprints
+
+    stacked = stack_footprints([])
+    toy = stacked.__class__(
+        np.array([0, 1], np.int32),
+        np.array([1, 0], np.uint8),
+        np.array([0, 0], np.uint64),
+        np.array([8, 8], np.uint64),
+    )
+    return concatenate_footprints([toy], 2)
+
+
+def _jobs() -> dict[str, tuple[Callable[..., Any], Callable[[], None]]]:
+    from depgraph.jit.graph import describe_pair
+    from depgraph.jit.sweep import sweep_addresses
+
+    return {"dependences": (sweep_addresses, _dependences), "graph": (describe_pair, _graph)}
+
+
+def is_compiled(function: Any) -> bool:
+    """Tell whether a compiled function has been kept on disk by an earlier run."""
+    try:
+        return Path(function._cache._cache_file._index_path).is_file()
+    except AttributeError:  # compilation is off, or there is nowhere to keep its result
+        return True
+
+
+class CompileAhead:
+    """Compiles in other processes what an extraction needs, where no earlier run has.
+
+    Attributes
+    ----------
+    needed : bool
+        Whether anything had to be compiled.
+    """
+
+    def __init__(self) -> None:
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.needed = False
+        if numba.config.DISABLE_JIT:
+            return
+        missing = [name for name, (function, _) in _jobs().items() if not is_compiled(function)]
+        self.needed = bool(missing)
+        helpers = max(1, min(len(missing), available_jobs() - 1))
+        for i in range(helpers if missing else 0):
+            self._running.append(_start(missing[i::helpers]))
+
+    def wait(self) -> None:
+        """Wait until all is compiled."""
+        for process in self._running:
+            process.wait()
+        self._running = []
+
+    def stop(self) -> None:
+        """Give up: what is not compiled by now will be when it is called."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+        self._running = []
+
+
+def _start(names: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "depgraph.warm", *names],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+if __name__ == "__main__":
+    for _name in sys.argv[1:]:
+        _jobs()[_name][1]()
