@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.reports.pair_table import pair_table
 from depgraph.reports.tables import Column, Report, Table, show_bytes, show_number
+from depgraph.reports.unseen import unseen_notes
 
 if TYPE_CHECKING:
     from typing import Any
@@ -78,7 +79,7 @@ def extract_summary(
             pair_table(pairs, extraction.kernels, shown=pairs_shown),
             *_skipped(metadata),
         ],
-        notes=_unseen(extraction),
+        notes=unseen_notes(extraction.kernels, metadata),
         notes_title="What this trace does not show",
     )
 
@@ -107,27 +108,3 @@ def _skipped(metadata: dict[str, Any]) -> list[Table]:
             list(skipped.items()),
         )
     ]
-
-
-def _unseen(extraction: Extraction) -> list[str]:
-    notes = [
-        f"{show_number(count)} {warning}"
-        for warning, count in extraction.metadata["warnings"].items()
-    ]
-    by_reason: dict[str, list[int]] = {}
-    for kernel in extraction.kernels:
-        if kernel.unseen:
-            by_reason.setdefault(kernel.unseen, []).append(kernel.kernel)
-    for reason, numbers in by_reason.items():
-        listed = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
-        what = "kernel" if len(numbers) == 1 else "kernels"
-        notes.append(f"{what} {listed}: {reason}")
-    shared = [k.kernel for k in extraction.kernels if k.shared_written_bytes]
-    if shared:
-        listed = ", ".join(map(str, shared[:8])) + (", ..." if len(shared) > 8 else "")
-        notes.append(
-            f"blocks of kernel {listed} write bytes that other blocks of the same kernel touch "
-            "(atomics, semaphores): order inside a kernel is not part of the graph"
-        )
-    notes += extraction.metadata["blind_spots"]
-    return notes

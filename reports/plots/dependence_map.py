@@ -33,6 +33,8 @@ _LEAST_AREA = 0.12
 
 def plot(study: Study) -> Plot:
     """Draw one mark a pair of kernels, or one cell many pairs where there are many kernels."""
+    from matplotlib.ticker import MaxNLocator
+
     pairs = [p for p in study.pairs if p.source >= 0]
     n = len(study.kernels)
     figure = new_figure(3.35)
@@ -51,8 +53,8 @@ def plot(study: Study) -> Plot:
     axes.set_aspect("equal")
     axes.set_xlabel("kernel waited for")
     axes.set_ylabel("kernel that waits")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if not pairs:
         axes.text(0.5, 0.5, "no kernel depends on another", transform=axes.transAxes,
                   ha="center", va="center")  # fmt: skip

@@ -26,6 +26,8 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
     pair : (int, int), optional
         Source and target kernel; default the pair that shows most.
     """
+    from matplotlib.ticker import MaxNLocator
+
     chosen = pair or telling_pair(study.pairs)
     figure = new_figure(2.9)
     name, title = "pair-blocks", "Dependences between blocks"
@@ -43,8 +45,8 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
     )  # fmt: skip
     axes.set_facecolor("white")
     axes.spines[["top", "right"]].set_visible(True)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(f"block of {kernel_label(source, study.kernels, _NAME_WIDTH)}")
     axes.set_ylabel(f"block of {kernel_label(target, study.kernels, _NAME_WIDTH)}")
     if matrix.is_binned:

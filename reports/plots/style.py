@@ -24,7 +24,8 @@ LABEL_WIDTH = 21
 # Okabe and Ito, "Color Universal Design" (2008); each comes with a hatch, a marker and a line of
 # its own, so that none is told from another by colour alone.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "oo")
+# Dots and circles are left out: in an SVG each is a path of its own.
+HATCHES = ("", "////", "\\\\\\\\", "xxxx", "----", "||||", "++++")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = (
     "-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)),
@@ -86,7 +87,8 @@ def house_style() -> Iterator[None]:
 
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_PARAMETERS)
+        for name, value in _PARAMETERS.items():
+            mpl.rcParams[name] = value  # type: ignore[index]
         yield
 
 

@@ -30,7 +30,7 @@ def plot(study: Study) -> Plot:
         places = np.arange(first, last)
         style = (2, 5, 1)[i]
         axes.bar(places + 0.5, time_share[first:last], width=0.8, color=COLOURS[style],
-                 hatch=("", "////", "....")[i], edgecolor="white", linewidth=0,
+                 hatch=("", "////", "xxxx")[i], edgecolor="white", linewidth=0,
                  label=f"{name}: {time_share[first:last].sum():.0f} % of the time")  # fmt: skip
         if first:
             axes.axvline(first, color="grey", linewidth=0.6, linestyle=":")

@@ -31,7 +31,7 @@ def plot(study: Study) -> Plot:
     figure = new_figure(0.45 + 0.72 * len(shown))
     charts = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, schedule, row in zip(charts, shown, rows, strict=True):
-        axes.axvspan(schedule.makespan, edges[-1], facecolor=LIGHT, hatch="....",
+        axes.axvspan(schedule.makespan, edges[-1], facecolor=LIGHT, hatch="////",
                      edgecolor="white", linewidth=0)  # fmt: skip
         axes.stairs(row, edges, fill=True, color=DARK)
         axes.axvline(schedule.makespan, color="black", linestyle="--", linewidth=0.8)
@@ -53,7 +53,7 @@ def plot(study: Study) -> Plot:
         "Utilization over time",
         f"Share of {size_text(study.sms)} that is busy, averaged over {_BINS} equal intervals; one "
         "row a schedule, all on the same axes. White below the dashed end is idle time that "
-        "another schedule could fill; the dotted area to its right is what the schedule saves "
+        "another schedule could fill; the hatched area to its right is what the schedule saves "
         "against the longest." + (f" {left_out} more schedules are not drawn." if left_out else ""),
         figure,
     )

@@ -1,0 +1,259 @@
+"""A study as sentences, tables and plain facts: what the page, Markdown and JSON have in common."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from depgraph.reports.bound_table import bound_report
+from depgraph.reports.pair_table import pair_table
+from depgraph.reports.tables import (
+    Column,
+    Report,
+    Table,
+    kernel_name,
+    show_factor,
+    show_number,
+    show_percent,
+)
+from depgraph.reports.unseen import unseen_notes
+from depgraph.study import size_text
+
+if TYPE_CHECKING:
+    from depgraph.bounds import Bound
+    from depgraph.study import Study
+
+METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
+
+
+def metrics(study: Study) -> dict[str, float]:
+    """Return the numbers that a CI can hold a program to.
+
+    Returns
+    -------
+    dict
+        bound: serial time over lower bound. gain: serial time over the best schedule.
+        utilization: of the serial schedule, 0 to 1. unseen: share of the kernels whose accesses
+        the trace cannot all show. edges: distinct edges between blocks. serial, critical_path:
+        times, in the unit of the durations.
+    """
+    bound = study.bound
+    return {
+        "bound": bound.gain,
+        "gain": max(gain for _, _, gain in _achieved(study, bound)),
+        "utilization": bound.schedules[0].utilization,
+        "unseen": study.unseen_share,
+        "edges": sum(p.edges for p in study.pairs),
+        "serial": bound.serial,
+        "critical_path": bound.critical_path,
+    }
+
+
+def study_report(study: Study, *, top: int | None = None) -> Report:
+    """Describe a study.
+
+    Parameters
+    ----------
+    study : Study
+    top : int, optional
+        Rows of each table at most; default all.
+    """
+    sentences = bound_report(study.table).headline
+    tables = [
+        schedule_table(study),
+        cost_table(study),
+        function_table(study),
+        kernel_table(study),
+        path_table(study),
+        pair_table(study.pairs, study.kernels),
+    ]
+    return Report(
+        "report",
+        {
+            "sms": study.sms,
+            "unit": study.unit,
+            "durations": study.durations.source,
+            "gpu": study.occupancy.gpu.name,
+            **metrics(study),
+            "lower_bound": study.bound.lower_bound,
+            "work": study.bound.work,
+            "limited_by": study.bound.limited_by,
+            "bound_raw_alone": study.renamed.gain,
+            "bend_sms": study.bend,
+            "kernels_in_trace": len(study.kernels),
+            "blocks": study.graph.n_blocks,
+        },
+        headline=[*sentences, bend_sentence(study)],
+        tables=tables if top is None else [_cut(table, top) for table in tables],
+        notes=study.table.assumptions,
+        extra={
+            "curves": [
+                {"name": c.name, "is_bound": c.is_bound, "sms": list(c.sms), "gain": list(c.gain)}
+                for c in study.curves
+            ],
+            "unseen_notes": unseen_notes(study.kernels, study.metadata),
+        },
+    )
+
+
+def bend_sentence(study: Study) -> str:
+    """Say which size of GPU the program can fill."""
+    return (
+        f"from {study.bend:.3g} SMs on the critical path limits the gain, below that the work: "
+        f"more SMs than that serve only kernels that run one after another"
+    )
+
+
+def _cut(table: Table, top: int) -> Table:
+    return replace(
+        table, rows=table.rows[:top], omitted=table.omitted + max(0, len(table.rows) - top)
+    )
+
+
+def _achieved(study: Study, bound: Bound) -> list[tuple[str, float, float]]:
+    """Return name, makespan and gain of every schedule held against a bound."""
+    rows = [(a.schedule, a.makespan, a.gain) for a in bound.schedules]
+    if bound is study.bound:
+        known = {name for name, _, _ in rows}
+        rows += [
+            (s.name, s.makespan, bound.serial / s.makespan if s.makespan > 0 else 1.0)
+            for s in study.schedules
+            if s.name not in known
+        ]
+    return rows
+
+
+def schedule_table(study: Study) -> Table:
+    """Build the table of what each schedule reaches, best first after serial."""
+    rows: list[tuple[Any, ...]] = []
+    for bound in study.table.bounds:
+        first, *others = _achieved(study, bound)
+        for name, makespan, gain in [first, *sorted(others, key=lambda row: row[1])]:
+            share = (gain - 1) / (bound.gain - 1) if bound.gain > 1 else None
+            used = bound.work / makespan if makespan > 0 else 0.0
+            rows.append((bound.dependences, name, makespan, gain, bound.gain, share, used))
+    return Table(
+        "schedules",
+        f"What each mechanism reaches on {size_text(study.sms)}",
+        [
+            Column("dependences", "dependences", is_text=True),
+            Column("schedule", "schedule", is_text=True),
+            Column("makespan", "makespan", study.unit, show_number),
+            Column("gain", "gain", show=show_factor),
+            Column("bound_on_gain", "at most", show=show_factor),
+            Column("share_of_bound", "share of bound", show=_percent_or_dash),
+            Column("utilization", "utilization", show=show_percent),
+        ],
+        rows,
+    )
+
+
+def cost_table(study: Study) -> Table:
+    """Build the table of what each kind of dependence costs."""
+    return Table(
+        "kinds",
+        "What each kind of dependence costs",
+        [
+            Column("dependences", "only these count", is_text=True),
+            Column("edges_by_kind", "edges", show=show_number),
+            Column("critical_path", "critical path", study.unit, show_number),
+            Column("bound_on_gain", "gain at most", show=show_factor),
+        ],
+        [(c.name, c.edges, c.critical_path, c.gain) for c in study.costs],
+    )
+
+
+def kernel_table(study: Study) -> Table:
+    """Build the table of kernels, those that take longest first."""
+    on_path = {step.kernel: step.duration for step in study.path}
+    slack = {s.kernel: s.slack for s in study.slacks}
+    row_of = {k.kernel: k for k in study.kernels}
+    length = study.bound.critical_path or 1.0
+    rows = [
+        (
+            load.kernel, row_of[load.kernel].name, load.blocks, load.slots,
+            load.blocks / load.slots, load.tail_utilization, load.time, load.utilization,
+            on_path.get(load.kernel, 0.0) / length, slack.get(load.kernel, 0.0),
+        )
+        for load in sorted(study.loads, key=lambda load: (-load.time, load.kernel))
+    ]  # fmt: skip
+    return Table(
+        "kernels",
+        "Kernels, longest first",
+        [
+            Column("kernel", "kernel"),
+            Column("name", "name", is_text=True, show=kernel_name),
+            Column("blocks", "blocks", show=show_number),
+            Column("slots", "slots", show=show_number),
+            Column("waves", "waves", show=show_number),
+            Column("tail_utilization", "last wave", show=_whole_percent),
+            Column("time", "alone", study.unit, show_number),
+            Column("utilization", "busy", show=_whole_percent),
+            Column("path_share", "of path", show=_whole_percent),
+            Column("slack", "slack", study.unit, show_number),
+        ],
+        rows,
+    )
+
+
+def function_table(study: Study) -> Table:
+    """Build the table of functions: all launches of one function are one row."""
+    names = {k.kernel: kernel_name(k.name) for k in study.kernels}
+    on_path = {step.kernel: step.duration for step in study.path}
+    totals: dict[str, list[float]] = {}
+    for load in study.loads:
+        total = totals.setdefault(names[load.kernel], [0, 0.0, 0.0, 0.0])
+        total[0] += 1
+        total[1] += load.time
+        total[2] += load.time * load.utilization
+        total[3] += on_path.get(load.kernel, 0.0)
+    serial = sum(load.time for load in study.loads) or 1.0
+    length = study.bound.critical_path or 1.0
+    return Table(
+        "functions",
+        "Functions",
+        [
+            Column("function", "function", is_text=True),
+            Column("kernels", "kernels", show=show_number),
+            Column("time", "time", study.unit, show_number),
+            Column("share", "of serial time", show=show_percent),
+            Column("utilization", "busy", show=show_percent),
+            Column("path_share", "of critical path", show=show_percent),
+        ],
+        [
+            (name, int(n), time, time / serial, used / time if time else 0.0, path / length)
+            for name, (n, time, used, path) in sorted(
+                totals.items(), key=lambda item: (-item[1][1], item[0])
+            )
+        ],
+    )
+
+
+def path_table(study: Study) -> Table:
+    """Build the table of blocks on the critical path, first to last."""
+    names = {k.kernel: k.name for k in study.kernels}
+    return Table(
+        "path",
+        "Critical path, block by block",
+        [
+            Column("kernel", "kernel"),
+            Column("name", "name", is_text=True, show=kernel_name),
+            Column("block", "block", show=show_number),
+            Column("start", "start", study.unit, show_number),
+            Column("duration", "duration", study.unit, show_number),
+            Column("kinds", "waits by", is_text=True),
+        ],
+        [
+            (s.kernel, names.get(s.kernel, "host copy"), s.block, s.start, s.duration,
+             ", ".join(s.kinds) or "-")
+            for s in study.path
+        ],
+    )  # fmt: skip
+
+
+def _percent_or_dash(value: float | None) -> str:
+    return "-" if value is None else show_percent(value)
+
+
+def _whole_percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
