@@ -134,6 +134,17 @@ class BlockGraph:
     cost : float64[n_blocks] or None
         Work of each block as the trace shows it, in warp instructions.
     resources : Resources or None
+    first_use, last_use : float64[n_set_blocks] or None
+        For each member of each set the share of its work before it first touches what the set
+        shares, rounded up, and after which it has last touched it, rounded down; None where the
+        trace was read without positions.
+    position_step : float
+        How far the two were rounded at most.
+    duration : float64[n_blocks] or None
+        How long each block runs, where the input says so.
+    duration_unit : str
+    occupancy : int64[n_operations] or None
+        Resident blocks per SM, 0 where unknown, where the input says so.
     """
 
     kernel: NDArray[np.int32]
@@ -151,6 +162,12 @@ class BlockGraph:
     kinds: frozenset[str] = field(default=ALL_KINDS)
     cost: NDArray[np.float64] | None = None
     resources: Resources | None = None
+    first_use: NDArray[np.float64] | None = None
+    last_use: NDArray[np.float64] | None = None
+    position_step: float = 0.0
+    duration: NDArray[np.float64] | None = None
+    duration_unit: str = "us"
+    occupancy: NDArray[np.int64] | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -207,6 +224,8 @@ class BlockGraph:
             target_offsets=target_offsets,
             targets=number[targets],
             kinds=self.kinds & chosen,
+            first_use=_gathered(self.set_offsets, self.first_use, used),
+            last_use=_gathered(self.set_offsets, self.last_use, used),
         )
 
     def earliest_finish(
@@ -437,6 +456,12 @@ class BlockGraph:
             for pair in self.pairs()
         ]
         return pd.DataFrame(rows, columns=columns)
+
+
+def _gathered(
+    offsets: NDArray[np.int64], values: NDArray[np.float64] | None, chosen: NDArray[np.int32]
+) -> NDArray[np.float64] | None:
+    return None if values is None else gather_lists(offsets, values, chosen)[1]
 
 
 def _numbers(groups: Groups) -> NDArray[np.int32]:

@@ -150,7 +150,7 @@ def most_room(
     Performance Evaluation Review 48(3), 2020).
     """
     ordered = np.array(free, np.int64)[np.array(order)]
-    places = place_blocks(ordered, np.array(need, np.int64), blocks)
+    places = place_blocks(ordered, np.array([need], np.int64), blocks)
     return [order[place] if place >= 0 else -1 for place in places.tolist()]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
     from depgraph.graph import BlockGraph
     from depgraph.room import Room
 
-__all__ = ["ALL_ENDED", "ALL_PLACED", "HOLDS", "IGNORED", "PLACES", "Gates", "Rules", "run_rules"]
+Number = TypeVar("Number", bound="np.generic[Any]")
+
+__all__ = ["ALL_ENDED", "ALL_PLACED", "HOLDS", "IGNORED", "PLACES", "Against", "Gates", "Rules", "run_rules"]
+
+
+class Against(Enum):
+    """The bound that the makespan of a mechanism cannot be below."""
+
+    BLOCK = "block"  # blocks wait before they start
+    FINE = "fine"  # blocks may wait anywhere inside
+    WORK = "work"  # the durations of single blocks are no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,10 @@ class Rules:
         Where the mechanism sees other dependences; the joins above are then its joins.
     unlimited : bool
         Whether the number of SMs does not count.
+    against : Against
+    steps_assumed : bool
+        For `Against.FINE`: whether `graph` and the needs above are assumed, so that the bound has
+        to be worked out from them.
     assumptions : tuple of str
     """
 
@@ -142,6 +157,8 @@ class Rules:
     durations: NDArray[np.float64] | None = None
     graph: BlockGraph | None = None
     unlimited: bool = False
+    against: Against = Against.BLOCK
+    steps_assumed: bool = False
     assumptions: tuple[str, ...] = ()
 
     def assuming(self, *notes: str) -> Rules:
@@ -180,7 +197,7 @@ def run_rules(
         If the rules let some block wait for ever.
     """
     graph = rules.graph or graph
-    durations = durations if rules.durations is None else rules.durations
+    durations = _writable(durations if rules.durations is None else rules.durations)
     need, capacity, size = room.need, room.capacity, sms
     if rules.unlimited or math.isinf(sms):
         need, capacity, size = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
@@ -211,15 +228,15 @@ def run_rules(
         int(size),
         graph.first_block,
         graph.operation_of_block,
-        graph.set_offsets,
-        graph.set_blocks,
+        _writable(graph.set_offsets),
+        _writable(graph.set_blocks),
         block_set_offsets,
         block_sets,
-        graph.source_offsets,
+        _writable(graph.source_offsets),
         set_join_offsets,
         set_joins,
-        graph.target_offsets,
-        graph.targets,
+        _writable(graph.target_offsets),
+        _writable(graph.targets),
         _per(rules.joins, PLACES, len(graph.join_kind), np.uint8),
         none if rules.join_need is None else rules.join_need,
         none if rules.member_need is None else rules.member_need,
@@ -253,6 +270,11 @@ def run_rules(
 
 
 def _per(values: ArrayLike | None, default: float, size: int, dtype: type) -> NDArray[np.generic]:
-    return np.ascontiguousarray(
-        np.broadcast_to(np.asarray(default if values is None else values, dtype), size)
-    )
+    result = np.empty(size, dtype)
+    result[:] = default if values is None else values
+    return result
+
+
+def _writable(values: NDArray[Number]) -> NDArray[Number]:
+    """Return an array that compiled code need not be compiled for once more."""
+    return values if values.flags.writeable else values.copy()

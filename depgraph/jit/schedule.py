@@ -129,74 +129,83 @@ def serial_schedule(durations, first_block, slots, gap):
 
 
 @compiled
-def _push_rank(heap, size, rank):
+def _push_rank(heap, low, size, rank):
+    """Add to the binary heap of `size` ranks that starts at `low`."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if heap[parent] <= rank:
+        if heap[low + parent] <= rank:
             break
-        heap[at] = heap[parent]
+        heap[low + at] = heap[low + parent]
         at = parent
-    heap[at] = rank
+    heap[low + at] = rank
 
 
 @compiled
-def _pop_rank(heap, size):
-    first = heap[0]
+def _pop_rank(heap, low, size):
+    """Remove the lowest of the `size` ranks of the heap that starts at `low`."""
+    first = heap[low]
     size -= 1
-    rank = heap[size]
+    rank = heap[low + size]
     at = 0
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size and heap[child + 1] < heap[child]:
+        if child + 1 < size and heap[low + child + 1] < heap[low + child]:
             child += 1
-        if rank <= heap[child]:
+        if rank <= heap[low + child]:
             break
-        heap[at] = heap[child]
+        heap[low + at] = heap[low + child]
         at = child
-    heap[at] = rank
+    heap[low + at] = rank
     return first
 
 
 @compiled
-def _set_key(tree, leaves, sm, key):
-    """Write the key of an SM into a tree of maxima."""
+def _set_key(tree, c, leaves, sm, key):
+    """Write the key of an SM into row `c` of some trees of maxima."""
     at = leaves + sm
-    tree[at] = key
+    tree[c, at] = key
     at >>= 1
     while at > 0:
-        largest = max(tree[2 * at], tree[2 * at + 1])
-        if tree[at] == largest:
+        largest = max(tree[c, 2 * at], tree[c, 2 * at + 1])
+        if tree[c, at] == largest:
             break
-        tree[at] = largest
+        tree[c, at] = largest
         at >>= 1
 
 
 @compiled
-def _first_of_largest(tree, leaves):
+def _first_of_largest(tree, c, leaves):
     """Return the lowest SM among those with the largest key."""
     at = 1
     while at < leaves:
-        at = 2 * at if tree[2 * at] == tree[at] else 2 * at + 1
+        at = 2 * at if tree[c, 2 * at] == tree[c, at] else 2 * at + 1
     return at - leaves
 
 
 @compiled
-def _hosts(free, need):
-    """Return how many blocks that take `need` fit into what is free of each resource."""
+def _hosts(free, sm, need, c):
+    """Return how many blocks that take row `c` of `need` fit into what is free on an SM."""
     most = _NO_LIMIT
-    for r in range(len(need)):
-        if need[r] > 0:
-            most = min(most, free[r] // need[r])
+    for r in range(need.shape[1]):
+        if need[c, r] > 0:
+            most = min(most, free[sm, r] // need[c, r])
     return most
 
 
 @compiled
-def _room_key(free, need):
-    """Return what placement compares: blocks that fit, or the room itself if it is one number."""
-    return free[0] if len(free) == 1 else _hosts(free, need)
+def _take(free, sm, need, c, times, tree, leaves, class_unplaced):
+    """Take the room of a block of class `c`, once or -1 times, and note what is left."""
+    for r in range(need.shape[1]):
+        free[sm, r] -= times * need[c, r]
+    if need.shape[1] == 1:
+        _set_key(tree, 0, leaves, sm, free[sm, 0])
+        return
+    for other in range(len(need)):
+        if class_unplaced[other] > 0:
+            _set_key(tree, other, leaves, sm, _hosts(free, sm, need, other))
 
 
 @compiled
@@ -207,7 +216,7 @@ def place_blocks(free, need, n_blocks):
     ----------
     free : int64[n_sms, n_resources]
         What is left of each SM, in the device's order of ties; updated.
-    need : int64[n_resources]
+    need : int64[1, n_resources]
     n_blocks : int
 
     Returns
@@ -219,12 +228,13 @@ def place_blocks(free, need, n_blocks):
     for block in range(n_blocks):
         best = np.int64(0)
         for sm in range(len(free)):
-            hosted = _hosts(free[sm], need)
+            hosted = _hosts(free, sm, need, 0)
             if hosted > best:
                 best = hosted
                 placed[block] = sm
         if placed[block] >= 0:
-            free[placed[block]] -= need
+            for r in range(need.shape[1]):
+                free[placed[block], r] -= need[0, r]
     return placed
 
 
@@ -248,7 +258,7 @@ def _make_ready(
         held_head[stage[block]] = block
         return
     low = class_offsets[block_class]
-    _push_rank(waiting[low:], n_waiting[block_class], rank)
+    _push_rank(waiting, low, n_waiting[block_class], rank)
     n_waiting[block_class] += 1
 
 
@@ -457,8 +467,11 @@ def event_schedule(
             threshold[c] = class_need[c, 0]
     for c in range(n_trees):
         for sm in range(n_sms):
-            free[sm] = capacity
-            tree[c, leaves + sm] = _room_key(capacity, class_need[c])
+            for r in range(n_resources):
+                free[sm, r] = capacity[r]
+            tree[c, leaves + sm] = free[sm, 0]
+            if n_resources > 1:
+                tree[c, leaves + sm] = _hosts(free, sm, class_need, c)
         for at in range(leaves - 1, 0, -1):
             tree[c, at] = max(tree[c, 2 * at], tree[c, 2 * at + 1])
 
@@ -523,16 +536,13 @@ def event_schedule(
             if best < 0:
                 break
             low = class_offsets[best]
-            rank = _pop_rank(waiting[low:], n_waiting[best])
+            rank = _pop_rank(waiting, low, n_waiting[best])
             n_waiting[best] -= 1
             class_unplaced[best] -= 1
             block = block_of_rank[rank]
             k = operation_of_block[block]
-            sm = _first_of_largest(tree[best if n_trees > 1 else 0], leaves)
-            free[sm] -= class_need[best]
-            for c in range(n_trees):
-                if n_trees == 1 or class_unplaced[c] > 0:
-                    _set_key(tree[c], leaves, sm, _room_key(free[sm], class_need[c]))
+            sm = _first_of_largest(tree, best if n_trees > 1 else 0, leaves)
+            _take(free, sm, class_need, best, 1, tree, leaves, class_unplaced)
             start[block] = now
             placed_on[block] = sm
             state[block] = _PLACED
@@ -571,11 +581,7 @@ def event_schedule(
             block = item
             k = operation_of_block[block]
             c = class_of_operation[k]
-            sm = placed_on[block]
-            free[sm] += class_need[c]
-            for c in range(n_trees):
-                if n_trees == 1 or class_unplaced[c] > 0:
-                    _set_key(tree[c], leaves, sm, _room_key(free[sm], class_need[c]))
+            _take(free, placed_on[block], class_need, c, -1, tree, leaves, class_unplaced)
             if stages_ahead > 0:
                 stage_left[stage[block]] -= 1
                 while sizes[_STAGE] < n_stages and stage_left[sizes[_STAGE]] == 0:
