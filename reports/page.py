@@ -170,8 +170,8 @@ def _sentences(study: Study) -> list[str]:
     idle, size = show_percent(1 - bound.schedules[0].utilization), size_text(study.sms)
     text = (
         (
-            f"Kernel after kernel, the program takes {serial} {study.unit}; {idle} of {size} is idle "
-            "on average."
+            f"Kernel after kernel, the program takes {serial} {study.unit}; {idle} of {size} is "
+            "idle on average."
         ),
         (
             f"No schedule takes less than {least} {study.unit}: the {bound.limited_by} takes that "

@@ -106,12 +106,11 @@ def _packed_schedule(schedule: Schedule, shown: int, longest: float) -> dict[str
 def _packed_graph(graph: BlockGraph) -> tuple[dict[str, str] | None, list[str]]:
     size = len(graph.set_blocks) + len(graph.sources) + len(graph.targets)
     if size > MOST_NUMBERS:
-        return None, [
-            (
-                f"the page leaves the dependences of single blocks out, {show_number(size)} numbers; "
-                "`depgraph show block K:B` has them"
-            )
-        ]
+        note = (
+            f"the page leaves the dependences of single blocks out, {show_number(size)} numbers; "
+            "`depgraph show block K:B` has them"
+        )
+        return None, [note]
     return {
         "setSizes": _base64(np.diff(graph.set_offsets).astype("<u4")),
         "setBlocks": _base64(graph.set_blocks.astype("<u4")),
