@@ -8,7 +8,9 @@ _GRID_LIMIT = (2**31 - 1, 65535, 65535)
 _MAX_THREADS = 1024
 _MAX_REGISTERS = 255
 _MAX_SHARED_BYTES = 1 << 20
-_ARCHITECTURES = range(20, 200)
+_ARCHITECTURES = frozenset(
+    (20, 21, 30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101)
+) | {103, 110, 120, 121}
 
 
 def check_dimensions(grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:

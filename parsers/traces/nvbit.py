@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.errors import TraceError
 from depgraph.parsers.traces.compression import TraceInput, unreadable
+from depgraph.parsers.traces.damage import place_damage
+from depgraph.parsers.traces.line_buffers import MAX_LINE_BYTES, whole_lines
 from depgraph.parsers.traces.nvbit_text import is_launch, scan_text, text_buffer
 from depgraph.parsers.traces.nvbit_wordings import CURRENT, MARK, IdOffset, begun_launch, wording_of
 from depgraph.parsers.traces.text_scanner import PADDING, find_line_end, overlapping_words
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.parsers.traces.compression import TraceStream
+    from depgraph.parsers.traces.line_buffers import LineBuffer
     from depgraph.parsers.traces.nvbit_wordings import Wording
     from depgraph.records import KernelLaunch, Operation, PartTask
 
@@ -39,7 +41,6 @@ BLIND_SPOTS: tuple[str, ...] = (
     ),
 )
 PART_BYTES = 16 << 20
-MAX_LINE_BYTES = 1 << 20
 _OVERLAP_BYTES = 64 << 10
 _TAIL_BYTES = 4096
 _BANNER = b"NVBit (NVidia Binary Instrumentation Tool"
@@ -104,7 +105,7 @@ class LogRange:
         if first + stop >= self.file_size:
             check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop].tobytes(), self.wording)
         if self.is_one_of_several and (part.damage or part.damaged_line):
-            name_file(part, str(self.path), self._lines_before(first + start))
+            place_damage(part, str(self.path), self._lines_before(first + start))
         return part
 
     def _read(self, offset: int, size: int) -> tuple[NDArray[np.uint8], int]:
@@ -141,28 +142,29 @@ class LogText:
     """Whole lines of a log, in memory."""
 
     path: str
-    text: NDArray[np.uint8] = field(repr=False)
-    size: int
+    buffer: LineBuffer = field(repr=False)
     id_offset: int
     input_bytes: int
-    is_last: bool
     wording: Wording = CURRENT
-    failure: str | None = None  # why no more text could be unpacked
     lines_before: int | None = None  # of the same file, where it is one of several
 
     def scan(self) -> ScannedPart:
         """Scan the part."""
+        text, size = self.buffer.text, self.buffer.size
         part = scan_lines(
-            self.text, 0, self.size, path=self.path, id_offset=self.id_offset, wording=self.wording
+            text, 0, size, path=self.path, id_offset=self.id_offset, wording=self.wording
         )
         part.bytes = self.input_bytes
-        if self.failure is not None:
-            part.damage.append(Damage(max(part.lines, 1), self.failure))
-        elif self.is_last:
-            tail = self.text[max(0, self.size - _TAIL_BYTES) : self.size].tobytes()
+        if self.buffer.failure is not None:
+            part.damage.append(Damage(max(part.lines, 1), self.buffer.failure))
+        elif self.buffer.is_last:
+            tail = text[max(0, size - _TAIL_BYTES) : size].tobytes()
             check_last_line(part, tail, self.wording)
+        if self.buffer.overlong:
+            part.lines += 1
+            part.skipped["lines of more than 1 MiB"] += 1
         if self.lines_before is not None:
-            name_file(part, self.path, self.lines_before)
+            place_damage(part, self.path, self.lines_before)
         return part
 
 
@@ -179,16 +181,6 @@ def check_last_line(part: ScannedPart, tail: bytes, wording: Wording = CURRENT) 
     # A tail of more than a line's length without its start can only be a cut foreign line.
     if begun and not is_whole:
         part.damage.append(Damage(part.lines, "the last line is cut"))
-
-
-def name_file(part: ScannedPart, path: str, lines_before: int) -> None:
-    """Let the faults of a part name their file, and count lines from its start."""
-    part.damage = [
-        replace(damage, path=path, line=lines_before + damage.line) for damage in part.damage
-    ]
-    if part.damaged_line is not None:
-        line = lines_before + part.damaged_line.line
-        part.damaged_line = replace(part.damaged_line, path=path, line=line)
 
 
 class NvbitTrace:
@@ -261,19 +253,18 @@ class NvbitTrace:
         offset = IdOffset()
         consumed = 0
         lines = 0 if len(self._inputs) > 1 else None
-        for text, size, is_last, failure in whole_lines(stream, self._part_bytes, wording):
+        cut = begun_launch if wording.in_order else None
+        for buffer in whole_lines(stream, self._part_bytes, cut):
+            text = buffer.text[: buffer.size]
             if offset.best() is None:
-                offset.look_at(text[:size].tobytes())
+                offset.look_at(text.tobytes())
                 best = offset.best()
                 self._id_offset = self._id_offset if best is None else best
             at = stream.input_position
-            yield LogText(
-                item.name, text, size, self._id_offset, at - consumed, is_last, wording, failure,
-                lines,
-            )  # fmt: skip
+            yield LogText(item.name, buffer, self._id_offset, at - consumed, wording, lines)
             consumed = at
             if lines is not None:
-                lines += int(np.count_nonzero(text[:size] == ord("\n")))
+                lines += int(np.count_nonzero(text == ord("\n"))) + buffer.overlong
 
     def program_order(self) -> LogOrder:
         """Return what numbers the launches of these logs."""
@@ -282,55 +273,6 @@ class NvbitTrace:
     def unseen(self, launch: KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""
         return unseen_hint(launch.name)
-
-
-def whole_lines(
-    stream: TraceStream, part_bytes: int, wording: Wording
-) -> Iterator[tuple[NDArray[np.uint8], int, bool, str | None]]:
-    """Cut a stream into buffers of whole lines; a line that is too long is left out.
-
-    Yields
-    ------
-    text : uint8[>= size + PADDING]
-    size : int
-    is_last : bool
-    failure : str or None
-        Why the stream could not be read on.
-    """
-    carry = b""
-    overlong = False
-    anything = False
-    while True:
-        text = np.empty(len(carry) + part_bytes + PADDING, np.uint8)
-        text[: len(carry)] = np.frombuffer(carry, np.uint8)
-        failure = None
-        try:
-            got = stream.readinto(text.data[len(carry) : len(carry) + part_bytes])
-        except TraceError as error:
-            if not anything:
-                raise
-            got, failure = 0, error.found
-        anything = anything or got > 0
-        filled = len(carry) + got
-        is_last = got < part_bytes
-        size = filled if is_last else _last_line_end(text, filled)
-        if wording.in_order and not is_last:
-            size = begun_launch(text[:size].tobytes())
-        if size == 0 and not is_last and filled > MAX_LINE_BYTES:
-            overlong, carry = True, b""
-            continue
-        text[filled : filled + PADDING] = 0
-        begin = 0
-        if overlong and size:
-            begin = int(find_line_end(overlapping_words(text), 0, size)) + 1
-            overlong = False
-        carry = text[size:filled].tobytes()
-        if begin:
-            text, size = text[begin:], max(size - begin, 0)
-        text[size : size + PADDING] = 0
-        yield text, size, is_last, failure
-        if is_last:
-            return
 
 
 class LogOrder:
@@ -360,16 +302,6 @@ class LogOrder:
             if launch is None and not self._has_ids:
                 indices[index] = last_before
         return indices
-
-
-def _last_line_end(text: NDArray[np.uint8], filled: int) -> int:
-    """Return the position after the last newline in ``text[:filled]``, 0 if there is none."""
-    for window in (4096, 1 << 16, filled):
-        tail = text[max(0, filled - window) : filled].tobytes()
-        at = tail.rfind(b"\n")
-        if at >= 0:
-            return filled - len(tail) + at + 1
-    return 0
 
 
 # Names of kernels for sm_90 and later, which copy in bulk; "tma" alone would match softmax too.

@@ -38,6 +38,11 @@ _EFFECTS = {
 }
 
 
+def effect_on_global(opcode: MemoryOpcode) -> int:
+    """Say what an opcode does to the global memory that it addresses, bulk copies included."""
+    return _EFFECTS[opcode.effect]
+
+
 def global_meaning(opcode: MemoryOpcode) -> int:
     """Say what one address operand of an opcode means for global memory; no bulk copies."""
     if opcode.is_async_copy:
@@ -76,6 +81,7 @@ class OpcodeTable:
         self.width = np.zeros(slots, np.int64)
         self.count = np.zeros(slots, np.int64)
         self._opcodes: dict[int, MemoryOpcode] = {}
+        self._unknown_accesses: set[str] = set()
 
     def clear_counts(self) -> None:
         """Start counting anew; forget all, if a damaged file filled the table."""
@@ -113,12 +119,22 @@ class OpcodeTable:
             (self.words[slot].tobytes().rstrip(b"\0"), int(self.count[slot]))
             for slot in self._opcodes
         ]
+        unknown = self._unknown_accesses
         self._new_slots(2 * len(self.words))
+        self._unknown_accesses = unknown
         for text, count in old:
             line = np.frombuffer(text + b" " + bytes(PADDING), np.uint8)
             slot, _ = find_opcode(overlapping_words(line), 0, self.words)
             self._enter(-1 - slot, text)
             self.count[-1 - slot] = count
+
+    def note_unknown_access(self, opcode: MemoryOpcode) -> None:
+        """Note that an opcode of no table comes with addresses in the trace."""
+        self._unknown_accesses.add(opcode.text)
+
+    def is_unknown_access(self, opcode: MemoryOpcode) -> bool:
+        """Tell whether `note_unknown_access` was called for an opcode."""
+        return opcode.text in self._unknown_accesses
 
     def counted(self) -> Iterator[tuple[MemoryOpcode, int]]:
         """Yield the opcodes met since `clear_counts`, with how often."""

@@ -1,0 +1,339 @@
+"""Accel-Sim kernel traces: a folder, its ``kernelslist``, or kernel files alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.parsers.traces import tracez
+from depgraph.parsers.traces.accelsim_header import NAME_MARK, find_layout, parse_header
+from depgraph.parsers.traces.accelsim_text import BUFFER_BYTES, HEAD_BYTES, PartScanner
+from depgraph.parsers.traces.compression import TraceStream, compression_of, unreadable
+from depgraph.parsers.traces.damage import place_damage
+from depgraph.parsers.traces.kernelslist import KernelFile
+from depgraph.records import HostCopy, ScannedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.traces.accelsim_header import KernelHeader, Layout
+    from depgraph.parsers.traces.compression import TraceInput
+    from depgraph.parsers.traces.kernelslist import KernelList
+    from depgraph.records import KernelLaunch, Operation, PartTask
+
+FORMAT = "accelsim"
+BLIND_SPOTS: tuple[str, ...] = (
+    "device-to-device copies and memsets are not traced: a dependence through them is missing",
+)
+SECTION_BYTES = 16 << 20
+# Small kernel files are scanned together: a part costs more than the file.
+_BATCH_BYTES = 1 << 20
+_BATCH_FILES = 256
+_PACKED_WEIGHT = 20  # bytes of text behind a byte of a packed trace
+_SEARCH_BYTES = 1 << 18
+_BLOCK_MARK = b"\n#BEGIN_TB"
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether the first bytes of a file are a kernel header."""
+    return head.lstrip().startswith(b"-") and (NAME_MARK in head or b"-grid dim = (" in head)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBatch:
+    """Whole kernel files, each in turn.
+
+    Attributes
+    ----------
+    files : tuple of (int, KernelFile)
+        Each with its place in launch order.
+    """
+
+    files: tuple[tuple[int, KernelFile], ...]
+    input_bytes: int
+    buffer_bytes: int = BUFFER_BYTES
+
+    def scan(self) -> ScannedPart:
+        """Read and scan the files."""
+        scanner = PartScanner(self.buffer_bytes)
+        for key, file in self.files:
+            with _open(file.path) as stream:
+                scanner.scan_kernel(stream, key, str(file.path), context=file.context)
+        part = scanner.finish()
+        part.bytes = self.input_bytes
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSection:
+    """The thread blocks (raw: the lines) of a plain kernel file that start in ``[begin, end)``."""
+
+    path: Path
+    key: int
+    begin: int
+    end: int
+    file_size: int
+    header: KernelHeader
+    layout: Layout
+    buffer_bytes: int = BUFFER_BYTES
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of input that this part stands for."""
+        return self.end - self.begin
+
+    def scan(self) -> ScannedPart:
+        """Read and scan the section."""
+        scanner = PartScanner(self.buffer_bytes)
+        try:
+            with self.path.open("rb") as file:
+                mark = _BLOCK_MARK if self.layout.is_grouped else b"\n"
+                start = find_mark(file, mark, self.begin, self.end)
+                stop = (
+                    find_mark(file, mark, self.end, self.file_size) if start < self.end else start
+                )
+                if start < stop:
+                    scanner.scan_kernel(
+                        _SectionStream(file, start, stop),
+                        self.key,
+                        str(self.path),
+                        header=self.header,
+                        layout=self.layout,
+                        announces=self.begin == 0,
+                        is_end_of_file=stop == self.file_size,
+                    )
+                part = scanner.finish()
+                if part.damage or part.damaged_line:
+                    place_damage(part, str(self.path), _count_lines(file, start))
+        except OSError as error:
+            raise unreadable(str(self.path), error) from None
+        part.bytes = self.input_bytes
+        return part
+
+
+class _SectionStream:
+    """Bytes ``[position, stop)`` of a file."""
+
+    def __init__(self, file: BufferedReader, position: int, stop: int) -> None:
+        self._file = file
+        self._left = stop - position
+        file.seek(position)
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer as far as the section goes; return the number of bytes."""
+        got = self._file.readinto(buffer[: max(self._left, 0)])
+        self._left -= got
+        return got
+
+
+def find_mark(file: BufferedReader, mark: bytes, begin: int, limit: int) -> int:
+    """Return the first position in ``[begin, limit)`` behind a `mark`'s newline, else `limit`.
+
+    The start of the file counts as behind a newline.
+    """
+    if begin == 0 or begin >= limit:
+        return min(begin, limit)
+    at = begin - 1
+    while at < limit:
+        file.seek(at)
+        piece = file.read(_SEARCH_BYTES + len(mark))
+        found = piece.find(mark)
+        if found >= 0:
+            return min(at + found + 1, limit)
+        if len(piece) < _SEARCH_BYTES + len(mark):
+            return limit
+        at += _SEARCH_BYTES
+    return limit
+
+
+def _count_lines(file: BufferedReader, stop: int) -> int:
+    file.seek(0)
+    lines = 0
+    while stop > 0 and (piece := file.read(min(stop, 1 << 20))):
+        lines += piece.count(b"\n")
+        stop -= len(piece)
+    return lines
+
+
+def _open(path: Path) -> TraceStream | tracez.TracezStream:
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise unreadable(str(path), error) from None
+    return tracez.TracezStream(path) if tracez.sniff(head) else TraceStream(path)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFromInput:
+    """One kernel from standard input."""
+
+    source: TraceInput
+    buffer_bytes: int = BUFFER_BYTES
+    input_bytes: int = 0
+
+    def scan(self) -> ScannedPart:
+        """Read and scan the kernel."""
+        scanner = PartScanner(self.buffer_bytes)
+        scanner.scan_kernel(self.source.open(), 0, self.source.name)
+        part = scanner.finish()
+        part.bytes = self.source.open().input_position
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class ListPart:
+    """The list itself; and, at the end of the trace, the host copies behind the last kernel."""
+
+    kernels: KernelList
+    is_end: bool = False
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of input that this part stands for."""
+        return 0 if self.is_end else self.kernels.bytes
+
+    def scan(self) -> ScannedPart:
+        """Return what is to be said of the list."""
+        if self.is_end:
+            return ScannedPart(keys=[(len(self.kernels.entries),)], launches=[None])
+        return ScannedPart(
+            skipped=self.kernels.skipped,
+            warnings=self.kernels.warnings,
+            damage=self.kernels.damage,
+            lines=self.kernels.lines,
+            bytes=self.kernels.bytes,
+        )
+
+
+class AccelSimTrace:
+    """The kernel files of a run, in launch order, and the host copies between them.
+
+    Parameters
+    ----------
+    kernels : KernelList
+    source : TraceInput, optional
+        A single kernel on standard input, instead of the files of `kernels`.
+    section_bytes : int
+        Size of the sections of a large plain kernel file that are scanned independently.
+    buffer_bytes : int
+        Text that a thread holds in memory at a time.
+    """
+
+    format = FORMAT
+    blind_spots = BLIND_SPOTS
+
+    def __init__(
+        self,
+        kernels: KernelList,
+        *,
+        source: TraceInput | None = None,
+        section_bytes: int = SECTION_BYTES,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        self.name = kernels.name
+        self.paths = kernels.paths
+        self._kernels = kernels
+        self._source = source
+        self._section_bytes = section_bytes
+        self._buffer_bytes = buffer_bytes
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        if self._source is not None:
+            return None
+        return sum(path.stat().st_size for path in self.paths)
+
+    def tasks(self) -> Iterator[PartTask]:
+        """Yield the parts of the trace, in launch order."""
+        if self._source is not None:
+            yield KernelFromInput(self._source, self._buffer_bytes)
+            return
+        yield ListPart(self._kernels)
+        batch: list[tuple[int, KernelFile]] = []
+        size = weight = 0
+        for key, entry in enumerate(self._kernels.entries):
+            if not isinstance(entry, KernelFile):
+                continue
+            file_size = _size(entry.path)
+            sections = self._sections(key, entry, file_size)
+            if batch and (sections or weight > _BATCH_BYTES or len(batch) == _BATCH_FILES):
+                yield KernelBatch(tuple(batch), size, self._buffer_bytes)
+                batch, size, weight = [], 0, 0
+            yield from sections
+            if not sections:
+                batch.append((key, entry))
+                size += file_size
+                is_packed = not entry.path.name.endswith((".trace", ".traceg"))
+                weight += file_size * (_PACKED_WEIGHT if is_packed else 1)
+        if batch:
+            yield KernelBatch(tuple(batch), size, self._buffer_bytes)
+        if self._kernels.entries and isinstance(self._kernels.entries[-1], HostCopy):
+            yield ListPart(self._kernels, is_end=True)
+
+    def _sections(self, key: int, entry: KernelFile, size: int) -> list[KernelSection]:
+        """Cut a large plain kernel file; none if it is small, packed or damaged."""
+        if size < 2 * self._section_bytes:
+            return []
+        try:
+            with entry.path.open("rb") as file:
+                head = file.read(HEAD_BYTES)
+            if compression_of(head) is not None or tracez.sniff(head):
+                return []
+            header = parse_header(head, context=entry.context)
+            layout = find_layout(head, header)
+        except (OSError, ValueError):
+            return []
+        return [
+            KernelSection(
+                entry.path, key, begin, min(begin + self._section_bytes, size), size,
+                header, layout, self._buffer_bytes,
+            )
+            for begin in range(0, size, self._section_bytes)
+        ]  # fmt: skip
+
+    def program_order(self) -> ListOrder:
+        """Return what puts kernels and host copies in the order of the list."""
+        return ListOrder(self._kernels.entries)
+
+    def unseen(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
+        """Return None: what a kernel does out of sight, its opcodes show."""
+        return None
+
+
+class ListOrder:
+    """Puts kernels and host copies in the order of their list."""
+
+    def __init__(self, entries: list[KernelFile | HostCopy]) -> None:
+        self.operations: list[Operation] = []
+        self._entries = entries
+        self._next = 0
+        self._index: dict[int, int] = {}
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the next part; return the index in `operations` of each of its launches, or -1."""
+        indices = np.full(len(part.keys), -1, np.int64)
+        for number, ((key,), launch) in enumerate(zip(part.keys, part.launches, strict=True)):
+            for entry in self._entries[self._next : key]:
+                if isinstance(entry, HostCopy):
+                    self.operations.append(entry)
+            self._next = max(self._next, key)
+            if launch is not None:
+                self._index[key] = len(self.operations)
+                self.operations.append(launch)
+            indices[number] = self._index.get(key, -1)
+        return indices
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise unreadable(str(path), error) from None

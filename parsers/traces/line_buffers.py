@@ -1,0 +1,122 @@
+"""Cut a stream of text into buffers of whole lines, so that memory stays bounded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.traces.text_scanner import PADDING, find_line_end, overlapping_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+MAX_LINE_BYTES = 1 << 20
+_NEWLINE = 0x0A
+
+
+class Readable(Protocol):
+    """What text is read from."""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer as far as the text goes; raise a `TraceError` if it is damaged."""
+        ...
+
+
+class LineBuffer(NamedTuple):
+    """Whole lines of a stream.
+
+    Attributes
+    ----------
+    text : uint8[>= size + PADDING]
+    size : int
+        Bytes of text.
+    is_last : bool
+        Whether the stream ends here.
+    failure : str or None
+        Why the stream could not be read on.
+    overlong : int
+        Lines of more than `MAX_LINE_BYTES` that were left out behind this text, 0 or 1.
+    """
+
+    text: NDArray[np.uint8]
+    size: int
+    is_last: bool
+    failure: str | None
+    overlong: int
+
+
+def whole_lines(
+    stream: Readable,
+    part_bytes: int,
+    cut: Callable[[bytes], int] | None = None,
+    *,
+    first_bytes: int = 0,
+) -> Iterator[LineBuffer]:
+    """Cut a stream into buffers of whole lines; a line that is too long is left out.
+
+    Parameters
+    ----------
+    stream : Readable
+    part_bytes : int
+        Bytes to read for each buffer.
+    cut : callable, optional
+        From whole lines to how many bytes of them to take now.
+    first_bytes : int
+        Bytes to read for the first buffer, if they are more.
+
+    Raises
+    ------
+    TraceError
+        If the stream is damaged and gives no text at all.
+    """
+    carry = b""
+    is_dropping = anything = False
+    wanted = max(part_bytes, first_bytes)
+    while True:
+        text = np.empty(len(carry) + wanted + PADDING, np.uint8)
+        text[: len(carry)] = np.frombuffer(carry, np.uint8)
+        failure = None
+        try:
+            got = stream.readinto(text.data[len(carry) : len(carry) + wanted])
+            anything = anything or got > 0
+            if got < wanted:
+                stream.readinto(memoryview(bytearray(1)))  # raises what ended the stream early
+        except TraceError as error:
+            if not anything:
+                raise
+            got, failure = 0, error.found
+        filled = len(carry) + got
+        is_last = got < wanted
+        text[filled : filled + PADDING] = 0
+        begin = 0
+        if is_dropping:
+            begin = min(int(find_line_end(overlapping_words(text), 0, filled)) + 1, filled)
+            is_dropping = begin == 0 or text[begin - 1] != _NEWLINE
+        size = filled if is_last else max(begin, _last_line_end(text, filled))
+        if cut is not None and not is_last and size > begin:
+            size = begin + cut(text[begin:size].tobytes())
+        carry = b"" if is_dropping else text[size:filled].tobytes()
+        overlong = int(len(carry) > MAX_LINE_BYTES)
+        if overlong:
+            carry, is_dropping = b"", True
+        text = text[begin:]
+        size = 0 if is_dropping and not overlong else size - begin
+        text[size : size + PADDING] = 0
+        yield LineBuffer(text, size, is_last, failure, overlong)
+        if is_last:
+            return
+        wanted = part_bytes
+
+
+def _last_line_end(text: NDArray[np.uint8], filled: int) -> int:
+    """Return the position after the last newline in ``text[:filled]``, 0 if there is none."""
+    for window in (4096, 1 << 16, filled):
+        tail = text[max(0, filled - window) : filled].tobytes()
+        at = tail.rfind(b"\n")
+        if at >= 0:
+            return filled - len(tail) + at + 1
+    return 0
