@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -43,6 +44,11 @@ from depgraph.cli.options import (
     "Beyond it footprints go through files beside the store.",
 )  # fmt: skip
 @click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Let the workers of a dask scheduler (tcp://host:port) do the work, or local:N processes. "
+    "They must see the trace and the folder of the store under the same paths.",
+)  # fmt: skip
+@click.option(
     "--allow-damaged", is_flag=True,
     help="Use what is readable of a cut or damaged trace; what was lost is counted.",
 )  # fmt: skip
@@ -56,6 +62,7 @@ def command(
     kernels: tuple[int | None, int | None],
     jobs: int | None,
     memory_limit: str | None,
+    scheduler: str | None,
     allow_damaged: bool,
     force: bool,
     form: str,
@@ -67,6 +74,7 @@ def command(
     """
     from depgraph.cli.phases import PhaseClock
     from depgraph.cli.progress import input_progress
+    from depgraph.cluster import cluster_workers
     from depgraph.graph import ALL_KINDS
     from depgraph.memory import parse_size
     from depgraph.output import refuse_existing
@@ -79,13 +87,17 @@ def command(
     began = time.perf_counter()
     clock = PhaseClock()
     opened = open_trace(trace[0])
-    with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
+    with (
+        cluster_workers(scheduler) if scheduler else nullcontext() as workers,
+        input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress,
+    ):
         extraction = analyse(
             opened,
             granularity=int(granularity),
             kinds=kinds or ALL_KINDS,
             kernels=kernels,
             jobs=jobs,
+            workers=workers,
             memory_limit=parse_size(memory_limit) if memory_limit else None,
             scratch=output.absolute().parent,
             allow_damaged=allow_damaged,

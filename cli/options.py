@@ -44,7 +44,11 @@ def _set_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # 
 def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
     ctx.meta["verbose"] = value
     if value:
-        logging.basicConfig(level=logging.INFO, format="depgraph: %(message)s", stream=sys.stderr)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("depgraph: %(message)s"))
+        logger = logging.getLogger("depgraph")
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
 
 
 def is_quiet() -> bool:
@@ -90,9 +94,7 @@ def deps_option(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
-def _parse_kinds(
-    _: click.Context, __: click.Parameter, value: str | None
-) -> frozenset[str] | None:
+def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[str] | None:
     if value is None:
         return None
     kinds = frozenset(part.strip().upper() for part in value.split(","))

@@ -64,6 +64,10 @@ class ModelError(DepgraphError):
     """A GPU model, an occupancy or a duration makes no sense for the graph at hand."""
 
 
+class ClusterError(DepgraphError):
+    """The cluster that should do the work cannot be used."""
+
+
 class ThresholdError(DepgraphError):
     """A threshold set by the user was missed."""
 

@@ -241,9 +241,7 @@ class Gatherer:
             self._first_block.append(self.n_blocks + blocks)
         self._seen = len(operations)
 
-    def _number_rows(
-        self, part: ScannedPart, indices: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
+    def _number_rows(self, part: ScannedPart, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the global block number of each row, -1 for those that do not count."""
         touches = part.touches
         launch = indices[touches.launch]
@@ -376,4 +374,3 @@ def without_ranges(part: ScannedPart) -> ScannedPart:
         part.touches, row=empty.row, kind=empty.kind, start=empty.start, end=empty.end
     )
     return replace(part, touches=touches)
-

@@ -25,9 +25,7 @@ class Workers(Protocol):
     jobs: int
     remote: bool  # whether workers share only a file system with this process
 
-    def map(
-        self, function: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield the results in the order of the items, reading only a few items ahead."""
         ...
 
@@ -46,9 +44,7 @@ class Threads:
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = jobs or available_jobs()
 
-    def map(
-        self, function: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield the results in the order of the items, reading only a few items ahead."""
         if self.jobs == 1:
             yield from map(function, items)

@@ -31,9 +31,7 @@ def write_run(footprints: Footprints, path: Path) -> None:
     table = pa.Table.from_arrays(
         [pa.array(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
     )
-    pq.write_table(
-        table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False
-    )
+    pq.write_table(table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False)
 
 
 def write_run_by_start(footprints: Footprints, path: Path) -> None:
@@ -64,7 +62,10 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
         index = _SCHEMA.get_field_index(column)
         groups = []
         for group in range(file.num_row_groups):
-            statistics = file.metadata.row_group(group).column(index).statistics
+            rows = file.metadata.row_group(group)
+            if not rows.num_rows:
+                continue
+            statistics = rows.column(index).statistics
             if statistics.max >= low and statistics.min < high:
                 groups.append(group)
         table = file.read_row_groups(groups)
@@ -106,9 +107,7 @@ class SpilledFootprints:
             full = self.ranges_before[low] + self.batch_ranges
             high = max(low + 1, int(np.searchsorted(self.ranges_before, full, side="right")) - 1)
             pieces = [read_slice(path, "block", low, high) for path in self.paths]
-            shifted = [
-                Footprints(p.block - np.int32(low), p.kind, p.start, p.end) for p in pieces
-            ]
+            shifted = [Footprints(p.block - np.int32(low), p.kind, p.start, p.end) for p in pieces]
             joined = concatenate_footprints(shifted, high - low)
             yield Footprints(joined.block + np.int32(low), joined.kind, joined.start, joined.end)
             low = high

@@ -184,9 +184,7 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
     }
 
 
-def _coordinates(
-    extraction: Extraction, index: NDArray[np.int64]
-) -> dict[str, NDArray[np.int32]]:
+def _coordinates(extraction: Extraction, index: NDArray[np.int64]) -> dict[str, NDArray[np.int32]]:
     graph = extraction.graph
     grid = np.ones((graph.n_operations, 2), np.int64)
     for k in extraction.kernels:
@@ -265,7 +263,9 @@ class Store:
             If there is no such table, its file is damaged, or its columns are not the schema's.
         """
         if name not in STORED_TABLES:
-            raise StoreError(self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}")
+            raise StoreError(
+                self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}"
+            )
         try:
             table = pq.read_table(self._file(name))
         except (OSError, pa.ArrowException) as error:
@@ -389,4 +389,3 @@ def _offsets_and_values(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDA
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     offsets = array.offsets.to_numpy().astype(np.int64)
     return offsets - offsets[0], array.flatten().to_numpy().astype(np.int32)
-

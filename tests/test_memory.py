@@ -1,0 +1,145 @@
+"""Footprints beyond the memory limit go through files, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from depgraph.errors import ModelError
+from depgraph.footprint import Footprints, concatenate_footprints
+from depgraph.gather import Gatherer
+from depgraph.memory import default_limit, parse_size
+from depgraph.parsers import open_trace
+from depgraph.pipeline import extract
+from depgraph.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run, write_run_by_start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("512MiB", 512 * MIB),
+        ("8GiB", 8 << 30),
+        ("1.5 GB", 1_500_000_000),
+        ("100m", 100_000_000),
+        ("99999999", 99_999_999),
+    ],
+)
+def test_sizes_are_binary_with_an_i_and_decimal_without(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "12iB", "-1GiB", "1 GiB x", "1MiB"])
+def test_a_size_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ModelError, match="is no size|is too small"):
+        parse_size(text)
+
+
+def test_the_default_limit_is_a_part_of_what_the_machine_has() -> None:
+    assert 64 * MIB <= default_limit() < 1 << 50
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
+
+
+@pytest.mark.parametrize("granularity", [1, 128])
+def test_a_store_made_through_files_is_the_same_bit_by_bit(
+    tmp_path: Path, sample_trace: Path, monkeypatch: pytest.MonkeyPatch, granularity: int
+) -> None:
+    trace = open_trace(sample_trace)
+    extract(trace, tmp_path / "memory", granularity=granularity)
+    spilled = []
+    whole = Gatherer._spill
+    monkeypatch.setattr(Gatherer, "_spill", lambda self: (spilled.append(1), whole(self)))
+    monkeypatch.setattr("depgraph.shards._BYTES_PER_RANGE", 64 * MIB // 1000)
+    extract(
+        open_trace(sample_trace),
+        tmp_path / "files",
+        granularity=granularity,
+        memory_limit=21 * 8 * 500,
+        scratch=tmp_path,
+    )
+    assert spilled, "the limit was not reached: this tests nothing"
+    assert files_of(tmp_path / "memory") == files_of(tmp_path / "files")
+    assert {path.name for path in tmp_path.iterdir()} == {"memory", "files"}
+
+
+ranges = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.integers(0, 1),
+        st.integers(0, 4 * PAGE_BYTES),
+        st.integers(1, 2 * PAGE_BYTES),
+    ),
+    max_size=30,
+)
+
+
+def footprints_of(rows: list[tuple[int, int, int, int]]) -> Footprints:
+    block, kind, start, size = (
+        np.array(column, np.int64) for column in (zip(*rows, strict=True) if rows else [[]] * 4)
+    )
+    return concatenate_footprints(
+        [
+            Footprints(
+                block.astype(np.int32),
+                kind.astype(np.uint8),
+                start.astype(np.uint64),
+                (start + size).astype(np.uint64),
+            )
+        ],
+        6,
+    )
+
+
+def listed(footprints: Footprints) -> list[tuple[int, ...]]:
+    columns = footprints.block, footprints.kind, footprints.start, footprints.end
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@given(ranges)
+def test_slices_of_a_run_put_together_are_the_footprints(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, int]]
+) -> None:
+    footprints = footprints_of(rows)
+    path = tmp_path_factory.mktemp("run") / "run.parquet"
+    write_run_by_start(footprints, path)
+    bounds = [0, PAGE_BYTES, 3 * PAGE_BYTES, 1 << 64]
+    slices = [
+        read_slice(path, "start", low, high)
+        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
+    assert all(
+        low <= start and end <= high
+        for piece, low, high in zip(slices, bounds[:-1], bounds[1:], strict=True)
+        for _, _, start, end in listed(piece)
+    )
+    assert listed(concatenate_footprints(slices, 6)) == listed(footprints)
+
+
+@given(ranges, st.integers(1, 10))
+def test_spilled_footprints_come_back_in_the_order_of_blocks(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[int, int, int, int]],
+    batch_ranges: int,
+) -> None:
+    footprints = footprints_of(rows)
+    folder = tmp_path_factory.mktemp("shards")
+    write_run_by_start(footprints, folder / "all")
+    paths = [folder / "low", folder / "high"]
+    before = np.zeros(7, np.int64)
+    for path, low, high in zip(paths, (0, 2 * PAGE_BYTES), (2 * PAGE_BYTES, 1 << 64), strict=True):
+        shard = concatenate_footprints([read_slice(folder / "all", "start", low, high)], 6)
+        write_run(shard, path)
+        before[1:] += np.cumsum(np.bincount(shard.block, minlength=6))
+    spilled = SpilledFootprints(paths, before, batch_ranges)
+    assert listed(spilled.load()) == listed(footprints)
