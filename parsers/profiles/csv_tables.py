@@ -27,9 +27,9 @@ class Header:
         return name in self.position
 
     def cell(self, cells: list[str], name: str) -> str:
-        """Return the cell of a row in a column, nothing where the table has no such column."""
+        """Return the cell of a row in a column, nothing where table or row do not have it."""
         at = self.position.get(name)
-        return "" if at is None else cells[at].strip()
+        return "" if at is None or at >= len(cells) else cells[at].strip()
 
     def unit(self, name: str) -> str:
         """Return the unit in the heading of a column, or nothing."""

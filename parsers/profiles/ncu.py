@@ -29,6 +29,7 @@ HINT = (
     "taken with --set full or --metrics gpu__time_duration.sum"
 )
 _KILO = 1000
+_OF_A_METRIC = ("Value", "Unit")
 _DURATION = ("gpu__time_duration.sum", "gpu__time_duration.avg", "Duration")
 _REGISTERS = ("launch__registers_per_thread", "Registers Per Thread")
 _STATIC = ("launch__shared_mem_per_block_static", "Static Shared Memory Per Block")
@@ -88,6 +89,8 @@ def is_ncu_header(line: str) -> bool:
     if "ID" not in line or "Kernel Name" not in line:
         return False
     header = header_of(line)
+    if "Metric Name" in header and "Metric Value" not in header:
+        return False
     return "ID" in header and "Kernel Name" in header
 
 
@@ -113,28 +116,24 @@ class _Reader:
             self._row(self._header, cells_of(line, self._header.delimiter))
 
     def _row(self, header: Header, cells: list[str]) -> None:
-        if len(cells) != len(header.names):
+        if "Metric Name" in header:
+            # Beside rules, metrics leave out the columns of the rules; rules name no metric.
+            if header.position["Metric Value"] < len(cells) <= len(header.names):
+                if name := header.cell(cells, "Metric Name"):
+                    value, unit = (header.cell(cells, f"Metric {what}") for what in _OF_A_METRIC)
+                    self._metric(self._kernel(header, cells), name, value, unit)
+            else:
+                self.rows.skipped["rows of another width"] += 1
+        elif len(cells) != len(header.names):
             self.rows.skipped["rows of another width"] += 1
-            return
-        long_form = "Metric Name" in header
-        if not long_form and self._units is None:
-            self._units = [""] * len(cells)
-            if not header.cell(cells, "ID"):
-                self._units = cells
-                return
-        kernel = self._kernel(header, cells)
-        if long_form:
-            metric = header.cell(cells, "Metric Name")
-            self._metric(
-                kernel,
-                metric,
-                header.cell(cells, "Metric Value"),
-                header.cell(cells, "Metric Unit"),
-            )
-            return
-        for name, value, unit in zip(header.names, cells, self._units or [], strict=False):
-            if name not in _IDENTITY:
-                self._metric(kernel, name, value, unit)
+        elif self._units is None and not header.cell(cells, "ID"):
+            self._units = cells
+        else:
+            kernel = self._kernel(header, cells)
+            units = self._units or [""] * len(cells)
+            for name, value, unit in zip(header.names, cells, units, strict=True):
+                if name not in _IDENTITY:
+                    self._metric(kernel, name, value, unit)
 
     def _kernel(self, header: Header, cells: list[str]) -> _Kernel:
         key = header.cell(cells, "Process ID"), header.cell(cells, "ID")
@@ -145,7 +144,7 @@ class _Reader:
 
     def _metric(self, kernel: _Kernel, name: str, value: str, unit: str) -> None:
         if _NUMBER.fullmatch(value):
-            self.numbers.learn(value)
+            self.numbers.learn(value, whole=time_unit(unit) == "ns")
         if name in _WANTED:
             kernel.metrics.setdefault(name, (value, unit.strip()))
 

@@ -162,6 +162,7 @@ class _Log:
         self._names: list[str] = []
         self._uids: list[int] = []
         self._interval: int | None = None
+        self._total: int | None = None
         self._kernel_on_shader: dict[int, int] = {}
         self._resident: dict[tuple[int, int], tuple[_Kernel, int, int]] = {}
         self._named_block: Dim3 | None = None
@@ -344,11 +345,15 @@ class _Log:
         names = self._names if len(self._names) == len(self._uids) else [""] * len(self._uids)
         listed = [self._kernel(uid, name) for uid, name in zip(self._uids, names, strict=True)]
         if self._interval:
+            before = total - self._interval
+            if self._total is not None and self._total <= total:
+                before = self._total
             for kernel in (*self._starting, *listed):
                 if kernel.start is None:
-                    kernel.start = total - self._interval
+                    kernel.start = before
             self._starting = []
             ended = self._ended or listed
             if len(ended) == 1 and ended[0].cycles is None and ended[0].start is not None:
                 ended[0].cycles = total - ended[0].start
+        self._total = total
         self._ended, self._names, self._uids, self._interval = [], [], [], None

@@ -102,19 +102,21 @@ class NumberFormat:
             return True
         return all(self.evidence.values())
 
-    def learn(self, text: str) -> None:
-        """Note what one number says about the marks."""
+    def learn(self, text: str, *, whole: bool = False) -> None:
+        """Note what one number says about the marks; `whole` numbers have no decimal mark."""
         text = _SPACES.sub("", text.strip())
         dot, comma = text.rfind("."), text.rfind(",")
         if dot < 0 and comma < 0:
             return
         last = "." if dot > comma else ","
         other = "," if last == "." else "."
-        digits_after = len(text) - 1 - max(dot, comma)
+        three_digits_after = len(text) - 1 - max(dot, comma) == _DIGIT_GROUP
         if text.count(last) > 1:
             self.evidence[other] += 1
-        elif text.count(other) or digits_after != _DIGIT_GROUP or text.lstrip("+-")[0] == "0":
+        elif text.count(other) or not three_digits_after or text.lstrip("+-")[0] == "0":
             self.evidence[last] += 1
+        elif whole:
+            self.evidence[other] += 1
         else:
             self.ambiguous += 1
 
