@@ -3,6 +3,7 @@
 import pytest
 
 from depgraph.errors import ProfileError
+from depgraph.names import base_name
 from depgraph.parsers.profiles import read_profile
 from depgraph.parsers.profiles.units import NumberFormat
 
@@ -95,15 +96,22 @@ def test_without_a_units_row_a_duration_means_nothing(page):
     ],
 )
 def test_numbers_of_a_locale(page, duration, read, expected):
-    profile = read_profile(page(RAW + units("ns") + raw(0, duration, read=read, dynamic="0")))
-    assert profile.duration.tolist() == pytest.approx([expected])
+    profile = read_profile(page(RAW + units("us") + raw(0, duration, read=read, dynamic="0")))
+    assert profile.duration.tolist() == pytest.approx([expected * 1000])
     assert len(profile.notes) == 1
 
 
 def test_a_number_that_could_be_read_either_way_is_marked(page):
-    profile = read_profile(page(RAW + units("ns") + raw(0, "1,860", read="2", dynamic="0")))
-    assert profile.duration.tolist() == [1860.0]
+    profile = read_profile(page(RAW + units("us") + raw(0, "1,860", read="2", dynamic="0")))
+    assert profile.duration.tolist() == [1860000.0]
     assert "decimal mark is not certain: '.' assumed" in profile.notes[0]
+
+
+@pytest.mark.parametrize("duration", ["55,776", "55.776"])
+def test_nanoseconds_have_no_fraction(page, duration):
+    profile = read_profile(page(DETAILS + metric(0, "gpu__time_duration.sum", "ns", duration)))
+    assert profile.duration.tolist() == [55776.0]
+    assert len(profile.notes) == 1
 
 
 def test_details_page(page):
@@ -125,6 +133,46 @@ def test_details_page(page):
     assert profile.static_shared_bytes is None, "33.79 Kbyte may be any of ten sizes"
     assert profile.measured_sms.tolist() == [108, -1]
     assert profile.skipped == {"kernels without a duration": 1}
+
+
+def test_rules_between_the_metrics(page):
+    """Rows as ncu 2025.3 prints them on an H100."""
+    header = IDENTITY + (
+        ',"Section Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Type",'
+        '"Rule Description","Estimated Speedup Type","Estimated Speedup"\n'
+    )
+    kernel = (
+        '"1","483","a","127.0.0.1","_ZN1n33_GLOBAL__N__ee7f18dc_4_a_cu_plain5scaleILi256EfEEvPT0_",'
+        '"1","7","(32, 4, 1)","(2, 3, 1)","0","9.0",'
+    )
+    text = (
+        header
+        + kernel
+        + '"GPU Speed Of Light Throughput","Duration","us","2.59",\n'
+        + kernel
+        + '"SpeedOfLight","","","","SOLBottleneck","OPT","This kernel grid is too small to '
+        "fill the available resources, resulting in only 0.0 full waves. Look at Launch "
+        'Statistics for more details.","",""\n'
+        + kernel
+        + '"Launch Statistics","Driver Shared Memory Per Block","Kbyte/block","1.02",\n'
+        + kernel
+        + '"Launch Statistics","Static Shared Memory Per Block","byte/block","0",\n'
+        + kernel
+        + '"Launch Statistics","Dynamic Shared Memory Per Block","Kbyte/block","33.79",\n'
+        + kernel
+        + '"Launch Statistics","# SMs","SM","132",\n'
+        + kernel
+        + '"LaunchStats","","","","LaunchConfiguration","OPT","The grid for this launch '
+        'is configured to execute only 6 blocks.","global","95.45"\n'
+    )
+    profile = read_profile(page(text))
+    assert profile.duration.tolist() == [2590.0]
+    assert profile.grid.tolist() == [[2, 3, 1]]
+    assert profile.static_shared_bytes.tolist() == [0]
+    assert profile.dynamic_shared_bytes is None
+    assert profile.measured_sms.tolist() == [132]
+    assert profile.skipped == {}
+    assert base_name(profile.name[0]) == "scale"
 
 
 def test_older_pages_have_fewer_columns(page):
