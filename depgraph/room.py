@@ -72,8 +72,7 @@ def shares(kernel: NDArray[np.int32], blocks_per_sm: NDArray[np.int64]) -> Room:
     """
     # Units of which every 1/o is a whole number: sums stay exact.
     capacity = math.lcm(*np.unique(blocks_per_sm).tolist())
-    if capacity >= _LARGEST:
-        capacity = _LARGEST
+    capacity = min(capacity, _LARGEST)
     need = np.where(kernel >= 0, capacity // blocks_per_sm, 0)
     return Room(np.array([capacity], np.int64), need[:, None].astype(np.int64))
 

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
-__all__ = ["ALL_ENDED", "ALL_PLACED", "HOLDS", "IGNORED", "PLACES", "Against", "Gates", "Rules", "run_rules"]
+__all__ = [
+    "ALL_ENDED",
+    "ALL_PLACED",
+    "HOLDS",
+    "IGNORED",
+    "PLACES",
+    "Against",
+    "Gates",
+    "Rules",
+    "run_rules",
+]
 
 
 class Against(Enum):
@@ -212,9 +222,7 @@ def run_rules(
         graph.source_offsets, graph.sources, len(graph.set_operation)
     )
     by_source = np.argsort(rules.gates.source, kind="stable")
-    gate_offsets = np.searchsorted(
-        rules.gates.source[by_source], np.arange(graph.n_operations + 1)
-    )
+    gate_offsets = np.searchsorted(rules.gates.source[by_source], np.arange(graph.n_operations + 1))
     n_stages = 0 if rules.stage is None else int(rules.stage.max(initial=-1)) + 1
     none = np.empty(0, np.float64)
     start, end, sm = event_schedule(

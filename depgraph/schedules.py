@@ -70,9 +70,7 @@ def longest_path_first(graph: BlockGraph, durations: NDArray[np.float64]) -> NDA
     return np.lexsort((np.arange(graph.n_blocks), -graph.longest_tail(durations)))
 
 
-PRIORITIES: dict[
-    str, Callable[[BlockGraph, NDArray[np.float64]], NDArray[np.int64]]
-] = {
+PRIORITIES: dict[str, Callable[[BlockGraph, NDArray[np.float64]], NDArray[np.int64]]] = {
     "oldest-first": oldest_first,
     "newest-first": newest_first,
     "longest-path-first": longest_path_first,

@@ -345,7 +345,8 @@ def event_schedule(
     capacity : int64[n_resources]
         Of one SM. With one resource, the SM with most of it free is taken.
     n_sms : int
-    first_block, operation_of_block, set_offsets, set_blocks, source_offsets, target_offsets, targets
+    first_block, operation_of_block, set_offsets, set_blocks, source_offsets, target_offsets,
+    targets
         Of the block graph.
     block_set_offsets, block_sets
         For each block the sets it is in.

@@ -1,0 +1,185 @@
+"""Making block graphs: from lists of joins, and from other graphs with other source sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.graph import ALL_KINDS, KIND_NAMES, BlockGraph
+from depgraph.jit.graph import gather_lists
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+
+class GraphBuilder:
+    """Collects joins one by one; equal sets become one.
+
+    Parameters
+    ----------
+    kernel : sequence of int
+        Kernel number of each operation, ``-1 - i`` for host copy i.
+    sizes : sequence of int
+        Blocks of each operation.
+    """
+
+    def __init__(self, kernel: Sequence[int], sizes: Sequence[int]) -> None:
+        self._kernel = np.array(kernel, np.int32)
+        self._first_block = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._sets: dict[tuple[bytes, float, float], int] = {}
+        self._members: list[NDArray[np.int32]] = []
+        self._places: list[tuple[float, float]] = []
+        self._joins: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
+
+    def add(
+        self,
+        kind: str,
+        source: ArrayLike,
+        target: ArrayLike,
+        *,
+        needed_at: float = 0.0,
+        done_at: float = 1.0,
+    ) -> None:
+        """Let every block of `target` wait for every block of `source`.
+
+        Parameters
+        ----------
+        kind : {"RAW", "WAR", "WAW"}
+        source, target : int[n]
+            Global numbers of blocks of one operation each.
+        needed_at : float
+            Share of a target's work that it can do before.
+        done_at : float
+            Share of a source's work that has to be done.
+        """
+        first = self._set(source, 0.0, done_at)
+        second = self._set(target, needed_at, 1.0)
+        operation = self._operation(second)
+        targets = self._joins.setdefault((KIND_NAMES.index(kind), operation, (first,)), [])
+        if second not in targets:
+            targets.append(second)
+
+    def _set(self, blocks: ArrayLike, needed_at: float, done_at: float) -> int:
+        members = np.unique(np.asarray(blocks, np.int32))
+        key = members.tobytes(), needed_at, done_at
+        if key not in self._sets:
+            self._sets[key] = len(self._members)
+            self._members.append(members)
+            self._places.append((needed_at, done_at))
+        return self._sets[key]
+
+    def _operation(self, set_: int) -> int:
+        block = self._members[set_][0]
+        return int(np.searchsorted(self._first_block, block, side="right") - 1)
+
+    def build(self, kinds: Collection[str] = ALL_KINDS) -> BlockGraph:
+        """Return the graph."""
+        joins = [(kind, sources, targets) for (kind, _, sources), targets in self._joins.items()]
+        operation = np.array([self._operation(s) for s in range(len(self._members))], np.int32)
+        set_offsets, set_blocks = _lists(self._members, np.int32)
+        source_offsets, sources = _lists([s for _, s, _ in joins], np.int32)
+        target_offsets, targets = _lists([t for _, _, t in joins], np.int32)
+        graph = assemble(
+            self._kernel,
+            self._first_block,
+            (operation, set_offsets, set_blocks),
+            np.array([kind for kind, _, _ in joins], np.uint8),
+            (source_offsets, sources),
+            (target_offsets, targets),
+        )
+        graph = replace(graph, kinds=frozenset(kinds))
+        if all(place == (0.0, 1.0) for place in self._places):
+            return graph
+        order = np.argsort(operation, kind="stable")
+        places = np.array(self._places, np.float64)[order]
+        sizes = np.diff(graph.set_offsets)
+        return replace(
+            graph,
+            first_use=np.repeat(places[:, 0], sizes),
+            last_use=np.repeat(places[:, 1], sizes),
+            position_step=0.0,
+        )
+
+
+def assemble(
+    kernel: NDArray[np.int32],
+    first_block: NDArray[np.int64],
+    sets: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
+    join_kind: NDArray[np.uint8],
+    sources: tuple[NDArray[np.int64], NDArray[np.int32]],
+    targets: tuple[NDArray[np.int64], NDArray[np.int32]],
+) -> BlockGraph:
+    """Put sets and joins, in any order, into the order of a `BlockGraph`.
+
+    Parameters
+    ----------
+    kernel : int32[n_operations]
+    first_block : int64[n_operations + 1]
+    sets : (int32[n_sets], int64[n_sets + 1], int32[...])
+        Operation, offsets and blocks.
+    join_kind : uint8[n_joins]
+    sources, targets : (int64[n_joins + 1], int32[...])
+        Lists of sets, none empty.
+    """
+    set_operation, set_offsets, set_blocks = sets
+    order = np.argsort(set_operation, kind="stable")
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    set_operation = set_operation[order]
+    set_offsets, set_blocks = gather_lists(set_offsets, set_blocks, order)
+    source_sets, target_sets = number[sources[1]], number[targets[1]]
+    source_operation = set_operation[source_sets[sources[0][:-1]]]
+    target_operation = set_operation[target_sets[targets[0][:-1]]]
+    order = np.lexsort((join_kind, source_operation, target_operation))
+    source_offsets, source_sets = gather_lists(sources[0], source_sets, order)
+    target_offsets, target_sets = gather_lists(targets[0], target_sets, order)
+    return BlockGraph(
+        kernel=kernel,
+        first_block=first_block,
+        set_operation=set_operation,
+        set_offsets=set_offsets,
+        set_blocks=set_blocks,
+        join_kind=join_kind[order],
+        join_source_operation=source_operation[order],
+        join_target_operation=target_operation[order],
+        source_offsets=source_offsets,
+        sources=source_sets,
+        target_offsets=target_offsets,
+        targets=target_sets,
+    )
+
+
+def _lists(
+    lists: Sequence[ArrayLike], dtype: type[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    arrays = [np.asarray(values, dtype) for values in lists]
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(a) for a in arrays], out=offsets[1:])
+    return offsets, np.concatenate([np.empty(0, dtype), *arrays])
+
+
+def joined_source_blocks(
+    graph: BlockGraph, joins: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct pairs of a join and a block among its sources, sorted.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    joins : int64[n]
+        Numbers of the joins to look at.
+
+    Returns
+    -------
+    join, block : int64[n_pairs]
+    """
+    offsets, sets = gather_lists(graph.source_offsets, graph.sources, joins)
+    join = np.repeat(joins, np.diff(offsets))
+    member_offsets, blocks = gather_lists(graph.set_offsets, graph.set_blocks, sets)
+    join = np.repeat(join, np.diff(member_offsets))
+    key = np.unique(join.astype(np.int64) * graph.n_blocks + blocks)
+    return key // max(graph.n_blocks, 1), key % max(graph.n_blocks, 1)

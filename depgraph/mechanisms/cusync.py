@@ -1,0 +1,359 @@
+"""cuSync: consumer blocks take slots and spin on semaphores of the producer's rows or tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from depgraph.build import assemble, joined_source_blocks
+from depgraph.graph import KIND_NAMES
+from depgraph.jit.graph import gather_lists
+from depgraph.mechanisms.base import Availability, Cost, Mechanism, whole_numbers
+from depgraph.rules import ALL_PLACED, HOLDS, Against, Gates, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph import BlockGraph
+    from depgraph.mechanisms.base import Program
+    from depgraph.mechanisms.costs import Charges
+
+    Numbers = NDArray[np.int64]
+    StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
+
+_PAPER = "Jangda et al., cuSync, CGO 2024; microsoft/cusync"
+_RAW = KIND_NAMES.index("RAW")
+# Assumed steps finer than the positions that a trace gives would be of no use.
+_MOST_STEPS = 16
+
+
+class CuSyncRow(Mechanism):
+    """One semaphore for each row of the producer's grid."""
+
+    name = "cusync-row"
+    rule = (
+        "a kernel takes slots once the kernel before is placed; its blocks run on once all blocks "
+        "in the rows (same y and z) of the blocks they depend on have ended"
+    )
+    cost = "slots held while spinning; semaphores"
+    availability = Availability.CODE
+    source = _PAPER
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "sync", 0.0, "share", "synchronisation, as a share of a waiting block's time",
+            f"{_PAPER}: 2 to 3 % of the consumer at most; 0 shows the rule alone",
+        ),
+        Cost("wait", 0.0, "us", "a wait on a semaphore that is already set", "none assumed"),
+        Cost(
+            "launch", 0.0, "us", "launch of a kernel, hidden behind the one before",
+            f"{_PAPER}: 6 us",
+        ),
+    )  # fmt: skip
+
+    def rules(self, program: Program, charges: Charges) -> Rules:
+        """Hold blocks for whole rows."""
+        graph = row_graph(program.graph, program.shape)
+        return _resident(program, graph, charges, waits_per_block(graph))
+
+
+class CuSyncTile(Mechanism):
+    """One semaphore for each block of the producer; a consumer waits step by step."""
+
+    name = "cusync-tile"
+    signature = "cusync-tile"
+    rule = (
+        "as cusync-row, but a block waits inside for each producer block at the step that needs it"
+    )
+    cost = "slots held while spinning; a wait a step"
+    availability = Availability.CODE
+    source = _PAPER
+    costs = CuSyncRow.costs
+    repeats: int = 1
+
+    def rules(self, program: Program, charges: Charges) -> Rules:
+        """Hold blocks for producer blocks, from the step on that needs them."""
+        graph = program.graph
+        if graph.first_use is not None:
+            need = np.maximum(graph.first_use - graph.position_step, 0.0)
+            waits = self.repeats * waits_per_block(graph)
+            rules = _resident(program, graph, charges, waits)
+            return _fine(rules, member_need=need, assumed=False)
+        graph, need = stepped_graph(graph, program.shape, self._step)
+        rules = _resident(program, graph, charges, self.repeats * waits_per_block(graph))
+        return _fine(rules, join_need=need, assumed=True)
+
+    def _step(
+        self, rank: NDArray[np.int64], n: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the step that needs a column, and the number of steps."""
+        return rank, n
+
+
+class CuSyncStrided(CuSyncTile):
+    """One semaphore for s blocks of a row at equal distances.
+
+    Parameters
+    ----------
+    tiles : int
+    """
+
+    name = "cusync-strided"
+    signature = "cusync-strided(s)"
+    rule = "as cusync-tile, but a step waits for s = 2 blocks of a row, a fixed distance apart"
+
+    def __init__(self, tiles: int = 2) -> None:
+        self.tiles = tiles
+
+    @property
+    def label(self) -> str:
+        """The name with the number of blocks that share a semaphore."""
+        return f"{self.name}({self.tiles})"
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the number of blocks."""
+        return cls(*whole_numbers(cls, parameters, 1))
+
+    def _step(
+        self, rank: NDArray[np.int64], n: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        steps = np.maximum(n // self.tiles, 1)
+        return rank % steps, steps
+
+
+class CuSyncConv2d(CuSyncTile):
+    """cuSync's policy for convolutions as implicit matrix products.
+
+    Parameters
+    ----------
+    height, width : int
+        Of the filter.
+    """
+
+    name = "cusync-conv2d"
+    signature = "cusync-conv2d(R,S)"
+    rule = "as cusync-tile, but R * S = 3 * 3 steps on end wait for the same block"
+
+    def __init__(self, height: int = 3, width: int = 3) -> None:
+        self.height, self.width = height, width
+        self.repeats = height * width
+
+    @property
+    def label(self) -> str:
+        """The name with the size of the filter."""
+        return f"{self.name}({self.height},{self.width})"
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the size of the filter."""
+        return cls(*whole_numbers(cls, parameters, 2))
+
+
+def _resident(
+    program: Program, graph: BlockGraph, charges: Charges, waits: NDArray[np.int64]
+) -> Rules:
+    """Place kernels one after another and hold their blocks for the joins of `graph`."""
+    kernels = np.arange(program.graph.n_operations)
+    wait = charges.time("wait")
+    sync = charges.number("sync")
+    durations = program.durations + wait * waits
+    durations = np.where(waits > 0, durations * (1 + sync), durations)
+    notes = [] if sync or wait else ["no cost of synchronising (published: 2 to 3 % at most)"]
+    return Rules(
+        graph=graph,
+        joins=np.full(len(graph.join_kind), HOLDS, np.uint8),
+        gates=Gates.between(kernels[:-1], kernels[1:], ALL_PLACED),
+        launch=program.is_kernel * charges.time("launch"),
+        durations=durations if sync or wait else None,
+        assumptions=("a row: blocks with equal y and z", *notes),
+    )
+
+
+def _fine(
+    rules: Rules,
+    *,
+    assumed: bool,
+    join_need: NDArray[np.float64] | None = None,
+    member_need: NDArray[np.float64] | None = None,
+) -> Rules:
+    note = (
+        "blocks are taken to need the producers of a row one after another, at even steps: "
+        "the trace was read without --positions"
+        if assumed
+        else "positions inside blocks as in the trace"
+    )
+    return replace(
+        rules,
+        join_need=join_need,
+        member_need=member_need,
+        against=Against.FINE,
+        steps_assumed=assumed,
+        assumptions=(*rules.assumptions, note),
+    )
+
+
+def waits_per_block(graph: BlockGraph) -> NDArray[np.int64]:
+    """Count the source sets that each block waits for: int64[n_blocks]."""
+    waits = np.zeros(len(graph.set_operation), np.int64)
+    sizes = np.diff(graph.source_offsets)
+    np.add.at(waits, graph.targets, np.repeat(sizes, np.diff(graph.target_offsets)))
+    per_member = np.repeat(waits, np.diff(graph.set_offsets))
+    return np.bincount(graph.set_blocks, weights=per_member, minlength=graph.n_blocks).astype(
+        np.int64
+    )
+
+
+def columns_and_rows(
+    graph: BlockGraph, shape: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the column of every block, and its row, numbered through all operations."""
+    operation = graph.operation_of_block
+    index = np.arange(graph.n_blocks) - graph.first_block[operation]
+    width = shape[operation, 0]
+    rows = np.concatenate([[0], np.cumsum(shape[:, 1] * shape[:, 2])])
+    return index % width, rows[operation] + index // width
+
+
+def row_graph(graph: BlockGraph, shape: NDArray[np.int64]) -> BlockGraph:
+    """Let blocks depend on the whole rows of the blocks they depend on.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    shape : int64[n_operations, 3]
+        Grids.
+    """
+    _, row = columns_and_rows(graph, shape)
+    n_rows = int(row[-1]) + 1 if len(row) else 0
+    joins = np.arange(len(graph.join_kind))
+    join, block = joined_source_blocks(graph, joins)
+    key = np.unique(join * max(n_rows, 1) + row[block])
+    join, source_row = key // max(n_rows, 1), key % max(n_rows, 1)
+    used, source = np.unique(source_row, return_inverse=True)
+    # The blocks of a row follow one another.
+    low = np.searchsorted(row, used)
+    high = np.searchsorted(row, used, side="right")
+    return _with_sources(
+        graph, joins, (low, high, np.arange(graph.n_blocks, dtype=np.int32)), join, source
+    )
+
+
+def stepped_graph(
+    graph: BlockGraph, shape: NDArray[np.int64], step: StepRule
+) -> tuple[BlockGraph, NDArray[np.float64]]:
+    """Split read-after-write joins by the step at which their targets need a column.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    shape : int64[n_operations, 3]
+        Grids.
+    step : callable
+        From the rank of a column among those a join needs, and their number, to the step that
+        needs it and the number of steps.
+
+    Returns
+    -------
+    graph : BlockGraph
+    join_need : float64[n_joins]
+        Share of a target's work that comes before the step.
+    """
+    column, _ = columns_and_rows(graph, shape)
+    is_raw = graph.join_kind == _RAW
+    join, block = joined_source_blocks(graph, np.flatnonzero(is_raw))
+    width = int(shape[:, 0].max(initial=1))
+    key, of_pair = np.unique(join * width + column[block], return_inverse=True)
+    group_join = key // width
+    first = np.searchsorted(group_join, group_join)
+    n = np.searchsorted(group_join, group_join, side="right") - first
+    at, steps = step(np.arange(len(key)) - first, n)
+    coarse = np.minimum(steps, _MOST_STEPS)
+    at = at * coarse // steps
+    # One new join for each old one and step.
+    split = join * _MOST_STEPS + at[of_pair]
+    order = np.argsort(split, kind="stable")
+    begins = np.flatnonzero(np.diff(split[order], prepend=-1))
+    old_join = join[order][begins]
+    share = (at / coarse)[of_pair][order][begins]
+    rest = np.flatnonzero(~is_raw)
+    bounds = np.append(begins, len(order))
+    new_blocks = block[order].astype(np.int32)
+    new, need = _split_joins(graph, rest, old_join, share, (bounds[:-1], bounds[1:], new_blocks))
+    return new, need
+
+
+def _split_joins(
+    graph: BlockGraph,
+    rest: NDArray[np.int64],
+    old_join: NDArray[np.int64],
+    share: NDArray[np.float64],
+    sets: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]],
+) -> tuple[BlockGraph, NDArray[np.float64]]:
+    """Return a graph with the joins `rest` as they are, and `old_join` with a new source each."""
+    n_sets = len(graph.set_operation)
+    low, high, blocks = sets
+    origin = np.concatenate([rest, old_join]).astype(np.int64)
+    rest_offsets, rest_sources = gather_lists(graph.source_offsets, graph.sources, rest)
+    new_sources = n_sets + np.arange(len(old_join), dtype=np.int32)
+    sources = np.concatenate([rest_sources, new_sources]).astype(np.int32)
+    offsets = np.concatenate([rest_offsets, rest_offsets[-1] + 1 + np.arange(len(old_join))])
+    need = np.concatenate([np.zeros(len(rest)), share])
+    target_lists = gather_lists(graph.target_offsets, graph.targets, origin)
+    operation = graph.join_source_operation[old_join]
+    added_offsets = np.concatenate([[0], np.cumsum(high - low)])
+    result = assemble(
+        graph.kernel,
+        graph.first_block,
+        (
+            np.concatenate([graph.set_operation, operation]).astype(np.int32),
+            np.concatenate([graph.set_offsets, graph.set_offsets[-1] + added_offsets[1:]]),
+            np.concatenate([graph.set_blocks, blocks]).astype(np.int32),
+        ),
+        graph.join_kind[origin],
+        (offsets.astype(np.int64), sources),
+        target_lists,
+    )
+    order = np.lexsort(
+        (
+            graph.join_kind[origin],
+            graph.join_source_operation[origin],
+            graph.join_target_operation[origin],
+        )
+    )
+    return result, np.ascontiguousarray(need[order])
+
+
+def _with_sources(
+    graph: BlockGraph,
+    joins: NDArray[np.int64],
+    sets: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]],
+    join: NDArray[np.int64],
+    source: NDArray[np.int64],
+) -> BlockGraph:
+    """Return the graph with other sources: pairs of a join and a new set."""
+    n_sets = len(graph.set_operation)
+    low, high, blocks = sets
+    sizes = high - low
+    offsets = np.concatenate([graph.set_offsets, graph.set_offsets[-1] + np.cumsum(sizes)])
+    ranges = np.repeat(low - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+    members = blocks[np.arange(int(sizes.sum())) + ranges]
+    counts = np.bincount(join, minlength=len(joins))
+    return assemble(
+        graph.kernel,
+        graph.first_block,
+        (
+            np.concatenate([graph.set_operation, graph.operation_of_block[low]]).astype(np.int32),
+            offsets.astype(np.int64),
+            np.concatenate([graph.set_blocks, members]).astype(np.int32),
+        ),
+        graph.join_kind,
+        (
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            (n_sets + source).astype(np.int32),
+        ),
+        (graph.target_offsets, graph.targets),
+    )
