@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -44,6 +45,11 @@ from depgraph.cli.options import (
     "Beyond it footprints go through files beside the store.",
 )  # fmt: skip
 @click.option(
+    "--resume", is_flag=True,
+    help="Keep scanned parts in STORE.partial until the store is written, and take those that an "
+    "interrupted run left there.",
+)  # fmt: skip
+@click.option(
     "--scheduler", metavar="ADDRESS",
     help="Let the workers of a dask scheduler (tcp://host:port) do the work, or local:N processes. "
     "They must see the trace and the folder of the store under the same paths.",
@@ -62,6 +68,7 @@ def command(
     kernels: tuple[int | None, int | None],
     jobs: int | None,
     memory_limit: str | None,
+    resume: bool,
     scheduler: str | None,
     allow_damaged: bool,
     force: bool,
@@ -86,6 +93,7 @@ def command(
     refuse_existing(output, force=force)
     began = time.perf_counter()
     clock = PhaseClock()
+    partial = output.with_name(f"{output.name}.partial") if resume else None
     opened = open_trace(trace[0])
     with (
         cluster_workers(scheduler) if scheduler else nullcontext() as workers,
@@ -100,6 +108,7 @@ def command(
             workers=workers,
             memory_limit=parse_size(memory_limit) if memory_limit else None,
             scratch=output.absolute().parent,
+            resume=partial,
             allow_damaged=allow_damaged,
             on_progress=on_progress,
             on_phase=clock,
@@ -107,6 +116,8 @@ def command(
     clock("write")
     with extraction:
         write_store(extraction, output, force=force)
+    if partial is not None:
+        shutil.rmtree(partial, ignore_errors=True)
     clock(None)
     print_report(extract_summary(extraction, seconds=time.perf_counter() - began), form)
     wrote(output)

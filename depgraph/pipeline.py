@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,15 @@ import nvtx
 from depgraph.dependence import build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction import BlockCounts, Copy, Extraction, Kernel, launch_resources
-from depgraph.footprint import GRANULARITIES, Footprints
-from depgraph.gather import Gatherer, Scratch, without_ranges
+from depgraph.footprint import GRANULARITIES
+from depgraph.gather import Gatherer, Scratch
 from depgraph.graph import ALL_KINDS
 from depgraph.jobs import Threads
 from depgraph.memory import default_limit
 from depgraph.output import refuse_existing
 from depgraph.records import HostCopy, KernelLaunch
-from depgraph.shards import analyse_shards, sample_starts
-from depgraph.spill import write_run_by_start
+from depgraph.resume import ResumableScan, scan_to_file
+from depgraph.shards import analyse_shards
 from depgraph.store import write_store
 from depgraph.warm import CompileAhead
 
@@ -52,6 +52,7 @@ def analyse(
     workers: Workers | None = None,
     memory_limit: int | None = None,
     scratch: Path | None = None,
+    resume: Path | None = None,
     allow_damaged: bool = False,
     on_progress: Callable[[int], object] = lambda _: None,
     on_phase: Callable[[str], object] = lambda _: None,
@@ -78,6 +79,9 @@ def analyse(
         Bytes; default half of what is free. Beyond it footprints go through files in `scratch`.
     scratch : Path, optional
         Where to make the folder for them; default the system's folder for temporary files.
+    resume : Path, optional
+        A folder that keeps scanned parts; those that an interrupted run left there are taken as
+        they are. The caller removes it once it has what it wants.
     allow_damaged : bool
         Use what is readable of a damaged trace instead of refusing it.
     on_progress : callable
@@ -111,7 +115,7 @@ def analyse(
             trace, kernels, allow_damaged=allow_damaged, memory=limit // 8, scratch=files
         )
         with _phase("scan", on_phase):
-            for part, run in _scanned(trace, workers, files):
+            for part, run in _scanned(trace, workers, files, resume):
                 gathered.add(part, run)
                 on_progress(part.bytes)
             gathered.finish()
@@ -168,28 +172,21 @@ def _scan(task: PartTask) -> tuple[ScannedPart, RunFile | None]:
         return task.scan(), None
 
 
-@dataclass(frozen=True, slots=True)
-class _ScanToFile:
-    """Scans a part and leaves its ranges in a file, for whoever reads it on another machine."""
-
-    def __call__(self, item: tuple[PartTask, Path]) -> tuple[ScannedPart, RunFile | None]:
-        from depgraph.gather import RunFile
-
-        task, path = item
-        part = task.scan()
-        touches = part.touches
-        by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
-        write_run_by_start(by_row, path)
-        return without_ranges(part), RunFile(path, len(by_row), sample_starts(by_row))
+def _scan_to_file(item: tuple[PartTask, Path]) -> tuple[ScannedPart, RunFile | None]:
+    with nvtx.annotate("scan part", domain="depgraph"):
+        return scan_to_file(*item)
 
 
 def _scanned(
-    trace: Trace, workers: Workers, files: Scratch
+    trace: Trace, workers: Workers, files: Scratch, resume: Path | None
 ) -> Iterator[tuple[ScannedPart, RunFile | None]]:
-    if not workers.remote:
-        return workers.map(_scan, trace.tasks())
-    items = ((task, files.new_file("part")) for task in trace.tasks())
-    return workers.map(_ScanToFile(), items)
+    if resume is not None:
+        resume.mkdir(parents=True, exist_ok=True)
+        return workers.map(ResumableScan(resume), trace.tasks())
+    if workers.remote:
+        items = ((task, files.new_file("part")) for task in trace.tasks())
+        return workers.map(_scan_to_file, items)
+    return workers.map(_scan, trace.tasks())
 
 
 def _put_together(

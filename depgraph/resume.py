@@ -1,0 +1,158 @@
+"""Scanned parts kept on disk, so that an interrupted extraction can go on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.footprint import Footprints
+from depgraph.gather import RunFile, without_ranges
+from depgraph.records import BlockTouches, Damage, KernelLaunch, ScannedPart
+from depgraph.shards import sample_starts
+from depgraph.spill import write_run_by_start
+from depgraph.version import tool_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from depgraph.records import PartTask
+
+_ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
+_COUNTERS = ("skipped", "opcodes", "warnings")
+_NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
+
+
+def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:
+    """Scan a part and leave its ranges in a file, for whoever reads it on another machine."""
+    part = task.scan()
+    touches = part.touches
+    by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
+    write_run_by_start(by_row, path)
+    return without_ranges(part), RunFile(path, len(by_row), sample_starts(by_row))
+
+
+@dataclass(frozen=True, slots=True)
+class ResumableScan:
+    """Scans parts, or takes what an earlier run left of them in a folder.
+
+    A part is taken again if the version of this tool, the part's place in the trace, and size and
+    time of change of its files are the same.
+
+    Attributes
+    ----------
+    folder : Path
+    """
+
+    folder: Path
+
+    def __call__(self, task: PartTask) -> tuple[ScannedPart, RunFile]:
+        """Return the part, its ranges in a file."""
+        name = fingerprint(task)
+        run = self.folder / f"{name}.parquet"
+        rows = self.folder / f"{name}.npz"
+        about = self.folder / f"{name}.json"
+        if about.is_file():
+            return _load_part(about, rows, run)
+        part, run_file = scan_to_file(task, run)
+        _save_part(part, run_file, about, rows)
+        return part, run_file
+
+
+def fingerprint(task: PartTask) -> str:
+    """Name a part by all that its scan depends on.
+
+    Parameters
+    ----------
+    task : PartTask
+        A dataclass; the size and time of change of every path in it count as well.
+    """
+    digest = hashlib.sha256(tool_version().encode())
+    digest.update(pickle.dumps(task))
+    for path in sorted(set(_paths_in(task))):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _paths_in(value: Any) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _paths_in(getattr(value, field.name))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _paths_in(item)
+
+
+def _save_part(part: ScannedPart, run: RunFile, about: Path, rows: Path) -> None:
+    columns = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
+    if part.durations is not None:
+        columns["durations"] = part.durations
+    _write_whole(rows, lambda file: np.savez(file, samples=run.samples, **columns))
+    content = {
+        "keys": part.keys,
+        "launches": [launch and asdict(launch) for launch in part.launches],
+        "unseen": list(part.unseen.items()),
+        "damage": [asdict(damage) for damage in part.damage],
+        "damaged_line": part.damaged_line and asdict(part.damaged_line),
+        "n_ranges": run.n_ranges,
+        **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
+    }
+    # Written last: a part without it was interrupted, and is scanned again.
+    _write_whole(about, lambda file: file.write(json.dumps(content).encode()))
+
+
+def _write_whole(path: Path, write: Any) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _load_part(about: Path, rows: Path, run: Path) -> tuple[ScannedPart, RunFile]:
+    content = json.loads(about.read_bytes())
+    with np.load(rows, allow_pickle=False) as file:
+        columns = dict(file)
+    empty = BlockTouches.empty()
+    touches = BlockTouches(
+        **{name: columns[name] for name in _ROW_COLUMNS},
+        row=empty.row,
+        kind=empty.kind,
+        start=empty.start,
+        end=empty.end,
+    )
+    part = ScannedPart(
+        keys=[tuple(key) for key in content["keys"]],
+        launches=[launch and _launch(launch) for launch in content["launches"]],
+        touches=touches,
+        unseen=dict(content["unseen"]),
+        durations=columns.get("durations"),
+        damage=[Damage(**damage) for damage in content["damage"]],
+        damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),
+        **{name: Counter(content[name]) for name in _COUNTERS},
+        **{name: content[name] for name in _NUMBERS},
+    )
+    return part, RunFile(run, content["n_ranges"], columns["samples"])
+
+
+def _launch(values: dict[str, Any]) -> KernelLaunch:
+    return KernelLaunch(
+        **{**values, "grid": tuple(values["grid"]), "block": tuple(values["block"])}
+    )

@@ -1,0 +1,82 @@
+"""An interrupted extraction goes on where it stopped, and gives the same store."""
+
+from __future__ import annotations
+
+import lzma
+from typing import TYPE_CHECKING
+
+import pytest
+
+from depgraph.parsers.traces.nvbit import LogRange, NvbitTrace
+from depgraph.pipeline import extract
+from depgraph.resume import fingerprint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from depgraph.records import ScannedPart
+
+PART_BYTES = 4 << 20
+
+
+@pytest.fixture
+def log(tmp_path: Path, sample_trace: Path) -> Path:
+    path = tmp_path / "trace.log"
+    path.write_bytes(lzma.decompress(sample_trace.read_bytes()))
+    return path
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where the parts begin that are scanned, and not taken from an earlier run."""
+    found: list[int] = []
+    scan = LogRange.scan
+
+    def counted(self: LogRange) -> ScannedPart:
+        found.append(self.begin)
+        return scan(self)
+
+    monkeypatch.setattr(LogRange, "scan", counted)
+    return found
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
+
+
+@pytest.mark.jit_only
+def test_only_parts_that_are_missing_are_scanned_again(
+    tmp_path: Path, log: Path, scanned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = NvbitTrace(log, part_bytes=PART_BYTES)
+    extract(trace, tmp_path / "whole", jobs=1)
+    everything = scanned.copy()
+    scanned.clear()
+
+    with monkeypatch.context() as interrupted:
+        counted = LogRange.scan
+
+        def stop_at_third(self: LogRange) -> ScannedPart:
+            if self.begin == everything[2]:
+                raise KeyboardInterrupt
+            return counted(self)
+
+        interrupted.setattr(LogRange, "scan", stop_at_third)
+        with pytest.raises(KeyboardInterrupt):
+            extract(trace, tmp_path / "out", jobs=1, resume=tmp_path / "partial")
+    assert scanned == everything[:2]
+    assert not (tmp_path / "out").exists()
+
+    scanned.clear()
+    extract(trace, tmp_path / "out", jobs=1, resume=tmp_path / "partial")
+    assert scanned == everything[2:]
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+def test_a_part_whose_file_has_changed_is_another_part(tmp_path: Path, log: Path) -> None:
+    part = next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())
+    before = fingerprint(part)
+    assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())) == before
+    log.write_bytes(log.read_bytes().replace(b"STG", b"LDG", 1))
+    assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())) != before
+    assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES // 2).tasks())) != before
