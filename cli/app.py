@@ -23,8 +23,10 @@ EXIT_INTERRUPTED = 130
 COMMANDS = {
     "extract": "Read a trace, find which block depends on which, write a store.",
     "bound": "Bound the gain of overlapping independent blocks on a GPU.",
+    "report": "Write plots, a page, a timeline and a summary for CI.",
     "show": "Look inside a store: kernels, pairs, the critical path, a block.",
     "export": "Write edges, kernels, blocks, graph or schedule for other tools.",
+    "mechanisms": "Describe the synchronisation mechanisms that bound can compare.",
     "demo": "Run the main job on a packaged real trace.",
 }
 
@@ -72,6 +74,7 @@ def depgraph() -> None:
     \b
       depgraph extract trace.log      trace -> ./depgraph.out
       depgraph bound --sms 80         upper bound on the gain on an 80-SM GPU
+      depgraph report --sms 80        plots, a page, a timeline for Perfetto
       depgraph demo                   both, on a packaged real trace
     """
 

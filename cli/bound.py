@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.model import model_options, model_from
+from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
+from depgraph.cli.model import model_from, model_options
 from depgraph.cli.options import (
     Command,
     SmCounts,
@@ -16,6 +17,9 @@ from depgraph.cli.options import (
     store_argument,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @click.command("bound", cls=Command)
 @store_argument
@@ -23,18 +27,34 @@ from depgraph.cli.options import (
     "--sms", type=SmCounts(), required=True,
     help="SM counts: 80, 8,16,80, 8:132, 8:132:4 or inf.",
 )  # fmt: skip
+@mechanism_options
 @deps_option
 @model_options
 @format_option
 def command(
-    store: Path, sms: tuple[float, ...], kinds: frozenset[str] | None, form: str, **model: object
+    store: Path,
+    sms: tuple[float, ...],
+    mechanisms: tuple[str, ...],
+    costs: tuple[str, ...],
+    kinds: frozenset[str] | None,
+    form: str,
+    **model: Any,
 ) -> None:
     """Bound the gain of overlapping independent blocks on a GPU.
 
     Prints serial time, critical path, work, the lower bound that follows, and what block-level
     dataflow schedules reach, with all dependences and with RAW alone (as if every buffer were
     renamed).
+
+    With --mechanism it compares synchronisation mechanisms instead, a row each: makespan, gain
+    over serial, which part of the possible gain that is, and what it assumed.
     """
+    if mechanisms:
+        _compare(store, sms, mechanisms, costs, kinds, form, model)
+        return
+    if costs:
+        message = "--cost changes a mechanism: give --mechanism too"
+        raise click.UsageError(message)
     from depgraph.bounds import bound
     from depgraph.reports.bound_table import bound_report
     from depgraph.store import Store
@@ -49,3 +69,34 @@ def command(
         launch_gap=chosen.launch_gap,
     )
     print_report(bound_report(table), form)
+
+
+def _compare(
+    path: Path,
+    sms: tuple[float, ...],
+    mechanisms: tuple[str, ...],
+    costs: tuple[str, ...],
+    kinds: frozenset[str] | None,
+    form: str,
+    model: dict[str, Any],
+) -> None:
+    from depgraph.comparison import compare_mechanisms
+    from depgraph.mechanisms import find_mechanisms
+    from depgraph.reports.mechanism_tables import comparison_report
+    from depgraph.store import Store
+
+    found = find_mechanisms(mechanisms)
+    store = Store(path)
+    graph = store.graph(kinds)
+    chosen = model_from(graph, **model)
+    comparison = compare_mechanisms(
+        graph,
+        sms,
+        found,
+        durations=chosen.durations,
+        occupancy=chosen.occupancy,
+        launch_gap=chosen.launch_gap,
+        costs=parse_costs(costs),
+        facts=program_facts(store),
+    )
+    print_report(comparison_report(comparison), form)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
 from depgraph.cli.model import model_from, model_options
 from depgraph.cli.options import (
     Command,
@@ -14,6 +16,12 @@ from depgraph.cli.options import (
     store_argument,
     wrote,
 )
+
+if TYPE_CHECKING:
+    from depgraph.cli.model import Model
+    from depgraph.graph import BlockGraph
+    from depgraph.schedule import Schedule
+    from depgraph.store import Store
 
 # What can be exported, and to which forms.
 TARGETS = {
@@ -44,6 +52,7 @@ TARGETS = {
 @click.option(
     "--priority", default="oldest-first", show_default=True, help="Priority of a dataflow schedule."
 )
+@mechanism_options
 @deps_option
 @model_options
 @force_option
@@ -55,9 +64,11 @@ def command(
     sms: int | None,
     schedule_name: str,
     priority: str,
+    mechanisms: tuple[str, ...],
+    costs: tuple[str, ...],
     kinds: frozenset[str] | None,
     force: bool,
-    **model: object,
+    **model: Any,
 ) -> None:
     """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
 
@@ -80,19 +91,57 @@ def command(
     elif what == "graph":
         export.write_kernel_graph(opened.graph(kinds), opened.kernels, output, form, force=force)
     elif what == "schedule":
-        from depgraph.schedules import dataflow, serial
-
         if sms is None:
             message = "a schedule needs --sms N"
             raise click.UsageError(message)
         graph = opened.graph(kinds)
         chosen = model_from(graph, **model)
-        times, places = chosen.durations.values, chosen.occupancy.values
-        if schedule_name == "serial":
-            plan = serial(graph, times, places, sms, launch_gap=chosen.launch_gap)
-        else:
-            plan = dataflow(graph, times, places, sms, priority=priority)
+        plan = (
+            _mechanism_schedule(opened, graph, chosen, sms, mechanisms, costs)
+            if mechanisms
+            else _plain_schedule(graph, chosen, sms, schedule_name, priority)
+        )
         export.write_schedule(plan, graph, chosen.durations.unit, output, form, force=force)
     else:
         export.write_table(opened.table(what), output, form, force=force)
     wrote(output)
+
+
+def _plain_schedule(
+    graph: BlockGraph, model: Model, sms: int, name: str, priority: str
+) -> Schedule:
+    from depgraph.schedules import dataflow, serial
+
+    times, places = model.durations.values, model.occupancy.values
+    if name == "serial":
+        return serial(graph, times, places, sms, launch_gap=model.launch_gap)
+    return dataflow(graph, times, places, sms, priority=priority)
+
+
+def _mechanism_schedule(
+    store: Store,
+    graph: BlockGraph,
+    model: Model,
+    sms: int,
+    names: tuple[str, ...],
+    costs: tuple[str, ...],
+) -> Schedule:
+    from depgraph.comparison import charges_of, program_of, run_mechanism
+    from depgraph.mechanisms import find_mechanisms
+
+    found = find_mechanisms(names)
+    if len(found) != 1:
+        message = "a schedule is that of one mechanism: name one, with its parameters"
+        raise click.UsageError(message)
+    program = program_of(
+        graph,
+        sms,
+        model.durations,
+        model.occupancy,
+        launch_gap=model.launch_gap,
+        facts=program_facts(store),
+    )
+    charges = charges_of(
+        found[0], parse_costs(costs), model.durations, model.occupancy, model.launch_gap
+    )
+    return run_mechanism(found[0], program, charges)[0]

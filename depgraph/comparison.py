@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.bounds import Occupancies
+    from depgraph.extraction import Kernel
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
     from depgraph.mechanisms import Mechanism, Quantity, Rules
@@ -144,6 +145,28 @@ class Comparison:
             [[getattr(outcome, name) for name in names] for outcome in self.outcomes],
             columns=list(names),
         )
+
+
+def facts_of(
+    kernels: Sequence[Kernel], graph: BlockGraph, read_footprints: Callable[[], Footprints]
+) -> ProgramFacts:
+    """Collect what mechanisms may want to know.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+    graph : BlockGraph
+        With every kind of dependence that is known.
+    read_footprints : callable
+    """
+    functions = [""] * graph.n_operations
+    shape = np.ones((2, graph.n_operations, 3), np.int64)
+    opaque = np.zeros(graph.n_operations, np.bool_)
+    for kernel in kernels:
+        functions[kernel.operation] = kernel.name
+        shape[:, kernel.operation] = kernel.grid, kernel.block
+        opaque[kernel.operation] = kernel.unseen is not None
+    return ProgramFacts(tuple(functions), shape[0], shape[1], opaque, graph, read_footprints)
 
 
 def fine_path(

@@ -1,0 +1,68 @@
+"""Options that name mechanisms and their costs, and what mechanisms want to know of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from depgraph.comparison import ProgramFacts
+    from depgraph.mechanisms import Quantity
+    from depgraph.store import Store
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def mechanism_options(function: Function) -> Function:
+    """Add --mechanism and --cost."""
+    for option in reversed(
+        [
+            click.option(
+                "--mechanism", "mechanisms", metavar="NAME[,...]", callback=_split_names,
+                help="Mechanisms to compare, or all; MODULE:CLASS is one of your own. "
+                "See: depgraph mechanisms.",
+            ),
+            click.option(
+                "--cost", "costs", multiple=True, metavar="M.COST=VALUE",
+                help="Another cost of a mechanism, such as acs-sw.launch=8us; may be repeated.",
+            ),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def _split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    from depgraph.mechanisms import split_names
+
+    return tuple(split_names(value))
+
+
+def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
+    """Read the values of --cost.
+
+    Raises
+    ------
+    ModelError
+        If one is not of the form MECHANISM.COST=VALUE.
+    """
+    from depgraph.mechanisms import parse_cost
+
+    changed: dict[str, dict[str, Quantity]] = {}
+    for text in costs:
+        mechanism, name, quantity = parse_cost(text)
+        changed.setdefault(mechanism, {})[name] = quantity
+    return changed
+
+
+def program_facts(store: Store) -> ProgramFacts:
+    """Collect what mechanisms want to know of a store beside its graph."""
+    from depgraph.comparison import facts_of
+
+    graph = store.graph()
+    return facts_of(store.kernels, graph, store.footprints)
