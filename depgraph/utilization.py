@@ -92,7 +92,8 @@ def _area_before(
     weight = np.concatenate([[0.0], np.cumsum(weights[order])])
     moment = np.concatenate([[0.0], np.cumsum((weights * times)[order])])
     before = np.searchsorted(times[order], instants)
-    return weight[before] * instants - moment[before]
+    area: NDArray[np.float64] = weight[before] * instants - moment[before]
+    return area
 
 
 def kernel_loads(

@@ -58,6 +58,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     top : int, optional
         Rows of each table at most; default all.
     """
+    unseen = unseen_notes(study.kernels, study.metadata)
     sentences = bound_report(study.table).headline
     tables = [
         schedule_table(study),
@@ -86,12 +87,13 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
         headline=[*sentences, bend_sentence(study)],
         tables=tables if top is None else [_cut(table, top) for table in tables],
         notes=study.table.assumptions,
+        sections=[("What the trace does not show", unseen)],
         extra={
             "curves": [
                 {"name": c.name, "is_bound": c.is_bound, "sms": list(c.sms), "gain": list(c.gain)}
                 for c in study.curves
             ],
-            "unseen_notes": unseen_notes(study.kernels, study.metadata),
+            "unseen_notes": unseen,
         },
     )
 

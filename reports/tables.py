@@ -86,6 +86,10 @@ class Report:
         In CSV the one called `csv_table` is written.
     notes : sequence of str
         Assumptions, and what could not be seen.
+    extra : dict
+        More for JSON.
+    sections : sequence of (str, sequence of str)
+        More notes under titles of their own, for people; JSON has them in `extra`.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Report:
     csv_table: Table | None = None
     notes_title: str = "Assumptions"
     extra: dict[str, Any] = field(default_factory=dict)
+    sections: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 def shorten(text: str, width: int) -> str:
@@ -243,11 +248,17 @@ def _as_markdown(report: Report) -> str:
         lines += ["| " + " | ".join(map(escaped, row)) + " |" for row in _cells(table)]
         lines.append("")
         if table.omitted:
-            lines.append(f"{table.omitted} more rows{_more(table)}\n")
-    if report.notes:
-        lines.append(f"**{report.notes_title}**\n")
-        lines += [f"- {escaped(clean_text(note))}" for note in report.notes]
+            rows = "row" if table.omitted == 1 else "rows"
+            lines.append(f"{show_number(table.omitted)} more {rows}{_more(table)}\n")
+    for title, notes in _note_sections(report):
+        lines.append(f"**{title}**\n")
+        lines += [*(f"- {escaped(clean_text(note))}" for note in notes), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _note_sections(report: Report) -> list[tuple[str, Sequence[str]]]:
+    sections = [(report.notes_title, report.notes), *report.sections]
+    return [(title, notes) for title, notes in sections if notes]
 
 
 def _more(table: Table) -> str:
@@ -263,10 +274,10 @@ def _as_text(report: Report, *, color: bool) -> str:
         lines += ["", f"{bold}{table.title}{plain_}"]
         lines += _text_table(table, bold, plain_)
         if table.omitted:
-            lines.append(f"  ... and {table.omitted} more{_more(table)}")
-    if report.notes:
-        lines += ["", f"{bold}{report.notes_title}{plain_}"]
-        for note in report.notes:
+            lines.append(f"  ... and {show_number(table.omitted)} more{_more(table)}")
+    for title, notes in _note_sections(report):
+        lines += ["", f"{bold}{title}{plain_}"]
+        for note in notes:
             lines += _wrapped(clean_text(note), "  - ", "    ")
     return "\n".join(lines).lstrip("\n") + "\n"
 

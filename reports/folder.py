@@ -1,0 +1,73 @@
+"""The folder that ``depgraph report`` writes: page, plots, Markdown, JSON, timeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.output import new_folder
+from depgraph.reports.page import write_page
+from depgraph.reports.perfetto import write_perfetto
+from depgraph.reports.plots import write_plots
+from depgraph.reports.tables import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from depgraph.reports.perfetto import Flows
+    from depgraph.reports.tables import Report
+    from depgraph.study import Study
+
+PAGE, PLOTS, MARKDOWN, JSON, TIMELINE = (
+    "index.html", "plots", "report.md", "report.json", "timeline.json.gz",
+)  # fmt: skip
+
+
+def is_report(path: Path) -> bool:
+    """Tell whether a folder looks like a report of ours."""
+    return all((path / name).is_file() for name in (PAGE, JSON, TIMELINE))
+
+
+def write_report(
+    study: Study,
+    path: Path,
+    *,
+    brief: Report,
+    full: Report,
+    pair: tuple[int, int] | None = None,
+    flows: Flows = "path",
+    force: bool = False,
+) -> int:
+    """Write a report folder; return how many arrows the timeline had no room for.
+
+    Parameters
+    ----------
+    study : Study
+    path : Path
+    brief, full : Report
+        What the Markdown and the JSON say.
+    pair : (int, int), optional
+        Source and target kernel whose blocks are drawn against one another.
+    flows : {"path", "all", "none"}
+    force : bool
+        Replace an earlier report.
+
+    Raises
+    ------
+    OutputExistsError, OutputError
+        If the folder cannot be made.
+    ModelError
+        If there is no such pair of kernels.
+    """
+    with new_folder(path, force=force, is_ours=is_report) as folder:
+        plot_folder = folder / PLOTS
+        plot_folder.mkdir()
+        plots = write_plots(study, plot_folder, pair)
+        write_page(study, plots, plot_folder, folder / PAGE)
+        left_out = write_perfetto(study, folder / TIMELINE, flows=flows)
+        pictures = "".join(
+            f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.png)\n\n{plot.caption}\n"
+            for plot in plots
+        )
+        (folder / MARKDOWN).write_text(render(brief, "markdown") + pictures, encoding="utf-8")
+        (folder / JSON).write_text(render(full, "json"), encoding="utf-8")
+    return left_out
