@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.errors import TraceError
 from depgraph.parsers.traces import tracez
 from depgraph.parsers.traces.accelsim_header import NAME_MARK, find_layout, parse_header
 from depgraph.parsers.traces.accelsim_text import BUFFER_BYTES, HEAD_BYTES, PartScanner
 from depgraph.parsers.traces.compression import TraceStream, compression_of, unreadable
 from depgraph.parsers.traces.damage import place_damage
-from depgraph.parsers.traces.kernelslist import KernelFile
+from depgraph.parsers.traces.kernelslist import (
+    KernelFile,
+    KernelList,
+    from_files,
+    looks_like_list,
+)
 from depgraph.records import HostCopy, ScannedPart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from io import BufferedReader
     from pathlib import Path
 
@@ -24,13 +30,13 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.traces.accelsim_header import KernelHeader, Layout
     from depgraph.parsers.traces.compression import TraceInput
-    from depgraph.parsers.traces.kernelslist import KernelList
     from depgraph.records import KernelLaunch, Operation, PartTask
 
 FORMAT = "accelsim"
 BLIND_SPOTS: tuple[str, ...] = (
     "device-to-device copies and memsets are not traced: a dependence through them is missing",
 )
+_LIST_HEAD_BYTES = 1 << 12
 SECTION_BYTES = 16 << 20
 # Small kernel files are scanned together: a part costs more than the file.
 _BATCH_BYTES = 1 << 20
@@ -41,8 +47,30 @@ _BLOCK_MARK = b"\n#BEGIN_TB"
 
 
 def sniff(head: bytes) -> bool:
-    """Tell whether the first bytes of a file are a kernel header."""
-    return head.lstrip().startswith(b"-") and (NAME_MARK in head or b"-grid dim = (" in head)
+    """Tell whether the first bytes of a file are a kernel header, or a list of kernels."""
+    is_header = head.lstrip().startswith(b"-") and (NAME_MARK in head or b"-grid dim = (" in head)
+    return is_header or looks_like_list(head)
+
+
+def open_inputs(inputs: Sequence[TraceInput]) -> AccelSimTrace:
+    """Open kernel files of one run.
+
+    Raises
+    ------
+    TraceError
+        If it is a list whose kernel files are not at hand, or a pipe among several files.
+    """
+    name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} kernel files"
+    if looks_like_list(inputs[0].head(_LIST_HEAD_BYTES)):
+        raise TraceError(
+            name, "is a kernelslist without its kernel files", "give its path, or the folder"
+        )
+    paths = [item.path for item in inputs if item.path is not None]
+    if len(paths) == len(inputs):
+        return AccelSimTrace(from_files(paths, name=name))
+    if len(inputs) > 1:
+        raise TraceError(name, "one of them is a pipe", "give it alone, or give files")
+    return AccelSimTrace(KernelList(name), source=inputs[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,9 +226,21 @@ class TraceInput:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
         self.name = "<stdin>" if path is None else str(path)
-        self._stdin: TraceStream | None = None
+        self._path = path
+        # A pipe, like standard input, can be read only once.
+        self._is_file = path is not None and not (path.is_fifo() or path.is_char_device())
+        self._opened: TraceStream | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None if it is a pipe or standard input."""
+        return self._path if self._is_file else None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The file, if it is one."""
+        return [] if self.path is None else [self.path]
 
     def head(self, size: int) -> bytes:
         """Return the first `size` bytes of the text, unpacked; fewer if it is shorter.
@@ -238,18 +250,18 @@ class TraceInput:
         TraceError
             If the file cannot be read or unpacked at all.
         """
-        if self.path is None:
+        if not self._is_file:
             return self.open().peek(size)
         with self.open() as stream:
             return stream.peek(size)
 
     def open(self) -> TraceStream:
-        """Return a stream at the start of the text; standard input can be read once."""
-        if self.path is not None:
-            return TraceStream(self.path)
-        if self._stdin is None:
-            self._stdin = TraceStream(None)
-        return self._stdin
+        """Return a stream at the start of the text; a pipe can be read once."""
+        if self._is_file:
+            return TraceStream(self._path)
+        if self._opened is None:
+            self._opened = TraceStream(self._path)
+        return self._opened
 
 
 def unreadable(path: str, error: OSError) -> TraceError:

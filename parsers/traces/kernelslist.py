@@ -85,6 +85,13 @@ def is_list_name(name: str) -> bool:
     return _LIST_FILE.fullmatch(name) is not None
 
 
+def is_list(path: Path, *, by_content: bool) -> bool:
+    """Tell whether a file is a list by its name, or by how it begins."""
+    if not is_regular_file(path):
+        return False
+    return is_list_name(path.name) or (by_content and looks_like_list(TraceInput(path).head(4096)))
+
+
 def looks_like_list(text: bytes) -> bool:
     """Tell whether a text begins as a list does."""
     lines = [line for line in text[:4096].split(b"\n")[:8] if line.strip()]
@@ -156,11 +163,17 @@ def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
     raise TraceError(path, "the list names no kernel file", "trace the program again")
 
 
-def _take_copy(result: KernelList, number: int, entry: str, *, is_cut: bool) -> None:
+def parse_copy(entry: str) -> HostCopy | None:
+    """Decode ``MemcpyHtoD,ADDRESS,BYTES``; None if it is damaged or no GPU has such memory."""
     match = _COPY.fullmatch(entry)
-    address, size = (int(match[1], 16), int(match[2])) if match else (0, 0)
-    if match and address + size <= _ADDRESS_END:
-        result.entries.append(HostCopy(address, size))
+    address, size = (int(match[1], 16), int(match[2])) if match else (_ADDRESS_END, 0)
+    return HostCopy(address, size) if address + size < _ADDRESS_END else None
+
+
+def _take_copy(result: KernelList, number: int, entry: str, *, is_cut: bool) -> None:
+    copy = parse_copy(entry)
+    if copy is not None:
+        result.entries.append(copy)
     elif is_cut:
         result.warnings["the last line of the list is cut"] += 1
     else:

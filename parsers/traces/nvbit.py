@@ -51,6 +51,11 @@ def sniff(head: bytes) -> bool:
     return wording_of(head) is not None or _BANNER in head
 
 
+def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
+    """Open one or several logs of a run."""
+    return NvbitTrace(*inputs)
+
+
 def scan_lines(
     text: NDArray[np.uint8], begin: int, end: int, *, path: str, id_offset: int, wording: Wording
 ) -> ScannedPart:

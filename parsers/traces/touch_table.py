@@ -27,6 +27,8 @@ _RANGE_COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
 )
 _X_BITS = 31
 _Y_BITS = 16
+MAX_X = (1 << _X_BITS) - 1
+MAX_Y = (1 << _Y_BITS) - 1  # and of z
 
 
 def pack_block(x: int, y: int, z: int) -> int:
@@ -127,6 +129,25 @@ class TouchTable:
             self._new_ranges(max(2 * capacity, used + ranges))
             self._put(old, used)
 
+    def append(
+        self,
+        row: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        start: NDArray[np.uint64],
+        end: NDArray[np.uint64],
+    ) -> None:
+        """Add ranges."""
+        used = int(self.sizes[1])
+        if used + len(row) > len(self.range_row):
+            self.make_room(len(row))
+            used = int(self.sizes[1])
+        new = slice(used, used + len(row))
+        self.range_row[new] = row
+        self.range_kind[new] = kind
+        self.range_start[new] = start
+        self.range_end[new] = end
+        self.sizes[1] = new.stop
+
     def _put(self, columns: Sequence[NDArray[Any]], used: int) -> None:
         for (name, _), column in zip(_RANGE_COLUMNS, columns, strict=True):
             target: NDArray[Any] = getattr(self, name)
@@ -146,8 +167,8 @@ class TouchTable:
         row, kind, start, end = self._joined()
         return BlockTouches(
             launch=self.row_launch[:n_rows].copy(),
-            x=(cta & (1 << _X_BITS) - 1).astype(np.int32),
-            y=(cta >> _X_BITS & (1 << _Y_BITS) - 1).astype(np.int32),
+            x=(cta & MAX_X).astype(np.int32),
+            y=(cta >> _X_BITS & MAX_Y).astype(np.int32),
             z=(cta >> _X_BITS + _Y_BITS).astype(np.int32),
             accesses=self.row_accesses[:n_rows].copy(),
             instructions=self.row_instructions[:n_rows].copy(),
