@@ -6,11 +6,11 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from depgraph.arrow import from_codes, from_numpy
 from depgraph.graph import KIND_NAMES
 from depgraph.output import new_file
 from depgraph.schema import arrow_schema
@@ -27,9 +27,7 @@ _JSON_ROWS = 1 << 16
 
 
 @contextmanager
-def _table_writer(
-    path: Path, form: str, schema: pa.Schema
-) -> Iterator[Callable[[pa.Table], None]]:
+def _table_writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that appends a table to a Parquet, CSV or JSON-lines file."""
     if form == "parquet":
         with pq.ParquetWriter(path, schema, compression="zstd", compression_level=1) as writer:
@@ -69,9 +67,10 @@ def write_table(table: pa.Table, path: Path, form: str, *, force: bool = False) 
     force : bool
         Replace an existing file.
     """
-    with new_file(path, force=force) as temporary, _table_writer(
-        temporary, form, table.schema
-    ) as write:
+    with (
+        new_file(path, force=force) as temporary,
+        _table_writer(temporary, form, table.schema) as write,
+    ):
         write(table)
 
 
@@ -94,11 +93,9 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
     total = 0
     with new_file(path, force=force) as temporary, _table_writer(temporary, form, schema) as write:
         for source, target, kind in graph.edges():
-            kinds = pa.DictionaryArray.from_arrays(
-                pa.array(kind.astype(np.int8)), pa.array(KIND_NAMES)
-            )
+            kinds = from_codes(kind, KIND_NAMES)
             columns = [kernel[source], index[source], kernel[target], index[target]]
-            write(pa.Table.from_arrays([*map(pa.array, columns), kinds], schema=schema))
+            write(pa.Table.from_arrays([*map(from_numpy, columns), kinds], schema=schema))
             total += len(kind)
     return total
 
@@ -123,11 +120,11 @@ def write_schedule(
     time = {"unit": unit}
     table = pa.Table.from_arrays(
         [
-            pa.array(kernel),
-            pa.array(index),
-            pa.array(schedule.sm),
-            pa.array(schedule.start),
-            pa.array(schedule.end),
+            from_numpy(kernel),
+            from_numpy(index),
+            from_numpy(schedule.sm),
+            from_numpy(schedule.start),
+            from_numpy(schedule.end),
         ],
         schema=pa.schema(
             [

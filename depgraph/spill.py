@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from depgraph.arrow import from_numpy, to_numpy
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.jit.ranges import cut_at_multiples
 
@@ -29,7 +30,7 @@ _SCHEMA = pa.schema(
 def write_run(footprints: Footprints, path: Path) -> None:
     """Write footprints in their present order, which is that of the column to slice by."""
     table = pa.Table.from_arrays(
-        [pa.array(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
+        [from_numpy(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
     )
     pq.write_table(table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False)
 
@@ -71,14 +72,14 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
         table = file.read_row_groups(groups)
     if not table.num_rows:
         return concatenate_footprints([], 0)
-    values = table[column].to_numpy()
+    values = to_numpy(table[column])
     largest = int(np.iinfo(values.dtype).max)
     first = int(np.searchsorted(values, values.dtype.type(low)))
     last = len(values)
     if high <= largest:
         last = int(np.searchsorted(values, values.dtype.type(high)))
     table = table.slice(first, last - first)
-    return Footprints(*(table[name].to_numpy() for name in _SCHEMA.names))
+    return Footprints(*(to_numpy(table[name]) for name in _SCHEMA.names))
 
 
 @dataclass(frozen=True, slots=True)

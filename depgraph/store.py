@@ -12,6 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from depgraph.arrow import (
+    from_codes,
+    from_list,
+    from_lists,
+    from_numpy,
+    read_parquet,
+    to_codes,
+    to_lists,
+    to_numpy,
+)
 from depgraph.errors import StoreError
 from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
@@ -98,8 +108,8 @@ def _write_footprints(
     ) as writer:
 
         def write(rows: Footprints) -> None:
-            kinds = dictionary_array(rows.kind, ACCESS_KINDS)
-            columns = [pa.array(rows.block), kinds, pa.array(rows.start), pa.array(rows.end)]
+            kinds = from_codes(rows.kind, ACCESS_KINDS)
+            columns = [from_numpy(rows.block), kinds, from_numpy(rows.start), from_numpy(rows.end)]
             writer.write_table(
                 pa.Table.from_arrays(columns, schema=schema), row_group_size=_ROW_GROUP
             )
@@ -116,20 +126,21 @@ def _write_footprints(
 def _array(values: Any, type_: pa.DataType) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
-    return pa.array(values, type_)
+    if isinstance(values, np.ndarray):
+        return from_numpy(values, type_)
+    return from_list(values, type_)
 
 
-def dictionary_array(codes: NDArray[Any], names: Sequence[str]) -> pa.DictionaryArray:
-    """Return codes 0, 1, ... as an Arrow dictionary of their names."""
-    return pa.DictionaryArray.from_arrays(
-        pa.array(codes.astype(np.int8)), pa.array(names, pa.string())
-    )
+def _positions(offsets: NDArray[np.int64], values: NDArray[np.float64] | None) -> pa.Array:
+    if values is None:
+        return pa.nulls(len(offsets) - 1, pa.list_(pa.float64()))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
 
 
-def _lists(offsets: NDArray[np.int64], values: NDArray[np.int32]) -> pa.Array:
-    return pa.ListArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), pa.array(values, pa.int32())
-    )
+def _or_nulls(values: NDArray[np.float64] | None, size: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(size, pa.float64())
+    return pa.array(values, pa.float64(), from_pandas=True)
 
 
 def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
@@ -152,20 +163,23 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             "read_bytes": counts.read_bytes,
             "written_bytes": counts.written_bytes,
             "cost": counts.cost,
+            "duration": _or_nulls(extraction.durations, graph.n_blocks),
         },
         "copies": {f.name: [getattr(c, f.name) for c in extraction.copies] for f in fields(Copy)},
         "sets": {
             "set": np.arange(len(graph.set_operation), dtype=np.int32),
             "operation": graph.set_operation,
-            "blocks": _lists(graph.set_offsets, graph.set_blocks),
+            "blocks": from_lists(graph.set_offsets, graph.set_blocks),
+            "first_use": _positions(graph.set_offsets, graph.first_use),
+            "last_use": _positions(graph.set_offsets, graph.last_use),
         },
         "joins": {
             "join": np.arange(len(graph.join_kind), dtype=np.int32),
-            "kind": dictionary_array(graph.join_kind, KIND_NAMES),
+            "kind": from_codes(graph.join_kind, KIND_NAMES),
             "source_kernel": graph.kernel[graph.join_source_operation],
             "target_kernel": graph.kernel[graph.join_target_operation],
-            "sources": _lists(graph.source_offsets, graph.sources),
-            "targets": _lists(graph.target_offsets, graph.targets),
+            "sources": from_lists(graph.source_offsets, graph.sources),
+            "targets": from_lists(graph.target_offsets, graph.targets),
         },
         "pairs": {
             **{
@@ -173,7 +187,7 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
                 for f in fields(PairSummary)
                 if f.name != "pattern"
             },
-            "pattern": dictionary_array(
+            "pattern": from_codes(
                 np.array([_PATTERNS.index(p.pattern.value) for p in extraction.pairs], np.int8),
                 _PATTERNS,
             ),
@@ -267,7 +281,7 @@ class Store:
                 self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}"
             )
         try:
-            table = pq.read_table(self._file(name))
+            table = read_parquet(self._file(name))
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(name, error) from None
         expected = arrow_schema(name)
@@ -297,7 +311,7 @@ class Store:
         table = self.table("blocks")
         return BlockCounts(
             *(
-                table[name].to_numpy()
+                to_numpy(table[name])
                 for name in ("accesses", "instructions", "read_bytes", "written_bytes")
             )
         )
@@ -312,10 +326,10 @@ class Store:
         """Return the footprints of all blocks."""
         table = self.table("footprints")
         return Footprints(
-            table["block"].to_numpy(),
-            _codes(table["kind"], ACCESS_KINDS),
-            table["start"].to_numpy(),
-            table["end"].to_numpy(),
+            to_numpy(table["block"]),
+            to_codes(table["kind"], ACCESS_KINDS),
+            to_numpy(table["start"]),
+            to_numpy(table["end"]),
         )
 
     def graph(self, kinds: Collection[str] | None = None) -> BlockGraph:
@@ -346,22 +360,23 @@ class Store:
         sets = self.table("sets")
         joins = self.table("joins")
         operation_of_kernel = {kernel: operation for operation, kernel, _, _ in operations}
-        set_offsets, set_blocks = _offsets_and_values(sets["blocks"])
-        source_offsets, sources = _offsets_and_values(joins["sources"])
-        target_offsets, targets = _offsets_and_values(joins["targets"])
+        set_offsets, set_blocks = to_lists(sets["blocks"])
+        has_positions = sets["first_use"].null_count < len(sets)
+        source_offsets, sources = to_lists(joins["sources"])
+        target_offsets, targets = to_lists(joins["targets"])
 
         def operations_of(column: str) -> NDArray[np.int32]:
-            kernels, inverse = np.unique(joins[column].to_numpy(), return_inverse=True)
+            kernels, inverse = np.unique(to_numpy(joins[column]), return_inverse=True)
             numbers = [operation_of_kernel[k] for k in kernels.tolist()]
             return np.array(numbers, np.int32)[inverse]
 
         return BlockGraph(
             kernel=kernel,
             first_block=np.array([*first_block, n_blocks], np.int64),
-            set_operation=sets["operation"].to_numpy(),
+            set_operation=to_numpy(sets["operation"]),
             set_offsets=set_offsets,
             set_blocks=set_blocks,
-            join_kind=_codes(joins["kind"], KIND_NAMES),
+            join_kind=to_codes(joins["kind"], KIND_NAMES),
             join_source_operation=operations_of("source_kernel"),
             join_target_operation=operations_of("target_kernel"),
             source_offsets=source_offsets,
@@ -371,21 +386,29 @@ class Store:
             kinds=frozenset(self.metadata["options"]["kinds"]),
             cost=self.counts.cost,
             resources=launch_resources(self.kernels, len(kernel)),
+            first_use=_values(sets["first_use"]) if has_positions else None,
+            last_use=_values(sets["last_use"]) if has_positions else None,
+            position_step=self.metadata.get("position_step", 0.0),
+            duration=self._durations(),
+            duration_unit=self.metadata.get("duration_unit", "cycles"),
+            occupancy=self._occupancies(len(kernel)),
         )
 
+    def _durations(self) -> NDArray[np.float64] | None:
+        column = self.table("blocks")["duration"]
+        if column.null_count == len(column):
+            return None
+        return column.to_numpy()  # type: ignore[no-any-return]
 
-def _codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]:
-    """Turn a dictionary column into codes in the order of `names`."""
-    pieces = [np.empty(0, np.uint8)]
-    for chunk in column.chunks:
-        order = np.array([names.index(n) for n in chunk.dictionary.to_pylist()], np.uint8)
-        pieces.append(order[chunk.indices.to_numpy(zero_copy_only=False)])
-    return np.concatenate(pieces)
+    def _occupancies(self, n_operations: int) -> NDArray[np.int64] | None:
+        stated = {k.operation: k.occupancy for k in self.kernels if k.occupancy is not None}
+        if not stated:
+            return None
+        result = np.zeros(n_operations, np.int64)
+        result[list(stated)] = list(stated.values())
+        return result
 
 
-def _offsets_and_values(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    return offsets - offsets[0], array.flatten().to_numpy().astype(np.int32)
+def _values(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    chunks = [chunk.flatten().to_numpy() for chunk in column.chunks]
+    return np.concatenate([np.empty(0, np.float64), *chunks])

@@ -1,0 +1,116 @@
+"""Arrow arrays from NumPy arrays and lists, and back, without pandas.
+
+``pyarrow.array`` and ``read_table`` import pandas where it is installed, which takes longer than
+all the rest of a small run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+def from_numpy(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:
+    """Return an Arrow array that shares the memory of a NumPy array.
+
+    Parameters
+    ----------
+    values : array
+        Of integers, floats or booleans.
+    type_ : pyarrow.DataType, optional
+        Default the type of `values`.
+    """
+    type_ = type_ or pa.from_numpy_dtype(values.dtype)
+    if pa.types.is_boolean(type_):
+        data = np.packbits(values, bitorder="little")
+    else:
+        data = np.ascontiguousarray(values, type_.to_pandas_dtype())
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(data)])
+
+
+def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Return an Arrow array of integers, floats, booleans or strings, None for null."""
+    present = np.array([value is not None for value in values], np.bool_)
+    validity = None
+    if not present.all():
+        validity = pa.py_buffer(np.packbits(present, bitorder="little"))
+    if pa.types.is_string(type_):
+        texts = [b"" if value is None else value.encode() for value in values]
+        offsets = np.append(0, np.cumsum([len(text) for text in texts])).astype(np.int32)
+        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+        return pa.Array.from_buffers(type_, len(values), buffers)
+    plain = np.array([value or 0 for value in values], type_.to_pandas_dtype())
+    if pa.types.is_boolean(type_):
+        plain = np.packbits(plain, bitorder="little")
+    return pa.Array.from_buffers(type_, len(values), [validity, pa.py_buffer(plain)])
+
+
+def from_codes(codes: NDArray[Any], names: Sequence[str]) -> pa.DictionaryArray:
+    """Return codes 0, 1, ... as an Arrow dictionary of their names."""
+    return pa.DictionaryArray.from_arrays(
+        from_numpy(codes.astype(np.int8)), from_list(names, pa.string())
+    )
+
+
+def from_lists(offsets: NDArray[np.int64], values: NDArray[np.int32]) -> pa.ListArray:
+    """Return lists given as offsets and values as an Arrow array of lists."""
+    return pa.ListArray.from_arrays(from_numpy(offsets.astype(np.int32)), from_numpy(values))
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """Read a whole Parquet file."""
+    with pq.ParquetFile(path) as file:
+        return file.read()
+
+
+def to_numpy(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
+    """Return a column of numbers as a NumPy array, null as NaN in a column of floats."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    pieces = [np.empty(0, dtype)]
+    for chunk in chunks:
+        validity, data = chunk.buffers()
+        span = slice(chunk.offset, chunk.offset + len(chunk))
+        piece = np.frombuffer(data, dtype)[span] if data is not None else np.empty(0, dtype)
+        if chunk.null_count:
+            bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
+            piece = np.where(bits[span], piece, np.nan).astype(dtype)
+        pieces.append(piece)
+    return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
+
+
+def to_codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]:
+    """Turn a dictionary column into codes in the order of `names`.
+
+    Raises
+    ------
+    ValueError
+        If the column holds another name.
+    """
+    pieces = [np.empty(0, np.uint8)]
+    for chunk in column.chunks:
+        order = np.array([names.index(n) for n in chunk.dictionary.to_pylist()], np.uint8)
+        pieces.append(order[to_numpy(chunk.indices)])
+    return np.concatenate(pieces)
+
+
+def to_lists(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Turn a column of lists into offsets and values."""
+    offsets = [np.zeros(1, np.int64)]
+    values = [np.empty(0, np.int32)]
+    total = 0
+    for chunk in column.chunks:
+        starts = to_numpy(chunk.offsets).astype(np.int64)
+        offsets.append(starts[1:] - starts[0] + total)
+        values.append(to_numpy(chunk.flatten()))
+        total += int(starts[-1] - starts[0])
+    return np.concatenate(offsets), np.concatenate(values)
