@@ -55,6 +55,10 @@ from depgraph.cli.options import (
     "They must see the trace and the folder of the store under the same paths.",
 )  # fmt: skip
 @click.option(
+    "--allow-outside", is_flag=True,
+    help="Read kernel files that a kernelslist names outside its own folder.",
+)  # fmt: skip
+@click.option(
     "--allow-damaged", is_flag=True,
     help="Use what is readable of a cut or damaged trace; what was lost is counted.",
 )  # fmt: skip
@@ -70,6 +74,7 @@ def command(
     memory_limit: str | None,
     resume: bool,
     scheduler: str | None,
+    allow_outside: bool,
     allow_damaged: bool,
     force: bool,
     form: str,
@@ -77,7 +82,7 @@ def command(
     """Read a trace, find which block depends on which, write a store.
 
     TRACE is the standard output of a program under NVBit's mem_trace, plain or compressed (xz,
-    gz, zst); - reads standard input.
+    gz, zst); - reads standard input. FILE.toml describes a program instead of tracing it.
     """
     from depgraph.cli.phases import PhaseClock
     from depgraph.cli.progress import input_progress
@@ -86,15 +91,19 @@ def command(
     from depgraph.memory import parse_size
     from depgraph.output import refuse_existing
     from depgraph.parsers import open_trace
+    from depgraph.parsers.traces.workload import is_workload
     from depgraph.pipeline import analyse
     from depgraph.reports.extract_summary import extract_summary
     from depgraph.store import write_store
 
     refuse_existing(output, force=force)
     began = time.perf_counter()
+    if is_workload(trace[0]):
+        _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
+        return
     clock = PhaseClock()
     partial = output.with_name(f"{output.name}.partial") if resume else None
-    opened = open_trace(trace[0])
+    opened = open_trace(trace, allow_outside=allow_outside)
     with (
         cluster_workers(scheduler) if scheduler else nullcontext() as workers,
         input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress,
@@ -120,4 +129,22 @@ def command(
         shutil.rmtree(partial, ignore_errors=True)
     clock(None)
     print_report(extract_summary(extraction, seconds=time.perf_counter() - began), form)
+    wrote(output)
+
+
+def _extract_workload(
+    path: Path, output: Path, kinds: frozenset[str], form: str, *, force: bool
+) -> None:
+    """Write the store of a described program."""
+    from dataclasses import replace
+
+    from depgraph.parsers.traces.workload import read_workload
+    from depgraph.reports.extract_summary import extract_summary
+    from depgraph.store import write_store
+
+    extraction = read_workload(path)
+    graph = extraction.graph.with_kinds(kinds)
+    extraction = replace(extraction, graph=graph, pairs=graph.pairs())
+    write_store(extraction, output, force=force)
+    print_report(extract_summary(extraction), form)
     wrote(output)

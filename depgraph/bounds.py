@@ -12,7 +12,8 @@ from depgraph.errors import ModelError
 from depgraph.gpu import gpu_for_architecture, load_gpu, load_gpu_file, occupancy
 from depgraph.graph import ALL_KINDS
 from depgraph.schedules import PRIORITIES, dataflow, serial
-from depgraph.timing import Durations, counted_durations
+from depgraph.stated import default_durations
+from depgraph.timing import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -216,8 +217,12 @@ def occupancies(graph: BlockGraph, gpu: Gpu) -> Occupancies:
     assumed: dict[str, list[int]] = {}
     known: dict[tuple[int, int, int], tuple[int, tuple[str, ...]]] = {}
     columns = graph.resources.threads, graph.resources.registers, graph.resources.shared_bytes
+    stated = np.zeros_like(values) if graph.occupancy is None else graph.occupancy
     for operation, key in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
         if graph.kernel[operation] < 0:
+            continue
+        if stated[operation] > 0:
+            values[operation] = stated[operation]
             continue
         if key not in known:
             threads, registers, shared = key
@@ -235,6 +240,9 @@ def occupancies(graph: BlockGraph, gpu: Gpu) -> Occupancies:
     assumptions = tuple(
         f"{note} ({len(which)} of {kernels} kernels)" for note, which in assumed.items()
     )
+    if stated.any():
+        note = f"occupancy as the input states it ({int((stated > 0).sum())} of {kernels} kernels)"
+        assumptions = (note, *assumptions)
     return Occupancies(values, gpu, assumptions)
 
 
@@ -334,7 +342,7 @@ def bound(
             message = f"{size} SMs: give whole numbers from 1, or inf"
             raise ModelError(message)
     if durations is None:
-        durations = counted_durations(graph)
+        durations = default_durations(graph)
     if occupancy is None:
         occupancy = gpu_occupancies(graph)
     graphs = [graph]

@@ -25,9 +25,14 @@ class GraphBuilder:
         Kernel number of each operation, ``-1 - i`` for host copy i.
     sizes : sequence of int
         Blocks of each operation.
+    positions : bool
+        Whether it is known where inside blocks dependences are needed.
     """
 
-    def __init__(self, kernel: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(
+        self, kernel: Sequence[int], sizes: Sequence[int], *, positions: bool = False
+    ) -> None:
+        self._positions = positions
         self._kernel = np.array(kernel, np.int32)
         self._first_block = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._sets: dict[tuple[bytes, float, float], int] = {}
@@ -92,7 +97,7 @@ class GraphBuilder:
             (target_offsets, targets),
         )
         graph = replace(graph, kinds=frozenset(kinds))
-        if all(place == (0.0, 1.0) for place in self._places):
+        if not self._positions:
             return graph
         order = np.argsort(operation, kind="stable")
         places = np.array(self._places, np.float64)[order]

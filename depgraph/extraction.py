@@ -49,6 +49,7 @@ class Kernel:
     written_bytes: int
     shared_written_bytes: int
     unseen: str | None
+    occupancy: int | None = None
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -108,7 +109,8 @@ class Extraction:
     Attributes
     ----------
     durations : float64[n_blocks] or None
-        Cycles that each block ran, where the trace says so; NaN for blocks of which it does not.
+        How long each block ran, where the input says so; NaN for blocks of which it does not. In
+        cycles unless ``metadata["duration_unit"]`` says otherwise.
     metadata : dict
         Provenance: sources, format, options, what was skipped and why, warnings.
     scratch : Scratch or None

@@ -91,7 +91,7 @@ def sm_room(graph: BlockGraph, occupancies: Occupancies) -> Room:
     values = occupancies.values
     resources = graph.resources
     plain = shares(graph.kernel, values)
-    if resources is None:
+    if resources is None or (graph.occupancy is not None and graph.occupancy.all()):
         return plain
     gpu = occupancies.gpu
     columns = resources.threads, resources.registers, resources.shared_bytes, values

@@ -58,6 +58,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "bytes that a block writes and another block of the kernel touches",
         ),
         _c("unseen", "string", "", "what the trace cannot show of the kernel", nullable=True),
+        _c("occupancy", "int32", "blocks", "per SM, where the input states it", nullable=True),
     ),
     "blocks": (
         _c("block", "int32", "", "global block number"),
@@ -71,6 +72,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("read_bytes", "int64", "bytes", "distinct bytes that the block reads"),
         _c("written_bytes", "int64", "bytes", "distinct bytes that the block writes"),
         _c("cost", "float64", "instructions", "work of the block, where no time was measured"),
+        _c(
+            "duration",
+            "float64",
+            "duration_unit in the metadata, else cycles",
+            "how long the block ran, where the input states it",
+            nullable=True,
+        ),
     ),
     "footprints": (
         _c("block", "int32", "", "global block number"),
@@ -89,6 +97,20 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("set", "int32", "", "number of the set"),
         _c("operation", "int32", "", "operation that its blocks belong to"),
         _c("blocks", "list<int32>", "", "global block numbers"),
+        _c(
+            "first_use",
+            "list<float64>",
+            "share",
+            "of each block's work before it first touches what the set shares (extract --positions)",
+            nullable=True,
+        ),
+        _c(
+            "last_use",
+            "list<float64>",
+            "share",
+            "of each block's work after which it has last touched it",
+            nullable=True,
+        ),
     ),
     "joins": (
         _c("join", "int32", "", "number of the join"),
@@ -131,6 +153,7 @@ def arrow_schema(table: str) -> pa.Schema:
     types = {
         "dictionary": pa.dictionary(pa.int8(), pa.string()),
         "list<int32>": pa.list_(pa.int32()),
+        "list<float64>": pa.list_(pa.float64()),
         "string": pa.string(),
         "bool": pa.bool_(),
         **{name: getattr(pa, name)() for name in ("int32", "int64", "uint64", "float64")},

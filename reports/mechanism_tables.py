@@ -27,7 +27,11 @@ _FIXED = (
 
 
 def _show_share(value: float | None) -> str:
-    return "-" if value is None else show_percent(value)
+    return "-" if value is None else show_percent(round(value, 6) + 0.0)
+
+
+def _show_sms(value: float) -> str:
+    return "inf" if math.isinf(value) else f"{value:.0f}"
 
 
 def _show_limit(value: float | None) -> str:
@@ -45,7 +49,7 @@ def comparison_report(comparison: Comparison) -> Report:
         "bounds",
         "Bounds",
         [
-            Column("sms", "SMs", show=show_number),
+            Column("sms", "SMs", show=_show_sms),
             Column("serial", "serial", unit, show_number),
             Column("critical_path", "critical path", unit, show_number),
             Column("fine_path", "fine path", unit, _show_limit),
@@ -62,7 +66,7 @@ def comparison_report(comparison: Comparison) -> Report:
         ],
     )  # fmt: skip
     columns = [
-        Column("sms", "SMs", show=show_number),
+        Column("sms", "SMs", show=_show_sms),
         Column("mechanism", "mechanism", is_text=True),
         Column("makespan", "makespan", unit, show_number),
         Column("gain", "gain", show=show_factor),

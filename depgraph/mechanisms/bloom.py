@@ -76,7 +76,10 @@ class DataflowBloom(Mechanism):
         del charges
         if program.read_footprints is None:
             raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
-        graph = bloom_graph(program.graph, program.read_footprints(), self.bits, self.hashes)
+        footprints = program.read_footprints()
+        if not len(footprints):
+            raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
+        graph = bloom_graph(program.graph, footprints, self.bits, self.hashes)
         true, reported = (sum(p.edges for p in g.pairs()) for g in (program.graph, graph))
         return Rules(
             graph=graph,
