@@ -59,14 +59,14 @@ def command(
     from depgraph.reports.bound_table import bound_report
     from depgraph.store import Store
 
-    graph = Store(store).graph(kinds)
-    chosen = model_from(graph, **model)
+    chosen = model_from(Store(store), kinds, **model)
     table = bound(
-        graph,
+        chosen.graph,
         sms,
         durations=chosen.durations,
         occupancy=chosen.occupancy,
         launch_gap=chosen.launch_gap,
+        measured=chosen.measured,
     )
     print_report(bound_report(table), form)
 
@@ -87,10 +87,9 @@ def _compare(
 
     found = find_mechanisms(mechanisms)
     store = Store(path)
-    graph = store.graph(kinds)
-    chosen = model_from(graph, **model)
+    chosen = model_from(store, kinds, **model)
     comparison = compare_mechanisms(
-        graph,
+        chosen.graph,
         sms,
         found,
         durations=chosen.durations,

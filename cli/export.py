@@ -18,8 +18,8 @@ from depgraph.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from depgraph.cli.model import Model
     from depgraph.graph import BlockGraph
+    from depgraph.model import Model
     from depgraph.schedule import Schedule
     from depgraph.store import Store
 
@@ -94,8 +94,8 @@ def command(
         if sms is None:
             message = "a schedule needs --sms N"
             raise click.UsageError(message)
-        graph = opened.graph(kinds)
-        chosen = model_from(graph, **model)
+        chosen = model_from(opened, kinds, **model)
+        graph = chosen.graph
         plan = (
             _mechanism_schedule(opened, graph, chosen, sms, mechanisms, costs)
             if mechanisms

@@ -2,50 +2,79 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
-    from depgraph.bounds import Occupancies
-    from depgraph.graph import BlockGraph
-    from depgraph.timing import Durations
+    from depgraph.model import Model, Where
+    from depgraph.store import Store
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The GPU and the times that a schedule is for.
+class LaunchGap(click.ParamType[float | Literal["measured"]]):
+    """A time, or the word ``measured``."""
 
-    Attributes
-    ----------
-    launch_gap : float
-        In the unit of the durations.
-    """
+    name = "TIME"
 
-    durations: Durations
-    occupancy: Occupancies
-    launch_gap: float
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | Literal["measured"]:
+        """Return the time, or the word."""
+        if value == "measured":
+            return "measured"
+        try:
+            gap = float(str(value))
+        except ValueError:
+            gap = -1.0
+        if not 0 <= gap < float("inf"):
+            self.fail(f"{value!r} is no launch gap: give a time from 0, or measured", param, ctx)
+        return gap
+
+
+def profile_options(function: Function) -> Function:
+    """Add --device, --process, --context, --stream and --iteration."""
+    for option in reversed(
+        [
+            *(
+                click.option(
+                    f"--{what}", type=click.IntRange(0), metavar="N",
+                    help=f"Take only kernels of one {what} of the profile.",
+                )
+                for what in ("device", "process", "context", "stream")
+            ),
+            click.option(
+                "--iteration", default="mean", show_default=True, metavar="N|mean|min|last",
+                help="What to take of a profile of several iterations, numbered from 0.",
+            ),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 def model_options(function: Function) -> Function:
-    """Add --timing, --measured-sms, --gpu, --gpu-file, --occupancy and --launch-gap."""
+    """Add the options that say which durations, which GPU, and what to change."""
     for option in reversed(
         [
             click.option(
                 "--timing", type=click.Path(path_type=Path), metavar="FILE",
-                help="Measured times: blocks (kernel,block,duration) or kernels (kernel,duration_us).",
+                help="Measured times: a profile (PyTorch, nsys, ncu, nvprof), a simulator's log, "
+                "or a table of kernel,duration_us or kernel,block,duration_us.",
             ),
+            profile_options,
             click.option(
                 "--measured-sms", type=click.IntRange(1), metavar="N",
-                help="SMs of the GPU that kernel times were measured on [default: the GPU model's].",
+                help="SMs of the GPU that kernel times were measured on [default: the profile's].",
             ),
-            click.option("--gpu", metavar="NAME", help="GPU whose occupancy limits apply."),
+            click.option(
+                "--gpu", metavar="NAME",
+                help="GPU whose occupancy limits apply; depgraph gpus lists them.",
+            ),
             click.option(
                 "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
                 help="GPU model of your own.",
@@ -55,7 +84,7 @@ def model_options(function: Function) -> Function:
                 help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
             ),
             click.option(
-                "--launch-gap", type=click.FloatRange(0), default=0.0, metavar="TIME",
+                "--launch-gap", type=LaunchGap(), default="0", metavar="TIME|measured",
                 help="Time lost before each kernel when run serially, in the durations' unit.",
             ),
         ]
@@ -64,42 +93,66 @@ def model_options(function: Function) -> Function:
     return function
 
 
+def where_from(
+    device: int | None, process: int | None, context: int | None, stream: int | None, iteration: str
+) -> Where:
+    """Return which kernels of a profile the options name.
+
+    Raises
+    ------
+    click.UsageError
+        If there is no such way to take iterations.
+    """
+    from depgraph.match import PICKS
+    from depgraph.model import Where
+
+    if iteration not in PICKS and not iteration.isdecimal():
+        message = f"--iteration {iteration!r}: give {', '.join(PICKS)} or a number from 0"
+        raise click.UsageError(message)
+    return Where(device, process, context, stream, iteration)
+
+
 def model_from(
-    graph: BlockGraph,
+    store: Store,
+    kinds: Collection[str] | None,
     *,
     timing: Path | None,
     measured_sms: int | None,
     gpu: str | None,
     gpu_file: Path | None,
     fixed_occupancy: int | None,
-    launch_gap: float,
+    launch_gap: float | Literal["measured"],
+    device: int | None,
+    process: int | None,
+    context: int | None,
+    stream: int | None,
+    iteration: str,
 ) -> Model:
-    """Work out durations and occupancies from the options.
+    """Work out the graph, durations and occupancies from the options.
 
     Raises
     ------
     ModelError, ProfileError
-        If an option or a file makes no sense for the graph.
+        If an option or a file makes no sense for the store.
     """
-    from depgraph.bounds import fixed_occupancies, gpu_occupancies
-    from depgraph.timing import counted_durations, profiled_durations
+    from depgraph.gpu import load_gpu, load_gpu_file
+    from depgraph.model import build_model
 
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
-    occupancy = gpu_occupancies(graph, gpu, gpu_file)
-    if fixed_occupancy is not None:
-        occupancy = fixed_occupancies(graph, fixed_occupancy, occupancy.gpu)
-    if timing is None:
-        durations = counted_durations(graph)
-    else:
+    profile = None
+    if timing is not None:
         from depgraph.parsers.profiles import read_profile
 
-        durations = profiled_durations(
-            graph,
-            read_profile(timing),
-            occupancy.values,
-            measured_sms=measured_sms,
-            default_sms=occupancy.gpu.sms,
-        )
-    return Model(durations, occupancy, launch_gap)
+        profile = read_profile(timing)
+    return build_model(
+        store.graph(kinds),
+        store.kernels,
+        profile=profile,
+        where=where_from(device, process, context, stream, iteration),
+        measured_sms=measured_sms,
+        gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
+        fixed_occupancy=fixed_occupancy,
+        launch_gap=launch_gap,
+    )

@@ -36,7 +36,7 @@ DEFAULT_FOLDER = "depgraph.report"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-class Pair(click.ParamType):
+class Pair(click.ParamType[tuple[int, int]]):
     """Two kernels: ``SOURCE:TARGET``."""
 
     name = "SOURCE:TARGET"
@@ -167,11 +167,11 @@ def _study(
     from depgraph.study import study
 
     opened = Store(store)
-    graph = opened.graph(kinds)
-    chosen = model_from(graph, **model)
+    chosen = model_from(opened, kinds, **model)
+    graph = chosen.graph
     return study(
         graph,
-        opened.kernels,
+        chosen.kernels,
         sms,
         durations=chosen.durations,
         occupancy=chosen.occupancy,

@@ -45,10 +45,9 @@ def command(
         pairs = store.pairs if kinds is None else store.graph(kinds).pairs()
         report = show_tables.pairs_report(pairs, store.kernels)
     elif subject == "path":
-        graph = store.graph(kinds)
-        durations = model_from(graph, **model).durations
+        chosen = model_from(store, kinds, **model)
         report = show_tables.path_report(
-            critical_path(graph, durations.values), store.kernels, durations
+            critical_path(chosen.graph, chosen.durations.values), chosen.kernels, chosen.durations
         )
     else:
         report = show_tables.block_report(

@@ -13,7 +13,6 @@ from depgraph.gpu import gpu_for_architecture, load_gpu, load_gpu_file, occupanc
 from depgraph.graph import ALL_KINDS
 from depgraph.schedules import PRIORITIES, dataflow, serial
 from depgraph.stated import default_durations
-from depgraph.timing import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,9 +23,12 @@ if TYPE_CHECKING:
 
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
+    from depgraph.timing import Durations
 
 UNLIMITED = math.inf
 DEFAULT_GPU = "H100 SXM"
+MANY_SIZES = 8
+"""More sizes than this are a curve: one line each, one dataflow schedule each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Bound:
     schedules : tuple of Achieved
         Serial first. Empty but for serial with unlimited SMs, where dataflow takes the critical
         path.
+    memory : float
+        Bytes over memory bandwidth, the third lower bound; 0 where it was not asked for.
     """
 
     sms: float
@@ -101,11 +105,35 @@ class Bound:
     lower_bound: float
     gain: float
     schedules: tuple[Achieved, ...]
+    memory: float = 0.0
 
     @property
     def limited_by(self) -> str:
-        """Which of the two makes the lower bound."""
+        """Which of the terms makes the lower bound."""
+        if self.memory > max(self.critical_path, self.work):
+            return "memory bandwidth"
         return "critical path" if self.critical_path >= self.work else "work"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSchedule:
+    """How the program ran on the GPU that was profiled.
+
+    Attributes
+    ----------
+    sms : int
+    wall : float
+        From the start of the first kernel to the end of the last one.
+    gain : float
+        Serial time on that GPU, without launch gaps, over `wall`.
+    utilization : float
+        Work over `wall`, 0 to 1.
+    """
+
+    sms: int
+    wall: float
+    gain: float
+    utilization: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +152,8 @@ class BoundTable:
     occupancy : (int, int)
         Least and most resident blocks per SM among the kernels.
     assumptions : tuple of str
+    measured : MeasuredSchedule or None
+        How the program ran when it was profiled.
     """
 
     bounds: tuple[Bound, ...]
@@ -132,6 +162,7 @@ class BoundTable:
     gpu: str
     occupancy: tuple[int, int]
     assumptions: tuple[str, ...]
+    measured: MeasuredSchedule | None = None
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row a schedule, with the bound that it is held against."""
@@ -261,6 +292,8 @@ def bound_one(
     *,
     launch_gap: float = 0.0,
     priorities: Iterable[str] = PRIORITIES,
+    memory: float = 0.0,
+    critical_path: float | None = None,
 ) -> Bound:
     """Bound the gain on one GPU size.
 
@@ -275,14 +308,18 @@ def bound_one(
         Time that serial execution loses before each kernel.
     priorities : iterable of str
         Of the dataflow schedules to try.
+    memory : float
+        Bytes over memory bandwidth, where that counts as well.
+    critical_path : float, optional
+        Where it is known already.
     """
-    finish, _ = graph.earliest_finish(durations)
-    critical_path = float(finish.max(initial=0.0))
+    if critical_path is None:
+        critical_path = longest_path(graph, durations)
     unlimited = math.isinf(sms)
     size = int(np.diff(graph.first_block).max(initial=1)) if unlimited else int(sms)
     serial_time = serial(graph, durations, occupancy, size, launch_gap=launch_gap).makespan
     work = 0.0 if unlimited else work_per_sm(graph, durations, occupancy) / sms
-    lower = max(critical_path, work)
+    lower = max(critical_path, work, memory)
     makespans = {"serial": serial_time}
     for priority in priorities:
         makespans[f"dataflow, {priority}"] = (
@@ -302,7 +339,14 @@ def bound_one(
             Achieved(name, makespan, _ratio(serial_time, makespan), _share(work, makespan))
             for name, makespan in makespans.items()
         ),
+        memory=memory,
     )
+
+
+def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
+    """Return the critical path: the time that unlimited SMs need."""
+    finish, _ = graph.earliest_finish(durations)
+    return float(finish.max(initial=0.0))
 
 
 def bound(
@@ -312,6 +356,8 @@ def bound(
     durations: Durations | None = None,
     occupancy: Occupancies | None = None,
     launch_gap: float = 0.0,
+    memory: float = 0.0,
+    measured: MeasuredSchedule | None = None,
 ) -> BoundTable:
     """Bound the overlap gain for one or several GPU sizes, with all dependences and RAW alone.
 
@@ -326,10 +372,15 @@ def bound(
         Default by the CUDA rules for the GPU that the trace suggests.
     launch_gap : float
         Time that serial execution loses before each kernel, in the unit of the durations.
+    memory : float
+        Bytes over memory bandwidth, where that counts as well, in the unit of the durations.
+    measured : MeasuredSchedule, optional
+        How the program ran when it was profiled.
 
     Returns
     -------
     BoundTable
+        Of more than `MANY_SIZES` sizes with one dataflow schedule each, not all of them.
 
     Raises
     ------
@@ -348,12 +399,23 @@ def bound(
     graphs = [graph]
     if graph.kinds != {"RAW"} and "RAW" in graph.kinds:
         graphs.append(graph.with_kinds({"RAW"}))
+    priorities = list(PRIORITIES)[: 1 if len(sizes) > MANY_SIZES else None]
+    paths = [longest_path(g, durations.values) for g in graphs]
     bounds = [
-        bound_one(g, durations.values, occupancy.values, size, launch_gap=launch_gap)
+        bound_one(
+            g,
+            durations.values,
+            occupancy.values,
+            size,
+            launch_gap=launch_gap,
+            priorities=priorities,
+            memory=memory,
+            critical_path=path,
+        )
         for size in sizes
-        for g in graphs
+        for g, path in zip(graphs, paths, strict=True)
     ]
-    of_kernels = occupancy.values[graph.kernel >= 0]
+    of_kernels = np.compress(graph.kernel >= 0, occupancy.values)
     notes = [*durations.assumptions, *occupancy.assumptions]
     notes.append(
         "the bound holds for fixed durations: measured overlap has beaten it by up to 15 % "
@@ -371,6 +433,7 @@ def bound(
         if len(of_kernels)
         else (1, 1),
         assumptions=tuple(notes),
+        measured=measured,
     )
 
 

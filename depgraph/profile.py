@@ -62,6 +62,8 @@ class KernelProfile:
         SMs of the GPU (or part of it) that the kernel was measured on.
     clock_mhz : float or None
         Core clock in MHz, which turns cycles into time, where the file states it.
+    launch_latency : float
+        Part of every duration that is the launch, not the kernel; in `unit`.
     device_names : mapping of int to str
         Name of each device, where the file gives it.
     notes : tuple of str
@@ -90,6 +92,7 @@ class KernelProfile:
     correlation: NDArray[np.int64] | None = None
     measured_sms: NDArray[np.int64] | None = None
     clock_mhz: float | None = None
+    launch_latency: float = 0.0
     device_names: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)

@@ -9,15 +9,15 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.jit.schedule import serial_schedule
-from depgraph.profile import BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from depgraph.extraction import Kernel
     from depgraph.graph import BlockGraph
-    from depgraph.profile import KernelProfile
+    from depgraph.match import Match
 
 _LISTED = 5
 
@@ -48,6 +48,10 @@ class Durations:
         """Whether the unit is one of time."""
         return self.unit != "instructions"
 
+    def noting(self, *notes: str) -> Durations:
+        """Return the durations with more assumptions."""
+        return replace(self, assumptions=(*self.assumptions, *notes))
+
 
 def counted_durations(graph: BlockGraph) -> Durations:
     """Take the instructions that the trace shows of each block as its duration.
@@ -65,8 +69,10 @@ def counted_durations(graph: BlockGraph) -> Durations:
         "instructions",
         "traced warp instructions of each block",
         (
-            "a block takes as long as it has traced warp instructions: only ratios mean anything; "
-            "pass --timing for times",
+            (
+                "a block takes as long as it has traced warp instructions: only ratios mean "
+                "anything; pass --timing for times"
+            ),
         ),
     )
 
@@ -79,6 +85,7 @@ def measured_block_durations(
     *,
     unit: str,
     source: str,
+    kernels: Sequence[Kernel] = (),
 ) -> Durations:
     """Take measured times of blocks.
 
@@ -89,11 +96,14 @@ def measured_block_durations(
         Kernel number, and block number within the kernel.
     duration : float64[n]
     unit, source : str
+    kernels : sequence of Kernel
+        As for `scaled_durations`.
 
     Raises
     ------
     ModelError
-        If a row names no block of the graph or names one twice, or a block has no row.
+        If a row names no block of the graph or names one twice, or only some blocks of a kernel
+        have a row. A kernel without any is given times as `scaled_durations` does.
     """
     operation_of_kernel = {int(k): i for i, k in enumerate(graph.kernel)}
     operation = np.array([operation_of_kernel.get(int(k), -1) for k in kernel], np.int64)
@@ -104,6 +114,8 @@ def measured_block_durations(
             f"{source}: kernel {kernel[bad[0]]} block {block[bad[0]]} is not in the store"
             + (f", nor are {len(bad) - 1} more" if len(bad) > 1 else "")
         )
+    if not len(operation):
+        raise ModelError(f"{source}: holds no time of a block of the store")
     number = graph.first_block[operation] + block
     times = np.bincount(number, minlength=graph.n_blocks)
     if times.max(initial=0) > 1:
@@ -113,13 +125,19 @@ def measured_block_durations(
         raise ModelError(f"{source}: a duration is negative or not a number")
     values = np.zeros(graph.n_blocks, np.float64)
     values[number] = duration
-    missing = np.flatnonzero((times == 0) & (graph.kernel[graph.operation_of_block] >= 0))
+    measured = np.bincount(operation, minlength=graph.n_operations) > 0
+    missing = np.flatnonzero((times == 0) & measured[graph.operation_of_block])
     if len(missing):
         raise ModelError(
             f"{source}: {block_name(graph, int(missing[0]))} has no duration"
             + (f", nor have {len(missing) - 1} more blocks" if len(missing) > 1 else "")
         )
-    return Durations(values, unit, source)
+    cost = _costs(graph)
+    whole = _sums(graph, values)
+    notes = _fill_unmeasured(
+        graph, values, cost, measured, whole, _ratios(whole, _sums(graph, cost)), kernels
+    )
+    return Durations(values, unit, source, notes)
 
 
 def scaled_durations(
@@ -130,6 +148,7 @@ def scaled_durations(
     unit: str,
     source: str,
     sms: int,
+    kernels: Sequence[Kernel] = (),
 ) -> Durations:
     """Spread measured times of kernels over their blocks, in proportion to the blocks' cost.
 
@@ -140,21 +159,24 @@ def scaled_durations(
     ----------
     graph : BlockGraph
     kernel_times : mapping
-        Kernel number to time. A kernel without one is given the median time per cost of the
-        others, and the assumptions say so.
+        Kernel number to time. A kernel without one takes as long as others that are like it: the
+        median time of launches of the same function with the same grid and block, else its own
+        cost at the median time per cost of the same function, else of all.
     slots : int64[n_operations]
         Blocks that run at once on the measured GPU.
     unit, source : str
     sms : int
         SMs of the measured GPU, for the report.
+    kernels : sequence of Kernel
+        Tell which kernels are alike; without them all are.
 
     Raises
     ------
     ModelError
         If no kernel of the graph has a time, or a time is negative.
     """
-    kernels = {int(k) for k in graph.kernel if k >= 0}
-    unknown = sorted(set(kernel_times) - kernels)
+    of_kernels = {int(k) for k in graph.kernel if k >= 0}
+    unknown = sorted(set(kernel_times) - of_kernels)
     if unknown:
         raise ModelError(
             f"{source}: kernel {unknown[0]} is not in the store"
@@ -164,107 +186,146 @@ def scaled_durations(
         raise ModelError(f"{source}: holds no time of a kernel of the store")
     if any(not time >= 0 for time in kernel_times.values()):
         raise ModelError(f"{source}: a time is negative or not a number")
-    cost = np.ones(graph.n_blocks) if graph.cost is None else graph.cost.astype(np.float64)
-    totals = np.add.reduceat(cost, graph.first_block[:-1]) if graph.n_blocks else cost
-    flat = np.flatnonzero(totals == 0)
-    for operation in flat:
-        cost[graph.first_block[operation] : graph.first_block[operation + 1]] = 1.0
-    cost[graph.kernel[graph.operation_of_block] < 0] = 0.0
+    cost = _costs(graph)
     alone = kernel_makespans(graph, cost, slots)
-
-    values = np.zeros(graph.n_blocks, np.float64)
-    rates = []
-    unmatched = []
-    for operation, kernel in enumerate(graph.kernel.tolist()):
-        if kernel < 0:
-            continue
-        if kernel not in kernel_times:
-            unmatched.append(operation)
-            continue
-        blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
-        rate = kernel_times[kernel] / alone[operation]
-        rates.append(rate)
-        values[blocks] = cost[blocks] * rate
-    median = float(np.median(rates))
-    for operation in unmatched:
-        blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
-        values[blocks] = cost[blocks] * median
-    assumptions = [
-        f"the blocks of a kernel share its measured time in proportion to their instructions, "
-        f"so that the kernel alone takes that time on {sms} SMs"
-    ]
-    if unmatched:
-        names = ", ".join(str(graph.kernel[o]) for o in unmatched[:_LISTED])
-        more = f" and {len(unmatched) - _LISTED} more" if len(unmatched) > _LISTED else ""
-        assumptions.append(
-            f"kernels without a measured time ({names}{more}) are given the median time per "
-            "instruction of the others"
-        )
-    return Durations(values, unit, source, tuple(assumptions))
+    whole = np.array([kernel_times.get(kernel, np.nan) for kernel in graph.kernel.tolist()])
+    measured = ~np.isnan(whole)
+    rates = _ratios(whole, alone)
+    values = cost * np.where(measured, rates, 0.0)[graph.operation_of_block]
+    notes = _fill_unmeasured(graph, values, cost, measured, whole, rates, kernels, alone=alone)
+    return Durations(
+        values,
+        unit,
+        source,
+        (
+            (
+                "the blocks of a kernel share its measured time in proportion to their "
+                f"instructions, so that the kernel alone takes that time on {sms} SMs"
+            ),
+            *notes,
+        ),
+    )
 
 
-def profiled_durations(
-    graph: BlockGraph,
-    profile: KernelProfile | BlockProfile,
-    occupancy: NDArray[np.int64],
-    *,
-    measured_sms: int | None = None,
-    default_sms: int,
+def matched_durations(
+    graph: BlockGraph, match: Match, occupancy: NDArray[np.int64], sms: int
 ) -> Durations:
-    """Turn a profile into durations of blocks.
+    """Turn the measured times of matched kernels into durations of blocks.
 
     Parameters
     ----------
     graph : BlockGraph
-    profile : KernelProfile or BlockProfile
+    match : Match
     occupancy : int64[n_operations]
         Resident blocks per SM on the GPU that was measured.
-    measured_sms : int, optional
-        SMs of that GPU; default what the profile says.
-    default_sms : int
-        SMs to assume where neither says.
-
-    Raises
-    ------
-    ModelError
-        If the profile does not fit the graph.
+    sms : int
+        SMs of that GPU.
     """
-    if isinstance(profile, BlockProfile):
-        return measured_block_durations(
-            graph,
-            profile.kernel,
-            profile.block,
-            profile.duration,
-            unit=profile.unit,
-            source=f"block times of {profile.source.name}",
-        )
-    if profile.kernel is None:
-        raise ModelError(f"{profile.source}: does not number its kernels")
-    scale, unit = (1e-3, "us") if profile.unit == "ns" else (1.0, profile.unit)
-    notes: list[str] = []
-    sms = measured_sms
-    if sms is None and profile.measured_sms is not None:
-        stated = {int(n) for n in profile.measured_sms if n > 0}
-        if len(stated) > 1:
-            raise ModelError(
-                f"{profile.source}: kernels were measured on {sorted(stated)} SMs; "
-                "pass --measured-sms N"
-            )
-        sms = next(iter(stated), None)
-    if sms is None:
-        sms = default_sms
-        notes.append(
-            f"the kernel times are taken to be measured on {sms} SMs (--measured-sms)"
-        )
+    latency = match.profile.launch_latency * match.scale
+    times = np.maximum(match.duration - latency, 0.0)
     durations = scaled_durations(
         graph,
-        dict(zip(profile.kernel.tolist(), (profile.duration * scale).tolist(), strict=True)),
+        {
+            kernel.kernel: time
+            for kernel, time in zip(match.kernels, times.tolist(), strict=True)
+            if time >= 0
+        },
         occupancy * sms,
-        unit=unit,
-        source=f"kernel times of {profile.source.name}",
+        unit=match.unit,
+        source=f"kernel times of {match.profile.source.name}",
         sms=sms,
+        kernels=match.kernels,
     )
+    notes = [f"profile and trace: {match.summary()}", *match.notes, *match.profile.notes]
+    if latency:
+        notes.append(f"the launch latency of {latency:g} {match.unit} is left out of kernel times")
     return replace(durations, assumptions=(*notes, *durations.assumptions))
+
+
+def _costs(graph: BlockGraph) -> NDArray[np.float64]:
+    """Return the cost of each block; 1 throughout a kernel that has none, 0 for host copies."""
+    if graph.cost is None:
+        cost = np.ones(graph.n_blocks)
+    else:
+        cost = graph.cost.astype(np.float64)
+        cost[(_sums(graph, cost) == 0)[graph.operation_of_block]] = 1.0
+    cost[graph.kernel[graph.operation_of_block] < 0] = 0.0
+    return cost
+
+
+def _sums(graph: BlockGraph, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(graph.operation_of_block, weights=values, minlength=graph.n_operations)
+
+
+def _ratios(
+    numerator: NDArray[np.float64], denominator: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    return np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator > 0)
+
+
+def _fill_unmeasured(
+    graph: BlockGraph,
+    values: NDArray[np.float64],
+    cost: NDArray[np.float64],
+    measured: NDArray[np.bool_],
+    whole: NDArray[np.float64],
+    rates: NDArray[np.float64],
+    kernels: Sequence[Kernel],
+    *,
+    alone: NDArray[np.float64] | None = None,
+) -> tuple[str, ...]:
+    """Give blocks of kernels that were not measured durations after those that were.
+
+    Parameters
+    ----------
+    values : float64[n_blocks]
+        Filled in.
+    cost : float64[n_blocks]
+    measured : bool[n_operations]
+    whole, rates : float64[n_operations]
+        Time of each measured kernel, and time per cost.
+    alone : float64[n_operations], optional
+        Cost that `whole` is the time of; default the sum over the blocks.
+    """
+    missing = np.flatnonzero(~measured & (graph.kernel >= 0))
+    if not len(missing):
+        return ()
+    scale = _sums(graph, cost) if alone is None else alone
+    launches: dict[int, tuple[Hashable, Hashable]] = {
+        k.operation: (k.name, (k.grid, k.block)) for k in kernels
+    }
+    same_launch: dict[Hashable, list[float]] = {}
+    same_function: dict[Hashable, list[float]] = {}
+    for operation in np.flatnonzero(measured & (graph.kernel >= 0)).tolist():
+        launch = launches.get(operation)
+        if launch is not None:
+            same_launch.setdefault(launch, []).append(float(whole[operation]))
+            same_function.setdefault(launch[0], []).append(float(rates[operation]))
+    overall = float(np.median(rates[measured & (graph.kernel >= 0)]))
+    how: dict[str, list[int]] = {}
+    for operation in missing.tolist():
+        launch = launches.get(operation)
+        if launch in same_launch:
+            rate = float(np.median(same_launch[launch])) / float(scale[operation])
+            reason = "the median time of launches of the same function, grid and block"
+        elif launch is not None and launch[0] in same_function:
+            rate = float(np.median(same_function[launch[0]]))
+            reason = "the median time per instruction of the same function"
+        else:
+            rate = overall
+            reason = "the median time per instruction of the others"
+        blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
+        values[blocks] = cost[blocks] * rate
+        how.setdefault(reason, []).append(int(graph.kernel[operation]))
+    return tuple(
+        f"kernels without a measured time ({_listed(which)}) are given {reason}"
+        for reason, which in how.items()
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
+    return ", ".join(map(str, numbers[:_LISTED])) + more
 
 
 def kernel_makespans(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from depgraph.bounds import MANY_SIZES
 from depgraph.reports.tables import (
     Column,
     Report,
@@ -13,6 +14,7 @@ from depgraph.reports.tables import (
     show_factor,
     show_number,
     show_percent,
+    table_rows,
 )
 
 if TYPE_CHECKING:
@@ -28,8 +30,12 @@ def _show_kinds(kinds: str) -> str:
 
 
 def bound_report(table: BoundTable) -> Report:
-    """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions."""
+    """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
+
+    Of more than `MANY_SIZES` sizes a terminal and Markdown get the curve alone, one line a size.
+    """
     unit = table.unit
+    with_memory = any(b.memory for b in table.bounds)
     bounds = Table(
         "bounds",
         "Bounds",
@@ -39,14 +45,16 @@ def bound_report(table: BoundTable) -> Report:
             Column("serial", "serial", unit, show_number),
             Column("critical_path", "critical path", unit, show_number),
             Column("work", "work", unit, show_number),
+            *[Column("memory", "memory", unit, show_number)] * with_memory,
             Column("lower_bound", "lower bound", unit, show_number),
             Column("bound_on_gain", "gain at most", show=show_factor),
         ],
         [
-            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work, b.lower_bound, b.gain)
+            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
+             *[b.memory] * with_memory, b.lower_bound, b.gain)
             for b in table.bounds
         ],
-    )
+    )  # fmt: skip
     schedule_columns = [
         Column("sms", "SMs", show=show_count),
         Column("dependences", "deps", is_text=True, show=_show_kinds),
@@ -61,11 +69,12 @@ def bound_report(table: BoundTable) -> Report:
         "Schedules",
         schedule_columns,
         [
-            (_whole(b.sms), b.dependences, a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b),
-             a.utilization)
+            (_whole(b.sms), b.dependences, a.schedule, a.makespan, a.gain,
+             _share_of_bound(a.gain, b), a.utilization)
             for b in table.bounds
             for a in b.schedules
-        ],
+        ]
+        + _measured_rows(table),
     )  # fmt: skip
     flat = Table(
         "bound",
@@ -73,13 +82,14 @@ def bound_report(table: BoundTable) -> Report:
         [*bounds.columns, Column("limited_by", "limited by"), *schedule_columns[2:],
          Column("unit", "unit")],
         [
-            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work, b.lower_bound, b.gain,
-             b.limited_by, a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b),
-             a.utilization, unit)
+            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
+             *[b.memory] * with_memory, b.lower_bound, b.gain, b.limited_by,
+             a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b), a.utilization, unit)
             for b in table.bounds
             for a in b.schedules
         ],
     )  # fmt: skip
+    curve = _curve(table) if len({b.sms for b in table.bounds}) > MANY_SIZES else None
     low, high = table.occupancy
     resident = str(low) if low == high else f"{low} to {high}"
     return Report(
@@ -92,14 +102,68 @@ def bound_report(table: BoundTable) -> Report:
             "occupancy_most": high,
         },
         headline=[
-            *_answers(table),
-            f"durations: {table.durations} ({unit}); "
-            f"occupancy: {resident} blocks per SM by the limits of {table.gpu}",
+            *(_curve_answers(table) if curve else _answers(table)),
+            (
+                f"durations: {table.durations} ({unit}); "
+                f"occupancy: {resident} blocks per SM by the limits of {table.gpu}"
+            ),
         ],
-        tables=[bounds, schedules],
+        tables=[curve] if curve else [bounds, schedules],
         notes=table.assumptions,
         csv_table=flat,
+        extra={t.key: table_rows(t) for t in (bounds, schedules)} if curve else {},
     )
+
+
+def _measured_rows(table: BoundTable) -> list[tuple[Any, ...]]:
+    """Return the row of the run that was profiled, beside those of schedules."""
+    m = table.measured
+    if m is None:
+        return []
+    return [(m.sms, "as profiled", "measured", m.wall, m.gain, None, m.utilization)]
+
+
+def _curve(table: BoundTable) -> Table:
+    """Lay out the gain over the size of the GPU, one line a size."""
+    kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
+    columns = [
+        Column("sms", "SMs", show=show_count),
+        Column("serial", "serial", table.unit, show_number),
+    ]
+    for kind in kinds:
+        label = _show_kinds(kind)
+        columns += [
+            Column(f"bound_on_gain {kind}", f"{label}: at most", show=show_factor),
+            Column(f"gain {kind}", "dataflow", show=show_factor),
+            Column(f"limited_by {kind}", "limited by", is_text=True),
+        ]
+    rows = []
+    for at in range(0, len(table.bounds), len(kinds)):
+        bounds = table.bounds[at : at + len(kinds)]
+        cells = [(b.gain, b.schedules[-1].gain, b.limited_by) for b in bounds]
+        rows.append((_whole(bounds[0].sms), bounds[0].serial, *(c for row in cells for c in row)))
+    return Table("curve", "Gain over the size of the GPU", columns, rows)
+
+
+def _curve_answers(table: BoundTable) -> list[str]:
+    """Say where each curve begins and ends, and from which size on more SMs gain nothing."""
+    sentences = []
+    for kind in dict.fromkeys(b.dependences for b in table.bounds):
+        curve = [b for b in table.bounds if b.dependences == kind]
+        words = _KINDS_IN_WORDS.get(kind, kind)
+        ends = " to ".join(f"{show_factor(b.gain)} ({_sms(b)})" for b in (curve[0], curve[-1]))
+        bend = next((b for b in curve if b.limited_by == "critical path"), None)
+        limit = (
+            "work limits it throughout"
+            if bend is None
+            else f"the critical path limits it from {_sms(bend)} on"
+        )
+        sentences.append(f"{words}: at most {ends}; {limit}")
+    return sentences
+
+
+def _sms(b: Bound) -> str:
+    return "unlimited SMs" if math.isinf(b.sms) else f"{b.sms:.0f} SMs"
 
 
 def _whole(sms: float) -> float:
@@ -109,10 +173,10 @@ def _whole(sms: float) -> float:
 def _answers(table: BoundTable) -> list[str]:
     sentences = []
     for b in table.bounds:
-        size = "unlimited SMs" if math.isinf(b.sms) else f"{b.sms:.0f} SMs"
         best = max((a for a in b.schedules if a.schedule != "serial"), key=lambda a: a.gain)
         sentences.append(
-            f"{size}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most {show_factor(b.gain)} (limited by {b.limited_by}); "
+            f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most "
+            f"{show_factor(b.gain)} (limited by {b.limited_by}); "
             f"{show_factor(best.gain)} reached by {best.schedule}"
         )
     return sentences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,7 +92,10 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
             log.feed(line)
     log.take_times_from_blocks()
     rows = _kernel_rows(log)
-    kernels = rows.build(path, "simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT)
+    kernels = replace(
+        rows.build(path, "simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT),
+        launch_latency=log.options.get("kernel_launch_latency", 0.0),
+    )
     timed = [kernel for _, kernel in sorted(log.kernels.items()) if kernel.cycles is not None]
     if not all(kernel.has_all_blocks for kernel in timed):
         return kernels
