@@ -24,9 +24,11 @@ COMMANDS = {
     "extract": "Read a trace, find which block depends on which, write a store.",
     "bound": "Bound the gain of overlapping independent blocks on a GPU.",
     "report": "Write plots, a page, a timeline and a summary for CI.",
+    "compare": "Say what changed between two stores, and fail if it got worse.",
     "show": "Look inside a store: kernels, pairs, the critical path, a block.",
     "export": "Write edges, kernels, blocks, graph or schedule for other tools.",
     "mechanisms": "Describe the synchronisation mechanisms that bound can compare.",
+    "check": "Read a trace, say what is in it and what is wrong with it, write nothing.",
     "demo": "Run the main job on a packaged real trace.",
 }
 

@@ -270,7 +270,7 @@ class Gatherer:
         return np.where((operation >= 0) & inside, number, -1).astype(np.int32)
 
     def _count_rows(self, part: ScannedPart, blocks: NDArray[np.int32]) -> None:
-        self._reserve_counts()
+        self.reserve_counts()
         kept = blocks >= 0
         np.add.at(self._accesses, blocks[kept], part.touches.accesses[kept])
         np.add.at(self._instructions, blocks[kept], part.touches.instructions[kept])
@@ -278,7 +278,8 @@ class Gatherer:
             timed = kept & ~np.isnan(part.durations)
             self._durations[blocks[timed]] = part.durations[timed]
 
-    def _reserve_counts(self) -> None:
+    def reserve_counts(self) -> None:
+        """Make room for the counts of all blocks so far."""
         missing = self.n_blocks - len(self._accesses)
         if missing > 0:
             more = np.zeros(missing + self.n_blocks, np.int64)
@@ -350,7 +351,7 @@ class Gatherer:
             self.samples.append(sample_starts(piece))
         if self.runs and self.pieces:
             self._spill()
-        self._reserve_counts()
+        self.reserve_counts()
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64] | None]:
         """Return accesses, instructions and (where the trace has any) cycles of every block."""

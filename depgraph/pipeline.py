@@ -14,14 +14,15 @@ import nvtx
 
 from depgraph.dependence import build_graph
 from depgraph.errors import ModelError
-from depgraph.extraction import BlockCounts, Copy, Extraction, Kernel, launch_resources
+from depgraph.extraction import BlockCounts, Copy, Extraction, launch_resources
 from depgraph.footprint import GRANULARITIES
 from depgraph.gather import Gatherer, Scratch
 from depgraph.graph import ALL_KINDS
 from depgraph.jobs import Threads
+from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import default_limit
 from depgraph.output import refuse_existing
-from depgraph.records import HostCopy, KernelLaunch
+from depgraph.records import HostCopy
 from depgraph.resume import ResumableScan, scan_to_file
 from depgraph.shards import analyse_shards
 from depgraph.store import write_store
@@ -205,7 +206,7 @@ def _put_together(
     shared_bytes = np.sum([swept.shared_bytes for swept in analysed.exact], axis=0)
     accesses, instructions, durations = gathered.counts()
     counts = BlockCounts(accesses, instructions, *analysed.block_bytes)
-    rows = _kernel_rows(gathered, analysed.operation_bytes, counts, shared_bytes)
+    rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes)
     return Extraction(
         kernels=rows,
         copies=_copy_rows(gathered),
@@ -216,7 +217,10 @@ def _put_together(
             graph, cost=counts.cost, resources=launch_resources(rows, graph.n_operations)
         ),
         pairs=graph.pairs(),
-        metadata=_metadata(gathered, granularity, graph, kernels, false_edges),
+        metadata={
+            **_metadata(gathered, granularity, graph, kernels, false_edges),
+            "remarks": remarks(rows),
+        },
     )
 
 
@@ -278,58 +282,3 @@ def describe_source(path: Path) -> dict[str, Any]:
         "sha256": digest.hexdigest(),
         "hashed": "all" if size <= _SAMPLED_HASH_BYTES else "first and last 32 MiB",
     }
-
-
-def _kernel_rows(
-    gathered: Gatherer,
-    operation_bytes: NDArray[np.int64],
-    counts: BlockCounts,
-    shared_bytes: NDArray[np.int64],
-) -> list[Kernel]:
-    first_block = gathered.first_block
-    read, written = operation_bytes.tolist()
-
-    def per_operation(values: NDArray[Any]) -> list[int]:
-        running = np.append(0, np.cumsum(values))
-        return np.diff(running[first_block]).tolist()  # type: ignore[no-any-return]
-
-    accesses = per_operation(counts.accesses)
-    instructions = per_operation(counts.instructions)
-    active = per_operation(counts.instructions > 0)
-    rows = []
-    for index, launch in enumerate(gathered.operations):
-        if not isinstance(launch, KernelLaunch):
-            continue
-        unseen = gathered.unseen_of(index)
-        if not accesses[index]:
-            unseen = unseen or "no global-memory access in the trace"
-        rows.append(
-            Kernel(
-                kernel=int(gathered.operation_kernel[index]),
-                operation=index,
-                name=launch.name,
-                mangled_name=launch.mangled_name,
-                trace_id=launch.trace_id,
-                grid_x=launch.grid[0],
-                grid_y=launch.grid[1],
-                grid_z=launch.grid[2],
-                block_x=launch.block[0],
-                block_y=launch.block[1],
-                block_z=launch.block[2],
-                registers=launch.registers,
-                shared_bytes=launch.shared_bytes,
-                architecture=launch.architecture,
-                stream=launch.stream,
-                context=launch.context,
-                first_block=int(first_block[index]),
-                blocks=launch.blocks,
-                active_blocks=active[index],
-                accesses=accesses[index],
-                instructions=instructions[index],
-                read_bytes=read[index],
-                written_bytes=written[index],
-                shared_written_bytes=int(shared_bytes[index]),
-                unseen=unseen,
-            )
-        )
-    return rows

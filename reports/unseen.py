@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.kernel_rows import remarks
 from depgraph.reports.tables import show_number
 
 if TYPE_CHECKING:
@@ -27,11 +28,7 @@ def unseen_notes(kernels: Sequence[Kernel], metadata: Mapping[str, Any]) -> list
     notes = [
         f"{show_number(count)} {warning}" for warning, count in metadata.get("warnings", {}).items()
     ]
-    by_reason: dict[str, list[int]] = {}
-    for kernel in kernels:
-        if kernel.unseen:
-            by_reason.setdefault(kernel.unseen, []).append(kernel.kernel)
-    for reason, numbers in by_reason.items():
+    for reason, numbers in remarks(kernels).items():
         what = "kernel" if len(numbers) == 1 else "kernels"
         notes.append(f"{what} {_listed(numbers)}: {reason}")
     shared = [k.kernel for k in kernels if k.shared_written_bytes]

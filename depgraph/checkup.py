@@ -1,0 +1,172 @@
+"""What is in a trace, what is missing, and what is wrong with it; nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.extraction import BlockCounts
+from depgraph.gather import Gatherer, Scratch, without_ranges
+from depgraph.jobs import Threads
+from depgraph.kernel_rows import kernel_rows, remarks
+from depgraph.records import HostCopy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from depgraph.extraction import Kernel
+    from depgraph.jobs import Workers
+    from depgraph.records import PartTask, ScannedPart, Trace
+
+_EVERYTHING = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a user should know of a trace.
+
+    Attributes
+    ----------
+    is_error : bool
+        Whether a graph made from the trace would be wrong.
+    found : str
+    count : int
+        How often; 1 where that means nothing.
+    place : str
+        File and line, where there is one.
+    """
+
+    is_error: bool
+    found: str
+    count: int = 1
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """The findings about one trace.
+
+    Attributes
+    ----------
+    trace : str
+    format : str
+    kernels : list of Kernel
+        Without their traffic in bytes.
+    copies : int
+    problems : list of Problem
+        Errors first.
+    skipped : dict
+        What was left out, by reason.
+    blind_spots : tuple of str
+        What no trace of the format shows.
+    lines, bytes : int
+    """
+
+    trace: str
+    format: str
+    kernels: list[Kernel]
+    copies: int
+    problems: list[Problem]
+    skipped: dict[str, int]
+    blind_spots: tuple[str, ...]
+    lines: int
+    bytes: int
+
+    @property
+    def errors(self) -> int:
+        """Number of problems that make the trace untrustworthy."""
+        return sum(problem.is_error for problem in self.problems)
+
+    @property
+    def warnings(self) -> int:
+        """Number of other problems."""
+        return len(self.problems) - self.errors
+
+
+class _Checker(Gatherer):
+    """Gathers counts alone, and notes damage with its place instead of raising it."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(
+            trace, (None, None), allow_damaged=True, memory=_EVERYTHING, scratch=Scratch(None)
+        )
+        self.faults: list[Problem] = []
+
+    def _damage(self, line: int, found: str, path: str | None = None) -> None:
+        number = line if path else self.lines + line
+        place = f"{path or self.trace.name}:{number}"
+        self.faults.append(Problem(is_error=True, found=found, place=place))
+
+
+def check_trace(
+    trace: Trace,
+    *,
+    workers: Workers | None = None,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> Checkup:
+    """Read a whole trace and say what is in it and what is wrong with it.
+
+    Parameters
+    ----------
+    trace : Trace
+        As `depgraph.parsers.open_trace` returns it.
+    workers : Workers, optional
+        Default threads on all processors.
+    on_progress : callable
+        Is called with the number of input bytes that have just been scanned.
+    """
+    checker = _Checker(trace)
+    try:
+        for part in (workers or Threads()).map(_scan_counts, trace.tasks()):
+            checker.add(part)
+            on_progress(part.bytes)
+        checker.finish()
+    except TraceError as error:
+        checker.faults.append(
+            Problem(
+                is_error=True,
+                found=error.found + (f"; {error.hint}" if error.hint else ""),
+                place=error.path if error.line is None else f"{error.path}:{error.line}",
+            )
+        )
+    kernels = _kernels(checker)
+    return Checkup(
+        trace=trace.name,
+        format=trace.format,
+        kernels=kernels,
+        copies=sum(isinstance(o, HostCopy) for o in checker.operations),
+        problems=[*checker.faults, *_warnings(checker, kernels)],
+        skipped=dict(checker.skipped.most_common()),
+        blind_spots=tuple(trace.blind_spots),
+        lines=checker.lines,
+        bytes=checker.bytes,
+    )
+
+
+def _scan_counts(task: PartTask) -> ScannedPart:
+    return without_ranges(task.scan())
+
+
+def _kernels(checker: Gatherer) -> list[Kernel]:
+    checker.reserve_counts()
+    accesses, instructions, _ = checker.counts()
+    unknown = np.zeros(len(accesses), np.int64)
+    n_operations = len(checker.operations)
+    return kernel_rows(
+        checker,
+        BlockCounts(accesses, instructions, unknown, unknown),
+        np.zeros((2, n_operations), np.int64),
+        np.zeros(n_operations, np.int64),
+    )
+
+
+def _warnings(checker: Gatherer, kernels: list[Kernel]) -> list[Problem]:
+    found = [Problem(is_error=False, found=w, count=n) for w, n in checker.warnings.most_common()]
+    found += [
+        Problem(is_error=False, found=f"kernels with: {remark}", count=len(which))
+        for remark, which in remarks(kernels).items()
+    ]
+    return found

@@ -1,0 +1,130 @@
+"""``depgraph check``: what is in a trace, what is missing, what is wrong; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from depgraph.checkup import check_trace
+from depgraph.cli.check import command
+from depgraph.parsers import open_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = "MEMTRACE: CTX 0x0000000033c98dc0 - "
+ADDRESSES = " ".join(f"0x{0x7F0000000000 + 4 * lane:016x}" for lane in range(32))
+ZEROS = " ".join(["0x0000000000000000"] * 32)
+
+
+def launch(identifier: int, grid: int = 2, registers: int = 16) -> str:
+    return (
+        f"{HEAD}LAUNCH - Kernel pc 0x00007f4d5a105000 - Kernel name step - grid launch id "
+        f"{identifier} - grid size {grid},1,1 - block size 32,1,1 - nregs {registers} - shmem 0 - "
+        "cuda stream id 0\n"
+    )
+
+
+def access(identifier: int, block: int, opcode: str = "LDG.E", addresses: str = ADDRESSES) -> str:
+    return (
+        f"{HEAD}grid_launch_id {identifier} - CTA {block},0,0 - warp 0 - {opcode} - {addresses} \n"
+    )
+
+
+def check(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "trace.log"
+    path.write_text(text)
+    return check_trace(open_trace(path))
+
+
+def found(checkup: Any, *, is_error: bool) -> dict[str, str]:
+    return {p.found: p.place for p in checkup.problems if p.is_error is is_error}
+
+
+def test_a_clean_trace_has_no_problems(tmp_path: Path) -> None:
+    checkup = check(tmp_path, launch(0) + access(0, 0) + access(0, 1, "STG.E"))
+    assert checkup.problems == []
+    (kernel,) = checkup.kernels
+    assert (kernel.blocks, kernel.active_blocks, kernel.accesses) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        (launch(0) + access(0, 0), "blocks of the grid without an instruction in the trace"),
+        (launch(0), "no instruction in the trace"),
+        (launch(0, 1) + access(0, 0, "LDS"), "no global-memory access in the trace"),
+        (launch(0, 1, registers=0) + access(0, 0), "registers per thread unknown"),
+    ],
+)
+def test_remarks_on_kernels_are_warnings(tmp_path: Path, text: str, remark: str) -> None:
+    checkup = check(tmp_path, text)
+    assert list(found(checkup, is_error=False)) == [f"kernels with: {remark}"]
+    assert checkup.errors == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "line"),
+    [
+        (launch(0, 1) + 200 * access(0, 0) + access(0, 0)[:120], "the last line is cut", 202),
+        (launch(0, 1) + access(0, 7), "block (7,0,0) is outside the grid (1, 1, 1) of kernel 0", 1),
+        (
+            launch(0, 1) + access(0, 0) + access(5, 0),
+            "1 accesses from here on belong to launch id 5, which no launch line announces",
+            1,
+        ),
+    ],
+)
+def test_what_makes_a_graph_wrong_is_an_error_with_its_line(
+    tmp_path: Path, text: str, fault: str, line: int
+) -> None:
+    checkup = check(tmp_path, text)
+    assert found(checkup, is_error=True) == {fault: f"{tmp_path}/trace.log:{line}"}
+
+
+def test_unknown_opcodes_and_lanes_at_address_zero_are_counted(tmp_path: Path) -> None:
+    checkup = check(
+        tmp_path,
+        launch(0, 1) + access(0, 0) + access(0, 0, "FROB.E") + access(0, 0, "LDG.E", ZEROS),
+    )
+    assert any("not known" in reason for reason in checkup.skipped)
+    assert any("all 0" in warning for warning in found(checkup, is_error=False))
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(command, list(words))
+
+
+def test_the_sample_is_usable_and_nothing_is_written(
+    tmp_path: Path, sample_trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(str(sample_trace), "--format", "json")
+    content = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert (content["verdict"], content["n_kernels"], content["n_blocks"]) == ("usable", 25, 189)
+    assert len(content["kernels"]) == 25
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_warnings_fail_only_when_asked(sample_trace: Path) -> None:
+    assert run(str(sample_trace)).exit_code == 0
+    assert run(str(sample_trace), "--strict").exit_code == 1
+
+
+def test_a_cut_trace_is_not_to_be_trusted(tmp_path: Path, sample_trace: Path) -> None:
+    path = tmp_path / "cut.log"
+    path.write_bytes(lzma.decompress(sample_trace.read_bytes())[:100_000])
+    result = run(str(path))
+    assert result.exit_code == 1
+    assert "not to be trusted" in result.stdout
+    assert "the last line is cut" in result.stdout
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_every_form_can_be_written(sample_trace: Path, form: str) -> None:
+    assert run(str(sample_trace), "--format", form).stdout
