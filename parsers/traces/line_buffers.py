@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.traces.text_scanner import PADDING, find_line_end, overlapping_words
+from depgraph.parsers.traces.text_scanner import PADDING, end_of_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,7 +94,7 @@ def whole_lines(
         text[filled : filled + PADDING] = 0
         begin = 0
         if is_dropping:
-            begin = min(int(find_line_end(overlapping_words(text), 0, filled)) + 1, filled)
+            begin = min(end_of_line(text, 0, filled) + 1, filled)
             is_dropping = begin == 0 or text[begin - 1] != _NEWLINE
         size = filled if is_last else max(begin, _last_line_end(text, filled))
         if cut is not None and not is_last and size > begin:

@@ -18,7 +18,7 @@ from depgraph.parsers.traces.damage import place_damage
 from depgraph.parsers.traces.line_buffers import MAX_LINE_BYTES, whole_lines
 from depgraph.parsers.traces.nvbit_text import is_launch, scan_text, text_buffer
 from depgraph.parsers.traces.nvbit_wordings import CURRENT, MARK, IdOffset, begun_launch, wording_of
-from depgraph.parsers.traces.text_scanner import PADDING, find_line_end, overlapping_words
+from depgraph.parsers.traces.text_scanner import PADDING, end_of_line
 from depgraph.records import Damage, ScannedPart
 
 if TYPE_CHECKING:
@@ -91,17 +91,17 @@ class LogRange:
         text, got = self._read(first, want)
         start = 0
         if self.begin:
-            start = find_line_end(overlapping_words(text), 0, got) + 1
+            start = end_of_line(text, 0, got) + 1
             if first + start >= self.end:
                 return ScannedPart(bytes=self.input_bytes)
         stop = got
         if self.end < self.file_size:
-            stop = find_line_end(overlapping_words(text), self.end - 1 - first, got) + 1
+            stop = end_of_line(text, self.end - 1 - first, got) + 1
             if stop > got and first + got < self.file_size:
                 want = min(self.end + MAX_LINE_BYTES, self.file_size) - first
                 text, got = self._read(first, want)
-                words = overlapping_words(text)
-                stop = min(find_line_end(words, self.end - 1 - first, got) + 1, got)
+                stop = end_of_line(text, self.end - 1 - first, got) + 1
+            stop = min(stop, got)  # the last line may end without a newline
         text[stop : stop + PADDING] = 0
         part = scan_lines(
             text, start, stop, path=str(self.path), id_offset=self.id_offset, wording=self.wording

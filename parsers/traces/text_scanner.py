@@ -87,6 +87,12 @@ def find_line_end(words, position, end):
     return end
 
 
+@np.errstate(over="ignore")  # not compiled, numpy would warn of what is meant to wrap around
+def end_of_line(text: NDArray[np.uint8], position: int, end: int) -> int:
+    """Return the position of the next newline at or after `position`, or `end`."""
+    return int(find_line_end(overlapping_words(text), position, end))
+
+
 @compiled
 def parse_hex8(word):
     """Decode eight lower-case hexadecimal digits; return the value and a non-zero word if bad."""
