@@ -35,7 +35,7 @@ def kernel_rows(
     shared_bytes : int64[n_operations]
         Bytes that a block writes and another block of the same operation touches.
     """
-    first_block = gathered.first_block
+    first_block, numbers = gathered.first_block, gathered.operation_kernel.tolist()
     read, written = operation_bytes.tolist()
 
     def per_operation(values: NDArray[Any]) -> list[int]:
@@ -51,7 +51,7 @@ def kernel_rows(
             continue
         rows.append(
             Kernel(
-                kernel=int(gathered.operation_kernel[index]),
+                kernel=numbers[index],
                 operation=index,
                 name=launch.name,
                 mangled_name=launch.mangled_name,
