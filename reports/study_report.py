@@ -17,36 +17,18 @@ from depgraph.reports.tables import (
     show_percent,
 )
 from depgraph.reports.unseen import unseen_notes
+from depgraph.store_diff import metrics_of
 from depgraph.study import size_text
 
 if TYPE_CHECKING:
     from depgraph.bounds import Bound
     from depgraph.study import Study
 
-METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
-
 
 def metrics(study: Study) -> dict[str, float]:
-    """Return the numbers that a CI can hold a program to.
-
-    Returns
-    -------
-    dict
-        bound: serial time over lower bound. gain: serial time over the best schedule.
-        utilization: of the serial schedule, 0 to 1. unseen: share of the kernels whose accesses
-        the trace cannot all show. edges: distinct edges between blocks. serial, critical_path:
-        times, in the unit of the durations.
-    """
-    bound = study.bound
-    return {
-        "bound": bound.gain,
-        "gain": max(gain for _, _, gain in _achieved(study, bound)),
-        "utilization": bound.schedules[0].utilization,
-        "unseen": study.unseen_share,
-        "edges": sum(p.edges for p in study.pairs),
-        "serial": bound.serial,
-        "critical_path": bound.critical_path,
-    }
+    """Return the numbers that a CI can hold a program to; `depgraph.store_diff` explains them."""
+    best = max(gain for _, _, gain in _achieved(study, study.bound))
+    return metrics_of(study.bound, study.kernels, study.pairs, best)
 
 
 def study_report(study: Study, *, top: int | None = None) -> Report:

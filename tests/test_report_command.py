@@ -188,8 +188,8 @@ def test_a_limit_itself_is_within_it(value, is_least, is_met):
     assert (missed == []) is is_met
 
 
-def test_metrics_of_the_command_line_are_those_of_the_report():
+def test_metrics_of_the_command_line_are_those_of_the_core():
+    from depgraph import store_diff
     from depgraph.cli import thresholds
-    from depgraph.reports import study_report
 
-    assert thresholds.METRICS == study_report.METRICS
+    assert thresholds.METRICS == store_diff.METRICS
