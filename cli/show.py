@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,16 +17,28 @@ from depgraph.cli.options import (
     print_report,
 )
 
+if TYPE_CHECKING:
+    from depgraph.reports.tables import Report
+    from depgraph.store import Store
+
 _SUBJECTS = ("kernels", "pairs", "path", "block")
 
 
 @click.command("show", cls=Command)
 @click.argument("words", nargs=-1, required=True, metavar="[STORE] kernels|pairs|path|block K:B")
+@click.option(
+    "--cusync", is_flag=True,
+    help="With pairs: the cheapest correct cuSync policy of each, and what it gains.",
+)  # fmt: skip
 @deps_option
 @model_options
 @format_option
 def command(
-    words: tuple[str, ...], kinds: frozenset[str] | None, form: str, **model: object
+    words: tuple[str, ...],
+    cusync: bool,  # noqa: FBT001
+    kinds: frozenset[str] | None,
+    form: str,
+    **model: object,
 ) -> None:
     """Look inside a store.
 
@@ -39,8 +52,13 @@ def command(
 
     path, subject, block = _split(words)
     store = Store(path)
+    if cusync and subject != "pairs":
+        message = "--cusync goes with pairs"
+        raise click.UsageError(message)
     if subject == "kernels":
         report = show_tables.kernels_report(store.kernels)
+    elif cusync:
+        report = _policies(store, kinds, model)
     elif subject == "pairs":
         pairs = store.pairs if kinds is None else store.graph(kinds).pairs()
         report = show_tables.pairs_report(pairs, store.kernels)
@@ -54,6 +72,22 @@ def command(
             store.graph(kinds), store.footprints(), store.kernels, *block
         )
     print_report(report, form)
+
+
+def _policies(store: Store, kinds: frozenset[str] | None, model: dict[str, Any]) -> Report:
+    from depgraph.cli.mechanism_options import program_facts
+    from depgraph.comparison import program_of
+    from depgraph.cusync_policies import cheapest_policies
+    from depgraph.reports.mechanism_tables import policies_report
+
+    chosen = model_from(store, kinds, **model)
+    sms = chosen.occupancy.gpu.sms
+    program = program_of(
+        chosen.graph, sms, chosen.durations, chosen.occupancy, facts=program_facts(store)
+    )
+    return policies_report(
+        cheapest_policies(program), chosen.kernels, sms=sms, unit=chosen.durations.unit
+    )
 
 
 def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.graph import ALL_KINDS, KIND_NAMES, BlockGraph
-from depgraph.jit.graph import gather_lists
+from depgraph.jit.graph import gather_lists, group_targets
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -188,3 +188,39 @@ def joined_source_blocks(
     join = np.repeat(join, np.diff(member_offsets))
     key = np.unique(join.astype(np.int64) * graph.n_blocks + blocks)
     return key // max(graph.n_blocks, 1), key % max(graph.n_blocks, 1)
+
+
+def grouped_pairs(
+    graph: BlockGraph,
+) -> Iterator[tuple[int, int, list[tuple[NDArray[np.int64], NDArray[np.int32]]]]]:
+    """Yield the dependent pairs of operations with their blocks grouped by what they wait for.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+
+    Yields
+    ------
+    source, target : int
+        Operations.
+    groups : list of (int64[n], int32[m])
+        Blocks waited for, and the blocks that wait for all of them.
+    """
+    key = graph.join_target_operation.astype(np.int64) * graph.n_operations
+    key += graph.join_source_operation
+    for pair in np.unique(key).tolist():
+        low, high = np.searchsorted(key, [pair, pair + 1]).tolist()
+        source, target = pair % graph.n_operations, pair // graph.n_operations
+        first, end = graph.first_block[target : target + 2].tolist()
+        with np.errstate(over="ignore"):
+            join_offsets, joins, member_offsets, members = group_targets(
+                low, high, graph.target_offsets, graph.targets, graph.set_offsets,
+                graph.set_blocks, first, end - first,
+            )  # fmt: skip
+        groups = []
+        for g in range(len(join_offsets) - 1):
+            own = joins[join_offsets[g] : join_offsets[g + 1]].astype(np.int64)
+            if len(own):
+                sources = np.unique(joined_source_blocks(graph, own)[1])
+                groups.append((sources, members[member_offsets[g] : member_offsets[g + 1]]))
+        yield source, target, groups

@@ -94,7 +94,7 @@ class Outcome:
     waiting : float
         Time that blocks spend waiting in a slot, summed over the blocks.
     against : str
-        The bound that it is held against: "block", "fine", "fine, assumed steps" or "work".
+        The bound that it is held against: "block", "fine", "fine, assumed" or "work".
     bound : float
         That bound.
     assumptions : tuple of str
@@ -374,7 +374,7 @@ def _outcome(
     elif rules.against is Against.WORK:
         bound = limit.work
     elif rules.against is Against.FINE and rules.steps_assumed:
-        against = "fine, assumed steps"
+        against = "fine, assumed"
         path = fine_path(
             rules.graph or program.graph,
             program.durations,

@@ -9,15 +9,18 @@ from depgraph.reports.tables import (
     Column,
     Report,
     Table,
+    kernel_name,
     show_factor,
     show_number,
     show_percent,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from depgraph.comparison import Comparison, Limits
+    from depgraph.cusync_policies import Policy
+    from depgraph.extraction import Kernel
     from depgraph.mechanisms import Mechanism
 
 _FIXED = (
@@ -138,7 +141,9 @@ def _answers(comparison: Comparison) -> list[str]:
         real = [
             o
             for o in comparison.outcomes
-            if o.sms == limits.sms and not o.availability.startswith("a limit")
+            if o.sms == limits.sms
+            and not o.availability.startswith("a limit")
+            and o.against != "work"  # durations of its own: no way to order these blocks
         ]
         if not real:
             continue
@@ -226,3 +231,37 @@ def _amount(value: float, unit: str) -> str:
     if unit == "share":
         return f"{100 * value:g} %"
     return f"{value:g}" if unit == "count" else f"{value:g}{unit}"
+
+
+def policies_report(
+    policies: Iterable[Policy], kernels: Sequence[Kernel], *, sms: int, unit: str
+) -> Report:
+    """Build the table of cuSync policies, a pair of kernels each."""
+    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    columns = [
+        Column("target", "kernel"),
+        Column("target_name", "name", is_text=True),
+        Column("source", "waits for"),
+        Column("source_name", "name", is_text=True),
+        Column("policy", "policy", is_text=True),
+        Column("semaphores", "semaphores", show=show_number),
+        Column("waits", "waits", show=show_number),
+        Column("gain", "gain", show=show_factor),
+        Column("tile_gain", "by tile", show=show_factor),
+    ]
+    rows = [
+        (p.target, names[p.target], p.source, names[p.source], p.policy, p.semaphores, p.waits,
+         p.gain, p.tile_gain)
+        for p in policies
+    ]  # fmt: skip
+    return Report(
+        "cusync",
+        {"sms": sms, "unit": unit, "n_pairs": len(rows)},
+        tables=[Table("pairs", "Cheapest correct cuSync policy of each pair", columns, rows)],
+        notes=[
+            f"gain: of the two kernels alone, run one after the other, on {sms} SMs",
+            "a row: blocks with equal y and z; none: some block needs blocks of several rows",
+            "conv2d(R,S) orders as tile does, with R * S times its waits: it is never the cheapest",
+            "by tile: a wait a block of the row, needed one after another at even steps",
+        ],
+    )
