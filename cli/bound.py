@@ -67,6 +67,7 @@ def command(
         occupancy=chosen.occupancy,
         launch_gap=chosen.launch_gap,
         measured=chosen.measured,
+        memory=chosen.memory,
     )
     print_report(bound_report(table), form)
 

@@ -10,8 +10,10 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from depgraph.footprint import Footprints
     from depgraph.model import Model, Where
     from depgraph.store import Store
+    from depgraph.what_if import Statement
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -34,6 +36,40 @@ class LaunchGap(click.ParamType[float | Literal["measured"]]):
         if not 0 <= gap < float("inf"):
             self.fail(f"{value!r} is no launch gap: give a time from 0, or measured", param, ctx)
         return gap
+
+
+class Bandwidth(click.ParamType):
+    """A number of GB/s, or the word ``gpu``."""
+
+    name = "GB/s"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | Literal["gpu"]:
+        """Return the bandwidth, or the word."""
+        if value == "gpu":
+            return "gpu"
+        try:
+            bandwidth = float(str(value))
+        except ValueError:
+            bandwidth = 0.0
+        if not 0 < bandwidth < float("inf"):
+            self.fail(f"{value!r} is no bandwidth: give GB/s above 0, or gpu", param, ctx)
+        return bandwidth
+
+
+def _parse_what_ifs(
+    _: click.Context, __: click.Parameter, value: tuple[str, ...]
+) -> tuple[Statement, ...]:
+    if not value:
+        return ()
+    from depgraph.errors import ModelError
+    from depgraph.what_if import parse_what_if
+
+    try:
+        return tuple(parse_what_if(text) for text in value)
+    except ModelError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def profile_options(function: Function) -> Function:
@@ -87,6 +123,16 @@ def model_options(function: Function) -> Function:
                 "--launch-gap", type=LaunchGap(), default="0", metavar="TIME|measured",
                 help="Time lost before each kernel when run serially, in the durations' unit.",
             ),
+            click.option(
+                "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
+                help="Let no schedule be shorter than the touched bytes take at this bandwidth.",
+            ),
+            click.option(
+                "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
+                metavar="STATEMENT",
+                help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
+                "'merge=3,4', 'gap=0'. May be given several times.",
+            ),
         ]
     ):  # fmt: skip
         function = option(function)
@@ -122,6 +168,8 @@ def model_from(
     gpu_file: Path | None,
     fixed_occupancy: int | None,
     launch_gap: float | Literal["measured"],
+    memory_bandwidth: float | Literal["gpu"] | None,
+    what_ifs: tuple[Statement, ...],
     device: int | None,
     process: int | None,
     context: int | None,
@@ -141,6 +189,12 @@ def model_from(
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
+    granularity = int(store.metadata["options"]["granularity"])
+
+    def footprints() -> Footprints:
+        graph = store.graph(kinds)
+        return store.footprints().rounded(granularity, graph.n_blocks)
+
     profile = None
     if timing is not None:
         from depgraph.parsers.profiles import read_profile
@@ -155,4 +209,7 @@ def model_from(
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=fixed_occupancy,
         launch_gap=launch_gap,
+        what_ifs=what_ifs,
+        memory_gb_per_s=memory_bandwidth,
+        footprints=footprints,
     )

@@ -24,17 +24,21 @@ from depgraph.timing import (
     matched_durations,
     measured_block_durations,
 )
+from depgraph.traffic import memory_time, touched_bytes
+from depgraph.what_if import Program, apply_what_ifs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from depgraph.bounds import Occupancies
     from depgraph.extraction import Kernel
+    from depgraph.footprint import Footprints
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
     from depgraph.match import Match, MeasuredRun
     from depgraph.profile import KernelProfile
     from depgraph.timing import Durations
+    from depgraph.what_if import Statement
 
 MEASURED = "measured"
 
@@ -76,6 +80,8 @@ class Model:
         How the program ran when it was profiled.
     measured : MeasuredSchedule or None
         The same as a schedule beside others.
+    memory : float
+        Bytes over memory bandwidth, in the unit of the durations; 0 where it does not count.
     """
 
     graph: BlockGraph
@@ -86,6 +92,7 @@ class Model:
     match: Match | None = None
     run: MeasuredRun | None = None
     measured: MeasuredSchedule | None = None
+    memory: float = 0.0
 
 
 def build_model(
@@ -98,6 +105,9 @@ def build_model(
     gpu: Gpu | None = None,
     fixed_occupancy: int | None = None,
     launch_gap: float | Literal["measured"] = 0.0,
+    what_ifs: Sequence[Statement] = (),
+    memory_gb_per_s: float | Literal["gpu"] | None = None,
+    footprints: Callable[[], Footprints] | None = None,
 ) -> Model:
     """Work out durations and occupancies.
 
@@ -120,6 +130,14 @@ def build_model(
     launch_gap : float or "measured"
         Time lost before each kernel when run serially, in the unit of the durations; "measured"
         takes the median of the profile.
+    what_ifs : sequence of Statement
+        What to change of the program, as `parse_what_if` returns it.
+    memory_gb_per_s : float or "gpu", optional
+        Memory bandwidth, 10**9 bytes a second, or that of the GPU: no schedule is then shorter
+        than the bytes that the program touches take.
+    footprints : callable, optional
+        Returns the footprints of all blocks, at the graph's granularity; needed for what-ifs about
+        buffers and for the memory bandwidth.
 
     Raises
     ------
@@ -144,7 +162,71 @@ def build_model(
         found = _with_kernel_times(
             found, match, _resident(graph, measured_gpu, fixed_occupancy), measured_sms
         )
-    return _with_launch_gap(found, launch_gap)
+    found = _with_launch_gap(found, launch_gap)
+    if memory_gb_per_s is not None:
+        found = _with_memory(found, memory_gb_per_s, profile, footprints or _no_footprints)
+    if what_ifs:
+        found = _with_what_ifs(found, what_ifs, footprints, fixed_occupancy)
+    return found
+
+
+def _no_footprints() -> Footprints:
+    message = "this needs the footprints of the blocks: pass footprints=store.footprints"
+    raise ModelError(message)
+
+
+def _with_memory(
+    model: Model,
+    gb_per_s: float | Literal["gpu"],
+    profile: KernelProfile | BlockProfile | None,
+    footprints: Callable[[], Footprints],
+) -> Model:
+    gpu = model.occupancy.gpu
+    whose = "as given"
+    if gb_per_s == "gpu":
+        if gpu.memory_gb_per_s is None:
+            message = f"the model of {gpu.name} states no memory bandwidth: give it in GB/s"
+            raise ModelError(message)
+        gb_per_s, whose = gpu.memory_gb_per_s, f"of {gpu.name}, whatever the number of SMs"
+    unit = model.durations.unit
+    n_bytes = touched_bytes(footprints(), model.graph)
+    clock = None if profile is None else profile.clock_mhz
+    time = memory_time(n_bytes, gb_per_s, unit, clock)
+    if time is None:
+        note = (
+            f"the memory bandwidth is left out: durations are {unit}, not times"
+            if unit != "cycles"
+            else "the memory bandwidth is left out: the profile states no clock for its cycles"
+        )
+        return replace(model, durations=model.durations.noting(note))
+    note = (
+        f"memory bandwidth counts: the {n_bytes} distinct bytes that kernels touch take "
+        f"{time:.4g} {unit} at {gb_per_s:g} GB/s ({whose})"
+    )
+    return replace(model, memory=time, durations=model.durations.noting(note))
+
+
+def _with_what_ifs(
+    model: Model,
+    what_ifs: Sequence[Statement],
+    footprints: Callable[[], Footprints] | None,
+    fixed_occupancy: int | None,
+) -> Model:
+    before = Program(model.graph, model.kernels, model.durations.values, model.launch_gap)
+    after = apply_what_ifs(before, what_ifs, footprints or _no_footprints)
+    occupancy = _resident(after.graph, model.occupancy.gpu, fixed_occupancy)
+    stated = set(_resident(model.graph, model.occupancy.gpu, fixed_occupancy).assumptions)
+    kept = tuple(note for note in model.occupancy.assumptions if note not in stated)
+    durations = replace(model.durations, values=after.durations)
+    return replace(
+        model,
+        graph=after.graph,
+        kernels=after.kernels,
+        durations=replace(durations, assumptions=(*after.notes, *durations.assumptions)),
+        occupancy=replace(occupancy, assumptions=(*kept, *occupancy.assumptions)),
+        launch_gap=after.launch_gap,
+        measured=None,
+    )
 
 
 def _resident(graph: BlockGraph, gpu: Gpu, fixed: int | None) -> Occupancies:

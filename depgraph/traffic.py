@@ -1,0 +1,52 @@
+"""How long a program's bytes take to cross the memory bus, at least."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from depgraph.footprint import Footprints
+    from depgraph.graph import BlockGraph
+
+
+def touched_bytes(footprints: Footprints, graph: BlockGraph) -> int:
+    """Count the distinct bytes that kernels read or write.
+
+    Each crosses the memory bus once at least, however good the caches are.
+
+    Parameters
+    ----------
+    footprints : Footprints
+    graph : BlockGraph
+        Tells host copies, which do not count, from kernels.
+    """
+    of_kernel = graph.kernel[graph.operation_of_block[footprints.block]] >= 0
+    start, end = footprints.start[of_kernel], footprints.end[of_kernel]
+    if not len(start):
+        return 0
+    order = np.argsort(start)
+    start, end = start[order], np.maximum.accumulate(end[order])
+    fresh = np.maximum(start[1:], end[:-1])
+    return int(end[0] - start[0]) + int((end[1:] - fresh).sum())
+
+
+def memory_time(n_bytes: int, gb_per_s: float, unit: str, clock_mhz: float | None) -> float | None:
+    """Return the bytes over the bandwidth, in a unit of durations; None if it is no time.
+
+    Parameters
+    ----------
+    n_bytes : int
+    gb_per_s : float
+        10**9 bytes a second.
+    unit : {"us", "cycles", "instructions"}
+    clock_mhz : float or None
+        Cycles a microsecond, for cycles.
+    """
+    microseconds = n_bytes / (gb_per_s * 1e3)
+    if unit == "us":
+        return microseconds
+    if unit == "cycles" and clock_mhz:
+        return microseconds * clock_mhz
+    return None

@@ -1,0 +1,325 @@
+"""What if: change the program a little, without another trace."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.dependence import build_graph, operations_of_blocks, sweep
+from depgraph.errors import ModelError
+from depgraph.merging import merge_kernels
+from depgraph.names import base_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.extraction import Kernel
+    from depgraph.footprint import Footprints
+    from depgraph.graph import BlockGraph
+
+GRAMMAR = (
+    "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw, merge=A,B, gap*=F or gap=TIME"
+)
+_KIND_BITS = np.uint64(3)
+_DEPENDENCES = (
+    "set_operation", "set_offsets", "set_blocks", "join_kind", "join_source_operation",
+    "join_target_operation", "source_offsets", "sources", "target_offsets", "targets",
+)  # fmt: skip
+_TERM = re.compile(r"(?P<word>[^\s=*/]+)(?P<sign>\*=|/=|=)(?P<value>\S+)")
+_SPAN = re.compile(r"(?P<low>0x[0-9a-fA-F]+|\d+)(?P<sign>[:+])(?P<high>0x[0-9a-fA-F]+|\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Multiply the durations of some kernels."""
+
+    text: str
+    kernels: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Leave out WAR or WAW dependences through some bytes, as if they were renamed."""
+
+    text: str
+    low: int
+    high: int
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Fuse two kernels into one."""
+
+    text: str
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Change the launch gap: multiply it, or set it."""
+
+    text: str
+    factor: float
+    time: float
+
+
+Statement = Scale | Drop | Merge | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What statements change.
+
+    Attributes
+    ----------
+    graph : BlockGraph
+    kernels : sequence of Kernel
+    durations : float64[n_blocks]
+    launch_gap : float
+    notes : tuple of str
+        What was changed, one sentence a statement.
+    """
+
+    graph: BlockGraph
+    kernels: Sequence[Kernel]
+    durations: NDArray[np.float64]
+    launch_gap: float
+    notes: tuple[str, ...] = ()
+
+
+def parse_what_if(text: str) -> Statement:
+    """Read one statement.
+
+    Raises
+    ------
+    ModelError
+        If it is none; the message says which there are.
+    """
+    terms: dict[str, tuple[str, str]] = {}
+    for part in text.split():
+        match = _TERM.fullmatch(part)
+        if match is None:
+            raise _wrong(text, f"{part!r} is not WORD=VALUE")
+        if match["word"] not in {"kernel", "duration", "buffer", "drop", "merge", "gap"}:
+            raise _wrong(text, f"there is no word {match['word']!r}")
+        if match["word"] in terms:
+            raise _wrong(text, f"{match['word']} stands there twice")
+        terms[match["word"]] = match["sign"], match["value"]
+    words = frozenset(terms)
+    readers: dict[frozenset[str], Callable[[str, dict[str, tuple[str, str]]], Statement]] = {
+        frozenset({"kernel", "duration"}): _scale,
+        frozenset({"buffer", "drop"}): _drop,
+        frozenset({"merge"}): _merge,
+        frozenset({"gap"}): _gap,
+    }
+    if words not in readers:
+        raise _wrong(text, f"{' and '.join(terms) or 'nothing'} is no statement")
+    for word in words & {"kernel", "buffer", "drop", "merge"}:
+        if terms[word][0] != "=":
+            raise _wrong(text, f"{word} takes '='")
+    return readers[words](text, terms)
+
+
+def _wrong(text: str, found: str) -> ModelError:
+    return ModelError(f"--what-if {text!r}: {found}; give {GRAMMAR}")
+
+
+def _scale(text: str, terms: dict[str, tuple[str, str]]) -> Scale:
+    sign, value = terms["duration"]
+    if sign == "=":
+        raise _wrong(text, "duration takes '*=' or '/='")
+    factor = _number(text, value)
+    if sign == "/=":
+        if factor == 0:
+            raise _wrong(text, "a duration cannot be divided by 0")
+        factor = 1 / factor
+    return Scale(text, terms["kernel"][1], factor)
+
+
+def _drop(text: str, terms: dict[str, tuple[str, str]]) -> Drop:
+    kinds = frozenset(kind.upper() for kind in terms["drop"][1].split(","))
+    if not kinds <= {"WAR", "WAW"}:
+        raise _wrong(text, "drop takes war, waw or war,waw: a RAW dependence carries data")
+    span = _SPAN.fullmatch(terms["buffer"][1])
+    if span is None:
+        raise _wrong(text, "buffer takes FROM:TO or FROM+BYTES, such as 0x7f10:0x7f20")
+    low, high = int(span["low"], 0), int(span["high"], 0)
+    high = low + high if span["sign"] == "+" else high
+    if high <= low:
+        raise _wrong(text, "the buffer is empty")
+    return Drop(text, low, high, kinds)
+
+
+def _merge(text: str, terms: dict[str, tuple[str, str]]) -> Merge:
+    numbers = terms["merge"][1].split(",")
+    try:
+        first, second = sorted(int(number) for number in numbers)
+    except ValueError:
+        raise _wrong(text, "merge takes two kernel numbers, such as 3,4") from None
+    return Merge(text, first, second)
+
+
+def _gap(text: str, terms: dict[str, tuple[str, str]]) -> Gap:
+    sign, value = terms["gap"]
+    number = _number(text, value)
+    if sign == "=":
+        return Gap(text, 0.0, number)
+    if sign == "/=" and number == 0:
+        raise _wrong(text, "a gap cannot be divided by 0")
+    return Gap(text, number if sign == "*=" else 1 / number, 0.0)
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise _wrong(text, f"{value!r} is no number from 0")
+    return number
+
+
+def apply_what_ifs(
+    program: Program,
+    statements: Sequence[Statement],
+    footprints: Callable[[], Footprints],
+) -> Program:
+    """Change a program, one statement after another; buffers first, for they are traced bytes.
+
+    Parameters
+    ----------
+    program : Program
+    statements : sequence of Statement
+    footprints : callable
+        Returns the footprints of all blocks, at the granularity of the graph; called only where
+        a statement needs them.
+
+    Raises
+    ------
+    ModelError
+        If a statement names nothing that is there, or kernels that cannot be merged.
+    """
+    drops = [s for s in statements if isinstance(s, Drop)]
+    if drops:
+        program = _without_dependences(program, drops, footprints())
+    for statement in statements:
+        if isinstance(statement, Scale):
+            program = _with_scaled_kernels(program, statement)
+        elif isinstance(statement, Merge):
+            program = _with_merged_kernels(program, statement)
+        elif isinstance(statement, Gap):
+            program = replace(
+                program,
+                launch_gap=program.launch_gap * statement.factor + statement.time,
+                notes=(*program.notes, f"what if {statement.text}: the launch gap changes"),
+            )
+    return program
+
+
+def _with_scaled_kernels(program: Program, scale: Scale) -> Program:
+    chosen = [k for k in program.kernels if _is_meant(scale.kernels, k)]
+    if not chosen:
+        numbers = [k.kernel for k in program.kernels]
+        raise ModelError(
+            f"--what-if {scale.text!r}: no kernel is {scale.kernels!r}; give a number or a range "
+            f"in {min(numbers)}:{max(numbers) + 1}, or a name such as "
+            f"{base_name(program.kernels[0].name)!r}"
+        )
+    durations = program.durations.copy()
+    for kernel in chosen:
+        durations[kernel.first_block : kernel.first_block + kernel.blocks] *= scale.factor
+    note = (
+        f"what if {scale.text}: durations of {len(chosen)} of {len(program.kernels)} kernels "
+        f"times {scale.factor:g}"
+    )
+    return replace(program, durations=durations, notes=(*program.notes, note))
+
+
+def _is_meant(kernels: str, kernel: Kernel) -> bool:
+    """Tell whether a kernel is in a list of numbers, ranges A:B, and patterns of names."""
+    for part in kernels.split(","):
+        low, colon, high = part.partition(":")
+        if part.isdecimal():
+            found = kernel.kernel == int(part)
+        elif colon and all(not end or end.isdecimal() for end in (low, high)):
+            found = int(low or 0) <= kernel.kernel and (not high or kernel.kernel < int(high))
+        else:
+            found = fnmatchcase(base_name(kernel.name), part) or fnmatchcase(kernel.name, part)
+        if found:
+            return True
+    return False
+
+
+def _with_merged_kernels(program: Program, merge: Merge) -> Program:
+    try:
+        graph, kernels, block = merge_kernels(
+            program.graph, program.kernels, merge.first, merge.second
+        )
+    except ModelError as error:
+        raise ModelError(f"--what-if {merge.text!r}: {error}") from None
+    durations = np.bincount(block, weights=program.durations, minlength=graph.n_blocks)
+    note = (
+        f"what if {merge.text}: kernels {merge.first} and {merge.second} are one, a block of it "
+        "does what a block of the first and those that wait for it alone do"
+    )
+    return Program(graph, kernels, durations, program.launch_gap, (*program.notes, note))
+
+
+def _without_dependences(
+    program: Program, drops: Sequence[Drop], footprints: Footprints
+) -> Program:
+    """Find the dependences again, and leave some out where their bytes lie in a buffer."""
+    for drop in drops:
+        if not len(_between(footprints, drop.low, drop.high)):
+            raise ModelError(
+                f"--what-if {drop.text!r}: no block touches a byte from {drop.low:#x} to "
+                f"{drop.high:#x}"
+            )
+    graph = program.graph
+    edges = sorted({0, 1 << 64, *(d.low for d in drops), *(d.high for d in drops)})
+    operation = operations_of_blocks(graph.first_block)
+    swept = []
+    for low, high in pairwise(edges):
+        here = _between(footprints, low, high)
+        if not len(here):
+            continue
+        found = sweep(here, operation, graph.n_operations)
+        inside = [d for d in drops if d.low <= low and high <= d.high]
+        left_out = {kind for drop in inside for kind in drop.kinds}
+        kinds = [k for k, name in enumerate(("RAW", "WAR", "WAW")) if name not in left_out]
+        keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
+        swept.append(replace(found, pairs=found.pairs[keep]))
+    rebuilt = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    changed = replace(
+        graph,
+        **{name: getattr(rebuilt, name) for name in _DEPENDENCES},
+        first_use=None,
+        last_use=None,
+    )
+    notes = [
+        f"what if {d.text}: no {' or '.join(sorted(d.kinds))} dependence through the "
+        f"{d.high - d.low} bytes from {d.low:#x}"
+        for d in drops
+    ]
+    return replace(program, graph=changed, notes=(*program.notes, *notes))
+
+
+def _between(footprints: Footprints, low: int, high: int) -> Footprints:
+    """Cut footprints down to the bytes from `low` to `high`."""
+    last = np.uint64(min(high, (1 << 64) - 1))
+    first = np.uint64(low)
+    touched = footprints.take((footprints.start < last) & (footprints.end > first))
+    return replace(
+        touched, start=np.maximum(touched.start, first), end=np.minimum(touched.end, last)
+    )
