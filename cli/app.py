@@ -28,6 +28,8 @@ COMMANDS = {
     "show": "Look inside a store: kernels, pairs, the critical path, a block.",
     "export": "Write edges, kernels, blocks, graph or schedule for other tools.",
     "mechanisms": "Describe the synchronisation mechanisms that bound can compare.",
+    "timing": "Show how well a profile fits a store.",
+    "gpus": "List the GPU models.",
     "check": "Read a trace, say what is in it and what is wrong with it, write nothing.",
     "demo": "Run the main job on a packaged real trace.",
 }
