@@ -6,10 +6,11 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
 from depgraph.cli.model import model_from, model_options
 from depgraph.cli.options import (
     Command,
@@ -81,6 +82,7 @@ class Pair(click.ParamType[tuple[int, int]]):
     "--coarse", type=click.Path(path_type=Path), metavar="STORE",
     help="The same trace extracted with --granularity 32 or 128: shows what false sharing costs.",
 )  # fmt: skip
+@mechanism_options
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 @deps_option
 @model_options
@@ -98,10 +100,12 @@ def command(
     pair: tuple[int, int] | None,
     flows: Flows,
     coarse: Path | None,
+    mechanisms: tuple[str, ...],
+    costs: tuple[str, ...],
     show: bool,
     kinds: frozenset[str] | None,
     force: bool,
-    **model: object,
+    **model: Any,
 ) -> None:
     """Write plots, a page, a timeline and a summary of one program on one GPU size.
 
@@ -114,7 +118,7 @@ def command(
     if output is None and form is None:
         output = Path(DEFAULT_FOLDER)
     _check_outputs(output, github=github, show=show, force=force)
-    found = _study(store, sms, kinds, coarse, model)
+    found = _study(store, sms, kinds, coarse, mechanisms, costs, model)
     thresholds = thresholds_from(fail_under, fail_over)
     missed = missed_thresholds(thresholds, metrics(found))
     report_of = partial(_with_thresholds, found, thresholds, missed)
@@ -161,14 +165,26 @@ def _study(
     sms: int,
     kinds: frozenset[str] | None,
     coarse: Path | None,
-    model: dict[str, object],
+    mechanisms: tuple[str, ...],
+    costs: tuple[str, ...],
+    model: dict[str, Any],
 ) -> Study:
+    from depgraph.mechanisms import find_mechanisms, split_names
     from depgraph.store import Store
     from depgraph.study import study
+    from depgraph.study_mechanisms import study_mechanisms
 
     opened = Store(store)
     chosen = model_from(opened, kinds, **model)
     graph = chosen.graph
+    drawn = find_mechanisms(mechanisms)
+    names = {m.name for m in drawn}
+    # Each gets a row; only those that are asked for are drawn as well.
+    others = [m for m in find_mechanisms(split_names("all")) if m.name not in names]
+    reached = study_mechanisms(
+        chosen, sms, [*drawn, *others], drawn, costs=parse_costs(costs),
+        facts=program_facts(opened),
+    )  # fmt: skip
     return study(
         graph,
         chosen.kernels,
@@ -176,6 +192,10 @@ def _study(
         durations=chosen.durations,
         occupancy=chosen.occupancy,
         launch_gap=chosen.launch_gap,
+        measured=chosen.measured,
+        extra_schedules=reached.schedules,
+        extra_curves=reached.curves,
+        comparison=reached.comparison,
         coarse=None if coarse is None else _same_blocks(Store(coarse).graph(kinds), graph, coarse),
         metadata=opened.metadata,
     )

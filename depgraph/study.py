@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.bounds import bound, bound_one, work_per_sm
+from depgraph.comparison import fine_path
 from depgraph.inspection import critical_path
 from depgraph.schedules import dataflow, serial
 from depgraph.slack import kernel_slacks
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.bounds import Bound, BoundTable, Occupancies
+    from depgraph.bounds import Bound, BoundTable, MeasuredSchedule, Occupancies
+    from depgraph.comparison import Comparison
     from depgraph.extraction import Kernel
     from depgraph.graph import BlockGraph, PairSummary
     from depgraph.inspection import PathStep
@@ -96,6 +98,8 @@ class Study:
     costs : tuple of KindCost
     metadata : mapping
         The store's provenance.
+    comparison : Comparison or None
+        What mechanisms reach.
     """
 
     sms: int
@@ -110,6 +114,7 @@ class Study:
     bend: float
     costs: tuple[KindCost, ...]
     metadata: Mapping[str, Any]
+    comparison: Comparison | None = None
 
     @property
     def unit(self) -> str:
@@ -169,6 +174,8 @@ def study(
     extra_curves: Sequence[Curve] = (),
     coarse: BlockGraph | None = None,
     metadata: Mapping[str, Any] | None = None,
+    comparison: Comparison | None = None,
+    measured: MeasuredSchedule | None = None,
 ) -> Study:
     """Compute what the reports show.
 
@@ -188,9 +195,19 @@ def study(
     coarse : BlockGraph, optional
         The same blocks tracked by sectors or lines, to show what false sharing costs.
     metadata : mapping, optional
+    comparison : Comparison, optional
+    measured : MeasuredSchedule, optional
+        How the program ran when it was profiled.
     """
     times, places = durations.values, occupancy.values
-    table = bound(graph, sms, durations=durations, occupancy=occupancy, launch_gap=launch_gap)
+    table = bound(
+        graph,
+        sms,
+        durations=durations,
+        occupancy=occupancy,
+        launch_gap=launch_gap,
+        measured=measured,
+    )
     one_sm = work_per_sm(graph, times, places)
     path = table.bounds[0].critical_path
     return Study(
@@ -210,6 +227,7 @@ def study(
         bend=one_sm / path if path > 0 else 1.0,
         costs=_kind_costs(graph, coarse, times, places, sms, launch_gap),
         metadata=metadata or {},
+        comparison=comparison,
     )
 
 
@@ -240,6 +258,10 @@ def _curves(
             for size in sizes
         ]
         sms_of_curve = tuple(sizes)
+        if kept is graph and graph.first_use is not None:
+            path = fine_path(graph, times)
+            fine = tuple(b.serial / max(path, b.work) if path else 1.0 for b in bounds)
+            curves.append(Curve(f"fine bound, {name}", sms_of_curve, fine, is_bound=True))
         curves += [
             Curve(f"bound, {name}", sms_of_curve, tuple(b.gain for b in bounds), is_bound=True),
             Curve(

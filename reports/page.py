@@ -13,6 +13,8 @@ from depgraph.reports.study_report import (
     cost_table,
     function_table,
     kernel_table,
+    mechanism_notes,
+    mechanism_tables,
     metrics,
     path_table,
     schedule_table,
@@ -85,6 +87,7 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         table.key: _rows_for_page(table)
         for table in (
             schedule_table(study),
+            *mechanism_tables(study),
             cost_table(study),
             function_table(study),
             kernel_table(study),
@@ -105,6 +108,7 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
             f"durations: {study.durations.source} ({study.unit})",
             f"occupancy: by the limits of {study.occupancy.gpu.name}",
             *study.table.assumptions,
+            *mechanism_notes(study),
         ],
         unseen=unseen_notes(study.kernels, study.metadata),
         skipped=list(study.metadata.get("skipped", {}).items()),

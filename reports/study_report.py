@@ -44,6 +44,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     sentences = bound_report(study.table).headline
     tables = [
         schedule_table(study),
+        *mechanism_tables(study),
         cost_table(study),
         function_table(study),
         kernel_table(study),
@@ -68,7 +69,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
         },
         headline=[*sentences, bend_sentence(study)],
         tables=tables if top is None else [_cut(table, top) for table in tables],
-        notes=study.table.assumptions,
+        notes=[*study.table.assumptions, *mechanism_notes(study)],
         sections=[("What the trace does not show", unseen)],
         extra={
             "curves": [
@@ -130,6 +131,49 @@ def schedule_table(study: Study) -> Table:
         ],
         rows,
     )
+
+
+def mechanism_tables(study: Study) -> list[Table]:
+    """Build the table of synchronisation mechanisms, if they were compared, best first."""
+    if study.comparison is None:
+        return []
+    serial = study.bound.serial
+    outcomes = sorted(study.comparison.outcomes, key=lambda o: (o.makespan, o.mechanism))
+    return [
+        Table(
+            "mechanisms",
+            f"Synchronisation mechanisms on {size_text(study.sms)}, best first",
+            [
+                Column("mechanism", "mechanism", is_text=True),
+                Column("availability", "availability", is_text=True),
+                Column("makespan", "makespan", study.unit, show_number),
+                Column("gain", "gain", show=show_factor),
+                Column("bound_on_gain", "at most", show=show_factor),
+                Column("share_of_bound", "share", show=_percent_or_dash),
+                Column("utilization", "util.", show=_whole_percent),
+                Column("against", "held against", is_text=True),
+            ],
+            [
+                (o.mechanism, o.availability, o.makespan, o.gain,
+                 serial / o.bound if o.bound > 0 else 1.0, o.share_of_bound, o.utilization,
+                 o.against)
+                for o in outcomes
+            ],
+        )
+    ]  # fmt: skip
+
+
+def mechanism_notes(study: Study) -> list[str]:
+    """Say what mechanisms assumed, and which have no row."""
+    if study.comparison is None:
+        return []
+    said: dict[str, list[str]] = {}
+    for outcome in study.comparison.outcomes:
+        for note in outcome.assumptions:
+            said.setdefault(note, []).append(outcome.mechanism)
+    return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
+        f"{name} is left out: {reason}" for name, reason in study.comparison.left_out.items()
+    ]
 
 
 def cost_table(study: Study) -> Table:
