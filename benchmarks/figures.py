@@ -1,0 +1,67 @@
+"""What the programs here print: figures held against targets, as a Markdown table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from measure import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MIB = 1 << 20
+MB = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of a table.
+
+    Attributes
+    ----------
+    what : str
+        What was measured, on which input.
+    measured : str
+    target : str
+        Empty where there is none.
+    met : bool or None
+        None where there is no target.
+    cores : int or None
+        None for all there are.
+    """
+
+    what: str
+    measured: str
+    target: str = ""
+    met: bool | None = None
+    cores: int | None = None
+
+
+def seconds(value: float) -> str:
+    """Write a time with as many digits as it bears."""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"  # noqa: PLR2004
+
+
+def size(n_bytes: float) -> str:
+    """Write a number of bytes in decimal units."""
+    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"  # noqa: PLR2004
+
+
+def table(figures: Iterable[Figure]) -> str:
+    """Return figures as a Markdown table."""
+    lines = ["| what | cores | measured | target | |", "|---|---|---|---|---|"]
+    verdicts = {None: "", True: "met", False: "**missed**"}
+    lines += [
+        f"| {f.what} | {f.cores or 'all'} | {f.measured} | {f.target} | {verdicts[f.met]} |"
+        for f in figures
+    ]
+    return "\n".join(lines)
+
+
+def print_figures(title: str, figures: Iterable[Figure]) -> None:
+    """Print a table with its title and the machine it was made on."""
+    rows = list(figures)
+    print(f"## {title}\n\n{machine()}\n\n{table(rows)}\n", flush=True)
