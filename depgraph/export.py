@@ -93,7 +93,7 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
     total = 0
     with new_file(path, force=force) as temporary, _table_writer(temporary, form, schema) as write:
         for source, target, kind in graph.edges():
-            kinds = from_codes(kind, KIND_NAMES)
+            kinds = from_codes(kind, KIND_NAMES).cast(schema.field("kind").type)
             columns = [kernel[source], index[source], kernel[target], index[target]]
             write(pa.Table.from_arrays([*map(from_numpy, columns), kinds], schema=schema))
             total += len(kind)

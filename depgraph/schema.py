@@ -139,7 +139,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("src_block", "int64", "", "its block, numbered within the kernel"),
         _c("dst_kernel", "int64", "", "kernel that waits"),
         _c("dst_block", "int64", "", "its block, numbered within the kernel"),
-        _c("kind", "dictionary", "", '"RAW", "WAR" or "WAW"'),
+        _c("kind", "string", "", '"RAW", "WAR" or "WAW"'),
     ),
 }
 
