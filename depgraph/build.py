@@ -100,7 +100,7 @@ class GraphBuilder:
         if not self._positions:
             return graph
         order = np.argsort(operation, kind="stable")
-        places = np.array(self._places, np.float64)[order]
+        places = np.array(self._places, np.float64).reshape(-1, 2)[order]
         sizes = np.diff(graph.set_offsets)
         return replace(
             graph,

@@ -1,0 +1,52 @@
+"""Random small programs for laws about schedules."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from depgraph.build import GraphBuilder
+from depgraph.mechanisms import Program
+from depgraph.room import shares
+
+
+@st.composite
+def graphs(draw, *, positions=False, most_kernels=4, most_blocks=6):
+    """Return a graph of a few kernels with random sets of blocks that wait for one another."""
+    sizes = draw(st.lists(st.integers(1, most_blocks), min_size=1, max_size=most_kernels))
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    builder = GraphBuilder(range(len(sizes)), sizes, positions=positions)
+    sixteenths = st.integers(0, 16).map(lambda n: n / 16)
+    for target in range(1, len(sizes)):
+        for source in range(target):
+            for _ in range(draw(st.integers(0, 2))):
+                builder.add(
+                    draw(st.sampled_from(["RAW", "WAR", "WAW"])),
+                    first[source] + draw(block_sets(sizes[source])),
+                    first[target] + draw(block_sets(sizes[target])),
+                    needed_at=draw(sixteenths) if positions else 0.0,
+                    done_at=draw(sixteenths) if positions else 1.0,
+                )
+    return builder.build()
+
+
+def block_sets(n):
+    return st.sets(st.integers(0, n - 1), min_size=1).map(lambda s: np.array(sorted(s)))
+
+
+@st.composite
+def programs(draw, **options):
+    """Return a program: a graph, whole durations, occupancies, a number of SMs."""
+    graph = draw(graphs(**options))
+    durations = np.array(
+        draw(st.lists(st.integers(1, 8), min_size=graph.n_blocks, max_size=graph.n_blocks)), float
+    )
+    n = graph.n_operations
+    occupancy = np.array(draw(st.lists(st.integers(1, 3), min_size=n, max_size=n)), np.int64)
+    return Program(
+        graph=graph,
+        durations=durations,
+        room=shares(graph.kernel, occupancy),
+        occupancy=occupancy,
+        sms=draw(st.integers(1, 4)),
+        functions=tuple(draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))),
+        block=np.ones((n, 3), np.int64),
+    )

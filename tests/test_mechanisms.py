@@ -1,0 +1,373 @@
+"""Laws between mechanisms, on random programs, and what single ones do."""
+
+import math
+from dataclasses import replace
+
+import naive_schedule
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from random_programs import graphs, programs
+from small_graphs import graph_of
+
+from depgraph.build import GraphBuilder
+from depgraph.comparison import fine_path, limits_of, run_mechanism
+from depgraph.errors import ModelError
+from depgraph.footprint import Footprints
+from depgraph.jit.bloom import filter_bit
+from depgraph.mechanisms import (
+    MECHANISMS,
+    Availability,
+    Charges,
+    Program,
+    Quantity,
+    find_mechanisms,
+    parse_cost,
+    split_names,
+)
+from depgraph.mechanisms.bloom import bloom_graph
+from depgraph.mechanisms.communication import ideal_speedup, share_of_ideal, slowed_by_fewer_units
+from depgraph.mechanisms.dynamic import launch_cycles, spawns
+from depgraph.mechanisms.learned import learned_kernels
+from depgraph.mechanisms.waves import wave_time, wave_utilization, waves
+from depgraph.room import shares
+from depgraph.rules import Against
+
+FREE = {"launch": Quantity(0, "us"), "check": Quantity(0, "us")}
+# What has no false dependences, and no durations of its own.
+PLAIN = [name for name in MECHANISMS if name not in {"dataflow-bloom", "stream-k", "ideal"}]
+CLOSE = 1 + 1e-9
+
+
+def charges(mechanism, changed=None):
+    free = {name: q for name, q in FREE.items() if name in {c.name for c in mechanism.costs}}
+    return Charges(mechanism.costs, {**free, **(changed or {})})
+
+
+def makespan(name, program, changed=None):
+    (mechanism,) = find_mechanisms([name])
+    return run_mechanism(mechanism, program, charges(mechanism, changed))[0].makespan
+
+
+def ends_before_starts(program, schedule):
+    """Tell whether no block starts before a block that it depends on has ended."""
+    return all(
+        schedule.end[s] <= schedule.start[t] * CLOSE
+        for source, target, _ in program.graph.edges()
+        for s, t in zip(source, target, strict=True)
+    )
+
+
+@given(programs(), st.sampled_from(PLAIN))
+def test_no_mechanism_is_below_the_block_bound(program, name):
+    assume(not name.startswith("cusync-") or name == "cusync-row")
+    assert makespan(name, program) * CLOSE >= limits_of(program).block
+
+
+@given(programs(positions=True), st.sampled_from(PLAIN))
+def test_no_mechanism_beats_the_fine_bound(program, name):
+    assert makespan(name, program) * CLOSE >= limits_of(program).fine
+
+
+@given(graphs(positions=True))
+def test_the_fine_path_is_that_of_the_slow_twin_and_no_longer_than_the_critical_path(graph):
+    durations = 1.0 + np.arange(graph.n_blocks) % 5
+    fine = fine_path(graph, durations)
+    assert fine == pytest.approx(max(naive_schedule.fine_finish(graph, durations)))
+    assert fine <= graph.earliest_finish(durations)[0].max() * CLOSE
+
+
+@given(programs(), st.sampled_from(["dataflow", "wireframe", "blockmaestro", "dataflow-learned"]))
+def test_blocks_without_a_slot_start_after_all_they_depend_on(program, name):
+    (mechanism,) = find_mechanisms([name])
+    schedule, _ = run_mechanism(mechanism, program, charges(mechanism))
+    assert ends_before_starts(program, schedule)
+    assert schedule.waiting == 0
+
+
+@given(programs())
+def test_ideal_is_the_critical_path(program):
+    assert makespan("ideal", program) == limits_of(program).critical_path
+
+
+@st.composite
+def two_kernels(draw):
+    """Return two dependent kernels in rows: each row of the second waits for one of the first."""
+    rows, width, other = (draw(st.integers(1, 4)) for _ in range(3))
+    builder = GraphBuilder([0, 1], [rows * width, rows * other])
+    for row in range(rows):
+        builder.add(
+            "RAW", row * width + np.arange(width), rows * width + row * other + np.arange(other)
+        )
+    times = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    graph = builder.build()
+    return Program(
+        graph=graph,
+        durations=np.repeat(np.array(times, float), [rows * width, rows * other]),
+        room=shares(graph.kernel, np.ones(2, np.int64)),
+        occupancy=np.ones(2, np.int64),
+        sms=draw(st.integers(1, 6)),
+        grid=np.array([[width, rows, 1], [other, rows, 1]]),
+    )
+
+
+@given(two_kernels())
+def test_order_of_cusync_between_the_bounds_and_serial(program):
+    limits = limits_of(program)
+    tile, row = makespan("cusync-tile", program), makespan("cusync-row", program)
+    assert limits.work <= tile * CLOSE
+    assert tile <= row * CLOSE
+    assert row <= limits.serial * CLOSE
+    assert limits.critical_path <= row * CLOSE
+    assert makespan("dataflow", program) <= row * CLOSE
+
+
+@given(programs(), st.data())
+def test_another_edge_never_shortens_the_critical_path(program, data):
+    graph = program.graph
+    assume(graph.n_operations > 1)
+    target = data.draw(st.integers(1, graph.n_operations - 1))
+    source = data.draw(st.integers(0, target - 1))
+    builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
+    for sources, targets, _ in graph.edges():
+        for s, t in zip(sources, targets, strict=True):
+            builder.add("RAW", [s], [t])
+    builder.add("RAW", [graph.first_block[source]], [graph.first_block[target]])
+    before, _ = graph.earliest_finish(program.durations)
+    after, _ = builder.build().earliest_finish(program.durations)
+    assert after.max() >= before.max()
+
+
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=6), st.integers(1, 3))
+def test_acs_on_a_chain_is_serial_and_its_costs(durations, launch):
+    n = len(durations)
+    graph = graph_of([1] * n, [((k, 0), (k + 1, 0)) for k in range(n - 1)])
+    one = np.ones(n, np.int64)
+    program = Program(
+        graph=graph, durations=np.array(durations, float), room=shares(graph.kernel, one),
+        occupancy=one, sms=2,
+    )  # fmt: skip
+    cost = {"launch": Quantity(launch, "us"), "check": Quantity(1, "us")}
+    serial = sum(durations)
+    # In a window of many, all checks but the first are hidden behind running kernels.
+    assert makespan("acs-sw", program, cost) == serial + n * launch + 1
+    assert makespan("acs-sw(1)", program, cost) == serial + n * (launch + 1)
+
+
+@given(programs(), st.integers(0, 5))
+def test_stream_k_fills_every_wave(program, fixup):
+    cost = {"fixup": Quantity(fixup, "us")}
+    waves = sum(
+        math.ceil(blocks / (program.sms * o))
+        for blocks, o in zip(
+            np.diff(program.graph.first_block), program.occupancy.tolist(), strict=True
+        )
+    )
+    even = limits_of(program).work + waves * fixup
+    assert makespan("stream-k", program, cost) == pytest.approx(even)
+
+
+def test_pdl_overlaps_preambles_only():
+    graph = graph_of([2, 2], [((0, 0), (1, 0))])
+    one = np.ones(2, np.int64)
+    program = Program(
+        graph=graph, durations=np.array([4.0, 2, 3, 3]), room=shares(graph.kernel, one),
+        occupancy=one, sms=3,
+    )  # fmt: skip
+    assert makespan("serial", program) == 7
+    assert makespan("pdl", program) == 7
+    assert makespan("pdl", program, {"preamble": Quantity(2, "us")}) == 5
+    assert makespan("pdl(end)", program, {"preamble": Quantity(2, "us")}) == 7
+
+
+def test_streams_overlap_what_kernels_do_not_need():
+    graph = graph_of([1, 1, 1], [((0, 0), (2, 0))])
+    streams = replace(graph.resources, stream=np.array([0, 1, 1]))
+    graph = replace(graph, resources=streams)
+    one = np.ones(3, np.int64)
+    program = Program(
+        graph=graph, durations=np.array([4.0, 3, 2]), room=shares(graph.kernel, one),
+        occupancy=one, sms=2,
+    )  # fmt: skip
+    assert makespan("streams", program) == 6
+    assert makespan("serial", program) == 9
+
+
+def test_blockmaestro_waits_for_a_kernel_with_too_many_parents():
+    graph = graph_of([3, 1], [((0, 0), (1, 0)), ((0, 1), (1, 0))])
+    one = np.ones(2, np.int64)
+    program = Program(
+        graph=graph, durations=np.array([1.0, 1, 9, 1]), room=shares(graph.kernel, one),
+        occupancy=one, sms=4,
+    )  # fmt: skip
+    assert makespan("blockmaestro", program) == 9
+    assert makespan("blockmaestro", program, {"parents": Quantity(1, "count")}) == 10
+
+
+def test_a_repeated_kernel_is_learned_whatever_its_place():
+    edges = [((k, b), (k + 1, b)) for k in range(3) for b in range(2)]
+    graph = graph_of([2] * 4, edges)
+    one = np.ones(4, np.int64)
+    program = Program(
+        graph=graph, durations=np.ones(8), room=shares(graph.kernel, one), occupancy=one, sms=4,
+        functions=("a", "b", "b", "b"), block=np.ones((4, 3), np.int64),
+    )  # fmt: skip
+    assert learned_kernels(program).tolist() == [False, False, True, True]
+    other = replace(program, functions=("a", "b", "c", "b"))
+    assert learned_kernels(other).tolist() == [False, False, False, True]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 9)), min_size=1))
+def test_bloom_filters_report_what_they_would_by_hand(touches):
+    touches = sorted(set(touches))
+    graph = graph_of([2, 2, 2], [])
+    block, kind, line = (np.array(column) for column in zip(*touches, strict=True))
+    start = line.astype(np.uint64) * np.uint64(128)
+    footprints = Footprints(
+        block.astype(np.int32), kind.astype(np.uint8), start, start + np.uint64(4)
+    )
+    reported = {
+        (int(s), int(t))
+        for sources, targets, _ in bloom_graph(graph, footprints, 16, 2).edges()
+        for s, t in zip(sources, targets, strict=True)
+    }
+    filters = {(b, k): set() for b in range(6) for k in (0, 1)}
+    for b, k, at in touches:
+        filters[b, k] |= naive_schedule.bloom_bits(at, 16, 2)
+    expected = {
+        (s, t)
+        for t, k, at in touches
+        for s in range(6)
+        if s // 2 < t // 2
+        and any(
+            naive_schedule.bloom_bits(at, 16, 2) <= filters[s, other]
+            for other in ((1,) if k == 0 else (0, 1))
+        )
+    }
+    assert reported == expected
+
+
+@given(st.integers(0, 2**50), st.integers(1, 8))
+def test_filter_bits_are_those_of_the_slow_twin(line, hashes):
+    with np.errstate(over="ignore"):
+        bits = {int(filter_bit(np.uint64(line), h, 1000)) for h in range(hashes)}
+    assert bits == naive_schedule.bloom_bits(line, 1000, hashes)
+
+
+def test_every_mechanism_says_what_it_is():
+    for name, kind in MECHANISMS.items():
+        assert kind.name == name
+        assert isinstance(kind.availability, Availability)
+        assert len(kind.rule) > 20
+        assert kind.source
+        for cost in kind.costs:
+            assert cost.meaning
+            assert cost.source
+
+
+def test_names_are_split_outside_parentheses():
+    assert split_names("dataflow-bloom(64,2), serial") == ["dataflow-bloom(64,2)", "serial"]
+    labels = [m.label for m in find_mechanisms(["dataflow-bloom(64,2)", "blockmaestro(3)"])]
+    assert labels == ["dataflow-bloom(64,2)", "blockmaestro(3)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("warp-drive", "there is no mechanism 'warp-drive'"),
+        ("serial(3)", "serial takes no parameters"),
+        ("wireframe(0)", "no whole number from 1"),
+        ("pdl(late)", r"give pdl\(early\|end\)"),
+        ("no_such_module:Rule", "cannot import 'no_such_module'"),
+        ("math:pi", "no subclass of Mechanism"),
+    ],
+)
+def test_a_wrong_name_is_explained(name, message):
+    with pytest.raises(ModelError, match=message):
+        find_mechanisms([name])
+
+
+def test_a_users_own_rule_is_found_beside_them(tmp_path, monkeypatch):
+    (tmp_path / "own_rules.py").write_text(
+        "from depgraph.mechanisms import Availability, Mechanism, Rules\n"
+        "class Pairs(Mechanism):\n"
+        "    name = 'pairs'\n"
+        "    rule = 'kernels run two at a time, in order'\n"
+        "    availability = Availability.CODE\n"
+        "    source = 'an example'\n"
+        "    def rules(self, program, charges):\n"
+        "        return Rules(window=2, in_order=True)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    graph = graph_of([1, 1, 1], [])
+    one = np.ones(3, np.int64)
+    program = Program(
+        graph=graph, durations=np.ones(3), room=shares(graph.kernel, one), occupancy=one, sms=3
+    )
+    assert makespan("own_rules:Pairs", program) == 2
+
+
+def test_costs_are_converted_to_the_unit_of_the_durations():
+    (acs,) = find_mechanisms(["acs-sw"])
+    given_ = {"launch": Quantity(8, "us")}
+    assert Charges(acs.costs, given_, unit="us").time("launch") == 8
+    assert Charges(acs.costs, given_, unit="ns").time("launch") == pytest.approx(8000)
+    cycles = Charges(acs.costs, given_, unit="cycles", clock_mhz=1500)
+    assert cycles.time("launch") == 12_000
+    counted = Charges(acs.costs, given_, unit="instructions")
+    assert counted.time("launch") == 0
+    assert counted.notes == ["launch 8 us left out: durations are instructions, no times"]
+
+
+def test_a_cost_is_read_with_its_unit():
+    assert parse_cost("acs-sw.launch=8us") == ("acs-sw", "launch", Quantity(8, "us"))
+    assert parse_cost("cusync-row.sync=2.5%") == ("cusync-row", "sync", Quantity(0.025, "share"))
+    with pytest.raises(ModelError, match="give MECHANISM.COST=VALUE"):
+        parse_cost("acs-sw=8us")
+    with pytest.raises(ModelError, match="none of us, ns"):
+        parse_cost("acs-sw.launch=8 parsecs")
+
+
+def test_launching_from_the_device():
+    assert launch_cycles(1) == 21_700
+    assert launch_cycles(32) == 74_400
+    assert spawns(4, 0, 0.001, 80_000, overhead=launch_cycles(32))
+    assert not spawns(4, 4, 0.001, 80_000, overhead=launch_cycles(32))
+
+
+def test_overlapping_communication():
+    assert ideal_speedup(2.0, 1.0) == 1.5
+    assert share_of_ideal(1.25, 1.5) == 0.5
+    assert slowed_by_fewer_units(304, 32) == pytest.approx(1.118, abs=5e-4)
+    assert slowed_by_fewer_units(304, 64) == pytest.approx(1.267, abs=5e-4)
+
+
+def test_waves():
+    assert waves(176, 80) == 2.2
+    assert wave_time(176, 80, 488.35) == pytest.approx(1465.05)
+    assert wave_utilization(9, 4) == 0.75
+    assert wave_utilization(18, 4) == 0.9
+
+
+def test_what_a_mechanism_is_held_against():
+    graph = graph_of([1, 1], [((0, 0), (1, 0))])
+    one = np.ones(2, np.int64)
+    program = Program(
+        graph=graph, durations=np.ones(2), room=shares(graph.kernel, one), occupancy=one, sms=1
+    )
+    against = {}
+    for name in MECHANISMS:
+        for mechanism in find_mechanisms([name]):
+            if name in {"dataflow-bloom", "dataflow-learned"}:
+                continue
+            against[name] = run_mechanism(mechanism, program, charges(mechanism))[1].against
+    fine = {"cusync-tile", "cusync-strided", "cusync-conv2d"}
+    assert {name for name, a in against.items() if a is Against.FINE} == fine
+    assert {name for name, a in against.items() if a is Against.WORK} == {"stream-k"}
+
+
+def test_unknown_costs_are_refused():
+    (acs,) = find_mechanisms(["acs-sw"])
+    with pytest.raises(ModelError, match="no cost 'lunch'; known: launch, check"):
+        Charges(acs.costs, {"lunch": Quantity(1, "us")})
