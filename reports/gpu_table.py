@@ -40,7 +40,7 @@ def gpus_report(gpus: Sequence[Gpu]) -> Report:
         {"n_gpus": len(gpus)},
         tables=[table],
         notes=[
-            "names are found in upper or lower case, with or without blanks, dashes and brand names",
+            "names are found in any case, with or without blanks, dashes and brand names",
             "describe another GPU in a file and pass --gpu-file FILE",
         ],
         notes_title="Use",

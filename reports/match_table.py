@@ -14,6 +14,7 @@ from depgraph.reports.tables import (
     Report,
     Table,
     kernel_name,
+    shorten,
     show_number,
     show_percent,
 )
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from depgraph.extraction import Kernel
     from depgraph.match import Match
     from depgraph.profile import BlockProfile
+
+
+_NAMES_SHOWN = 5
 
 
 def _time(value: float | None) -> str:
@@ -100,8 +104,9 @@ def _headline(match: Match, total: float, others: Table) -> list[str]:
     lines.append(time)
     if others.rows:
         names = Counter(kernel_name(row[1]) for row in others.rows)
-        listed = ", ".join(f"{name} ({count})" for name, count in names.most_common())
-        lines.append(f"only in the profile: {listed}")
+        most = [f"{shorten(name, 40)} ({n})" for name, n in names.most_common(_NAMES_SHOWN)]
+        more = f" and {len(names) - len(most)} more functions" if len(names) > len(most) else ""
+        lines.append(f"only in the profile: {', '.join(most)}{more}")
     return lines
 
 
