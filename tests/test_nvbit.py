@@ -128,6 +128,14 @@ def test_launch_ids_of_nvbit_1_5_count_one_ahead(log_file):
     assert edges_in(trace) == EXPECTED
 
 
+def test_a_cut_inside_a_launch_line_does_not_shift_ids(log_file):
+    launches = [launch_line(n) for n in range(3)]
+    trace = log_file(*launches, write(0, 1, BASE), read(2, 2, BASE))
+    for part_bytes in range(100, 900, 17):
+        extraction = analyse(NvbitTrace(trace, part_bytes=part_bytes), jobs=1)
+        assert edges_of(extraction.graph) == [(1, 10, "RAW")]
+
+
 def test_a_second_process_starts_the_ids_anew(log_file):
     trace = log_file(*PRODUCER, launch_line(0), read(0, 2, BASE))
     assert edges_in(trace) == EXPECTED

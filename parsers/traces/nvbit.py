@@ -247,8 +247,11 @@ class NvbitTrace:
     def _find_id_offset(self, stream: TraceStream) -> int:
         offset = IdOffset()
         head = bytearray(self._part_bytes)
+        begun = b""
         while offset.best() is None and (got := stream.readinto(head)):
-            offset.look_at(bytes(memoryview(head)[:got]))
+            lines, newline, begun = (begun + bytes(memoryview(head)[:got])).rpartition(b"\n")
+            offset.look_at(lines + newline)
+            begun = begun[-MAX_LINE_BYTES:]
         best = offset.best()
         return self._id_offset if best is None else best
 
