@@ -171,7 +171,9 @@ def fine_finish(graph, durations, join_need=None):
         sources = []
         for s in join_sets(graph, j, "source"):
             for at in range(graph.set_offsets[s], graph.set_offsets[s + 1]):
-                done = 1.0 if graph.last_use is None or join_need is not None else graph.last_use[at]
+                done = (
+                    1.0 if graph.last_use is None or join_need is not None else graph.last_use[at]
+                )
                 sources.append((graph.set_blocks[at], done))
         for t in join_sets(graph, j, "target"):
             for at in range(graph.set_offsets[t], graph.set_offsets[t + 1]):

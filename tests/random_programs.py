@@ -48,5 +48,17 @@ def programs(draw, **options):
         occupancy=occupancy,
         sms=draw(st.integers(1, 4)),
         functions=tuple(draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))),
+        grid=draw(st.sampled_from([one_row, one_column]))(graph),
         block=np.ones((n, 3), np.int64),
     )
+
+
+def one_column(graph):
+    """Return grids in which every block is a row of its own."""
+    blocks = np.diff(graph.first_block)
+    return np.stack([np.ones_like(blocks), blocks, np.ones_like(blocks)], axis=1)
+
+
+def one_row(graph):
+    """Return grids in which all blocks are in one row."""
+    return one_column(graph)[:, [1, 0, 2]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from random_programs import graphs, programs
+from random_programs import graphs, one_row, programs
 from small_graphs import graph_of
 
 from depgraph.build import GraphBuilder
@@ -211,7 +211,7 @@ def test_a_repeated_kernel_is_learned_whatever_its_place():
     one = np.ones(4, np.int64)
     program = Program(
         graph=graph, durations=np.ones(8), room=shares(graph.kernel, one), occupancy=one, sms=4,
-        functions=("a", "b", "b", "b"), block=np.ones((4, 3), np.int64),
+        functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
     )  # fmt: skip
     assert learned_kernels(program).tolist() == [False, False, True, True]
     other = replace(program, functions=("a", "b", "c", "b"))
@@ -354,8 +354,9 @@ def test_what_a_mechanism_is_held_against():
     graph = graph_of([1, 1], [((0, 0), (1, 0))])
     one = np.ones(2, np.int64)
     program = Program(
-        graph=graph, durations=np.ones(2), room=shares(graph.kernel, one), occupancy=one, sms=1
-    )
+        graph=graph, durations=np.ones(2), room=shares(graph.kernel, one), occupancy=one, sms=1,
+        grid=one_row(graph),
+    )  # fmt: skip
     against = {}
     for name in MECHANISMS:
         for mechanism in find_mechanisms([name]):

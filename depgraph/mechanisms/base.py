@@ -112,11 +112,16 @@ class Program:
 
     @cached_property
     def shape(self) -> NDArray[np.int64]:
-        """Grid of each operation, all blocks in one row where it is not known."""
-        if self.grid is not None:
-            return self.grid
-        blocks = np.diff(self.graph.first_block)
-        return np.stack([blocks, np.ones_like(blocks), np.ones_like(blocks)], axis=1)
+        """Grid of each operation: int64[n_operations, 3].
+
+        Raises
+        ------
+        NotApplicableError
+            If the grids are not known.
+        """
+        if self.grid is None:
+            raise NotApplicableError("rows of blocks need the grids of the kernels")
+        return self.grid
 
 
 def dependent_operations(
