@@ -131,7 +131,7 @@ def test_launch_ids_of_nvbit_1_5_count_one_ahead(log_file):
 def test_a_cut_inside_a_launch_line_does_not_shift_ids(log_file):
     launches = [launch_line(n) for n in range(3)]
     trace = log_file(*launches, write(0, 1, BASE), read(2, 2, BASE))
-    for part_bytes in range(100, 900, 17):
+    for part_bytes in range(100, 300):
         extraction = analyse(NvbitTrace(trace, part_bytes=part_bytes), jobs=1)
         assert edges_of(extraction.graph) == [(1, 10, "RAW")]
 
