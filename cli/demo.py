@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from depgraph.cli.options import Command, force_option, print_report, say, wrote
+
+if TYPE_CHECKING:
+    from depgraph.bounds import BoundTable
+
+_PAIRS_SHOWN = 6
 
 
 @click.command("demo", cls=Command)
@@ -16,43 +22,52 @@ from depgraph.cli.options import Command, force_option, print_report, say, wrote
 )  # fmt: skip
 @click.option("--sms", default=80, show_default=True, type=click.IntRange(1), help="SM count.")
 @force_option
-def command(output: Path, sms: int, force: bool) -> None:
+def command(output: Path, sms: int, *, force: bool) -> None:
     """Run the main job on a packaged real trace.
 
-    The trace is what NVBit's mem_trace printed on an H100 for two training steps of a small GRU
-    cell in PyTorch: 25 kernels, 189 thread blocks.
+    The trace is what NVBit's mem_trace printed on an H100 for a training step of a small GRU cell
+    in PyTorch: 25 kernels, 189 thread blocks. The times are what PyTorch's profiler measured of
+    the same program.
     """
     from depgraph.bounds import bound
-    from depgraph.graph import ALL_KINDS
+    from depgraph.cli.phases import PhaseClock
+    from depgraph.model import build_model
     from depgraph.output import refuse_existing
     from depgraph.parsers import open_trace
+    from depgraph.parsers.profiles import read_profile
     from depgraph.pipeline import analyse
     from depgraph.reports.bound_table import bound_report
     from depgraph.reports.extract_summary import extract_summary
-    from depgraph.samples import sample_path
+    from depgraph.samples import KERNEL_TIMES, sample_path
     from depgraph.store import write_store
 
-    if output.exists() and not force:
-        force = _is_own_demo(output)
+    force = force or _is_own_demo(output)
     refuse_existing(output, force=force)
-    trace = sample_path()
+    trace, times = sample_path(), sample_path(KERNEL_TIMES)
     say(f"$ depgraph extract {trace} -o {output}")
-    extraction = analyse(open_trace(trace), kinds=ALL_KINDS)
-    store = write_store(extraction, output, force=force)
-    print_report(extract_summary(extraction, pairs_shown=8), "table")
+    with analyse(open_trace(trace), on_phase=PhaseClock()) as extraction:
+        store = write_store(extraction, output, force=force)
+    print_report(extract_summary(extraction, pairs_shown=_PAIRS_SHOWN), "table")
     click.echo()
-    say(f"$ depgraph bound {output} --sms {sms}")
-    graph = store.graph()
-    table = bound(graph, sms)
+    say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
+    model = build_model(store.graph(), store.kernels, profile=read_profile(times))
+    table = bound(model.graph, sms, durations=model.durations, occupancy=model.occupancy)
     print_report(bound_report(table), "table")
-    everything, raw = table.bounds[0], table.bounds[-1]
-    click.echo(
-        f"\nIn short: run kernel after kernel, the program takes {everything.serial:.0f} "
-        f"{table.unit}.\nStarting each block as soon as the blocks it needs have ended could make "
-        f"it {everything.gain:.2f} times as fast,\nand {raw.gain:.2f} times if no buffer were ever "
-        f"reused. Next: depgraph show {output} path"
-    )
+    click.echo(_in_short(table, output))
     wrote(output)
+
+
+def _in_short(table: BoundTable, output: Path) -> str:
+    everything, raw = table.bounds[0], table.bounds[-1]
+    return (
+        f"\nIn short: with a barrier between kernels, this step takes {everything.serial:.1f} "
+        f"{table.unit} on the GPU.\nIf each block started once the blocks it needs have ended, it "
+        f"could be {everything.gain:.2f} times as fast,\nand {raw.gain:.2f} times if no buffer were "
+        "ever reused; no schedule can do better while blocks take as long.\n\nNext:\n"
+        f"  depgraph show {output} path              where the time of the critical path goes\n"
+        f"  depgraph bound {output} --sms 80 --mechanism all    which mechanism would get how much\n"
+        f"  depgraph report {output} --sms 80        plots and a page"
+    )
 
 
 def _is_own_demo(output: Path) -> bool:
@@ -65,4 +80,4 @@ def _is_own_demo(output: Path) -> bool:
         sources = Store(output).metadata["sources"]
     except StoreError:
         return False
-    return len(sources) == 1 and sources[0]["path"].endswith(NVBIT_TRACE)
+    return len(sources) == 1 and str(sources[0]["path"]).endswith(NVBIT_TRACE)
