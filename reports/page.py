@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from depgraph.study import Study
 
 MOST_ROWS = 2000
-_NAME_WIDTH = 44
+_NAME_WIDTH = 36
 _TITLE_WIDTH = 2000
 _WORTH_SAYING = 1.01
 _SCRIPTS = ("tables.js", "timeline.js")

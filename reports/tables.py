@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 JSON_SCHEMA_VERSION = 1
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
+_SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,10 @@ def kernel_name(name: str) -> str:
 
 def show_number(value: float | None) -> str:
     """Show a number with four significant digits and a blank between thousands."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "-"
-    if isinstance(value, float) and math.isinf(value):
-        return "inf"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
     if value == int(value) and (isinstance(value, int) or abs(value) >= 1000):
         return f"{int(value):,}".replace(",", " ")
     if abs(value) >= 1000:
@@ -137,8 +138,8 @@ def show_count(value: float) -> str:
 def show_bytes(value: int) -> str:
     """Show a number of bytes in the binary unit that leaves at most four digits."""
     size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
             break
         size /= 1024
     return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
@@ -237,14 +238,18 @@ def _cells(table: Table) -> list[list[str]]:
 def _as_markdown(report: Report) -> str:
     def escaped(text: str) -> str:
         text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
-        return text.replace("&", "&amp;").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+        return (
+            text.replace("&", "&amp;").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+        )
 
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
     for table in report.tables:
         lines.append(f"**{table.title}**\n")
         lines.append("| " + " | ".join(_head(c) for c in table.columns) + " |")
-        lines.append("|" + "|".join(" --- " if c.is_text else " ---: " for c in table.columns) + "|")
+        lines.append(
+            "|" + "|".join(" --- " if c.is_text else " ---: " for c in table.columns) + "|"
+        )
         lines += ["| " + " | ".join(map(escaped, row)) + " |" for row in _cells(table)]
         lines.append("")
         if table.omitted:
@@ -292,28 +297,58 @@ def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
+    """Set a table within `WIDTH`; columns for which there is no room follow below."""
     heads = [column.head for column in table.columns]
-    units = [f"({column.unit})" if column.unit else "" for column in table.columns]
     cells = _cells(table)
-    widths = [
+    units = [f"({column.unit})" if column.unit else "" for column in table.columns]
+    is_text = [column.is_text for column in table.columns]
+    widths = _widths(heads, units, cells)
+    if _excess(widths) > 0:
+        units = [_SHORT_UNITS.get(unit, unit) for unit in units]
+        widths = _widths(heads, units, cells)
+    if _excess(widths) > 0:
+        widths = _narrowed(widths, heads, is_text, _excess(widths))
+    lines: list[str] = []
+    for columns in _pieces(widths):
+
+        def line(row: Sequence[str], columns: Sequence[int] = columns) -> str:
+            parts = [
+                shorten(row[i], widths[i]).ljust(widths[i])
+                if is_text[i]
+                else row[i].rjust(widths[i])
+                for i in columns
+            ]
+            return ("  " + "  ".join(parts)).rstrip()
+
+        lines += [] if not lines else [""]
+        lines.append(f"{bold}{line(heads)}{plain_}")
+        if any(units[i] for i in columns):
+            lines.append(line(units))
+        lines += [line(row) for row in cells]
+    return lines
+
+
+def _widths(
+    heads: Sequence[str], units: Sequence[str], cells: Sequence[Sequence[str]]
+) -> list[int]:
+    return [
         max([len(head), len(unit), *(len(row[i]) for row in cells)])
         for i, (head, unit) in enumerate(zip(heads, units, strict=True))
     ]
-    spare = WIDTH - 2 - sum(widths) - 2 * (len(widths) - 1)
-    if spare < 0:
-        widths = _narrowed(widths, heads, [c.is_text for c in table.columns], -spare)
 
-    def line(row: Sequence[str]) -> str:
-        parts = [
-            shorten(cell, width).ljust(width) if column.is_text else cell.rjust(width)
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
-        ]
-        return ("  " + "  ".join(parts)).rstrip()
 
-    lines = [f"{bold}{line(heads)}{plain_}"]
-    if any(units):
-        lines.append(line(units))
-    return [*lines, *(line(row) for row in cells)]
+def _excess(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * len(widths) - WIDTH
+
+
+def _pieces(widths: Sequence[int]) -> list[list[int]]:
+    """Split columns into groups that fit, each led by the first column."""
+    pieces = [[0]] if widths else []
+    for i in range(1, len(widths)):
+        if len(pieces[-1]) > 1 and _excess([widths[k] for k in [*pieces[-1], i]]) > 0:
+            pieces.append([0])
+        pieces[-1].append(i)
+    return pieces
 
 
 def _narrowed(

@@ -8,7 +8,7 @@ from small_graphs import chain_edges, graph_of, kernels_of
 
 from depgraph.bounds import fixed_occupancies
 from depgraph.gpu import load_gpu
-from depgraph.reports.plots import write_plots
+from depgraph.reports.plots import gain_by_sms, write_plots
 from depgraph.study import study
 from depgraph.timing import counted_durations
 
@@ -123,12 +123,21 @@ def test_a_pair_can_be_chosen(tmp_path):
     assert captions["pair-blocks"].startswith("Kernel 2 (rows) waits for kernel 1 (columns)")
 
 
-def test_no_two_curves_differ_by_colour_alone(plots):
-    (axes,) = next(p for p in plots if p.name == "gain-by-sms").figure.get_axes()
+def test_no_two_curves_differ_by_colour_alone():
+    curves = study_of([6, 8], [*chain_edges([6, 8]), ((0, 5), (1, 7), "WAR")], cost=range(14))
+    (axes,) = gain_by_sms.plot(curves).figure.get_axes()
     curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert len(curves) == 4
     assert len({line.get_marker() for line in curves}) == 4
     assert len({str(line.get_linestyle()) for line in curves}) == 4
+
+
+def test_curves_that_coincide_are_drawn_once_and_named(plots):
+    plot = next(p for p in plots if p.name == "gain-by-sms")
+    (axes,) = plot.figure.get_axes()
+    curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+    assert len(curves) == 2
+    assert "Bound, RAW alone coincides with bound, all dependences." in plot.caption
 
 
 def test_no_two_kinds_of_dependence_differ_by_colour_alone(plots):

@@ -95,7 +95,7 @@ def test_the_curve_bends_where_work_equals_the_critical_path():
     assert found.bend == 6
     assert {curve.name for curve in found.curves} == {
         "bound, all dependences", "bound, RAW alone",
-        "dataflow, all dependences", "dataflow, RAW alone",
+        "best dataflow, all dependences", "best dataflow, RAW alone",
     }  # fmt: skip
     for bound, reached in zip(found.curves[::2], found.curves[1::2], strict=True):
         assert all(b >= r - 1e-9 for b, r in zip(bound.gain, reached.gain, strict=True))

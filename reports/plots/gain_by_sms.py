@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, new_figure
 
 if TYPE_CHECKING:
-    from depgraph.study import Study
+    from collections.abc import Sequence
+
+    from depgraph.study import Curve, Study
+
+_SAME = 0.003
 
 
 def plot(study: Study) -> Plot:
     """Draw each curve of gains against the number of SMs."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    figure = new_figure(2.3 + 0.11 * len(study.curves))
+    drawn, hidden = _distinct(study.curves)
+    figure = new_figure(2.3 + 0.11 * len(drawn))
     axes = figure.subplots()
-    for i, curve in enumerate(study.curves):
+    for i, curve in enumerate(drawn):
         style = i % len(COLOURS)
         axes.plot(
             curve.sms, curve.gain, label=curve.name, color=COLOURS[style],
@@ -52,6 +58,32 @@ def plot(study: Study) -> Plot:
         "no schedule can pass (filled marks). Left of the bend, at "
         f"{study.bend:.3g} SMs, there is too much work for the SMs and the work "
         "limits the gain; right of it the critical path does. Bumps come from waves that fill or "
-        "do not fill the SMs.",
+        "do not fill the SMs."
+        + "".join(f" {name} coincides with {other}." for name, other in hidden),
         figure,
     )
+
+
+def _distinct(curves: Sequence[Curve]) -> tuple[list[Curve], list[tuple[str, str]]]:
+    """Return the curves that differ, and which others coincide with which of them."""
+    drawn: list[Curve] = []
+    hidden = []
+    for curve in curves:
+        same = next(
+            (
+                other
+                for other in drawn
+                if other.sms == curve.sms
+                and other.is_bound == curve.is_bound
+                and all(
+                    math.isclose(a, b, rel_tol=_SAME)
+                    for a, b in zip(other.gain, curve.gain, strict=True)
+                )
+            ),
+            None,
+        )
+        if same is None:
+            drawn.append(curve)
+        else:
+            hidden.append((curve.name[0].upper() + curve.name[1:], same.name))
+    return drawn, hidden
