@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
-from depgraph.cli.model import model_from, model_options
+from depgraph.cli.model import memory_option, model_from, model_options
 from depgraph.cli.options import (
     Command,
     SmCounts,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @mechanism_options
 @deps_option
 @model_options
+@memory_option
 @format_option
 def command(
     store: Path,
@@ -86,6 +87,9 @@ def _compare(
     from depgraph.reports.mechanism_tables import comparison_report
     from depgraph.store import Store
 
+    if model.pop("memory_bandwidth") is not None:
+        message = "--memory-bandwidth: does not bound mechanisms; leave out --mechanism"
+        raise click.UsageError(message)
     found = find_mechanisms(mechanisms)
     store = Store(path)
     chosen = model_from(store, kinds, **model)

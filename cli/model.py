@@ -124,10 +124,6 @@ def model_options(function: Function) -> Function:
                 help="Time lost before each kernel when run serially, in the durations' unit.",
             ),
             click.option(
-                "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
-                help="Let no schedule be shorter than the touched bytes take at this bandwidth.",
-            ),
-            click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
                 metavar="STATEMENT",
                 help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
@@ -137,6 +133,14 @@ def model_options(function: Function) -> Function:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def memory_option(function: Function) -> Function:
+    """Add --memory-bandwidth."""
+    return click.option(
+        "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
+        help="Let no schedule be shorter than the touched bytes take at this bandwidth.",
+    )(function)  # fmt: skip
 
 
 def where_from(
@@ -168,13 +172,13 @@ def model_from(
     gpu_file: Path | None,
     fixed_occupancy: int | None,
     launch_gap: float | Literal["measured"],
-    memory_bandwidth: float | Literal["gpu"] | None,
     what_ifs: tuple[Statement, ...],
     device: int | None,
     process: int | None,
     context: int | None,
     stream: int | None,
     iteration: str,
+    memory_bandwidth: float | Literal["gpu"] | None = None,
 ) -> Model:
     """Work out the graph, durations and occupancies from the options.
 
