@@ -125,7 +125,6 @@ def parse_header(text: bytes, *, context: int = 0) -> KernelHeader:
     block = _triple(pairs, b"block dim")
     check_dimensions(grid, block)
     mangled = pairs.get(b"kernel name", b"").decode("utf-8", "replace").strip()
-    identifier = _number(pairs, b"kernel id")
     return KernelHeader(
         KernelLaunch(
             name=demangle(mangled),
@@ -133,10 +132,10 @@ def parse_header(text: bytes, *, context: int = 0) -> KernelHeader:
             block=block,
             registers=usable_registers(_number(pairs, b"nregs") or 0),
             shared_bytes=usable_shared_bytes(_number(pairs, b"shmem", -1)),
-            stream=signed64(_number(pairs, b"cuda stream id")),
+            stream=_number(pairs, b"cuda stream id"),
             context=context,
             mangled_name=mangled,
-            trace_id=signed64(identifier),
+            trace_id=_number(pairs, b"kernel id"),
             architecture=usable_architecture(_number(pairs, b"binary version")),
         ),
         version=_number(pairs, b"accelsim tracer version"),
@@ -168,8 +167,8 @@ def _triple(pairs: dict[bytes, bytes], key: bytes) -> Dim3:
 
 
 def _number(pairs: dict[bytes, bytes], key: bytes, missing: int = 0) -> int:
-    match = re.match(rb"-?\d{1,19}", pairs.get(key, b""))
-    return int(match[0]) if match else missing
+    match = re.match(rb"-?\d{1,20}", pairs.get(key, b""))
+    return signed64(int(match[0])) if match else missing
 
 
 def _address(pairs: dict[bytes, bytes], key: bytes) -> int:

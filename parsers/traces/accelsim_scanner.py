@@ -83,7 +83,11 @@ SUPERSET_LINES = 11
 HOLE_LINES = 12
 UNSEEN_LINES = 13
 WRONG_COUNTS = 14
-N_COUNTERS = 15
+OVERLONG_LINES = 15
+N_COUNTERS = 16
+
+# Longer lines are left out here and by whoever cuts the text into buffers.
+MAX_LINE_BYTES = 1 << 20
 
 _MAX_BULK_BYTES = 1 << 20
 _MAX_REGISTERS = 64  # in one instruction, of one kind
@@ -456,6 +460,11 @@ def scan_lines(
     columns = layout[COLUMNS_BEFORE_PC]
     while position < end:
         line_end = find_line_end(words, position, end)
+        if line_end - position > MAX_LINE_BYTES:
+            counters[OVERLONG_LINES] += 1
+            counters[LINES] += 1
+            position = line_end + 1
+            continue
         stop = line_end
         if stop > position and text[stop - 1] == _CR:
             stop -= 1

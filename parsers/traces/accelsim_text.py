@@ -44,6 +44,7 @@ _SKIPPED = (
     (scanner.WINDOW_LINES, "generic accesses to shared or local memory"),
     (scanner.MALFORMED_LINES, "damaged instruction lines"),
     (scanner.BLOCKLESS_LINES, "instructions that belong to no thread block"),
+    (scanner.OVERLONG_LINES, "lines of more than 1 MiB"),
     (scanner.FOREIGN_LINES, "lines that are not the tracer's"),
 )
 _WARNINGS = (
@@ -54,6 +55,7 @@ _WARNINGS = (
     (scanner.HOLE_LINES, "accesses of a constant stride with lanes left out"),
     (scanner.ZERO_LINES, "global-memory accesses whose addresses are all 0"),
 )
+_DAMAGED = (scanner.MALFORMED_LINES, scanner.BLOCKLESS_LINES, scanner.OVERLONG_LINES)
 
 
 def _meaning(opcode: MemoryOpcode) -> int:
@@ -169,7 +171,6 @@ class _KernelScanner:
         self._state[: scanner.IN_BLOCK] = -1
         self._tail = b""
         self._failed = False
-        self._overlong = 0
         _workspace.opcodes.clear_counts()
 
     def scan(self, buffer: LineBuffer) -> None:
@@ -199,7 +200,7 @@ class _KernelScanner:
                     touches.make_room(int(detail))
         self._tail = text[max(0, buffer.size - _TAIL_BYTES) : buffer.size].tobytes()
         if buffer.overlong:
-            self._overlong += 1
+            self._counters[scanner.OVERLONG_LINES] += 1
             self._counters[scanner.LINES] += 1
         if buffer.failure is not None:
             self._failed = True
@@ -241,13 +242,12 @@ class _KernelScanner:
             part.skipped[reason] += counters[counter]
         for counter, warning in _WARNINGS:
             part.warnings[warning] += counters[counter]
-        part.skipped["lines of more than 1 MiB"] += self._overlong
         self._count_opcodes(counters[scanner.UNSEEN_LINES])
         part.skipped = +part.skipped
         part.warnings = +part.warnings
-        damaged = counters[scanner.MALFORMED_LINES] + counters[scanner.BLOCKLESS_LINES]
-        part.damaged_lines += damaged + self._overlong
-        part.access_lines += counters[scanner.INSTRUCTION_LINES] + damaged + self._overlong
+        damaged = sum(counters[counter] for counter in _DAMAGED)
+        part.damaged_lines += damaged
+        part.access_lines += counters[scanner.INSTRUCTION_LINES] + damaged
         if counters[scanner.FIRST_MALFORMED] and part.damaged_line is None:
             part.damaged_line = Damage(
                 counters[scanner.FIRST_MALFORMED], "instruction line is damaged", self._path

@@ -80,6 +80,7 @@ def whole_lines(
         text = np.empty(len(carry) + wanted + PADDING, np.uint8)
         text[: len(carry)] = np.frombuffer(carry, np.uint8)
         failure = None
+        got = 0
         try:
             got = stream.readinto(text.data[len(carry) : len(carry) + wanted])
             anything = anything or got > 0
@@ -88,7 +89,7 @@ def whole_lines(
         except TraceError as error:
             if not anything:
                 raise
-            got, failure = 0, error.found
+            failure = error.found
         filled = len(carry) + got
         is_last = got < wanted
         text[filled : filled + PADDING] = 0

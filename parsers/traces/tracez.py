@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MAX_HEADER_BYTES = 1 << 16
 _MAX_DICTIONARY_BYTES = 64 << 20
 _MAX_CHUNK_BYTES = 64 << 20
+_DICTIONARY_MAGIC = b"\x37\xa4\x30\xec"
 _PIECE_BYTES = 1 << 20
 _BLOCK = struct.Struct("<11I")  # block, cluster and cluster block x, y, z; rank; warps
 _WARP = struct.Struct("<IIQ")  # instructions, chunks, offset
@@ -82,7 +83,7 @@ class TracezStream:
             if not self._ahead:
                 try:
                     self._ahead = next(self._pieces, b"")
-                except (struct.error, zstd.ZstdError, OSError, EOFError, OverflowError) as error:
+                except (struct.error, zstd.ZstdError, OSError, EOFError, ValueError) as error:
                     self._failure = TraceError(
                         self._path,
                         f"the .tracez file is damaged ({error})",
@@ -111,7 +112,9 @@ class TracezStream:
             raise EOFError(f"dictionary of {dictionary_size} bytes")
         dictionary = None
         if dictionary_size:
-            dictionary = zstd.ZstdDict(self._exactly(dictionary_size))
+            content = self._exactly(dictionary_size)
+            is_raw = not content.startswith(_DICTIONARY_MAGIC)
+            dictionary = zstd.ZstdDict(content, is_raw=is_raw)
         for block, warps in self._index():
             yield b"\n#BEGIN_TB\n\nthread block = %d,%d,%d\n" % block
             for number, (instructions, chunks, offset) in enumerate(warps):
