@@ -55,6 +55,10 @@ from depgraph.cli.options import (
     "They must see the trace and the folder of the store under the same paths.",
 )  # fmt: skip
 @click.option(
+    "--positions", is_flag=True,
+    help="Find where inside blocks dependences are needed, by reading an NVBit log once more.",
+)  # fmt: skip
+@click.option(
     "--allow-outside", is_flag=True,
     help="Read kernel files that a kernelslist names outside its own folder.",
 )  # fmt: skip
@@ -75,6 +79,7 @@ def command(
     resume: bool,
     scheduler: str | None,
     allow_outside: bool,
+    positions: bool,
     allow_damaged: bool,
     force: bool,
     form: str,
@@ -98,6 +103,9 @@ def command(
 
     refuse_existing(output, force=force)
     began = time.perf_counter()
+    if positions and granularity != "1":
+        message = "--positions goes with byte granularity"
+        raise click.UsageError(message)
     if is_workload(trace[0]):
         _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
         return
@@ -122,6 +130,12 @@ def command(
             on_progress=on_progress,
             on_phase=clock,
         )
+    if positions:
+        from depgraph.parsers.traces.positions import read_positions
+        from depgraph.positions import with_positions
+
+        clock("positions")
+        extraction = with_positions(extraction, read_positions(opened, extraction))
     clock("write")
     with extraction:
         write_store(extraction, output, force=force)
