@@ -40,6 +40,8 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     with _one_line_errors(path):
         if path.is_dir():
             raise OutputError(path, "is a folder", "give a file name")
+        if path.exists() and not path.is_file():
+            raise OutputError(path, "is no plain file", "give a file name")
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(descriptor)
         temporary = Path(name)

@@ -214,7 +214,11 @@ def _put_together(
         durations=durations,
         footprints=analysed.footprints,
         graph=replace(
-            graph, cost=counts.cost, resources=launch_resources(rows, graph.n_operations)
+            graph,
+            cost=counts.cost,
+            resources=launch_resources(rows, graph.n_operations),
+            duration=durations,
+            duration_unit="cycles",
         ),
         pairs=graph.pairs(),
         metadata={

@@ -22,7 +22,7 @@ from depgraph.arrow import (
     to_lists,
     to_numpy,
 )
-from depgraph.errors import StoreError
+from depgraph.errors import ModelError, StoreError
 from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.graph import KIND_NAMES, BlockGraph, PairSummary, Pattern
@@ -346,7 +346,16 @@ class Store:
             If another kind is asked for, or one that the store was extracted without.
         """
         graph = self._graph
-        return graph if kinds is None else graph.with_kinds(kinds)
+        if kinds is None:
+            return graph
+        chosen = graph.with_kinds(kinds)
+        if chosen.kinds < {kind.upper() for kind in kinds}:
+            extracted = ", ".join(kind for kind in KIND_NAMES if kind in graph.kinds)
+            raise ModelError(
+                f"{self.path}: the store holds {extracted} dependences alone; extract again "
+                "for others"
+            )
+        return chosen
 
     @cached_property
     def _graph(self) -> BlockGraph:
