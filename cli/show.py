@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -38,7 +38,7 @@ def command(
     cusync: bool,  # noqa: FBT001
     kinds: frozenset[str] | None,
     form: str,
-    **model: object,
+    **model: Unpack[ModelOptions],  # noqa: ANN401 - the options of model_options
 ) -> None:
     """Look inside a store.
 
@@ -74,7 +74,7 @@ def command(
     print_report(report, form)
 
 
-def _policies(store: Store, kinds: frozenset[str] | None, model: dict[str, Any]) -> Report:
+def _policies(store: Store, kinds: frozenset[str] | None, model: ModelOptions) -> Report:
     from depgraph.cli.mechanism_options import program_facts
     from depgraph.comparison import program_of
     from depgraph.cusync_policies import cheapest_policies

@@ -156,8 +156,8 @@ class Rules:
     member_need: NDArray[np.float64] | None = None
     gates: Gates = field(default_factory=Gates.none)
     waits_for_all: NDArray[np.bool_] | bool = False
-    launch: NDArray[np.float64] | float = 0.0
-    enter: NDArray[np.float64] | float = 0.0
+    launch: NDArray[np.floating[Any]] | float = 0.0
+    enter: NDArray[np.floating[Any]] | float = 0.0
     window: int = 0
     in_order: bool = False
     order: NDArray[np.int64] | None = None
@@ -277,8 +277,8 @@ def run_rules(
     return Schedule(name, start, end, sm, float(waited.sum()))
 
 
-def _per(values: ArrayLike | None, default: float, size: int, dtype: type) -> NDArray[np.generic]:
-    result = np.empty(size, dtype)
+def _per(values: ArrayLike | None, default: float, size: int, dtype: type) -> NDArray[Any]:
+    result: NDArray[Any] = np.empty(size, dtype)
     result[:] = default if values is None else values
     return result
 

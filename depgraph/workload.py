@@ -15,7 +15,7 @@ from depgraph.footprint import Footprints
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph import BlockGraph
     from depgraph.records import Dim3
@@ -102,11 +102,11 @@ def workload_graph(
         lows = first[dependence.source], first[dependence.target]
 
         def add(
-            sources: Any,
-            targets: Any,
+            sources: ArrayLike,
+            targets: ArrayLike,
             needed_at: float = 0.0,
             *,
-            lows: Any = lows,
+            lows: tuple[np.int64, np.int64] = lows,
             kind: str = dependence.kind,
         ) -> None:
             builder.add(

@@ -109,8 +109,11 @@ def comparison_report(comparison: Comparison) -> Report:
         },
         headline=[
             *_answers(comparison),
-            f"durations: {comparison.durations} ({unit}); dependences: {comparison.dependences}; "
-            "waiting: time that blocks hold a slot without running, summed over blocks",
+            (
+                f"durations: {comparison.durations} ({unit}); dependences: "
+                f"{comparison.dependences}; waiting: time that blocks hold a slot without "
+                "running, summed over blocks"
+            ),
         ],
         tables=[limits, Table("mechanisms", "Mechanisms", columns, rows)],
         notes=[*_assumed(comparison), *comparison.assumptions, _FIXED],

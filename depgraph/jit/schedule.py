@@ -525,12 +525,12 @@ def event_schedule(
 
         while True:
             best = -1
-            best_rank = n_blocks
+            best_rank = np.int64(n_blocks)
             for c in range(n_classes):
                 if n_waiting[c] == 0:
                     continue
                 fits = tree[c if n_trees > 1 else 0, 1] >= threshold[c]
-                rank = waiting[class_offsets[c]]
+                rank = np.int64(waiting[class_offsets[c]])
                 if (strict or fits) and rank < best_rank:
                     best_rank = rank
                     best = c if fits else -1

@@ -34,6 +34,9 @@ _KERNEL_KEYS = {
 _DEPENDENCE_KEYS = {"from", "to", "pattern", "edges", "kind", "tiles", "radius"}
 _DEFAULT_THREADS = 128
 _MOST_BLOCKS = 1 << 24
+_ENDS = 2
+_DIMENSIONS = 3
+_SHOWN = 40
 _SYNTAX = re.compile(r"(.*) \(at line (\d+), column \d+\)")
 
 
@@ -155,7 +158,8 @@ class _Reader:
             )
         edges = table.get("edges", [])
         if not isinstance(edges, list) or not all(
-            isinstance(e, list) and len(e) == 2 and all(type(n) is int for n in e) for e in edges
+            isinstance(e, list) and len(e) == _ENDS and all(type(n) is int for n in e)
+            for e in edges
         ):
             expected = "give pairs of block numbers: [[0, 0], [0, 1]]"
             self._fail("dependence", i, "edges", f"edges {_short(edges)}", expected)
@@ -184,14 +188,14 @@ class _Reader:
                                or "pattern", str(error), "")  # fmt: skip
             raise
 
-    def _dimensions(self, table: str, i: int, key: str, value: Any) -> tuple[int, int, int]:
+    def _dimensions(self, table: str, i: int, key: str, value: object) -> tuple[int, int, int]:
         sizes = value if isinstance(value, list) else [value]
-        if not 1 <= len(sizes) <= 3 or not all(type(n) is int and n > 0 for n in sizes):
+        if not 1 <= len(sizes) <= _DIMENSIONS or not all(type(n) is int and n > 0 for n in sizes):
             self._fail(table, i, key, f"{key} {_short(value)}", "give 1 to 3 whole numbers from 1")
         x, y, z = (*sizes, 1, 1)[:3]
         return x, y, z
 
-    def _whole(self, table: str, i: int, key: str, value: Any, least: int) -> int | None:
+    def _whole(self, table: str, i: int, key: str, value: object, least: int) -> int | None:
         if value is None:
             return None
         if type(value) is not int or value < least:
@@ -199,7 +203,7 @@ class _Reader:
             self._fail(table, i, key, f"{key} {_short(value)}", expected)
         return value
 
-    def _known_keys(self, table: str, i: int, content: Any, known: set[str]) -> None:
+    def _known_keys(self, table: str, i: int, content: object, known: set[str]) -> None:
         if not isinstance(content, dict):
             self._fail(table, i, "", f"{table} is no table", f"write [[{table}]]")
         for key in content:
@@ -241,10 +245,10 @@ def line_of(text: str, table: str, index: int, key: str) -> int | None:
     return header_line
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
