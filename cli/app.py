@@ -89,10 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     try:
-        depgraph.main(args=words, prog_name="depgraph", standalone_mode=False)
+        # Out of standalone mode click returns the code of `ctx.exit(code)` instead of raising it.
+        code = depgraph.main(args=words, prog_name="depgraph", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -124,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         _say(f"error: {type(error).__name__}: {error}; this is a fault of depgraph (see --debug)")
         sys.exit(EXIT_FAILED)
-    sys.exit(0)
+    sys.exit(code)
 
 
 def _interrupt(signum: int, frame: Any) -> NoReturn:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from depgraph.checkup import check_trace
+from depgraph.cli import main
 from depgraph.cli.check import command
 from depgraph.parsers import open_trace
 
@@ -123,6 +124,19 @@ def test_a_cut_trace_is_not_to_be_trusted(tmp_path: Path, sample_trace: Path) ->
     assert result.exit_code == 1
     assert "not to be trusted" in result.stdout
     assert "the last line is cut" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "block", "code"), [((), 0, 0), (("--strict",), 0, 1), ((), 7, 1)]
+)
+def test_the_program_exits_with_the_verdict(
+    tmp_path: Path, options: tuple[str, ...], block: int, code: int
+) -> None:
+    path = tmp_path / "trace.log"
+    path.write_text(launch(0, registers=0) + access(0, block))
+    with pytest.raises(SystemExit) as exit_:
+        main(["check", str(path), *options])
+    assert (exit_.value.code or 0) == code
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
