@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -19,6 +19,8 @@ from depgraph.cli.options import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from depgraph.cli.model import ModelOptions
 
 
 @click.command("bound", cls=Command)
@@ -39,7 +41,7 @@ def command(
     costs: tuple[str, ...],
     kinds: frozenset[str] | None,
     form: str,
-    **model: Any,
+    **model: Unpack[ModelOptions],
 ) -> None:
     """Bound the gain of overlapping independent blocks on a GPU.
 
@@ -80,14 +82,14 @@ def _compare(
     costs: tuple[str, ...],
     kinds: frozenset[str] | None,
     form: str,
-    model: dict[str, Any],
+    model: ModelOptions,
 ) -> None:
     from depgraph.comparison import compare_mechanisms
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.mechanism_tables import comparison_report
     from depgraph.store import Store
 
-    if model.pop("memory_bandwidth") is not None:
+    if model.get("memory_bandwidth") is not None:
         message = "--memory-bandwidth: does not bound mechanisms; leave out --mechanism"
         raise click.UsageError(message)
     found = find_mechanisms(mechanisms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -18,6 +18,7 @@ from depgraph.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from depgraph.cli.model import ModelOptions
     from depgraph.graph import BlockGraph
     from depgraph.model import Model
     from depgraph.schedule import Schedule
@@ -68,7 +69,7 @@ def command(
     costs: tuple[str, ...],
     kinds: frozenset[str] | None,
     force: bool,
-    **model: Any,
+    **model: Unpack[ModelOptions],
 ) -> None:
     """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
 

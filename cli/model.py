@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from depgraph.what_if import Statement
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+class ModelOptions(TypedDict):
+    """What `model_options` hands to a command."""
+
+    timing: Path | None
+    device: int | None
+    process: int | None
+    context: int | None
+    stream: int | None
+    iteration: str
+    measured_sms: int | None
+    gpu: str | None
+    gpu_file: Path | None
+    fixed_occupancy: int | None
+    launch_gap: float | Literal["measured"]
+    what_ifs: tuple[Statement, ...]
+    memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
 
 
 class LaunchGap(click.ParamType[float | Literal["measured"]]):
@@ -38,7 +56,7 @@ class LaunchGap(click.ParamType[float | Literal["measured"]]):
         return gap
 
 
-class Bandwidth(click.ParamType):
+class Bandwidth(click.ParamType[float | Literal["gpu"]]):
     """A number of GB/s, or the word ``gpu``."""
 
     name = "GB/s"
@@ -163,22 +181,7 @@ def where_from(
 
 
 def model_from(
-    store: Store,
-    kinds: Collection[str] | None,
-    *,
-    timing: Path | None,
-    measured_sms: int | None,
-    gpu: str | None,
-    gpu_file: Path | None,
-    fixed_occupancy: int | None,
-    launch_gap: float | Literal["measured"],
-    what_ifs: tuple[Statement, ...],
-    device: int | None,
-    process: int | None,
-    context: int | None,
-    stream: int | None,
-    iteration: str,
-    memory_bandwidth: float | Literal["gpu"] | None = None,
+    store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
 ) -> Model:
     """Work out the graph, durations and occupancies from the options.
 
@@ -190,6 +193,7 @@ def model_from(
     from depgraph.gpu import load_gpu, load_gpu_file
     from depgraph.model import build_model
 
+    gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
@@ -208,12 +212,18 @@ def model_from(
         store.graph(kinds),
         store.kernels,
         profile=profile,
-        where=where_from(device, process, context, stream, iteration),
-        measured_sms=measured_sms,
+        where=where_from(
+            options["device"],
+            options["process"],
+            options["context"],
+            options["stream"],
+            options["iteration"],
+        ),
+        measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
-        fixed_occupancy=fixed_occupancy,
-        launch_gap=launch_gap,
-        what_ifs=what_ifs,
-        memory_gb_per_s=memory_bandwidth,
+        fixed_occupancy=options["fixed_occupancy"],
+        launch_gap=options["launch_gap"],
+        what_ifs=options["what_ifs"],
+        memory_gb_per_s=options.get("memory_bandwidth"),
         footprints=footprints,
     )

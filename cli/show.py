@@ -18,6 +18,7 @@ from depgraph.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from depgraph.cli.model import ModelOptions
     from depgraph.reports.tables import Report
     from depgraph.store import Store
 
@@ -38,7 +39,7 @@ def command(
     cusync: bool,  # noqa: FBT001
     kinds: frozenset[str] | None,
     form: str,
-    **model: Unpack[ModelOptions],  # noqa: ANN401 - the options of model_options
+    **model: Unpack[ModelOptions],
 ) -> None:
     """Look inside a store.
 

@@ -108,11 +108,10 @@ class Match:
     def status(self) -> list[str]:
         """`MATCHED`, `GUESSED` or `UNMATCHED`, for each kernel."""
         rows = self.rows[self.picked]
-        some = (rows >= 0).any(axis=0)
-        sure = ((rows >= 0) & ~self.guessed[self.picked]).any(axis=0)
+        some = np.any(rows >= 0, axis=0)
+        sure = np.any((rows >= 0) & ~self.guessed[self.picked], axis=0)
         return [
-            MATCHED if s else GUESSED if o else UNMATCHED
-            for s, o in zip(sure.tolist(), some.tolist(), strict=True)
+            MATCHED if s else GUESSED if o else UNMATCHED for s, o in zip(sure, some, strict=True)
         ]
 
     @property

@@ -81,7 +81,8 @@ def merge_kernels(
     def summed(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
         if values is None:
             return None
-        return np.bincount(block, weights=values, minlength=int(first_block[-1]))
+        n_blocks = int(first_block[-1])
+        return np.bincount(block, weights=values, minlength=n_blocks).astype(np.float64)
 
     merged = replace(
         merged,
@@ -168,10 +169,9 @@ def _larger_resources(resources: Resources, one: int) -> Resources:
     return replace(
         resources,
         stream=np.delete(resources.stream, one + 1),
-        **{
-            name: _without_next(getattr(resources, name), one, np.maximum)
-            for name in ("threads", "registers", "shared_bytes")
-        },
+        threads=_without_next(resources.threads, one, np.maximum),
+        registers=_without_next(resources.registers, one, np.maximum),
+        shared_bytes=_without_next(resources.shared_bytes, one, np.maximum),
     )
 
 

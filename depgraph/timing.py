@@ -254,7 +254,9 @@ def _costs(graph: BlockGraph) -> NDArray[np.float64]:
 
 
 def _sums(graph: BlockGraph, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.bincount(graph.operation_of_block, weights=values, minlength=graph.n_operations)
+    operation = graph.operation_of_block
+    sums = np.bincount(operation, weights=values, minlength=graph.n_operations)
+    return sums.astype(np.float64)
 
 
 def _ratios(

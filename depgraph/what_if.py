@@ -268,7 +268,9 @@ def _with_merged_kernels(program: Program, merge: Merge) -> Program:
         )
     except ModelError as error:
         raise ModelError(f"--what-if {merge.text!r}: {error}") from None
-    durations = np.bincount(block, weights=program.durations, minlength=graph.n_blocks)
+    durations = np.bincount(block, weights=program.durations, minlength=graph.n_blocks).astype(
+        np.float64
+    )
     note = (
         f"what if {merge.text}: kernels {merge.first} and {merge.second} are one, a block of it "
         "does what a block of the first and those that wait for it alone do"

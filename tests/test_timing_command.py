@@ -1,0 +1,202 @@
+"""``--timing``, ``depgraph timing``, ``depgraph gpus`` and the options that change the model."""
+
+import json
+
+import pytest
+
+from depgraph.cli import main
+from depgraph.gpu import available_gpus
+from depgraph.samples import KERNEL_TIMES, sample_path
+
+PROFILE = sample_path(KERNEL_TIMES)
+KERNEL_TIME = 49.506  # of the 25 kernels of the sample that were traced, in us
+
+
+@pytest.fixture
+def run(capsys, sample_store, monkeypatch):
+    """Return a function that runs a command on the sample's store: exit code, stdout, stderr."""
+    monkeypatch.setenv("DEPGRAPH_STORE", str(sample_store.path))
+
+    def run_words(*words):
+        with pytest.raises(SystemExit) as exit_:
+            main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return exit_.value.code or 0, out, err
+
+    return run_words
+
+
+@pytest.fixture
+def answer(run):
+    """Return a function that runs a command and returns its JSON."""
+
+    def read(*words):
+        code, out, err = run(*words, "--format", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return read
+
+
+def test_the_profile_is_all_that_has_to_be_given(answer):
+    found = answer("bound", "--sms", 132, "--timing", PROFILE)
+    assert (found["unit"], found["gpu"]) == ("us", "H100 SXM")
+    assert found["bounds"][0]["serial"] == pytest.approx(KERNEL_TIME)
+    measured = found["schedules"][-1]
+    assert (measured["schedule"], measured["sms"]) == ("measured", 132)
+    assert measured["makespan"] > KERNEL_TIME
+    notes = " ".join(found["notes"])
+    assert "25 of 25 kernels matched, 4 of 29 profile kernels are not in the trace" in notes
+    assert "registers of 24 kernels as the profile states them" in notes
+
+
+def test_timing_shows_the_match(answer):
+    found = answer("timing", PROFILE)
+    assert (found["matched"], found["guessed"], found["unmatched"]) == (25, 0, 0)
+    assert (found["profile_kernels"], found["iterations"]) == (29, 1)
+    assert found["kernel_time"] == pytest.approx(KERNEL_TIME)
+    assert found["matched_share_of_time"] + found["unmatched_share_of_time"] == pytest.approx(1)
+    assert [kernel["kernel"] for kernel in found["kernels"]] == list(range(25))
+    assert len(found["only_in_profile"]) == 4
+    assert all("vectorized_elementwise" in row["name"] for row in found["only_in_profile"])
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
+def test_timing_is_written_in_every_form(run, form):
+    code, out, _ = run("timing", PROFILE, "--format", form)
+    assert code == 0
+    assert sum("gru_cell" in line.replace("\\", "") for line in out.splitlines()) == 4
+
+
+def test_the_table_names_what_only_the_profile_has(run):
+    _, out, _ = run("timing", PROFILE)
+    assert "only in the profile: vectorized_elementwise_kernel (4)" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_block_times_are_shown_as_well(run, sample_store, tmp_path):
+    file = tmp_path / "blocks.csv"
+    rows = [f"{k.kernel},{b},1.5" for k in sample_store.kernels for b in range(k.blocks)]
+    file.write_text("kernel,block,duration_us\n" + "\n".join(rows) + "\n")
+    _, out, _ = run("timing", file)
+    assert "189 of 189 blocks have a time" in out
+
+
+def test_a_table_of_kernel_times_need_not_be_whole(answer, tmp_path):
+    file = tmp_path / "kernels.csv"
+    file.write_text("kernel,duration_us\n0,4\n2,3\n")
+    found = answer("bound", "--sms", 132, "--timing", file, "--measured-sms", 132)
+    notes = " ".join(found["notes"])
+    same = "are given the median time of launches of the same function, grid and block"
+    assert f"kernels without a measured time (1, 3, 4, 5) {same}" in notes
+    assert "it may be of another program" in notes
+
+
+def test_every_gpu_is_listed(answer):
+    names = {row["name"] for row in answer("gpus")["gpus"]}
+    assert names == {gpu.name for gpu in available_gpus()}
+    assert {"A100 80GB", "H100 SXM", "RTX 4090"} <= names
+
+
+def test_the_listed_names_are_taken(answer):
+    for name in ("GTX 1080", "b200"):
+        found = answer("bound", "--sms", 8, "--gpu", name)
+        assert found["gpu"] == name.upper()
+
+
+def test_sms_alone_keep_the_limits_of_the_gpu(answer):
+    found = answer("bound", "--sms", "8,132,inf")
+    assert found["gpu"] == "H100 SXM"
+    assert {row["sms"] for row in found["bounds"]} == {8, 132, "inf"}
+
+
+def test_many_sizes_are_a_curve_of_one_line_each(run, answer):
+    _, out, _ = run("bound", "--sms", "8:40")
+    lines = [line.split() for line in out.splitlines()]
+    assert [int(line[0]) for line in lines if line and line[0].isdecimal() and len(line) > 5] == [
+        *range(8, 41)
+    ]
+    found = answer("bound", "--sms", "8:40")
+    gains = [row["bound_on_gain RAW,WAR,WAW"] for row in found["curve"]]
+    assert gains == [b["bound_on_gain"] for b in found["bounds"] if b["dependences"] != "RAW"]
+
+
+def test_few_sizes_are_tables_of_bounds_and_schedules(run):
+    _, out, _ = run("bound", "--sms", "8:12")
+    assert "Schedules" in out
+    assert "longest-path-first" in out
+
+
+def test_what_ifs_change_the_answer_and_are_named(answer):
+    before = answer("bound", "--sms", 132, "--timing", PROFILE, "--launch-gap", 2)
+    after = answer(
+        "bound", "--sms", 132, "--timing", PROFILE, "--launch-gap", 2,
+        "--what-if", "gap=0", "--what-if", "kernel=* duration*=0.5",
+    )  # fmt: skip
+    assert before["bounds"][0]["serial"] == pytest.approx(KERNEL_TIME + 25 * 2)
+    assert after["bounds"][0]["serial"] == pytest.approx(KERNEL_TIME / 2)
+    assert "what if gap=0: the launch gap changes" in after["notes"]
+    assert not any(row["schedule"] == "measured" for row in after["schedules"])
+
+
+def test_renaming_every_buffer_leaves_raw_alone(answer):
+    found = answer("bound", "--sms", 132, "--what-if", "buffer=0:0xffffffffffff drop=war,waw")
+    everything, raw = found["bounds"]
+    assert everything["critical_path"] == raw["critical_path"]
+    assert answer("bound", "--sms", 132)["bounds"][0]["critical_path"] > raw["critical_path"]
+
+
+def test_memory_bandwidth_is_a_column_only_when_asked_for(answer):
+    words = ("bound", "--sms", 132, "--timing", PROFILE)
+    slow = answer(*words, "--memory-bandwidth", 1)["bounds"][0]
+    assert slow["lower_bound"] == slow["memory"] > slow["serial"]
+    assert "memory" not in answer(*words)["bounds"][0]
+    named = answer(*words, "--memory-bandwidth", "gpu")
+    assert any("3352 GB/s (of H100 SXM" in note for note in named["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--what-if", "kernels=3 duration*=2"), "there is no word 'kernels'; give kernel=N"),
+        (("--launch-gap", "soon"), "'soon' is no launch gap: give a time from 0, or measured"),
+        (("--memory-bandwidth", "-3"), "'-3' is no bandwidth: give GB/s above 0, or gpu"),
+        (("--iteration", "best"), "--iteration 'best': give mean, min, last or a number from 0"),
+        (("--gpu", "A100", "--gpu-file", "x.toml"), "--gpu and --gpu-file: give one of them"),
+    ],
+)
+def test_wrong_words_are_wrong_usage(run, words, message):
+    code, _, err = run("bound", "--sms", 8, *words)
+    assert code == 2
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--device", 3), "has no kernel of device 3; has 0"),
+        (("--iteration", "4"), "has no iteration 4; it has 1, numbered from 0"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_one_line(run, words, message):
+    code, _, err = run("bound", "--sms", 8, "--timing", PROFILE, *words)
+    assert code == 1
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_critical_path_is_in_microseconds(answer):
+    found = answer("show", "path", "--timing", PROFILE)
+    assert found["unit"] == "us"
+    assert found["critical_path"] == pytest.approx(34.59, abs=0.01)
+
+
+def test_a_schedule_is_exported_in_microseconds(run, tmp_path):
+    file = tmp_path / "schedule.csv"
+    code, _, err = run(
+        "export", "--what", "schedule", "--schedule", "serial", "--sms", 132, "--timing", PROFILE,
+        "-o", file,
+    )  # fmt: skip
+    assert code == 0, err
+    ends = [float(line.split(",")[-1]) for line in file.read_text().splitlines()[1:]]
+    assert max(ends) == pytest.approx(KERNEL_TIME)
