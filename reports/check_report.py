@@ -94,7 +94,7 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
             f"{show_number(checkup.copies)} host copies, {show_number(checkup.lines)} lines, "
             f"{show_bytes(checkup.bytes)}",
         ],
-        tables=[table for table in tables if table.rows],
+        tables=tables,
         notes=checkup.blind_spots,
         notes_title="What no trace of this format shows",
     )

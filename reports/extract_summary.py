@@ -77,7 +77,7 @@ def extract_summary(
         headline,
         tables=[
             pair_table(pairs, extraction.kernels, shown=pairs_shown),
-            *_skipped(metadata),
+            _skipped(metadata),
         ],
         notes=unseen_notes(extraction.kernels, metadata),
         notes_title="What this trace does not show",
@@ -96,15 +96,10 @@ def _patterns(extraction: Extraction) -> str:
     )
 
 
-def _skipped(metadata: dict[str, Any]) -> list[Table]:
-    skipped = metadata["skipped"]
-    if not skipped:
-        return []
-    return [
-        Table(
-            "skipped",
-            "Left out",
-            [Column("reason", "reason", is_text=True), Column("count", "count", show=show_number)],
-            list(skipped.items()),
-        )
-    ]
+def _skipped(metadata: dict[str, Any]) -> Table:
+    return Table(
+        "skipped",
+        "Left out",
+        [Column("reason", "reason", is_text=True), Column("count", "count", show=show_number)],
+        list(metadata["skipped"].items()),
+    )

@@ -199,7 +199,8 @@ def _as_json(report: Report) -> str:
         **report.extra,
         "notes": list(report.notes),
     }
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    # In ASCII: names from a trace may hold characters that steer a terminal.
+    return json.dumps(content, indent=2) + "\n"
 
 
 def _as_csv(report: Report) -> str:
@@ -218,6 +219,8 @@ def _csv_value(value: Any) -> Any:
         return ""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
+    if isinstance(value, list):
+        return clean_text("; ".join(map(str, value)))
     return clean_text(value) if isinstance(value, str) else plain(value)
 
 
@@ -238,14 +241,16 @@ def _cells(table: Table) -> list[list[str]]:
 def _as_markdown(report: Report) -> str:
     def escaped(text: str) -> str:
         text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
-        return (
-            text.replace("&", "&amp;").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
-        )
+        text = text.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")
+        return text.replace("*", "\\*").replace("_", "\\_")
 
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
     for table in report.tables:
         lines.append(f"**{table.title}**\n")
+        if not table.rows:
+            lines.append("none\n")
+            continue
         lines.append("| " + " | ".join(_head(c) for c in table.columns) + " |")
         lines.append(
             "|" + "|".join(" --- " if c.is_text else " ---: " for c in table.columns) + "|"
@@ -277,7 +282,7 @@ def _as_text(report: Report, *, color: bool) -> str:
         lines += _wrapped(clean_text(sentence))
     for table in report.tables:
         lines += ["", f"{bold}{table.title}{plain_}"]
-        lines += _text_table(table, bold, plain_)
+        lines += _text_table(table, bold, plain_) if table.rows else ["  none"]
         if table.omitted:
             lines.append(f"  ... and {show_number(table.omitted)} more{_more(table)}")
     for title, notes in _note_sections(report):

@@ -141,13 +141,40 @@ def test_without_colour_there_is_no_escape_and_with_it_only_heads_differ():
 
 
 def test_markdown_survives_bars_and_markup_in_names():
-    text = render(a_table([TEXT], [("a|b<c>_d_*e*`f`\\",)]), "markdown")
+    text = render(a_table([TEXT], [("a|b<c>_d_*e*`f`\\",), ("[l](http://x)",)]), "markdown")
     assert "| a\\|b&lt;c>\\_d\\_\\*e\\*'f'\\\\ |" in text
+    assert "| \\[l](http://x) |" in text
 
 
 def test_json_holds_numbers_and_infinity_as_a_word():
     report = a_table([Column("n", "n", show=show_number)], [(math.inf,), (1.5,)])
     assert json.loads(render(report, "json"))["t"] == [{"n": "inf"}, {"n": 1.5}]
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_names_cannot_steer_a_terminal_in_any_form(form):
+    name = "a\x1b[31mb\x9b31mc\u202ed\udcff\r"
+    report = a_table([TEXT, Column("l", "l", is_text=True, show=str)], [(name, [name])])
+    text = render(report, form)
+    assert text.replace("\n", "").isprintable()
+    text.encode()
+    if form == "json":
+        assert json.loads(text)["t"] == [{"name": name, "l": [name]}]
+
+
+def test_lists_are_joined_in_csv():
+    report = a_table([Column("a", "a"), Column("b", "b")], [(["x, y", "z"], [])])
+    assert render(report, "csv") == 'a,b\n"x, y; z",\n'
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("table", "T\n  none\n"), ("markdown", "**T**\n\nnone\n"), ("csv", "name\n")],
+)
+def test_a_table_without_rows_says_so(form, expected):
+    report = a_table([TEXT], [])
+    assert render(report, form) == expected
+    assert json.loads(render(report, "json"))["t"] == []
 
 
 def test_omitted_rows_are_counted():
