@@ -323,7 +323,7 @@ def test_costs_are_converted_to_the_unit_of_the_durations():
 def test_a_cost_is_read_with_its_unit():
     assert parse_cost("acs-sw.launch=8us") == ("acs-sw", "launch", Quantity(8, "us"))
     assert parse_cost("cusync-row.sync=2.5%") == ("cusync-row", "sync", Quantity(0.025, "share"))
-    with pytest.raises(ModelError, match="give MECHANISM.COST=VALUE"):
+    with pytest.raises(ModelError, match=r"give MECHANISM\.COST=VALUE"):
         parse_cost("acs-sw=8us")
     with pytest.raises(ModelError, match="none of us, ns"):
         parse_cost("acs-sw.launch=8 parsecs")

@@ -113,12 +113,12 @@ FAULTS = [
 
 @pytest.mark.parametrize(("text", "line", "message"), FAULTS)
 def test_a_fault_names_its_line(tmp_path, text, line, message):
-    with pytest.raises(TraceError, match=f"program.toml:{line}: .*{message}"):
+    with pytest.raises(TraceError, match=rf"program\.toml:{line}: .*{message}"):
         read(tmp_path, text)
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(TraceError, match="none.toml: No such file"):
+    with pytest.raises(TraceError, match=r"none\.toml: No such file"):
         read_workload(tmp_path / "none.toml")
 
 

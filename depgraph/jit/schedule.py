@@ -490,17 +490,17 @@ def event_schedule(
             inside = next_to_enter - (oldest if in_order else n_ended)
             if window > 0 and inside >= window:
                 break
-            k = next_to_enter
+            entrant = next_to_enter
             next_to_enter += 1
-            if enter[k] > 0:
+            if enter[entrant] > 0:
                 is_entering = True
-                item = n_blocks + n_operations + k
-                _push_time(times, items, sizes[_EVENTS], now + enter[k], np.int64(item))
+                item = n_blocks + n_operations + entrant
+                _push_time(times, items, sizes[_EVENTS], now + enter[entrant], np.int64(item))
                 sizes[_EVENTS] += 1
                 continue
-            gates_left[k] -= 1
-            if gates_left[k] == 0:
-                opening[sizes[_OPENING]] = k
+            gates_left[entrant] -= 1
+            if gates_left[entrant] == 0:
+                opening[sizes[_OPENING]] = entrant
                 sizes[_OPENING] += 1
 
         while sizes[_OPENING] > 0:
