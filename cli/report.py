@@ -111,6 +111,8 @@ def command(
 
     DIR gets index.html, plots/*.png and *.svg, report.md, report.json and timeline.json.gz (for
     ui.perfetto.dev). The page needs no other file and no network.
+
+    Every mechanism gets a row in the tables; those named with --mechanism are drawn as well.
     """
     from depgraph.reports.ci import missed_thresholds
     from depgraph.reports.study_report import metrics

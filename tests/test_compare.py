@@ -94,6 +94,7 @@ def part(tmp_path_factory):
     return depgraph.extract(parsers.open_trace(sample_path()), folder / "out", kernels=(0, 20))
 
 
+@pytest.mark.jit_only
 def test_the_command_says_what_changed(sample_store, part, tmp_path):
     result = run(sample_store.path, part.path, "--sms", 8, folder=tmp_path)
     assert result.returncode == 0
@@ -101,6 +102,7 @@ def test_the_command_says_what_changed(sample_store, part, tmp_path):
     assert max(map(len, result.stdout.splitlines())) <= 100
 
 
+@pytest.mark.jit_only
 def test_json_has_numbers(sample_store, part, tmp_path):
     words = (sample_store.path, part.path, "--sms", 8, "--format", "json")
     content = json.loads(run(*words, folder=tmp_path).stdout)
@@ -109,6 +111,7 @@ def test_json_has_numbers(sample_store, part, tmp_path):
     assert edges["new"] < 994
 
 
+@pytest.mark.jit_only
 def test_a_regression_exits_with_3_and_says_expected_and_got(sample_store, part, tmp_path):
     words = (part.path, sample_store.path, "--sms", 8, "-q", "--fail-on-increase")
     result = run(*words, "edges", "--fail-on-increase", "unseen", folder=tmp_path)
@@ -120,11 +123,13 @@ def test_a_regression_exits_with_3_and_says_expected_and_got(sample_store, part,
     assert run(*words, "unseen", folder=tmp_path).returncode == 0
 
 
+@pytest.mark.jit_only
 def test_total_is_one_number(sample_store, part, tmp_path):
     words = (part.path, sample_store.path, "--sms", 8, "--format", "total", "--metric")
     assert run(*words, "utilization", folder=tmp_path).stdout == "0.1125\n"
 
 
+@pytest.mark.jit_only
 def test_times_of_one_side_alone_are_wrong_usage(sample_store, part, tmp_path):
     result = run(sample_store.path, part.path, "--timing", "x.csv", folder=tmp_path)
     assert result.returncode == 2

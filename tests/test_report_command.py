@@ -34,6 +34,7 @@ def written(sample_store, tmp_path_factory):
     return folder / "out", result
 
 
+@pytest.mark.jit_only
 def test_one_run_writes_everything_under_fixed_names(written):
     folder, _ = written
     assert {file.name for file in folder.iterdir()} == FILES
@@ -41,6 +42,7 @@ def test_one_run_writes_everything_under_fixed_names(written):
     assert len(list((folder / "plots").glob("*.svg"))) == 8
 
 
+@pytest.mark.jit_only
 def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
     _, result = written
     assert result.stdout.startswith("8 SMs, all dependences: at most 1.33x")
@@ -50,6 +52,7 @@ def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
     assert last.endswith(" KiB)")
 
 
+@pytest.mark.jit_only
 def test_two_runs_give_the_same_bytes(written, sample_store, tmp_path):
     folder, _ = written
     run("report", sample_store.path, "--sms", 8, "-o", "again", "-q", folder=tmp_path)
@@ -59,6 +62,7 @@ def test_two_runs_give_the_same_bytes(written, sample_store, tmp_path):
         assert (tmp_path / "again" / file.relative_to(folder)).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.jit_only
 def test_the_json_has_every_row_and_a_version(written):
     content = json.loads((written[0] / "report.json").read_text())
     assert content["schema_version"] == 1
@@ -69,6 +73,7 @@ def test_the_json_has_every_row_and_a_version(written):
     assert any("cudaMemcpy" in note for note in content["unseen_notes"])
 
 
+@pytest.mark.jit_only
 def test_the_markdown_is_brief_and_shows_the_plots(written):
     text = (written[0] / "report.md").read_text()
     assert "5 more rows" in text
@@ -76,11 +81,13 @@ def test_the_markdown_is_brief_and_shows_the_plots(written):
     assert "**What the trace does not show**" in text
 
 
+@pytest.mark.jit_only
 def test_the_timeline_has_both_schedules(written):
     trace = json.loads(gzip.decompress((written[0] / "timeline.json.gz").read_bytes()))
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 2 * 189
 
 
+@pytest.mark.jit_only
 def test_an_earlier_report_is_replaced_only_with_force(sample_store, tmp_path):
     words = ("report", sample_store.path, "--sms", 2, "-o", "out", "-q")
     assert run(*words, folder=tmp_path).returncode == 0
@@ -95,6 +102,7 @@ def test_an_earlier_report_is_replaced_only_with_force(sample_store, tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
 
 
+@pytest.mark.jit_only
 def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_path):
     result = run(
         "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
@@ -111,12 +119,14 @@ def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.jit_only
 def test_a_threshold_on_what_is_no_metric_is_wrong_usage(sample_store, tmp_path):
     result = run("report", sample_store.path, "--sms", 8, "--fail-over", "speed=2", folder=tmp_path)
     assert result.returncode == 2
     assert "METRIC one of bound, gain, utilization, unseen" in result.stderr
 
 
+@pytest.mark.jit_only
 def test_github_appends_to_the_step_summary(sample_store, tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
@@ -131,6 +141,7 @@ def test_github_appends_to_the_step_summary(sample_store, tmp_path):
     assert result.stdout in text
 
 
+@pytest.mark.jit_only
 def test_github_without_a_summary_file_is_wrong_usage(sample_store, tmp_path):
     result = run(
         "report", sample_store.path, "--sms", 8, "--github",
@@ -140,6 +151,7 @@ def test_github_without_a_summary_file_is_wrong_usage(sample_store, tmp_path):
     assert "$GITHUB_STEP_SUMMARY is not set" in result.stderr
 
 
+@pytest.mark.jit_only
 def test_another_trace_is_no_coarser_view_of_this_one(sample_store, tmp_path):
     import depgraph
     from depgraph import parsers

@@ -1,0 +1,61 @@
+"""Write the pages that are made from the program: one a command, and the columns of a store.
+
+``python docs/_generate.py`` writes them; a test compares them with what it would write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from depgraph.cli.app import COMMANDS, depgraph
+from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, TABLES
+
+DOCS = Path(__file__).resolve().parent
+WIDTH = 92
+
+
+def command_page(name: str) -> str:
+    """Return the page of a command: its help text, as the program prints it."""
+    context = click.Context(depgraph, info_name="depgraph", terminal_width=WIDTH)
+    command = depgraph.get_command(context, name)
+    if command is None:
+        raise LookupError(name)
+    own = click.Context(command, info_name=name, parent=context, terminal_width=WIDTH)
+    return f"# depgraph {name}\n\n{COMMANDS[name]}\n\n```text\n{command.get_help(own)}\n```\n"
+
+
+def columns_page() -> str:
+    """Return the reference of all tables and columns."""
+    about = (
+        "A store is a folder of Parquet files, one a table. This is schema version "
+        f"{SCHEMA_VERSION}, which the metadata of every file states, with the sources, the options "
+        "and what was skipped. `depgraph export` writes tables as CSV and JSON as well; the table "
+        "`edges` exists only there."
+    )
+    lines = ["# Columns of a store", "", about]
+    for table, columns in TABLES.items():
+        stored = f"`{table}.parquet`" if table in STORED_TABLES else "by `depgraph export`"
+        lines += ["", f"## {table}", "", f"In {stored}." if table in STORED_TABLES else
+                  f"Written {stored} --what {table}.", "",
+                  "| column | type | unit | meaning |", "|---|---|---|---|"]  # fmt: skip
+        for column in columns:
+            meaning = column.meaning.replace("|", "\\|").replace("<", "&lt;")
+            note = "; may be null" if column.nullable else ""
+            type_ = column.type.replace("<", "&lt;")
+            lines.append(f"| `{column.name}` | {type_} | {column.unit} | {meaning}{note} |")
+    return "\n".join(lines) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return every generated page."""
+    found = {DOCS / "commands" / f"{name}.md": command_page(name) for name in COMMANDS}
+    found[DOCS / "columns.md"] = columns_page()
+    return found
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")

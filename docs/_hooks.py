@@ -1,0 +1,56 @@
+"""Build hooks of mkdocs: the navigation follows the pages that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def on_config(config: Any) -> Any:  # noqa: ANN401  mkdocs has its own type
+    """Leave out what does not exist, put in every page of a folder that is named or has one."""
+    docs = Path(config["docs_dir"])
+    config["nav"] = _kept(config["nav"], docs)
+    named = set(_paths(config["nav"]))
+    others = sorted(
+        path.relative_to(docs).as_posix()
+        for path in docs.rglob("*.md")
+        if path.relative_to(docs).as_posix() not in named
+    )
+    if others:
+        config["nav"].append({"More": others})
+    return config
+
+
+def _kept(entries: list[Any], docs: Path) -> list[Any]:
+    kept: list[Any] = []
+    for entry in entries:
+        ((title, target),) = entry.items()
+        if isinstance(target, list):
+            inside = _kept(target, docs)
+            folders = {Path(path).parent for path in _paths(target)} - {Path()}
+            known = set(_paths(inside))
+            inside += [
+                path.relative_to(docs).as_posix()
+                for folder in sorted(folders)
+                for path in sorted((docs / folder).glob("*.md"))
+                if path.relative_to(docs).as_posix() not in known
+            ]
+            if inside:
+                kept.append({title: inside})
+        elif (docs / target).is_dir():
+            pages = sorted(
+                path.relative_to(docs).as_posix() for path in (docs / target).glob("*.md")
+            )
+            kept.append({title: pages})
+        elif (docs / target).is_file():
+            kept.append(entry)
+    return kept
+
+
+def _paths(entries: list[Any]) -> list[str]:
+    paths: list[str] = []
+    for entry in entries:
+        targets = entry.values() if isinstance(entry, dict) else [entry]
+        for target in targets:
+            paths += _paths(target) if isinstance(target, list) else [target]
+    return paths
