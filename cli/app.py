@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         from depgraph.version import tool_version
 
@@ -73,7 +73,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Print the version and exit.",
 )  # fmt: skip
 def depgraph() -> None:
-    """Find which thread blocks of a GPU program wait for which, and what overlap could gain.
+    r"""Find which thread blocks of a GPU program wait for which, and what overlap could gain.
 
     \b
       depgraph extract trace.log      trace -> ./depgraph.out
@@ -89,9 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     try:
-        # Out of standalone mode click returns the code of `ctx.exit(code)` instead of raising it.
         code = depgraph.main(args=words, prog_name="depgraph", standalone_mode=False)
         sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -102,28 +103,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # The reader of our output has gone: nothing is left to say, at exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
-    except DepgraphError as error:
-        if debug:
-            raise
-        _say(f"error: {error}")
-        sys.exit(error.exit_code)
-    except MemoryError:
-        if debug:
-            raise
-        _say("error: out of memory; pick fewer kernels with --kernels A:B, or a larger machine")
-        sys.exit(EXIT_FAILED)
-    except OSError as error:
-        if debug:
-            raise
-        name = f"{error.filename}: " if error.filename else ""
-        _say(f"error: {name}{error.strerror or error}")
-        sys.exit(EXIT_FAILED)
     except Exception as error:
         if debug:
             raise
-        _say(f"error: {type(error).__name__}: {error}; this is a fault of depgraph (see --debug)")
-        sys.exit(EXIT_FAILED)
-    sys.exit(code)
+        _say(f"error: {_in_one_line(error)}")
+        sys.exit(error.exit_code if isinstance(error, DepgraphError) else EXIT_FAILED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, DepgraphError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory; pick fewer kernels with --kernels A:B, or a larger machine"
+    if isinstance(error, OSError):
+        return (f"{error.filename}: " if error.filename else "") + str(error.strerror or error)
+    return f"{type(error).__name__}: {error}; this is a fault of depgraph (see --debug)"
 
 
 def _interrupt(signum: int, frame: Any) -> NoReturn:

@@ -62,11 +62,11 @@ def _in_short(table: BoundTable, output: Path) -> str:
     return (
         f"\nIn short: with a barrier between kernels, this step takes {everything.serial:.1f} "
         f"{table.unit} on the GPU.\nIf each block started once the blocks it needs have ended, it "
-        f"could be {everything.gain:.2f} times as fast,\nand {raw.gain:.2f} times if no buffer were "
-        "ever reused; no schedule can do better while blocks take as long.\n\nNext:\n"
-        f"  depgraph show {output} path              where the time of the critical path goes\n"
-        f"  depgraph bound {output} --sms 80 --mechanism all    which mechanism would get how much\n"
-        f"  depgraph report {output} --sms 80        plots and a page"
+        f"could be {everything.gain:.2f} times as fast,\n"
+        f"and {raw.gain:.2f} times if no buffer were ever reused; no schedule can do better while blocks take as long.\n\nNext:\n"
+        f"  depgraph show {output} path    where the time of the critical path goes\n"
+        f"  depgraph bound {output} --sms 80 --mechanism all    what would get how much\n"
+        f"  depgraph report {output} --sms 80    plots and a page"
     )
 
 

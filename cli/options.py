@@ -31,17 +31,17 @@ class Command(click.Command):
             click.Option(["-q", "--quiet"], is_flag=True, expose_value=False,
                          callback=_set_quiet, help="Say nothing on stderr but errors."),
             click.Option(["-v", "--verbose"], is_flag=True, expose_value=False,
-                         callback=_set_verbose, help="Say on stderr what is done and how long it takes."),
+                         callback=_set_verbose, help="Say on stderr how long each phase takes."),
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
 
 
-def _set_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+def _set_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta["quiet"] = value
 
 
-def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta["verbose"] = value
     if value:
         handler = logging.StreamHandler(sys.stderr)
@@ -130,7 +130,7 @@ class SmCounts(click.ParamType):
         if part in {"inf", "unlimited"}:
             return [math.inf]
         bounds = [int(number) for number in part.split(":")]
-        if len(bounds) > 3 or min(bounds) < 1:
+        if len(bounds) > len(("first", "last", "step")) or min(bounds) < 1:
             raise ValueError(part)
         if len(bounds) == 1:
             return [float(bounds[0])]

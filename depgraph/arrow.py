@@ -85,7 +85,7 @@ def to_numpy(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
             bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
             piece = np.where(bits[span], piece, np.nan).astype(dtype)
         pieces.append(piece)
-    return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
+    return pieces[-1] if len(chunks) == 1 else np.concatenate(pieces)
 
 
 def to_codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class DepgraphError(Exception):
@@ -35,6 +38,16 @@ class InputError(DepgraphError):
         self.line = line
         self.found = found
         self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the parts when the error comes back from another process."""
+        return _rebuilt, (type(self), self.path, self.found, self.hint, self.line)
+
+
+def _rebuilt(
+    kind: type[InputError], path: str, found: str, hint: str, line: int | None
+) -> InputError:
+    return kind(path, found, hint, line=line)
 
 
 class TraceError(InputError):

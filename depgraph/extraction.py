@@ -11,6 +11,7 @@ from depgraph.graph import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -129,7 +130,7 @@ class Extraction:
     durations: NDArray[np.float64] | None = None
     scratch: Scratch | None = None
 
-    def __enter__(self) -> Extraction:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -32,9 +32,7 @@ ALL_KINDS = frozenset(KIND_NAMES)
 _EDGE_BATCH = 1 << 20
 
 
-Groups = tuple[
-    "NDArray[np.int64]", "NDArray[np.int32]", "NDArray[np.int64]", "NDArray[np.int32]"
-]
+Groups = tuple["NDArray[np.int64]", "NDArray[np.int32]", "NDArray[np.int64]", "NDArray[np.int32]"]
 
 
 class Pattern(Enum):
@@ -303,7 +301,7 @@ class BlockGraph:
             Index into `KIND_NAMES`. Each edge and kind occurs once.
         """
         for low, high, source, target in self._pair_joins():
-            source_first, source_blocks = self._span(source)
+            source_first, source_blocks = self.span(source)
             capacity = max(batch, 3 * source_blocks)
             groups = self._grouped(low, high, target)
             cursor = np.zeros(2, np.int64)
@@ -362,7 +360,7 @@ class BlockGraph:
                     other.sources,
                     other.set_offsets,
                     other.set_blocks,
-                    *self._span(source),
+                    *self.span(source),
                 )
         return int(total)
 
@@ -375,10 +373,11 @@ class BlockGraph:
                 self.targets,
                 self.set_offsets,
                 self.set_blocks,
-                *self._span(target),
+                *self.span(target),
             )
 
-    def _span(self, operation: int) -> tuple[int, int]:
+    def span(self, operation: int) -> tuple[int, int]:
+        """Return the first block of an operation, and how many it has."""
         first = int(self.first_block[operation])
         return first, int(self.first_block[operation + 1]) - first
 
@@ -476,8 +475,8 @@ def _numbers(groups: Groups) -> NDArray[np.int32]:
 
 
 def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int) -> PairSummary:
-    source_first, source_blocks = graph._span(source)
-    target_first, target_blocks = graph._span(target)
+    source_first, source_blocks = graph.span(source)
+    target_first, target_blocks = graph.span(target)
     with np.errstate(over="ignore"):
         counts, names, sizes = describe_pair(
             low,

@@ -31,8 +31,6 @@ from depgraph.warm import CompileAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from numpy.typing import NDArray
-
     from depgraph.gather import RunFile
     from depgraph.graph import BlockGraph
     from depgraph.jobs import Workers

@@ -23,7 +23,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
-    """One launch of a GPU function, as the trace states it; ``None`` where it says nothing usable."""
+    """One launch of a GPU function, as the trace states it; None where it says nothing usable."""
 
     name: str
     grid: Dim3

@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from depgraph.spill import write_run_by_start
 from depgraph.version import tool_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from depgraph.records import PartTask
 
@@ -115,7 +115,7 @@ def _save_part(part: ScannedPart, run: RunFile, about: Path, rows: Path) -> None
     _write_whole(about, lambda file: file.write(json.dumps(content).encode()))
 
 
-def _write_whole(path: Path, write: Any) -> None:
+def _write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

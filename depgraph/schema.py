@@ -101,7 +101,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "first_use",
             "list<float64>",
             "share",
-            "of each block's work before it first touches what the set shares (extract --positions)",
+            "of each block's work before it first touches what the set shares (--positions)",
             nullable=True,
         ),
         _c(

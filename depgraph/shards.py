@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -199,8 +200,7 @@ def cut_footprints(footprints: Footprints, boundaries: NDArray[np.uint64]) -> li
         footprints.block, footprints.kind, footprints.start, footprints.end, boundaries
     )
     return [
-        Footprints(*(column[low:high] for column in columns))
-        for low, high in zip(offsets[:-1], offsets[1:], strict=True)
+        Footprints(*(column[low:high] for column in columns)) for low, high in pairwise(offsets)
     ]
 
 

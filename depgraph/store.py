@@ -32,7 +32,7 @@ from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
 from depgraph.version import tool_version
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -104,7 +104,7 @@ def _write_footprints(
         compression="zstd",
         compression_level=1,
         use_dictionary=["kind"],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in ("block", "start", "end")},
+        column_encoding=dict.fromkeys(("block", "start", "end"), "DELTA_BINARY_PACKED"),
     ) as writer:
 
         def write(rows: Footprints) -> None:

@@ -19,6 +19,8 @@ from depgraph.jobs import available_jobs
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from depgraph.footprint import Footprints
+
 
 def _dependences() -> None:
     from depgraph.dependence import sweep
@@ -43,11 +45,10 @@ def _graph() -> None:
     build_graph([swept], np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)).pairs()
 
 
-def _toy_footprints() -> Any:
-    from depgraph.footprint import concatenate_footprints, stack_footprints
+def _toy_footprints() -> Footprints:
+    from depgraph.footprint import Footprints, concatenate_footprints
 
-    stacked = stack_footprints([])
-    toy = stacked.__class__(
+    toy = Footprints(
         np.array([0, 1], np.int32),
         np.array([1, 0], np.uint8),
         np.array([0, 0], np.uint64),
@@ -66,7 +67,7 @@ def _jobs() -> dict[str, tuple[Callable[..., Any], Callable[[], None]]]:
 def is_compiled(function: Any) -> bool:
     """Tell whether a compiled function has been kept on disk by an earlier run."""
     try:
-        return Path(function._cache._cache_file._index_path).is_file()
+        return Path(function._cache._cache_file._index_path).is_file()  # noqa: SLF001
     except AttributeError:  # compilation is off, or there is nowhere to keep its result
         return True
 
@@ -83,7 +84,7 @@ class CompileAhead:
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
         self.needed = False
-        if numba.config.DISABLE_JIT:
+        if getattr(numba.config, "DISABLE_JIT", False):
             return
         missing = [name for name, (function, _) in _jobs().items() if not is_compiled(function)]
         self.needed = bool(missing)
@@ -106,7 +107,7 @@ class CompileAhead:
 
 
 def _start(names: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603 - this interpreter, and names from this module
         [sys.executable, "-m", "depgraph.warm", *names],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

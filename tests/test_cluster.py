@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import re
 import signal
 import threading
 import time
@@ -112,7 +114,7 @@ def test_a_fault_of_the_trace_is_told_as_on_one_machine(
 ) -> None:
     path = tmp_path / "trace.log"
     path.write_bytes(b"no trace at all\n" * 1000)
-    with pytest.raises(TraceError, match="trace.log: "):
+    with pytest.raises(TraceError, match=r"trace\.log: "):
         extract(NvbitTrace(path), tmp_path / "out", workers=workers, scratch=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["trace.log"]
 
@@ -124,5 +126,18 @@ def test_a_scheduler_that_cannot_be_used_is_one_clear_error(
     from depgraph import cluster
 
     monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
-    with pytest.raises(ClusterError, match=address), cluster.cluster_workers(address):
+    with pytest.raises(ClusterError, match=re.escape(address)), cluster.cluster_workers(address):
         pass
+
+
+def test_an_error_keeps_its_parts_on_the_way_back_from_a_worker() -> None:
+    error = TraceError("trace.log", "line is cut", "trace again", line=7)
+    back = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled a moment ago
+    assert type(back) is TraceError
+    assert str(back) == str(error) == "trace.log:7: line is cut; trace again"
+    assert (back.path, back.found, back.hint, back.line) == (
+        "trace.log",
+        "line is cut",
+        "trace again",
+        7,
+    )

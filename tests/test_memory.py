@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +40,7 @@ def test_sizes_are_binary_with_an_i_and_decimal_without(text: str, size: int) ->
 
 @pytest.mark.parametrize("text", ["", "much", "12iB", "-1GiB", "1 GiB x", "1MiB"])
 def test_a_size_that_makes_no_sense_is_refused(text: str) -> None:
-    with pytest.raises(ModelError, match="is no size|is too small"):
+    with pytest.raises(ModelError, match=r"is no size|is too small"):
         parse_size(text)
 
 
@@ -114,10 +115,7 @@ def test_slices_of_a_run_put_together_are_the_footprints(
     path = tmp_path_factory.mktemp("run") / "run.parquet"
     write_run_by_start(footprints, path)
     bounds = [0, PAGE_BYTES, 3 * PAGE_BYTES, 1 << 64]
-    slices = [
-        read_slice(path, "start", low, high)
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
-    ]
+    slices = [read_slice(path, "start", low, high) for low, high in pairwise(bounds)]
     assert all(
         low <= start and end <= high
         for piece, low, high in zip(slices, bounds[:-1], bounds[1:], strict=True)

@@ -73,7 +73,7 @@ def test_only_parts_that_are_missing_are_scanned_again(
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
 
 
-def test_a_part_whose_file_has_changed_is_another_part(tmp_path: Path, log: Path) -> None:
+def test_a_part_whose_file_has_changed_is_another_part(log: Path) -> None:
     part = next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())
     before = fingerprint(part)
     assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())) == before

@@ -69,7 +69,7 @@ def invert_lists(offsets, values, n_values):
 
 @compiled
 def intern_lists(offsets, values, label):
-    """Number lists so that equal lists with equal labels get one number.
+    """Give lists numbers, equal ones where lists and labels are equal.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def describe_pair(
         A hash and the size of the source set of each group of targets; equal sets may recur.
     """
     result = np.zeros(8, np.int64)
-    joins_offsets, joins, member_offsets, members = group_targets(
+    joins_offsets, joins, member_offsets, _ = group_targets(
         low_join, high_join, target_offsets, targets, set_offsets, set_blocks,
         target_first, target_blocks,
     )  # fmt: skip

@@ -2,9 +2,9 @@
 
 At every address, the operations of a program that touch it form a history: for each operation the
 set of its blocks that read the byte there and the set that write it. Between two neighbouring range
-ends nothing changes, so the sweep visits range ends only, keeps the history, and where a set changed
-emits the pairs of sets that now follow one another. Equal sets of blocks are one set, and equal
-pairs one pair, wherever in memory they occur.
+ends nothing changes, so the sweep visits range ends only, keeps the history, and where a set
+changed emits the pairs of sets that now follow one another. Equal sets of blocks are one set, and
+equal pairs one pair, wherever in memory they occur.
 """
 
 from __future__ import annotations
