@@ -48,6 +48,7 @@ def rows(text):
     return {row["mechanism"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
+@pytest.mark.jit_only
 def test_a_row_for_each_mechanism(run, traced):
     code, out, _ = run("bound", traced, "--sms", 8, "--mechanism", "all", "--format", "csv")
     assert code == 0

@@ -79,6 +79,7 @@ def test_a_consumer_that_reads_last_overlaps_with_its_producer(tmp_path):
     assert fine_path(graph, np.array([32.0, 4.0])) == 32
 
 
+@pytest.mark.jit_only
 def test_edges_stay_as_they_are(sample_trace, tmp_path):
     trace = open_trace(sample_trace)
     extraction = analyse(trace)

@@ -110,7 +110,8 @@ class _Reader:
                     out.block, out.kind, out.start, out.end, out.first, out.last, used, lanes,
                 )  # fmt: skip
             if status == scanner.NEW_OPCODE:
-                self._opcodes.add(words, detail)
+                with np.errstate(over="ignore"):
+                    self._opcodes.add(words, detail)
                 continue
             if used:
                 yield join_positioned([out.take(used)])
