@@ -36,7 +36,7 @@ class ModelOptions(TypedDict):
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
 
 
-class LaunchGap(click.ParamType[float | Literal["measured"]]):
+class LaunchGap(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A time, or the word ``measured``."""
 
     name = "TIME"
@@ -56,7 +56,7 @@ class LaunchGap(click.ParamType[float | Literal["measured"]]):
         return gap
 
 
-class Bandwidth(click.ParamType[float | Literal["gpu"]]):
+class Bandwidth(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A number of GB/s, or the word ``gpu``."""
 
     name = "GB/s"

@@ -104,7 +104,7 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
     return kinds
 
 
-class SmCounts(click.ParamType):
+class SmCounts(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """SM counts: ``80``, ``8,16,80``, ``8:132``, ``8:132:4``, ``inf``."""
 
     name = "N[,N...]"
@@ -140,7 +140,7 @@ class SmCounts(click.ParamType):
         return [float(n) for n in range(first, last + 1, step)]
 
 
-class KernelRange(click.ParamType):
+class KernelRange(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """Kernels in launch order: ``A:B``, ``A:``, ``:B``, or one number."""
 
     name = "A:B"

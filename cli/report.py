@@ -37,7 +37,7 @@ DEFAULT_FOLDER = "depgraph.report"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-class Pair(click.ParamType[tuple[int, int]]):
+class Pair(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """Two kernels: ``SOURCE:TARGET``."""
 
     name = "SOURCE:TARGET"

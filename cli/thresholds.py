@@ -19,7 +19,7 @@ EXIT_THRESHOLD = 3
 METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
 
 
-class MetricLimit(click.ParamType[tuple[str, float]]):
+class MetricLimit(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A metric and a limit: ``bound=1.5``."""
 
     name = "METRIC=VALUE"

@@ -89,24 +89,26 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
             message = f"scheduler {address!r}: give local:N with N workers, such as local:4"
             raise ClusterError(message)
         with (
-            LocalCluster(
+            LocalCluster(  # type: ignore[no-untyped-call, unused-ignore]
                 n_workers=int(count),
                 threads_per_worker=1,
                 dashboard_address=None,
                 silence_logs=logging.ERROR,
             ) as cluster,
-            Client(cluster) as client,
+            Client(cluster) as client,  # type: ignore[no-untyped-call, unused-ignore]
         ):
             yield ClusterWorkers(client)
         return
     try:
-        client = Client(address, timeout=_CONNECT_SECONDS)
+        client = Client(  # type: ignore[no-untyped-call, unused-ignore]
+            address, timeout=_CONNECT_SECONDS
+        )
     except (OSError, TimeoutError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         message = f"scheduler {address}: cannot be reached ({reason})"
         raise ClusterError(message) from None
     with client:
-        if not client.nthreads():
+        if not client.nthreads():  # type: ignore[no-untyped-call, unused-ignore]
             message = f"scheduler {address}: has no workers yet; start some first"
             raise ClusterError(message)
         yield ClusterWorkers(client)

@@ -223,7 +223,7 @@ def _join_one_kind(
     by_join = np.argsort(number, kind="stable")
     target_offsets = np.zeros(len(first) + 1, np.int64)
     np.cumsum(np.bincount(number, minlength=len(first)), out=target_offsets[1:])
-    return source_offsets, sources, target_offsets, group_target[by_join]
+    return source_offsets, sources, target_offsets, group_target[by_join].astype(np.int32)
 
 
 def _concatenate_lists(pieces: list[Lists]) -> Lists:

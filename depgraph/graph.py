@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -242,7 +243,7 @@ class BlockGraph:
         critical : int32[n_blocks]
             -1 for a block that waits for none.
         """
-        return earliest_finish(
+        finish, critical = earliest_finish(
             durations,
             self.first_block,
             self.set_operation,
@@ -254,10 +255,11 @@ class BlockGraph:
             self.target_offsets,
             self.targets,
         )
+        return finish, critical
 
     def longest_tail(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the longest path from the start of each block to the end: float64[n_blocks]."""
-        return longest_tail(
+        tail: NDArray[np.float64] = longest_tail(
             durations,
             self.first_block,
             self.set_operation,
@@ -269,6 +271,7 @@ class BlockGraph:
             self.target_offsets,
             self.targets,
         )
+        return tail
 
     def pairs(self) -> list[PairSummary]:
         """Count the distinct edges of each pair of operations that depend on one another.
@@ -366,7 +369,7 @@ class BlockGraph:
 
     def _grouped(self, low: int, high: int, target: int) -> Groups:
         with np.errstate(over="ignore"):
-            return group_targets(
+            groups: Groups = group_targets(
                 low,
                 high,
                 self.target_offsets,
@@ -375,6 +378,7 @@ class BlockGraph:
                 self.set_blocks,
                 *self.span(target),
             )
+        return groups
 
     def span(self, operation: int) -> tuple[int, int]:
         """Return the first block of an operation, and how many it has."""
@@ -385,17 +389,17 @@ class BlockGraph:
         """Yield (first join, last join + 1, source operation, target operation)."""
         key = self.join_target_operation.astype(np.int64) * self.n_operations
         key += self.join_source_operation
-        starts = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else []
-        ends = np.append(starts[1:], len(key)) if len(key) else []
-        for low, high in zip(starts, ends, strict=True):
+        changes = np.flatnonzero(key[1:] != key[:-1]) + 1
+        bounds = [0, *changes.tolist(), len(key)] if len(key) else []
+        for low, high in pairwise(bounds):
             yield (
-                int(low),
-                int(high),
+                low,
+                high,
                 int(self.join_source_operation[low]),
                 int(self.join_target_operation[low]),
             )
 
-    def to_networkx(self, level: str = "kernel") -> nx.DiGraph:
+    def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
         """Return the graph for networkx.
 
         Parameters
@@ -411,7 +415,7 @@ class BlockGraph:
         """
         import networkx as nx
 
-        result = nx.DiGraph()
+        result: nx.DiGraph[Any] = nx.DiGraph()
         if level == "kernel":
             blocks = np.diff(self.first_block)
             for kernel, n in zip(self.kernel.tolist(), blocks.tolist(), strict=True):

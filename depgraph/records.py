@@ -96,7 +96,8 @@ class BlockTouches:
     @classmethod
     def empty(cls) -> BlockTouches:
         """No rows, no ranges."""
-        int32, int64, uint64 = (np.empty(0, t) for t in (np.int32, np.int64, np.uint64))
+        int32, int64 = np.empty(0, np.int32), np.empty(0, np.int64)
+        uint64 = np.empty(0, np.uint64)
         return cls(
             int32, int32, int32, int32, int64, int64, int32, np.empty(0, np.uint8), uint64, uint64
         )

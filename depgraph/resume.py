@@ -146,9 +146,10 @@ def _load_part(about: Path, rows: Path, run: Path) -> tuple[ScannedPart, RunFile
         durations=columns.get("durations"),
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),
-        **{name: Counter(content[name]) for name in _COUNTERS},
         **{name: content[name] for name in _NUMBERS},
     )
+    for name in _COUNTERS:
+        setattr(part, name, Counter(content[name]))
     return part, RunFile(run, content["n_ranges"], columns["samples"])
 
 

@@ -293,7 +293,8 @@ class Store:
 
     def to_pandas(self, name: str) -> pd.DataFrame:
         """Return a table as a pandas data frame; `depgraph.schema` says what its columns hold."""
-        return self.table(name).to_pandas()
+        frame: pd.DataFrame = self.table(name).to_pandas()
+        return frame
 
     @cached_property
     def kernels(self) -> list[Kernel]:

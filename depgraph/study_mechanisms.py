@@ -91,7 +91,8 @@ def study_mechanisms(
     swept = compare(sweep_sizes(sms), drawn) if drawn else None
     curves = []
     for schedule in schedules if swept else ():
-        points = [o for o in swept.outcomes if o.mechanism == schedule.name]
+        outcomes = swept.outcomes if swept else ()
+        points = [o for o in outcomes if o.mechanism == schedule.name]
         curves.append(
             Curve(
                 schedule.name,

@@ -145,14 +145,15 @@ def block_report(
     sources, targets = neighbour_kinds(graph, number)
     own = footprints.of_block(number)
     x, rest = block % row.grid_x, block // row.grid_x
+    read, written = (int((own.end - own.start)[own.kind == kind].sum()) for kind in (READ, WRITE))
     facts = {
         "kernel": kernel,
         "block": block,
         "name": row.name,
         "waits_for": len(sources),
         "waited_for_by": len(targets),
-        "read_bytes": int((own.end - own.start)[own.kind == READ].sum()),
-        "written_bytes": int((own.end - own.start)[own.kind == WRITE].sum()),
+        "read_bytes": read,
+        "written_bytes": written,
     }
     ranges = [
         ("read" if kind == READ else "write", int(start), int(end), int(end - start))
@@ -163,8 +164,8 @@ def block_report(
         facts,
         headline=[
             f"kernel {kernel} block {block} ({x},{rest % row.grid_y},{rest // row.grid_y}) of "
-            f"{kernel_name(row.name)}: reads {show_bytes(facts['read_bytes'])}, writes "
-            f"{show_bytes(facts['written_bytes'])}",
+            f"{kernel_name(row.name)}: reads {show_bytes(read)}, writes "
+            f"{show_bytes(written)}",
         ],
         tables=[
             Table(

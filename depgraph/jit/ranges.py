@@ -187,20 +187,20 @@ def cut_ranges(block, kind, start, end, boundaries):
     out_end = np.empty(total, np.uint64)
     fill = _begins(offsets)
     for i in range(len(start)):
-        s = np.int64(first[i])
+        piece = np.int64(first[i])
         low_address = start[i]
         while True:
-            at = fill[s]
-            fill[s] += 1
+            at = fill[piece]
+            fill[piece] += 1
             out_block[at] = block[i]
             out_kind[at] = kind[i]
             out_start[at] = low_address
-            if s == n_shards - 1 or end[i] <= boundaries[s]:
+            if piece == n_shards - 1 or end[i] <= boundaries[piece]:
                 out_end[at] = end[i]
                 break
-            out_end[at] = boundaries[s]
-            low_address = boundaries[s]
-            s += 1
+            out_end[at] = boundaries[piece]
+            low_address = boundaries[piece]
+            piece += 1
     return offsets, out_block, out_kind, out_start, out_end
 
 

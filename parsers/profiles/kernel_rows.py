@@ -143,6 +143,9 @@ class KernelRows:
         zero = sum(duration == 0 for duration in self._durations)
         if zero:
             self.notes.append(f"{zero} of {len(self)} kernels have a duration of 0: coarse clock")
+        picked: dict[str, Any] = {
+            name: None if column is None else column[order] for name, column in columns.items()
+        }
         return KernelProfile(
             source=path,
             format=format_name,
@@ -156,7 +159,7 @@ class KernelRows:
             device_names=dict(self.device_names),
             notes=tuple(self.notes),
             skipped=dict(self.skipped),
-            **{name: None if column is None else column[order] for name, column in columns.items()},
+            **picked,
         )
 
     def _launch_order(
