@@ -9,9 +9,10 @@ import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.extraction import BlockCounts
-from depgraph.gather import Gatherer, Scratch, without_ranges
+from depgraph.gather import BLOCK_BYTES, Gatherer, Scratch, without_ranges
 from depgraph.jobs import Threads
 from depgraph.kernel_rows import kernel_rows, remarks
+from depgraph.memory import BASE_BYTES, default_limit
 from depgraph.records import HostCopy
 
 if TYPE_CHECKING:
@@ -91,7 +92,12 @@ class _Checker(Gatherer):
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(
-            trace, (None, None), allow_damaged=True, memory=_EVERYTHING, scratch=Scratch(None)
+            trace,
+            (None, None),
+            allow_damaged=True,
+            memory=_EVERYTHING,
+            scratch=Scratch(None),
+            most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
         )
         self.faults: list[Problem] = []
 

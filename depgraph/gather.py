@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _DAMAGED_LINES_LIMIT = 0.01
 # Global block numbers are 32-bit; this leaves room for the host copies.
 _MAX_BLOCKS = 2**31 - 2**20
+# What a block costs at the peak, whether or not it touches anything: measured on empty grids.
+BLOCK_BYTES = 128
 RANGE_BYTES = 21
 
 
@@ -102,6 +104,8 @@ class Gatherer:
     memory : int
         Bytes that footprints may take before they are written to a file.
     scratch : Scratch
+    most_blocks : int
+        A trace whose grids have more is refused, before room for them is made.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Gatherer:
         allow_damaged: bool,
         memory: int,
         scratch: Scratch,
+        most_blocks: int = _MAX_BLOCKS,
     ) -> None:
         self.trace = trace
         self.allow_damaged = allow_damaged
@@ -137,6 +142,7 @@ class Gatherer:
         self._first_block = [0]
         self._kernel: list[int] = []
         self._grid = np.ones((64, 3), np.int64)
+        self._first = np.zeros(64, np.int64)
         self._accesses = np.zeros(1024, np.int64)
         self._instructions = np.zeros(1024, np.int64)
         self._durations = np.full(1024, np.nan)
@@ -146,6 +152,7 @@ class Gatherer:
         self._ranges_in_memory = 0
         self._most_ranges = max(1, memory // RANGE_BYTES)
         self._scratch = scratch
+        self._most_blocks = min(most_blocks, _MAX_BLOCKS)
 
     @property
     def n_blocks(self) -> int:
@@ -224,17 +231,20 @@ class Gatherer:
                 self._copies += 1
             if next_kernel < self._low or (self._high is not None and next_kernel >= self._high):
                 continue
-            if self.n_blocks + blocks > _MAX_BLOCKS:
+            if self.n_blocks + blocks > self._most_blocks:
                 raise TraceError(
                     self.trace.name,
-                    f"kernel {kernel} has a grid of {blocks} blocks, too many to analyse",
-                    "pick fewer kernels with --kernels A:B",
+                    f"kernel {kernel} has a grid of {blocks} blocks; with those before it that is "
+                    f"more than the {self._most_blocks} that fit in the memory allowed",
+                    "extract fewer kernels with --kernels A:B, or allow more with --memory-limit",
                 )
             place = len(self.operations)
             if place == len(self._grid):
                 self._grid = np.append(self._grid, np.ones_like(self._grid), axis=0)
+                self._first = np.append(self._first, np.zeros_like(self._first))
             if isinstance(operation, KernelLaunch):
                 self._grid[place] = operation.grid
+            self._first[place] = self.n_blocks
             self._kept[index] = place
             self.operations.append(operation)
             self._kernel.append(kernel)
@@ -261,12 +271,14 @@ class Gatherer:
         outside = np.flatnonzero((operation >= 0) & ~inside)
         if len(outside):
             row = outside[0]
+            lost = int(touches.instructions[outside].sum())
             self._damage(
                 1,
                 f"block ({x[row]},{y[row]},{z[row]}) is outside the grid "
-                f"{tuple(grid[row].tolist())} of kernel {self._kernel[operation[row]]}",
+                f"{tuple(grid[row].tolist())} of kernel {self._kernel[operation[row]]}; {lost} "
+                "instructions from here on belong to such blocks",
             )
-        number = self.first_block[operation] + x + grid[:, 0] * (y + grid[:, 1] * z)
+        number = self._first[operation] + x + grid[:, 0] * (y + grid[:, 1] * z)
         return np.where((operation >= 0) & inside, number, -1).astype(np.int32)
 
     def _count_rows(self, part: ScannedPart, blocks: NDArray[np.int32]) -> None:
@@ -335,6 +347,7 @@ class Gatherer:
                 f"{found}, as are {self._damaged_lines} of {self._access_lines} access lines",
                 path,
             )
+        self._warn_of_processes()
         copies = [
             (first, operation)
             for first, operation in zip(self._first_block, self.operations, strict=False)
@@ -352,6 +365,21 @@ class Gatherer:
         if self.runs and self.pieces:
             self._spill()
         self.reserve_counts()
+
+    def _warn_of_processes(self) -> None:
+        """Warn where launches may not share the one address space that the analysis takes."""
+        launches = [o for o in self.operations if isinstance(o, KernelLaunch)]
+        contexts = len({launch.context for launch in launches})
+        if contexts > 1:
+            self.warnings[
+                "CUDA contexts: taken to share one address space, as those of one process do"
+            ] = contexts
+        ids = [(o.context, o.trace_id) for o in launches if o.trace_id is not None]
+        if repeated := len(ids) - len(set(ids)):
+            self.warnings[
+                "launches have the id of an earlier one, as if of another process: dependences "
+                "between processes are not real"
+            ] = repeated
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64] | None]:
         """Return accesses, instructions and (where the trace has any) cycles of every block."""

@@ -12,6 +12,9 @@ _BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _LEAST = 64 << 20
 _FALLBACK = 2 << 30
+# What a run takes beside what a limit counts: the interpreter, libraries, buffers of the scan.
+BASE_BYTES = 256 << 20
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 def parse_size(text: str) -> int:
@@ -40,21 +43,38 @@ def default_limit() -> int:
     meminfo = _read("/proc/meminfo")
     if available := re.search(r"MemAvailable:\s+(\d+) kB", meminfo):
         free = [int(available[1]) * 1024]
-    # In a container the control group may allow less (cgroup v2, then v1).
-    for limit_file, usage_file in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        limit, usage = _read(limit_file).strip(), _read(usage_file).strip()
-        if limit.isdigit() and usage.isdigit():
-            free.append(int(limit) - int(usage))
+    free += _free_in_groups(_read("/proc/self/cgroup"), _GROUPS)
     return max(_LEAST, min(free) // 2)
 
 
-def _read(path: str) -> str:
+def _free_in_groups(membership: str, root: Path) -> list[int]:
+    """Return what the control groups of this process leave it: a container, or a batch job.
+
+    Parameters
+    ----------
+    membership : str
+        Lines ``number:controllers:path``; a container may see its own group as the root.
+    root : Path
+        Where the groups are mounted.
+    """
+    free = []
+    for line in ["0::/", "1:memory:/", *membership.splitlines()]:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not controllers:
+            base, names = root, ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            base, names = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            limit, usage = (_read(base / folder / name).strip() for name in names)
+            if limit.isdigit() and usage.isdigit():
+                free.append(int(limit) - int(usage))
+    return free
+
+
+def _read(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="ascii")
     except OSError:

@@ -16,11 +16,11 @@ from depgraph.dependence import build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction import BlockCounts, Copy, Extraction, launch_resources
 from depgraph.footprint import GRANULARITIES
-from depgraph.gather import Gatherer, Scratch
+from depgraph.gather import BLOCK_BYTES, Gatherer, Scratch
 from depgraph.graph import ALL_KINDS
 from depgraph.jobs import Threads
 from depgraph.kernel_rows import kernel_rows, remarks
-from depgraph.memory import default_limit
+from depgraph.memory import BASE_BYTES, default_limit
 from depgraph.output import refuse_existing
 from depgraph.records import HostCopy
 from depgraph.resume import ResumableScan, scan_to_file
@@ -111,7 +111,12 @@ def analyse(
         on_phase("compile")
     try:
         gathered = Gatherer(
-            trace, kernels, allow_damaged=allow_damaged, memory=limit // 8, scratch=files
+            trace,
+            kernels,
+            allow_damaged=allow_damaged,
+            memory=limit // 8,
+            scratch=files,
+            most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
         )
         with _phase("scan", on_phase):
             for part, run in _scanned(trace, workers, files, resume):

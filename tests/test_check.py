@@ -72,7 +72,14 @@ def test_remarks_on_kernels_are_warnings(tmp_path: Path, text: str, remark: str)
     ("text", "fault", "line"),
     [
         (launch(0, 1) + 200 * access(0, 0) + access(0, 0)[:120], "the last line is cut", 202),
-        (launch(0, 1) + access(0, 7), "block (7,0,0) is outside the grid (1, 1, 1) of kernel 0", 1),
+        (
+            launch(0, 1) + 2 * access(0, 7) + access(0, 8),
+            (
+                "block (7,0,0) is outside the grid (1, 1, 1) of kernel 0; 3 instructions from "
+                "here on belong to such blocks"
+            ),
+            1,
+        ),
         (
             launch(0, 1) + access(0, 0) + access(5, 0),
             "1 accesses from here on belong to launch id 5, which no launch line announces",
@@ -85,6 +92,24 @@ def test_what_makes_a_graph_wrong_is_an_error_with_its_line(
 ) -> None:
     checkup = check(tmp_path, text)
     assert found(checkup, is_error=True) == {fault: f"{tmp_path}/trace.log:{line}"}
+
+
+def test_launches_that_may_be_of_other_processes_are_warned_of(tmp_path: Path) -> None:
+    other = (launch(0, 1) + access(0, 0)).replace("33c98dc0", "33c98dc1")
+    text = launch(0, 1) + access(0, 0)
+    assert not found(check(tmp_path, text), is_error=False)
+    (warning,) = found(check(tmp_path, text + other), is_error=False)
+    assert "share one address space" in warning
+    (warning,) = found(check(tmp_path, text + text), is_error=False)
+    assert "as if of another process" in warning
+
+
+def test_a_grid_beyond_memory_is_a_problem_not_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("depgraph.checkup.default_limit", lambda: 64 << 20)
+    (fault,) = found(check(tmp_path, launch(0, 1 << 30)), is_error=True)
+    assert "kernel 0 has a grid of 1073741824 blocks" in fault
 
 
 def test_unknown_opcodes_and_lanes_at_address_zero_are_counted(tmp_path: Path) -> None:

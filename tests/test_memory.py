@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
 from depgraph.gather import Gatherer
-from depgraph.memory import default_limit, parse_size
+from depgraph.memory import _free_in_groups, default_limit, parse_size
 from depgraph.parsers import open_trace
 from depgraph.pipeline import extract
 from depgraph.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run, write_run_by_start
@@ -46,6 +46,41 @@ def test_a_size_that_makes_no_sense_is_refused(text: str) -> None:
 
 def test_the_default_limit_is_a_part_of_what_the_machine_has() -> None:
     assert 64 * MIB <= default_limit() < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("membership", "free"),
+    [
+        ("", [900]),
+        ("0::/\n", [900, 900]),
+        ("0::/job_7/step_0\n", [900, 70, 200, 900]),
+        ("3:cpu:/x\n4:hugetlb,memory:/slurm\n1:name=systemd:/\n", [900, 5]),
+    ],
+)
+def test_batch_jobs_may_use_less_than_the_machine_has(
+    tmp_path: Path, membership: str, free: list[int]
+) -> None:
+    for folder, names, limit, usage in (
+        (".", ("memory.max", "memory.current"), "1000", "100"),
+        ("job_7", ("memory.max", "memory.current"), "300", "100"),
+        ("job_7/step_0", ("memory.max", "memory.current"), "100", "30"),
+        ("memory/slurm", ("memory.limit_in_bytes", "memory.usage_in_bytes"), "10", "5"),
+    ):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name, value in zip(names, (limit, usage), strict=True):
+            (tmp_path / folder / name).write_text(f"{value}\n")
+    assert _free_in_groups(membership, tmp_path) == free
+
+
+def test_a_grid_that_memory_cannot_hold_is_refused_at_once(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.log"
+    trace.write_text(
+        "MEMTRACE: CTX 0x0000000033c98dc0 - LAUNCH - Kernel pc 0x00007f4d5a105000 - Kernel name k "
+        "- grid launch id 0 - grid size 1073741824,1,1 - block size 32,1,1 - nregs 16 - shmem 0 - "
+        "cuda stream id 0\n"
+    )
+    with pytest.raises(TraceError, match="kernel 0 has a grid of 1073741824 blocks"):
+        extract(open_trace(trace), tmp_path / "store", memory_limit=64 * MIB)
 
 
 def files_of(store: Path) -> dict[str, bytes]:
