@@ -36,12 +36,12 @@ _SUBJECTS = ("kernels", "pairs", "path", "block")
 @format_option
 def command(
     words: tuple[str, ...],
-    cusync: bool,  # noqa: FBT001
+    cusync: bool,
     kinds: frozenset[str] | None,
     form: str,
     **model: Unpack[ModelOptions],
 ) -> None:
-    """Look inside a store.
+    """Look inside a store: kernels, pairs, the critical path, a block.
 
     kernels: launches with grid, resources and traffic. pairs: which kernels depend on which, in
     what pattern. path: the critical path, and where its time goes. block K:B: what block B of

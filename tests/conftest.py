@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 from pathlib import Path
+from typing import NamedTuple
 
 import hypothesis
 import numba
@@ -11,6 +14,7 @@ import pytest
 
 import depgraph
 from depgraph import parsers
+from depgraph.cli import main
 from depgraph.samples import sample_path
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -58,3 +62,32 @@ def sample_store(sample_trace, tmp_path_factory):
     """Return the store of the packaged trace; tests only read it."""
     folder = tmp_path_factory.mktemp("sample")
     return depgraph.extract(parsers.open_trace(sample_trace), folder / "sample.out")
+
+
+class Outcome(NamedTuple):
+    """How a run of the program ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def program(capsys, tmp_path, monkeypatch):
+    """Return a function that runs the program in an empty folder and returns an `Outcome`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DEPGRAPH_STORE", raising=False)
+    handler = signal.getsignal(signal.SIGTERM)
+    log = logging.getLogger("depgraph")
+    log_handlers, log_level = log.handlers[:], log.level
+
+    def run(*words):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(word) for word in words])
+        return Outcome(end.value.code or 0, *capsys.readouterr())
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+    log.handlers[:] = log_handlers
+    log.setLevel(log_level)
