@@ -207,7 +207,7 @@ def cut_ranges(block, kind, start, end, boundaries):
 @compiled
 def cut_at_multiples(block, kind, start, end, size):
     """Cut ranges at the multiples of `size` (uint64); return the pieces in the order given."""
-    total = 0
+    total = np.int64(0)
     for i in range(len(start)):
         total += np.int64((end[i] - np.uint64(1)) // size - start[i] // size) + 1
     out_block = np.empty(total, np.int32)
