@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def on_config(config: Any) -> Any:  # noqa: ANN401  mkdocs has its own type
+def on_config(config: Any) -> Any:
     """Leave out what does not exist, put in every page of a folder that is named or has one."""
     docs = Path(config["docs_dir"])
     config["nav"] = _kept(config["nav"], docs)

@@ -9,6 +9,7 @@ it stands for one microsecond.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,6 @@ from depgraph.inspection import block_number
 from depgraph.reports.tables import kernel_name, shorten
 from depgraph.text import clean_text
 from depgraph.utilization import slots_on_sm, utilization_over_time
-import itertools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ def write_perfetto(study: Study, file: Path, *, flows: Flows = "path") -> int:
     return left_out
 
 
-def _json(value: Any) -> str:  # noqa: ANN401  anything JSON can hold
+def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 JSON_SCHEMA_VERSION = 1
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
+_THOUSAND, _KIBI = 1000, 1024
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
@@ -123,9 +124,9 @@ def show_number(value: float | None) -> str:
         return "-"
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
-    if value == int(value) and (isinstance(value, int) or abs(value) >= 1000):
+    if value == int(value) and (isinstance(value, int) or abs(value) >= _THOUSAND):
         return f"{int(value):,}".replace(",", " ")
-    if abs(value) >= 1000:
+    if abs(value) >= _THOUSAND:
         return f"{value:,.0f}".replace(",", " ")
     return f"{value:#.4g}".rstrip(".") if value else "0"
 
@@ -139,9 +140,9 @@ def show_bytes(value: int) -> str:
     """Show a number of bytes in the binary unit that leaves at most four digits."""
     size = float(value)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
+        if size < _KIBI or unit == "TiB":
             break
-        size /= 1024
+        size /= _KIBI
     return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
 
 

@@ -1,6 +1,7 @@
 """The timeline for Perfetto holds to the trace event format, and shows what the schedules hold."""
 
 import gzip
+import itertools
 import json
 from collections import Counter, defaultdict
 
@@ -12,7 +13,6 @@ from depgraph.gpu import load_gpu
 from depgraph.reports import perfetto
 from depgraph.study import study
 from depgraph.timing import counted_durations
-import itertools
 
 SIZES = [5, 7, 3]
 
