@@ -23,6 +23,16 @@ from depgraph.cli.options import (
 )
 
 
+def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    from depgraph.errors import ModelError
+    from depgraph.memory import parse_size
+
+    try:
+        return None if value is None else parse_size(value)
+    except ModelError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command("extract", cls=Command)
 @click.argument("trace", nargs=-1, required=True)
 @click.option(
@@ -40,7 +50,7 @@ from depgraph.cli.options import (
 )  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Threads [default: all processors].")
 @click.option(
-    "--memory-limit", metavar="SIZE",
+    "--memory-limit", metavar="SIZE", callback=_parse_size,
     help="Memory to stay within, such as 512MiB or 8GiB [default: half of what is free]. "
     "Beyond it footprints go through files beside the store.",
 )  # fmt: skip
@@ -75,7 +85,7 @@ def command(
     kinds: frozenset[str] | None,
     kernels: tuple[int | None, int | None],
     jobs: int | None,
-    memory_limit: str | None,
+    memory_limit: int | None,
     resume: bool,
     scheduler: str | None,
     allow_outside: bool,
@@ -86,27 +96,31 @@ def command(
 ) -> None:
     """Read a trace, find which block depends on which, write a store.
 
-    TRACE is the standard output of a program under NVBit's mem_trace, plain or compressed (xz,
-    gz, zst); - reads standard input. FILE.toml describes a program instead of tracing it.
+    TRACE is the standard output of a program under NVBit's mem_trace, an Accel-Sim trace (a
+    folder, a kernelslist or kernel files), or a simulator's log with memory lines; plain or
+    compressed (xz, gz, zst). - reads standard input. FILE.toml describes a program instead of
+    tracing it.
     """
     from depgraph.cli.phases import PhaseClock
     from depgraph.cli.progress import input_progress
     from depgraph.cluster import cluster_workers
     from depgraph.graph import ALL_KINDS
-    from depgraph.memory import parse_size
     from depgraph.output import refuse_existing
     from depgraph.parsers import open_trace
     from depgraph.parsers.traces.workload import is_workload
     from depgraph.pipeline import analyse
     from depgraph.reports.extract_summary import extract_summary
-    from depgraph.store import write_store
+    from depgraph.store import is_store, write_store
 
-    refuse_existing(output, force=force)
+    refuse_existing(output, force=force, is_ours=is_store)
     began = time.perf_counter()
     if positions and granularity != "1":
         message = "--positions goes with byte granularity"
         raise click.UsageError(message)
-    if is_workload(trace[0]):
+    if any(map(is_workload, trace)):
+        if len(trace) > 1:
+            message = f"a described program stands alone: {len(trace)} inputs were given"
+            raise click.UsageError(message)
         _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
         return
     clock = PhaseClock()
@@ -123,7 +137,7 @@ def command(
             kernels=kernels,
             jobs=jobs,
             workers=workers,
-            memory_limit=parse_size(memory_limit) if memory_limit else None,
+            memory_limit=memory_limit,
             scratch=output.absolute().parent,
             resume=partial,
             allow_damaged=allow_damaged,

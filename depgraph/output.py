@@ -16,13 +16,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise `OutputExistsError` if `path` exists and may not be replaced.
+def refuse_existing(
+    path: Path, *, force: bool, is_ours: Callable[[Path], bool] | None = None
+) -> None:
+    """Raise an error if `path` may not be replaced or cannot be made.
 
     Commands call this before they begin their work, so that hours are not spent for nothing.
+
+    Parameters
+    ----------
+    path : Path
+    force : bool
+        Whether an existing `path` may be replaced.
+    is_ours : callable, optional
+        For a folder: tells whether an existing one was written by this tool.
+
+    Raises
+    ------
+    OutputExistsError, OutputError
     """
-    if not force and os.path.lexists(path):
-        raise OutputExistsError(path)
+    if os.path.lexists(path):
+        if not force:
+            raise OutputExistsError(path)
+        if is_ours is not None and not _is_replaceable(path, is_ours):
+            raise OutputError(
+                path, "exists and was not written by depgraph", "remove it or name another path"
+            )
+    if not path.parent.is_dir():
+        raise OutputError(path, f"there is no folder {path.parent}", "make it first")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OutputError(path, "its folder may not be written", "name another path")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # Arrow opens files by names in UTF-8
+        raise OutputError(path, "is no name in UTF-8", "name another path") from None
+
+
+def _is_replaceable(folder: Path, is_ours: Callable[[Path], bool]) -> bool:
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return is_ours(folder) or not any(folder.iterdir())
 
 
 @contextmanager
@@ -74,27 +107,34 @@ def new_folder(
     OutputError
         If an existing `path` is something else, the disk is full, or may not be written.
     """
-    refuse_existing(path, force=force)
     with _one_line_errors(path):
-        if os.path.lexists(path) and not (
-            path.is_dir() and not path.is_symlink() and (is_ours(path) or not any(path.iterdir()))
-        ):
-            raise OutputError(
-                path, "exists and was not written by depgraph", "remove it or name another path"
-            )
+        refuse_existing(path, force=force, is_ours=is_ours)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         try:
             temporary.chmod(0o777 & ~_umask())
             yield temporary
             if os.path.lexists(path):
-                replaced = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-                path.rename(replaced / path.name)
-                temporary.rename(path)
-                shutil.rmtree(replaced)
+                _replace(path, temporary)
             else:
                 temporary.rename(path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace(path: Path, new: Path) -> None:
+    """Put a folder in the place of another, which stays if that fails."""
+    parking = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    old = parking / "old"
+    try:
+        path.rename(old)
+        new.rename(path)
+    except BaseException:
+        if old.exists() and not os.path.lexists(path):
+            old.rename(path)
+        raise
+    finally:
+        if os.path.lexists(path):
+            shutil.rmtree(parking, ignore_errors=True)
 
 
 @contextmanager

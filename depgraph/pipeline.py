@@ -25,7 +25,7 @@ from depgraph.output import refuse_existing
 from depgraph.records import HostCopy
 from depgraph.resume import ResumableScan, scan_to_file
 from depgraph.shards import analyse_shards
-from depgraph.store import write_store
+from depgraph.store import is_store, write_store
 from depgraph.warm import CompileAhead
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def extract(
     TraceError, ModelError, OutputError
         As `analyse` and `write_store` raise them.
     """
-    refuse_existing(Path(path), force=force)
+    refuse_existing(Path(path), force=force, is_ours=is_store)
     with analyse(trace, **options) as extraction:
         return write_store(extraction, Path(path), force=force)
 

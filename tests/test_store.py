@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from depgraph.graph import BlockGraph
 from depgraph.parsers import open_trace
 from depgraph.pipeline import analyse
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES
-from depgraph.store import Store, write_store
+from depgraph.store import Store, is_store, write_store
 
 
 @pytest.fixture
@@ -248,6 +249,38 @@ def test_a_new_store_has_the_permissions_of_the_user(extraction, tmp_path):
     (tmp_path / "plain").mkdir()
     store = write_store(extraction, tmp_path / "out")
     assert store.path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_any_work(tmp_path):
+    for path, what in (
+        (tmp_path / "no" / "store", "there is no folder"),
+        (tmp_path / os.fsdecode(b"st\xff"), "is no name in UTF-8"),
+    ):
+        with pytest.raises(OutputError, match=what):
+            output.refuse_existing(path, force=False)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").touch()
+    with pytest.raises(OutputError, match="was not written by depgraph"):
+        output.refuse_existing(tmp_path / "mine", force=True, is_ours=is_store)
+    output.refuse_existing(tmp_path / "mine", force=True)
+
+
+def test_the_old_folder_stays_where_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "kept").touch()
+    rename = Path.rename
+
+    def interrupted(self, target):
+        if self.name == "new":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    (tmp_path / "new").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        output._replace(tmp_path / "old", tmp_path / "new")
+    assert names(tmp_path) == ["new", "old"]
+    assert names(tmp_path / "old") == ["kept"]
 
 
 # One file
