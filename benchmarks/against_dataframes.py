@@ -34,7 +34,7 @@ _TIMEOUT = 300.0
 # Short runs are repeated, and the best counts: the first one loads libraries and compiled code.
 _ROUNDS = 3
 _LONG = 5.0
-_MODULES = {"pandas": "pandas", "Polars": "polars", "DuckDB": "duckdb"}
+_MODULES = {"Polars": "polars", "DuckDB": "duckdb"}
 
 
 def measure(chosen: Options) -> Iterator[Figure]:
@@ -50,8 +50,8 @@ def _compare(chosen: Options, name: str, log: Path) -> Iterator[Figure]:
     stores = {}
     for granularity in (1, LINE_BYTES):
         stores[granularity] = chosen.work / f"edges-{granularity}.out"
-        command = [*DEPGRAPH, "extract", log, "-o", stores[granularity], "--force", "-q"]
-        run([*command, "--granularity", str(granularity)], chosen.work)
+        more = ("-o", stores[granularity], "--force", "-q", "--granularity", str(granularity))
+        run([*DEPGRAPH, "extract", log, *more], chosen.work)
     took, expected, ours = _one(chosen, "depgraph", stores[1])
     yield Figure(
         f"{name}: depgraph, {len(expected):,} edges",
@@ -109,7 +109,8 @@ def _same_between_neighbours(keys: NDArray[np.int64], store: Path) -> bool:
 
     def neighbouring(all_keys: NDArray[np.int64]) -> NDArray[np.int64]:
         source, target = np.divmod(all_keys // len(KIND_NAMES), graph.n_blocks)
-        return all_keys[operation[source] + 1 == operation[target]]
+        chosen: NDArray[np.int64] = all_keys[operation[source] + 1 == operation[target]]
+        return chosen
 
     expected = edge_keys(expanded(graph), graph.n_blocks)
     return np.array_equal(neighbouring(keys), neighbouring(expected))

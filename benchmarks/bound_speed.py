@@ -7,7 +7,7 @@ in all, which nobody could hold one by one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from figures import MIB, Figure, seconds
@@ -40,7 +40,7 @@ def measure(chosen: Options) -> Iterator[Figure]:
         "local": (local_graph(kernels, blocks), "edges to neighbours"),
         "all-to-all": (all_to_all_graph(kernels, blocks), "edges, all-to-all"),
     }
-    commands = {}
+    commands: dict[str, list[str | Path]] = {}
     for name, (graph, _) in stores.items():
         path = chosen.work / f"{name}.out"
         write_graph(graph, path)
@@ -112,7 +112,7 @@ def _graph(
     blocks: int,
     set_blocks: NDArray[np.int32],
     set_offsets: NDArray[np.int64],
-    source_lists: tuple[NDArray[np.int64], NDArray[np.int32]],
+    source_lists: tuple[NDArray[np.int64], NDArray[Any]],
     targets: NDArray[np.int32],
 ) -> BlockGraph:
     """Build a RAW graph with one target set a join."""

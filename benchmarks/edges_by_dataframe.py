@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 READ, WRITE = 0, 1
 RAW, WAR, WAW = range(3)
 LINE_BYTES = 128
+WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +112,31 @@ def _pieces(touched: Touched) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return row, low[row] + within
 
 
+def _words(touched: Touched) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each range, repeated for each of its words, its row and the word."""
+    if (touched.start % WORD_BYTES).any() or (touched.end % WORD_BYTES).any():
+        message = f"there are accesses to parts of words of {WORD_BYTES} bytes"
+        raise ValueError(message)
+    low = touched.start // WORD_BYTES
+    count = touched.end // WORD_BYTES - low
+    row = np.repeat(np.arange(len(low)), count)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    return row, low[row] + within
+
+
 def by_pandas(touched: Touched) -> Edges:
     """Use pandas: ``merge_asof`` to the last or next writer, ``merge`` to its blocks."""
+    return _with_pandas(touched, *_pieces(touched))
+
+
+def by_pandas_words(touched: Touched) -> Edges:
+    """Use pandas on one row a word, which comes to mind first."""
+    return _with_pandas(touched, *_words(touched))
+
+
+def _with_pandas(touched: Touched, row: NDArray[np.int64], piece: NDArray[np.int64]) -> Edges:
     import pandas as pd
 
-    row, piece = _pieces(touched)
     touches = pd.DataFrame(
         {
             "piece": piece,
@@ -241,7 +262,8 @@ def by_duckdb(touched: Touched) -> Edges:
     with duckdb.connect() as database:
         database.register("footprints", pa.table(touched.frame()))
         database.execute(_SQL)
-        return dict(database.execute(_SQL_EDGES).fetchnumpy())
+        found = database.execute(_SQL_EDGES).fetchnumpy()
+        return {name: np.asarray(column) for name, column in found.items()}
 
 
 def by_all_pairs(touched: Touched) -> Edges:
@@ -280,6 +302,7 @@ def by_all_pairs(touched: Touched) -> Edges:
 METHODS: dict[str, Callable[[Touched], Edges]] = {
     "depgraph": by_depgraph,
     "pandas": by_pandas,
+    "pandas, a row a word": by_pandas_words,
     "Polars": by_polars,
     "DuckDB": by_duckdb,
     "all pairs": by_all_pairs,

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import statistics
 from typing import TYPE_CHECKING
 
 from figures import Figure, seconds, size
@@ -102,7 +103,7 @@ def _start_up(chosen: Options) -> Iterator[Figure]:
     }
     together = {name: command for name, (command, _) in commands.items()}
     for cores in chosen.cores:
-        runs = run_together(together, chosen.work, repeat=2 * chosen.repeat + 1, cores=cores)
+        runs = run_together(together, chosen.work, repeat=2 * chosen.repeat - 1, cores=cores)
         for name, (_, most) in commands.items():
             took = median_wall(runs[name])
             yield Figure(name, seconds(took), f"{seconds(most)}", took <= most, cores)
@@ -118,22 +119,8 @@ def _sample_store(chosen: Options) -> Path:
 def _first_run(chosen: Options) -> Iterator[Figure]:
     """Measure what an empty cache of compiled code costs, and one that cannot be written."""
     toy = extract_command(toy_log(chosen), chosen)
-    loud = [word for word in toy if word != "-q"]
-    warm, cold, said = [], [], True
-    for _ in range(1 if chosen.quick else 3):
-        cache = chosen.work / "numba"
-        shutil.rmtree(cache, ignore_errors=True)
-        first = run(loud, chosen.work, environment={"NUMBA_CACHE_DIR": str(cache)})
-        said &= "compiling" in first.errors
-        cold.append(first.wall)
-        warm.append(run(toy, chosen.work).wall)
-    more = sorted(a - b for a, b in zip(cold, warm, strict=True))[len(cold) // 2]
-    yield Figure(
-        f"first run, nothing compiled: beyond s ({'says so' if said else 'silent'})",
-        seconds(more),
-        f"{_COMPILE_SECONDS} s, says so",
-        said and more <= _COMPILE_SECONDS,
-    )
+    if not chosen.quick:
+        yield _cold(chosen, toy)
     unwritable = _package_without_cache(chosen)
     blocked = str(unwritable / "file")
     took = run(
@@ -146,6 +133,25 @@ def _first_run(chosen: Options) -> Iterator[Figure]:
         seconds(took.wall),
         "works",
         "kernels" in took.output,
+    )
+
+
+def _cold(chosen: Options, toy: Sequence[str | Path]) -> Figure:
+    loud = [word for word in toy if word != "-q"]
+    warm, cold, said = [], [], True
+    for _ in range(3):
+        cache = chosen.work / "numba"
+        shutil.rmtree(cache, ignore_errors=True)
+        first = run(loud, chosen.work, environment={"NUMBA_CACHE_DIR": str(cache)})
+        said &= "compiling" in first.errors
+        cold.append(first.wall)
+        warm.append(run(toy, chosen.work).wall)
+    more = statistics.median(a - b for a, b in zip(cold, warm, strict=True))
+    return Figure(
+        f"first run, nothing compiled: beyond s ({'says so' if said else 'silent'})",
+        seconds(more),
+        f"{_COMPILE_SECONDS} s, says so",
+        said and more <= _COMPILE_SECONDS,
     )
 
 
@@ -166,24 +172,33 @@ def _package_without_cache(chosen: Options) -> Path:
 
 def _logs(chosen: Options) -> Iterator[Figure]:
     for name in [SAMPLE] if chosen.quick else [SAMPLE, "gpt2_d256", "mlp_m256"]:
-        plain, packed = plain_log(chosen, name), packed_log(chosen, name)
-        if plain is None or packed is None:
-            continue
-        for cores in chosen.cores:
-            factor = _TIMES_WC.get(cores, _TIMES_WC[4])
-            text, target, met = _against(chosen, plain, ["wc", "-l", plain], factor, cores)
-            what = f"{name}, {size(plain.stat().st_size)} of text, r = `wc -l`"
-            yield _held(name, what, text, target, met=met, cores=cores)
-        for cores in chosen.cores:
-            reader = ["sh", "-c", f"xz -dc {shlex.quote(str(packed))} | wc -l"]
-            text, target, met = _against(chosen, packed, reader, _TIMES_XZ, cores)
-            what = f"{name} as .xz, r = `xz -dc FILE \\| wc -l`"
-            yield _held(name, what, text, target, met=met, cores=cores)
+        if plain := plain_log(chosen, name):
+            yield from _plain(chosen, name, plain)
+        if packed := packed_log(chosen, name):
+            yield from _packed(chosen, name, packed)
+
+
+def _plain(chosen: Options, name: str, log: Path) -> Iterator[Figure]:
+    what = f"{name}, {size(log.stat().st_size)} of text, r = `wc -l`"
+    for cores in chosen.cores:
+        factor = _TIMES_WC.get(cores, _TIMES_WC[4])
+        text, target, met = _against(chosen, log, ["wc", "-l", log], factor, cores)
+        yield _held(name, what, text, target, met=met, cores=cores)
+
+
+def _packed(chosen: Options, name: str, log: Path) -> Iterator[Figure]:
+    reader = ["sh", "-c", f"xz -dc {shlex.quote(str(log))} | wc -l"]
+    for cores in chosen.cores:
+        text, target, met = _against(chosen, log, reader, _TIMES_XZ, cores)
+        what = f"{name} as .xz, r = `xz -dc FILE \\| wc -l`"
+        yield _held(name, what, text, target, met=met, cores=cores)
 
 
 def _held(name: str, what: str, text: str, target: str, *, met: bool, cores: int) -> Figure:
     """Return a figure; the sample is too short to be held against a target."""
-    return Figure(what, text, *(("", None) if name == SAMPLE else (target, met)), cores)
+    if name == SAMPLE:
+        return Figure(what, text, cores=cores)
+    return Figure(what, text, target, met, cores)
 
 
 def _time_per_byte(chosen: Options) -> Iterator[Figure]:

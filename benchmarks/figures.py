@@ -61,7 +61,7 @@ def table(figures: Iterable[Figure]) -> str:
     return "\n".join(lines)
 
 
-def print_figures(title: str, figures: Iterable[Figure]) -> None:
-    """Print a table with its title and the machine it was made on."""
+def section(title: str, figures: Iterable[Figure]) -> str:
+    """Return a table with its title and the machine it was made on."""
     rows = list(figures)
-    print(f"## {title}\n\n{machine()}\n\n{table(rows)}\n", flush=True)
+    return f"## {title}\n\n{machine()}\n\n{table(rows)}\n"

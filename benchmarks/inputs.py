@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from figures import print_figures
+from figures import section
 from measure import ROOT
 
 from depgraph.samples import sample_path
@@ -165,4 +165,4 @@ def main(
 ) -> None:
     """Measure with the options of the command line, and print the figures."""
     with options(parser(description).parse_args(arguments)) as chosen:
-        print_figures(title, measure(chosen))
+        print(section(title, measure(chosen)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from extract_speed import extract_command
-from figures import MB, MIB, Figure, print_figures, seconds, size
+from figures import MB, MIB, Figure, seconds, section, size
 from inputs import SAMPLE, Options, options, parser, plain_log, toy_log
 from make_large_log import make_large_log
 from measure import DEPGRAPH, Run, median_wall, run
@@ -45,13 +45,14 @@ def measure(chosen: Options, log: Path | None = None) -> list[Figure]:
     large = chosen.work / "large.log"
     points: list[tuple[int, float]] = []
     figures: list[Figure] = []
-    start = _repeated(extract_command(toy_log(chosen), chosen), chosen, 3)
+    start = _repeated(extract_command(toy_log(chosen), chosen), chosen, 1 if chosen.quick else 3)
     for wanted in sizes:
         times = make_large_log(log, large, wanted)
         n_bytes = large.stat().st_size
         what = f"{log.stem} {times} times, {size(n_bytes)}"
         is_largest = wanted == sizes[-1]
-        free = _repeated(extract_command(large, chosen), chosen, 1 if is_largest else 3)
+        once = chosen.quick or is_largest
+        free = _repeated(extract_command(large, chosen), chosen, 1 if once else 3)
         took = median_wall(free)
         points.append((n_bytes, max(took - median_wall(start), 1e-3)))
         figures.append(
@@ -72,8 +73,8 @@ def _repeated(command: Sequence[str | Path], chosen: Options, repeat: int) -> li
 
 def _limited(chosen: Options, large: Path, what: str, *, compare: bool) -> Iterator[Figure]:
     store = chosen.work / "limited.out"
-    command = [*DEPGRAPH, "extract", large, "-o", store, "--force", "-q"]
-    limited = run([*command, "--memory-limit", "512MiB"], chosen.work)
+    more = ("-o", store, "--force", "-q", "--memory-limit", "512MiB")
+    limited = run([*DEPGRAPH, "extract", large, *more], chosen.work)
     yield Figure(
         f"{what}, `--memory-limit 512MiB`",
         f"peak {limited.peak / MIB:.0f} MiB, {seconds(limited.wall)}",
@@ -114,7 +115,7 @@ def main() -> None:
     arguments.add_argument("--log", type=Path, help="log to repeat (default the packaged sample)")
     parsed = arguments.parse_args()
     with options(parsed) as chosen:
-        print_figures(TITLE, measure(chosen, parsed.log))
+        print(section(TITLE, measure(chosen, parsed.log)))
 
 
 if __name__ == "__main__":

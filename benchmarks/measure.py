@@ -133,7 +133,7 @@ def run_together(
 ) -> dict[str, list[Run]]:
     """Run several commands in turn, again and again, so that all meet the same machine.
 
-    The first round only warms the page cache and is not counted.
+    The first round only warms the page cache and is not counted, unless one round is all.
 
     Parameters
     ----------
@@ -145,10 +145,11 @@ def run_together(
     cores : int, optional
     """
     rounds: dict[str, list[Run]] = {name: [] for name in commands}
-    for index in range(repeat + 1):
+    uncounted = int(repeat > 1)
+    for index in range(repeat + uncounted):
         for name, command in commands.items():
             measured = run(command, work, cores=cores)
-            if index:
+            if index >= uncounted:
                 rounds[name].append(measured)
     return rounds
 

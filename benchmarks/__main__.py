@@ -1,0 +1,69 @@
+"""Run every program here and print its table, or put the tables into a page.
+
+``python benchmarks --write docs/performance.md`` replaces what stands between the two marks of the
+page; without ``--write`` the tables are printed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import against_dataframes
+import bound_speed
+import extract_speed
+import large_input
+from figures import section
+from inputs import Options, options, parser
+
+_BEGIN = "<!-- tables: begin -->\n"
+_END = "<!-- tables: end -->"
+_PROGRAMS = {
+    "extract_speed": extract_speed,
+    "large_input": large_input,
+    "bound_speed": bound_speed,
+    "against_dataframes": against_dataframes,
+}
+
+
+def replace_tables(page: str, tables: str) -> str:
+    """Return a page with other tables between its marks.
+
+    Raises
+    ------
+    ValueError
+        If the page lacks the marks.
+    """
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        message = f"the page lacks the lines {_BEGIN.strip()} and {_END}"
+        raise ValueError(message)
+    return f"{before}{begin}\n{tables}\n{end}{after}"
+
+
+def _tables(chosen: Options, names: list[str]) -> str:
+    sections = []
+    for name in names:
+        program = _PROGRAMS[name]
+        sections.append(section(program.TITLE, program.measure(chosen)))
+        print(sections[-1], flush=True)
+    return "\n".join(sections)
+
+
+def main() -> None:
+    """Measure as the command line says."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--write", type=Path, metavar="PAGE", help="page to put the tables in")
+    arguments.add_argument(
+        "--only", nargs="+", choices=_PROGRAMS, default=list(_PROGRAMS), help="default all"
+    )
+    parsed = arguments.parse_args()
+    with options(parsed) as chosen:
+        tables = _tables(chosen, parsed.only)
+    if parsed.write:
+        page = parsed.write.read_text(encoding="utf-8")
+        parsed.write.write_text(replace_tables(page, tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
