@@ -82,6 +82,8 @@ def command(
     from depgraph.store import Store
 
     form = form or output.suffix.lstrip(".").lower()
+    if kinds is not None and what in {"kernels", "blocks", "pairs"}:
+        raise click.UsageError("--deps goes with edges, graph and schedule")
     if form not in TARGETS[what]:
         message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
         raise click.UsageError(message)

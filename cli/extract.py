@@ -6,6 +6,7 @@ import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,9 @@ from depgraph.cli.options import (
     print_report,
     wrote,
 )
+
+if TYPE_CHECKING:
+    from depgraph.extraction import Extraction
 
 
 def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
@@ -109,7 +113,6 @@ def command(
     from depgraph.parsers import open_trace
     from depgraph.parsers.traces.workload import is_workload
     from depgraph.pipeline import analyse
-    from depgraph.reports.extract_summary import extract_summary
     from depgraph.store import is_store, write_store
 
     refuse_existing(output, force=force, is_ours=is_store)
@@ -156,8 +159,15 @@ def command(
     if partial is not None:
         shutil.rmtree(partial, ignore_errors=True)
     clock(None)
-    print_report(extract_summary(extraction, seconds=time.perf_counter() - began), form)
+    _print_summary(extraction, form, seconds=time.perf_counter() - began)
     wrote(output)
+
+
+def _print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+    from depgraph.reports.extract_summary import PAIRS_SHOWN, extract_summary
+
+    shown = None if form in {"json", "csv"} else PAIRS_SHOWN
+    print_report(extract_summary(extraction, seconds=seconds, pairs_shown=shown), form)
 
 
 def _extract_workload(
@@ -167,12 +177,11 @@ def _extract_workload(
     from dataclasses import replace
 
     from depgraph.parsers.traces.workload import read_workload
-    from depgraph.reports.extract_summary import extract_summary
     from depgraph.store import write_store
 
     extraction = read_workload(path)
     graph = extraction.graph.with_kinds(kinds)
     extraction = replace(extraction, graph=graph, pairs=graph.pairs())
     write_store(extraction, output, force=force)
-    print_report(extract_summary(extraction), form)
+    _print_summary(extraction, form)
     wrote(output)

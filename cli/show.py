@@ -70,8 +70,9 @@ def command(
         )
     else:
         report = show_tables.block_report(
-            store.graph(kinds), store.footprints(), store.kernels, *block
-        )
+            store.graph(kinds), store.footprints(), store.kernels, *block,
+            is_whole=form in {"json", "csv"},
+        )  # fmt: skip
     print_report(report, form)
 
 

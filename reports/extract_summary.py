@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from depgraph.extraction import Extraction
 
-_PAIRS_SHOWN = 25
+PAIRS_SHOWN = 25
 
 
 def extract_summary(
-    extraction: Extraction, *, seconds: float | None = None, pairs_shown: int = _PAIRS_SHOWN
+    extraction: Extraction, *, seconds: float | None = None, pairs_shown: int | None = PAIRS_SHOWN
 ) -> Report:
     """Describe an extraction: what was read, what depends on what, what was not seen.
 
@@ -27,8 +27,8 @@ def extract_summary(
     extraction : Extraction
     seconds : float, optional
         Time it took, for the throughput.
-    pairs_shown : int
-        Rows of the table of kernel pairs.
+    pairs_shown : int or None
+        Rows of the table of kernel pairs; None for all, as programs want them.
     """
     kernels, pairs, metadata = extraction.kernels, extraction.pairs, extraction.metadata
     facts = {
@@ -53,11 +53,15 @@ def extract_summary(
         f"{show_number(facts['kernels'])} kernels, {show_number(facts['blocks'])} thread blocks, "
         f"{show_number(facts['accesses'])} global-memory accesses"
         + (f", {show_number(facts['copies'])} host copies" if facts["copies"] else ""),
-        f"kernels read {show_bytes(facts['read_bytes'])} and write "
-        f"{show_bytes(facts['written_bytes'])} (distinct bytes of each kernel, summed)",
-        f"{show_number(facts['edges'])} edges between blocks: "
-        f"{show_number(facts['raw_edges'])} RAW, {show_number(facts['war_edges'])} WAR, "
-        f"{show_number(facts['waw_edges'])} WAW (an edge may be of several kinds)",
+        (
+            f"kernels read {show_bytes(facts['read_bytes'])} and write "
+            f"{show_bytes(facts['written_bytes'])} (distinct bytes of each kernel, summed)"
+        ),
+        (
+            f"{show_number(facts['edges'])} edges between blocks: "
+            f"{show_number(facts['raw_edges'])} RAW, {show_number(facts['war_edges'])} WAR, "
+            f"{show_number(facts['waw_edges'])} WAW (an edge may be of several kinds)"
+        ),
         _patterns(extraction),
     ]
     if facts["granularity"] != 1:

@@ -111,8 +111,10 @@ def path_report(
         "path",
         {"critical_path": total, "unit": durations.unit, "durations": durations.source},
         headline=[
-            f"critical path: {show_number(total)} {durations.unit} through {len(path)} of "
-            f"{len(kernels)} kernels; durations: {durations.source}"
+            (
+                f"critical path: {show_number(total)} {durations.unit} through {len(path)} of "
+                f"{len(kernels)} kernels; durations: {durations.source}"
+            )
         ],
         tables=[
             Table(
@@ -138,8 +140,21 @@ def block_report(
     kernels: Sequence[Kernel],
     kernel: int,
     block: int,
+    *,
+    is_whole: bool = False,
 ) -> Report:
-    """Describe a block: its footprint, what it waits for, what waits for it, and why."""
+    """Describe a block: its footprint, what it waits for, what waits for it, and why.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    footprints : Footprints
+    kernels : sequence of Kernel
+    kernel, block : int
+        Kernel number, and block number within the kernel.
+    is_whole : bool
+        Keep all rows, as programs want them, instead of the first ones.
+    """
     number = block_number(graph, kernel, block)
     row = next(k for k in kernels if k.kernel == kernel)
     sources, targets = neighbour_kinds(graph, number)
@@ -155,6 +170,7 @@ def block_report(
         "read_bytes": read,
         "written_bytes": written,
     }
+    ranges_shown, shown = (None, None) if is_whole else (_RANGES_SHOWN, _NEIGHBOURS_SHOWN)
     ranges = [
         ("read" if kind == READ else "write", int(start), int(end), int(end - start))
         for kind, start, end in zip(own.kind, own.start, own.end, strict=True)
@@ -163,9 +179,11 @@ def block_report(
         "block",
         facts,
         headline=[
-            f"kernel {kernel} block {block} ({x},{rest % row.grid_y},{rest // row.grid_y}) of "
-            f"{kernel_name(row.name)}: reads {show_bytes(read)}, writes "
-            f"{show_bytes(written)}",
+            (
+                f"kernel {kernel} block {block} ({x},{rest % row.grid_y},{rest // row.grid_y}) of "
+                f"{kernel_name(row.name)}: reads {show_bytes(read)}, writes "
+                f"{show_bytes(written)}"
+            ),
         ],
         tables=[
             Table(
@@ -177,8 +195,8 @@ def block_report(
                     Column("end", "to", show=hex),
                     Column("bytes", "bytes", show=show_number),
                 ],
-                ranges[:_RANGES_SHOWN],
-                omitted=max(0, len(ranges) - _RANGES_SHOWN),
+                ranges[:ranges_shown],
+                omitted=len(ranges) - len(ranges[:ranges_shown]),
                 more="footprints.parquet",
             ),
             *(
@@ -189,7 +207,7 @@ def block_report(
                         graph,
                         footprints,
                         number,
-                        {b: found[b] for b in sorted(found)[:_NEIGHBOURS_SHOWN]},
+                        {b: found[b] for b in sorted(found)[:shown]},
                         is_source=is_source,
                     ),
                     len(found),
