@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +58,17 @@ def block_shares(graph: BlockGraph, occupancy: NDArray[np.int64]) -> NDArray[np.
     """Return the share of an SM that each block takes: 1 / occupancy, 0 for a host copy."""
     shares = np.where(graph.kernel >= 0, 1.0 / occupancy, 0.0)
     return shares[graph.operation_of_block]
+
+
+def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule:
+    """Return when blocks run, where some also wait in a slot: their last part, as they end.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    durations : float64[n_blocks]
+    """
+    return replace(schedule, start=np.maximum(schedule.start, schedule.end - durations))
 
 
 def utilization_over_time(

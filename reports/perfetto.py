@@ -18,7 +18,7 @@ import numpy as np
 from depgraph.inspection import block_number
 from depgraph.reports.tables import kernel_name, shorten
 from depgraph.text import clean_text
-from depgraph.utilization import slots_on_sm, utilization_over_time
+from depgraph.utilization import running_part, slots_on_sm, utilization_over_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,7 +201,8 @@ def _slices(
 
 def _counters(study: Study, schedule: Schedule, pid: int) -> Iterator[str]:
     edges = np.linspace(0.0, schedule.makespan, _COUNTER_STEPS + 1)
-    shares = 100 * utilization_over_time(schedule, study.shares, study.sms, edges)
+    running = running_part(schedule, study.durations.values)
+    shares = 100 * utilization_over_time(running, study.shares, study.sms, edges)
     instants = _nanoseconds(edges, study.unit).tolist()
     values = [*np.round(shares, 3).tolist(), 0.0]
     before = None

@@ -150,12 +150,12 @@ def mechanism_tables(study: Study) -> list[Table]:
                 Column("gain", "gain", show=show_factor),
                 Column("bound_on_gain", "at most", show=show_factor),
                 Column("share_of_bound", "share", show=_percent_or_dash),
-                Column("utilization", "util.", show=_whole_percent),
+                Column("utilization", "util.", show=_whole_percent_or_dash),
                 Column("against", "held against", is_text=True),
             ],
             [
                 (o.mechanism, o.availability, o.makespan, o.gain,
-                 serial / o.bound if o.bound > 0 else 1.0, o.share_of_bound, o.utilization,
+                 serial / o.bound if o.bound > 0 else 1.0, o.share_of_bound, o.utilization or None,
                  o.against)
                 for o in outcomes
             ],
@@ -285,3 +285,7 @@ def _percent_or_dash(value: float | None) -> str:
 
 def _whole_percent(value: float) -> str:
     return f"{100 * value:.0f} %"
+
+
+def _whole_percent_or_dash(value: float | None) -> str:
+    return "-" if value is None else _whole_percent(value)

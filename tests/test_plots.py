@@ -1,15 +1,17 @@
 """The plots: always there, always the same bytes, never too wide, odd names and sizes included."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from small_graphs import chain_edges, graph_of, kernels_of
 
 from depgraph.bounds import fixed_occupancies
 from depgraph.gpu import load_gpu
-from depgraph.reports.plots import gain_by_sms, write_plots
-from depgraph.study import study
+from depgraph.reports.plots import gain_by_sms, utilization_over_time, write_plots
+from depgraph.study import Curve, study
 from depgraph.timing import counted_durations
 
 NAMES = {
@@ -138,6 +140,21 @@ def test_curves_that_coincide_are_drawn_once_and_named(plots):
     curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert len(curves) == 2
     assert "Bound, RAW alone coincides with bound, all dependences." in plot.caption
+
+
+def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
+    serial = chain.schedules[0]
+    waiting = replace(serial, name="waits", start=np.zeros_like(serial.start), waiting=1.0)
+    plot = utilization_over_time.plot(replace(chain, schedules=(serial, waiting)))
+    busy = [axes.patches[-1].get_data().values for axes in plot.figure.get_axes()]
+    assert busy[0].tolist() == busy[1].tolist()
+    assert "slots held by blocks that wait" in plot.caption
+
+
+def test_a_mechanism_slower_than_serial_is_within_the_axes(chain):
+    slow = Curve("slow", (1, 4), (0.3, 0.4), is_bound=False)
+    (axes,) = gain_by_sms.plot(replace(chain, curves=(*chain.curves, slow))).figure.get_axes()
+    assert axes.get_ylim()[0] < 0.3
 
 
 def test_no_two_kinds_of_dependence_differ_by_colour_alone(plots):

@@ -12,6 +12,7 @@ from depgraph.schedules import Schedule, serial
 from depgraph.utilization import (
     block_shares,
     kernel_loads,
+    running_part,
     slots_on_sm,
     utilization_over_time,
 )
@@ -28,6 +29,13 @@ def test_utilization_is_the_share_of_sms_that_is_busy_between_two_instants():
     edges = np.array([0.0, 1.0, 2.0, 4.0, 5.0])
     found = utilization_over_time(schedule, np.ones(2), 2, edges)
     assert found.tolist() == [0.5, 1.0, 0.5, 0.0]
+
+
+def test_a_block_that_waits_in_a_slot_runs_at_the_end_of_its_stay():
+    held = schedule_of((0, 4, 0), (1, 3, 1))
+    running = running_part(held, np.array([1.0, 5.0]))
+    assert running.start.tolist() == [3, 1]
+    assert running.end.tolist() == [4, 3]
 
 
 def test_an_interval_without_length_is_not_busy():

@@ -35,8 +35,9 @@ def plot(study: Study) -> Plot:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.axhline(1, color="grey", linewidth=0.6)
-    top = max(max(curve.gain) for curve in study.curves)
-    axes.set_ylim(min(0.98, 1.05 - 0.1 * top), 1 + max(0.1, (top - 1) * 1.22))
+    gains = [1.0, *(gain for curve in drawn for gain in curve.gain)]
+    low, high = min(gains), max(gains)
+    axes.set_ylim(low - max(0.02, 0.08 * (high - low)), high + max(0.1, 0.22 * (high - low)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     for sms, text, line, level in (
         (study.bend, "bend", ":", 0.99),

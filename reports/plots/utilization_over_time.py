@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.reports.plots.style import DARK, LIGHT, Plot, new_figure
+from depgraph.reports.plots.style import DARK, LIGHT, MIDDLE, Plot, new_figure
 from depgraph.reports.tables import shorten, show_number, show_percent
 from depgraph.study import size_text
-from depgraph.utilization import utilization_over_time
+from depgraph.utilization import running_part, utilization_over_time
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.schedule import Schedule
     from depgraph.study import Study
 
 _BINS = 400
@@ -26,13 +29,18 @@ def plot(study: Study) -> Plot:
     shown = study.schedules[:_ROWS]
     longest = max(s.makespan for s in shown)
     edges = np.linspace(0.0, longest or 1.0, _BINS + 1)
-    rows = [100 * utilization_over_time(s, study.shares, study.sms, edges) for s in shown]
-    top = min(104.0, 1.15 * max(1.0, *(float(row.max()) for row in rows)))
+    held = [_percent(study, s, edges) for s in shown]
+    busy = [_percent(study, running_part(s, study.durations.values), edges) for s in shown]
+    top = min(104.0, 1.15 * max(1.0, *(float(row.max()) for row in held)))
+    waits = any(s.waiting > 0 for s in shown)
     figure = new_figure(0.45 + 0.72 * len(shown))
     charts = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, schedule, row in zip(charts, shown, rows, strict=True):
+    for axes, schedule, slots, row in zip(charts, shown, held, busy, strict=True):
         axes.axvspan(schedule.makespan, edges[-1], facecolor=LIGHT, hatch="////",
                      edgecolor="white", linewidth=0)  # fmt: skip
+        if schedule.waiting > 0:
+            axes.stairs(slots, edges, fill=True, facecolor=MIDDLE, hatch="\\\\\\\\",
+                        edgecolor="white", linewidth=0)  # fmt: skip
         axes.stairs(row, edges, fill=True, color=DARK)
         axes.axvline(schedule.makespan, color="black", linestyle="--", linewidth=0.8)
         mean = show_percent(study.utilization(schedule))
@@ -52,8 +60,17 @@ def plot(study: Study) -> Plot:
         "utilization-over-time",
         "Utilization over time",
         f"Share of {size_text(study.sms)} that is busy, averaged over {_BINS} equal intervals; one "
-        "row a schedule, all on the same axes. White below the dashed end is idle time that "
+        "row a schedule, all on the same axes. "
+        + ("Light and hatched: slots held by blocks that wait in them. " if waits else "")
+        + "White below the dashed end is idle time that "
         "another schedule could fill; the hatched area to its right is what the schedule saves "
         "against the longest." + (f" {left_out} more schedules are not drawn." if left_out else ""),
         figure,
     )
+
+
+def _percent(study: Study, schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    shares: NDArray[np.float64] = 100 * utilization_over_time(
+        schedule, study.shares, study.sms, edges
+    )
+    return shares
