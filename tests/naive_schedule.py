@@ -64,7 +64,6 @@ def run_rules(rules, graph, durations, room, sms):
     entered, opens_at = {}, {}
     next_op, busy_until = 0, 0.0
     placed_at, ended_at = {}, {}
-    block_end_time = {}
     now = 0.0
 
     def event_time(op, event):
@@ -87,6 +86,28 @@ def run_rules(rules, graph, durations, room, sms):
             first = min((rules.stage[b] for b in range(n) if b not in ended), default=0)
             return rules.stage[block] < first + rules.stages_ahead
         return True
+
+    def let_run():
+        """Let placed blocks run once all they wait for is there."""
+        found = False
+        for block in range(n):
+            if start[block] is None or end[block] is not None:
+                continue
+            op = op_of[block]
+            held = [(s, e, x) for s, t, e, h, x in gates if t == op and h]
+            if any(event_time(s, e) is None for s, e, _ in held):
+                continue
+            if not all(sources <= ended for sources, _ in inside[block]):
+                continue
+            begin = start[block]
+            for s, e, lead in held:
+                begin = max(begin, event_time(s, e) - min(lead, durations[block]))
+            for sources, share in inside[block]:
+                ready = max(end[b] for b in sources)
+                begin = max(begin, ready - share * durations[block])
+            end[block] = begin + durations[block]
+            found = True
+        return found
 
     while len(ended) < n:
         changed = True
@@ -130,37 +151,21 @@ def run_rules(rules, graph, durations, room, sms):
                     placed_at[op] = now
                 changed = True
                 break
-            # Let placed blocks run once all they wait for is there.
-            for block in range(n):
-                if start[block] is None or end[block] is not None:
-                    continue
-                op = op_of[block]
-                held = [(s, e, x) for s, t, e, h, x in gates if t == op and h]
-                if any(event_time(s, e) is None for s, e, _ in held):
-                    continue
-                if not all(sources <= ended for sources, _ in inside[block]):
-                    continue
-                begin = start[block]
-                for s, e, lead in held:
-                    begin = max(begin, event_time(s, e) - min(lead, durations[block]))
-                for sources, share in inside[block]:
-                    ready = max(block_end_time[b] for b in sources)
-                    begin = max(begin, ready - share * durations[block])
-                end[block] = begin + durations[block]
-                changed = True
+            changed = let_run() or changed
         times = [end[b] for b in range(n) if end[b] is not None and b not in ended]
         times += [t for t in (*entered.values(), *opens_at.values()) if t > now]
         if not times:
             return start, end, sm
         now = min(times)
-        for block in range(n):
-            if end[block] == now and block not in ended:
+        # What ends now may let others end now too; only then are blocks placed.
+        while just_ended := [b for b in range(n) if end[b] == now and b not in ended]:
+            for block in just_ended:
                 ended.add(block)
-                block_end_time[block] = now
                 free[sm[block]] = free[sm[block]] + need[op_of[block]]
-        for op in range(k):
-            if op not in ended_at and all(b in ended for b in blocks[op]):
-                ended_at[op] = now
+            for op in range(k):
+                if op not in ended_at and all(b in ended for b in blocks[op]):
+                    ended_at[op] = now
+            let_run()
     return start, end, sm
 
 
