@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph import BlockGraph
+from depgraph.build import assemble
+from depgraph.graph import KIND_NAMES
 from depgraph.jit.graph import gather_lists, intern_lists
 from depgraph.jit.sweep import sweep_addresses
 
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.footprint import Footprints
-
-KIND_NAMES = ("RAW", "WAR", "WAW")
+    from depgraph.graph import BlockGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,26 +174,13 @@ def _factor(
     join_kind = np.repeat(
         np.arange(len(KIND_NAMES), dtype=np.uint8), [len(p[0]) - 1 for p in pieces]
     )
-    source_offsets, sources = _concatenate_lists([(p[0], p[1]) for p in pieces])
-    target_offsets, targets = _concatenate_lists([(p[2], p[3]) for p in pieces])
-    source_operation = set_operation[sources[source_offsets[:-1]]]
-    target_operation = set_operation[targets[target_offsets[:-1]]]
-    order = np.lexsort((join_kind, source_operation, target_operation))
-    source_offsets, sources = gather_lists(source_offsets, sources, order)
-    target_offsets, targets = gather_lists(target_offsets, targets, order)
-    return BlockGraph(
-        kernel=kernel,
-        first_block=first_block,
-        set_operation=set_operation,
-        set_offsets=set_offsets,
-        set_blocks=set_blocks,
-        join_kind=join_kind[order],
-        join_source_operation=source_operation[order],
-        join_target_operation=target_operation[order],
-        source_offsets=source_offsets,
-        sources=sources,
-        target_offsets=target_offsets,
-        targets=targets,
+    return assemble(
+        kernel,
+        first_block,
+        (set_operation, set_offsets, set_blocks),
+        join_kind,
+        _concatenate_lists([(p[0], p[1]) for p in pieces]),
+        _concatenate_lists([(p[2], p[3]) for p in pieces]),
     )
 
 
@@ -202,9 +189,7 @@ Lists = tuple["NDArray[np.int64]", "NDArray[np.int32]"]
 
 def _join_one_kind(
     source: NDArray[np.int64], target: NDArray[np.int64], set_operation: NDArray[np.int32]
-) -> tuple[
-    NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]
-]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
     keys = np.unique((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
     target = (keys >> np.uint64(32)).astype(np.int32)
@@ -216,9 +201,7 @@ def _join_one_kind(
     group_target = target[offsets[:-1]]
     # Equal source lists have one source operation; the target operation has to be told apart.
     with np.errstate(over="ignore"):
-        number, first = intern_lists(
-            offsets, source, set_operation[group_target].astype(np.int64)
-        )
+        number, first = intern_lists(offsets, source, set_operation[group_target].astype(np.int64))
     source_offsets, sources = gather_lists(offsets, source, first)
     by_join = np.argsort(number, kind="stable")
     target_offsets = np.zeros(len(first) + 1, np.int64)
