@@ -106,7 +106,7 @@ def _open_inputs(inputs: list[TraceInput]) -> Trace:
     from depgraph.parsers.traces.kernelslist import is_kernel_file_name
 
     def is_named_as_kernel(item: TraceInput) -> bool:
-        return item.path is not None and is_kernel_file_name(item.path.name)
+        return is_kernel_file_name(Path(item.name).name)
 
     first = _format_of(inputs[0])
     for other in inputs[1:]:
@@ -124,11 +124,13 @@ def _open_inputs(inputs: list[TraceInput]) -> Trace:
 
 
 def _format_of(source: TraceInput) -> Format:
-    from depgraph.parsers.traces.refusals import refusal
+    from depgraph.parsers.traces.refusals import is_archive, refusal
 
     head = b""
     for size in _HEAD_BYTES:
         head = source.head(size)
+        if is_archive(head):
+            break
         for name in _FORMATS:
             module = cast("Format", importlib.import_module(name))
             if module.sniff(head):

@@ -123,7 +123,11 @@ class TraceStream(io.RawIOBase):
         except OSError as error:
             raise unreadable(self.path, error) from None
         self.compression = compression_of(head)
-        self._stream = _decompressed(self._raw, self.compression, self.path)
+        try:
+            self._stream = _decompressed(self._raw, self.compression, self.path)
+        except TraceError:
+            self._raw.close()
+            raise
         self._ahead = b""
         self._failure: TraceError | None = None
 

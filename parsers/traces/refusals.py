@@ -23,7 +23,6 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"%PDF", "is a PDF file", _HINT),
 )
 _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
-    (re.compile(rb"\A[^\n]{257}ustar"), "is a tar archive", "unpack it, and give the folder"),
     (
         re.compile(rb'\{"op": ?"[A-Z0-9_.]+", ?"kernel_name"'),
         "is the output of snoopie, whose lines name no thread block",
@@ -55,6 +54,7 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         _AS_TIMES,
     ),
 )
+_TAR_AT = 257
 _PROFILES = {
     "kineto": "is a PyTorch profiler trace",
     "nsys-csv": "is a profile of nsys",
@@ -62,6 +62,11 @@ _PROFILES = {
     "nvprof": "is a profile of nvprof",
     "own-csv": "is a table of times",
 }
+
+
+def is_archive(head: bytes) -> bool:
+    """Tell whether a file is a tar archive, whatever is in it."""
+    return head[_TAR_AT:].startswith(b"ustar")
 
 
 def refusal(name: str, head: bytes) -> TraceError:
@@ -81,6 +86,8 @@ def refusal(name: str, head: bytes) -> TraceError:
 def _described(name: str, head: bytes) -> tuple[str, str]:
     if not head.strip():
         return "the file is empty", "trace the program again"
+    if is_archive(head):
+        return "is a tar archive", "unpack it, and give the folder"
     for signature, found, hint in _SIGNATURES:
         if head.startswith(signature):
             return found, hint
