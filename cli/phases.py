@@ -12,6 +12,14 @@ _log = logging.getLogger("depgraph")
 FIRST_RUN = "depgraph: compiling, as this is the first run after an installation (some seconds)"
 
 
+def say_if_schedules_compile() -> None:
+    """Tell the user that making a schedule takes longer this time, if it does."""
+    from depgraph.warm import schedules_are_compiled
+
+    if not schedules_are_compiled():
+        say(FIRST_RUN)
+
+
 class PhaseClock:
     """Called with the name of each phase as it begins; logs the time of the one before."""
 

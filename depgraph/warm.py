@@ -72,6 +72,13 @@ def is_compiled(function: Any) -> bool:
         return True
 
 
+def schedules_are_compiled() -> bool:
+    """Tell whether an earlier run has compiled what makes schedules."""
+    from depgraph.jit.schedule import event_schedule
+
+    return is_compiled(event_schedule)
+
+
 class CompileAhead:
     """Compiles in other processes what an extraction needs, where no earlier run has.
 
