@@ -10,9 +10,11 @@ import numpy as np
 from depgraph.graph import KIND_NAMES
 from depgraph.reports.tables import kernel_name, shorten, show_number
 from depgraph.text import clean_text
-from depgraph.utilization import slots_on_sm
+from depgraph.utilization import running_part, slots_on_sm
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from depgraph.graph import BlockGraph
     from depgraph.schedules import Schedule
     from depgraph.study import Study
@@ -59,6 +61,7 @@ def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
         )
     dependences, note = _packed_graph(graph)
     cuts += note
+    times = study.durations.values
     longest = max((s.makespan for s in schedules), default=0.0) or 1.0
     return {
         "unit": study.unit,
@@ -66,7 +69,7 @@ def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
         "sms": study.sms,
         "blocks": shown,
         "operations": _operations(study),
-        "schedules": [_packed_schedule(s, shown, longest) for s in schedules],
+        "schedules": [_packed_schedule(s, shown, longest, times) for s in schedules],
         "graph": dependences,
         "kinds": list(KIND_NAMES),
     }, cuts
@@ -91,12 +94,16 @@ def _operations(study: Study) -> list[dict[str, Any]]:
     return operations
 
 
-def _packed_schedule(schedule: Schedule, shown: int, longest: float) -> dict[str, Any]:
+def _packed_schedule(
+    schedule: Schedule, shown: int, longest: float, durations: NDArray[np.float64]
+) -> dict[str, Any]:
+    running = running_part(schedule, durations) if schedule.waiting > 0 else None
     scale = _TICKS / longest
     return {
         "name": schedule.name,
         "makespan": schedule.makespan,
         "start": _base64((schedule.start[:shown] * scale).astype("<u4")),
+        "run": running and _base64((running.start[:shown] * scale).astype("<u4")),
         "end": _base64((schedule.end[:shown] * scale).astype("<u4")),
         "sm": _base64(schedule.sm[:shown].astype("<i4")),
         "slot": _base64(slots_on_sm(schedule)[:shown].astype("<u2")),

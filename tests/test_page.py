@@ -5,6 +5,7 @@ import html.parser
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -205,6 +206,21 @@ def test_a_click_shows_what_a_block_waits_for(browser, tmp_path):
     browser.execute_script("document.querySelector('#timeline-details button').click()")
     assert "Block 0:2 of kernel_0" in details(browser)
     assert "Waited for by 1 block:" in details(browser)
+    assert errors(browser) == []
+
+
+@needs_browser
+def test_a_block_that_waits_in_its_slot_says_until_when(browser, tmp_path):
+    found = study_of([1, 1], [((0, 0), (1, 0))], sms=1)
+    serial = found.schedules[0]
+    held = replace(serial, name="held", start=np.zeros_like(serial.start), waiting=1.0)
+    browser.get(write(replace(found, schedules=(serial, held)), tmp_path).as_uri())
+    block = "document.getElementById('timeline-block')"
+    browser.execute_script(f"{block}.value = '1:0'; {block}.dispatchEvent(new Event('change'))")
+    assert "waits until" not in details(browser)
+    pick = "document.getElementById('timeline-schedule')"
+    browser.execute_script(f"{pick}.value = '1'; {pick}.dispatchEvent(new Event('change'))")
+    assert "0 to 2 instructions on SM 0, where it waits until 1" in details(browser)
     assert errors(browser) == []
 
 

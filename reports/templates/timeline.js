@@ -93,6 +93,7 @@
   };
   const prepare = (packed) => {
     const start = unpack(packed.start, Uint32Array), end = unpack(packed.end, Uint32Array);
+    const run = packed.run ? unpack(packed.run, Uint32Array) : start;
     const sm = unpack(packed.sm, Int32Array), slot = unpack(packed.slot, Uint16Array);
     const slots = new Uint16Array(data.sms).fill(1);
     const lanes = Array.from({ length: data.sms }, () => []);
@@ -103,7 +104,7 @@
       if (slot[b] >= slots[sm[b]]) slots[sm[b]] = slot[b] + 1;
     }
     for (const sm of lanes) for (const lane of sm) if (lane) lane.sort((a, b) => start[a] - start[b]);
-    return { name: packed.name, makespan: packed.makespan, start, end, sm, slot, slots, lanes };
+    return { name: packed.name, makespan: packed.makespan, waits: Boolean(packed.run), start, run, end, sm, slot, slots, lanes };
   };
 
   const whole = { t0: 0, t1: TICKS, s0: 0, s1: data.sms };
@@ -123,6 +124,10 @@
   const place = (s, b) => {
     const sm = s.sm[b], share = 1 / s.slots[sm], top = y(sm + s.slot[b] * share);
     return [x(s.start[b]), top, Math.max(1, x(s.end[b]) - x(s.start[b])), Math.max(1, y(sm + (s.slot[b] + 1) * share) - top)];
+  };
+  const placeRun = (s, b) => {
+    const [left, top, w, h] = place(s, b), from = Math.min(Math.max(x(s.run[b]), left), left + w);
+    return [from, top, Math.max(1, left + w - from), h];
   };
   const isDrawn = (s, b) => b < data.blocks && s.sm[b] >= 0 && data.operations[operation[b]].kernel >= 0;
   const firstVisible = (s, lane) => {
@@ -162,7 +167,13 @@
           covered = Math.max(s.end[b], s.start[b] + pixel);
           const o = operation[b];
           pen.fillStyle = PALETTE[(colours ? colours[o] : o) % PALETTE.length];
-          pen.fillRect(left, top, w > 4 ? w - 0.7 : w, h > 4 ? h - 0.7 : h);
+          const high = h > 4 ? h - 0.7 : h;
+          if (s.run[b] > s.start[b]) {
+            // The slot is held, the block waits in it: a thin line.
+            const from = Math.min(x(s.run[b]), left + w);
+            pen.fillRect(left, top + high * 0.4, from - left, Math.max(1, high * 0.2));
+            pen.fillRect(from, top, Math.max(1, left + w - from), high);
+          } else pen.fillRect(left, top, w > 4 ? w - 0.7 : w, high);
           drawn++;
         }
       }
@@ -180,7 +191,7 @@
   const drawChosen = (s) => {
     const boxed = (b, fill, edge) => {
       if (!isDrawn(s, b)) return;
-      const [left, top, w, h] = place(s, b);
+      const [left, top, w, h] = placeRun(s, b);
       const wide = Math.max(w, 3), high = Math.max(h, 3);
       pen.fillStyle = fill;
       pen.fillRect(left, top, wide, high);
@@ -192,13 +203,13 @@
     for (const b of before.keys()) boxed(b, "#e69f00", 0.8);
     boxed(chosen, "#d00000", 2);
     if (!isDrawn(s, chosen)) return;
-    const [left, top, , h] = place(s, chosen);
+    const [left, top, , h] = placeRun(s, chosen);
     pen.strokeStyle = "#7a3b00";
     pen.lineWidth = 0.8;
     let lines = 0;
     for (const b of before.keys()) {
       if (!isDrawn(s, b) || lines++ >= LINES) continue;
-      const [l, t, w, hh] = place(s, b);
+      const [l, t, w, hh] = placeRun(s, b);
       pen.beginPath();
       pen.moveTo(l + w, t + hh / 2);
       pen.lineTo(left, top + h / 2);
@@ -277,7 +288,7 @@
     const s = schedule(), o = data.operations[operation[chosen]];
     const title = element("div");
     title.append(element("b", o.kernel < 0 ? o.name : `Block ${label(chosen)} of ${o.name}`));
-    title.append(`: ${show(time(s.start[chosen]))} to ${show(time(s.end[chosen]))} ${data.unit} on SM ${s.sm[chosen]}`);
+    title.append(`: ${show(time(s.start[chosen]))} to ${show(time(s.end[chosen]))} ${data.unit} on SM ${s.sm[chosen]}${s.run[chosen] > s.start[chosen] ? `, where it waits until ${show(time(s.run[chosen]))}` : ""}`);
     details.append(title);
     if (o.full && o.full !== o.name) details.append(element("div", o.full, "full"));
     if (!graph) { details.append(element("div", "The dependences of single blocks are not on this page.")); return; }
