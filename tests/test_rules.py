@@ -118,6 +118,14 @@ def test_a_block_that_holds_its_slot_waits_there():
     assert plan.waiting == 5
 
 
+@pytest.mark.parametrize(("strict", "starts"), [(True, [0, 1, 2]), (False, [0, 1, 0])])
+def test_a_block_that_fits_nowhere_holds_up_those_behind_it(strict, starts):
+    graph = graph_of([1, 1, 1], [])
+    room = shares(graph.kernel, np.array([2, 1, 2]))
+    plan = run_rules("leftover", Rules(strict=strict), graph, np.ones(3), room, 1)
+    assert plan.start.tolist() == starts
+
+
 def test_rules_that_wait_for_each_other_are_named():
     graph = graph_of([1, 1], [])
     rules = Rules(gates=Gates.between([0, 1], [1, 0], ALL_ENDED))
