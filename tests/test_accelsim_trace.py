@@ -458,7 +458,9 @@ def test_a_cut_tracez_is_damage(folder):
 # Real traces
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(
+    "name", ["gru_train", pytest.param("streams4", marks=pytest.mark.jit_only)]
+)
 def test_accelsim_and_nvbit_give_the_same_edges(name, shared_data):
     extraction = analyse(opened(shared_data / "accelsim" / name))
     assert edges(extraction) == golden_edges(shared_data / "golden" / f"{name}.edges.parquet")

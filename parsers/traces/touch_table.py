@@ -84,6 +84,7 @@ class TouchTable:
         for name, dtype in _RANGE_COLUMNS:
             setattr(self, name, np.zeros(capacity, dtype))
 
+    @np.errstate(over="ignore")  # not compiled, numpy would warn of what is meant to wrap around
     def grow_rows(self) -> None:
         """Make room for twice as many rows."""
         used = int(self.sizes[0])
@@ -98,6 +99,7 @@ class TouchTable:
             )  # fmt: skip
             self.row_table[-1 - free] = row
 
+    @np.errstate(over="ignore")
     def find_row(self, launch: int, cta: int) -> int:
         """Return the row of a block, a new one if it has none yet."""
         row = int(find_row(launch, cta, self.row_launch, self.row_cta, self.row_table))
