@@ -167,21 +167,14 @@ def describe_neighbours(
 
 def common_bytes(first: Footprints, first_kind: int, second: Footprints, second_kind: int) -> int:
     """Count the bytes that one block accesses in one way and another block in another."""
-    a = np.flatnonzero(first.kind == first_kind)
-    b = np.flatnonzero(second.kind == second_kind)
-    if not len(a) or not len(b):
-        return 0
-    total = 0
-    i = j = 0
-    while i < len(a) and j < len(b):
-        low = max(int(first.start[a[i]]), int(second.start[b[j]]))
-        high = min(int(first.end[a[i]]), int(second.end[b[j]]))
-        total += max(0, high - low)
-        if first.end[a[i]] < second.end[b[j]]:
-            i += 1
-        else:
-            j += 1
-    return total
+    a, b = first.take(first.kind == first_kind), second.take(second.kind == second_kind)
+    start = np.concatenate([a.start, b.start])
+    order = np.argsort(start)
+    start, end = start[order], np.concatenate([a.end, b.end])[order]
+    # The ranges of a block are disjoint, so that only those of different blocks overlap, in twos.
+    reach = np.maximum.accumulate(end[:-1])
+    overlap = np.minimum(reach, end[1:]) - np.minimum(start[1:], np.minimum(reach, end[1:]))
+    return int(overlap.sum())
 
 
 def critical_path(graph: BlockGraph, durations: NDArray[np.float64]) -> list[PathStep]:
@@ -215,11 +208,12 @@ def critical_path(graph: BlockGraph, durations: NDArray[np.float64]) -> list[Pat
 
 
 def _kinds_between(graph: BlockGraph, source: int, target: int) -> tuple[str, ...]:
+    # Joins are sorted by target, then by source. Numbers of another type would copy the columns.
+    ends = np.array([0, 1], np.int32)
     operation = graph.operation_of_block
-    joins = np.flatnonzero(
-        (graph.join_target_operation == operation[target])
-        & (graph.join_source_operation == operation[source])
-    )
+    low, high = np.searchsorted(graph.join_target_operation, operation[target] + ends).tolist()
+    sources = graph.join_source_operation[low:high]
+    begin, end = (low + np.searchsorted(sources, operation[source] + ends)).tolist()
 
     def holds(offsets: NDArray[np.int64], lists: NDArray[np.int32], join: int, block: int) -> bool:
         sets = lists[offsets[join] : offsets[join + 1]]
@@ -229,9 +223,8 @@ def _kinds_between(graph: BlockGraph, source: int, target: int) -> tuple[str, ..
 
     found = {
         KIND_NAMES[graph.join_kind[j]]
-        for j in joins.tolist()
+        for j in range(begin, end)
         if holds(graph.source_offsets, graph.sources, j, source)
         and holds(graph.target_offsets, graph.targets, j, target)
     }
     return tuple(k for k in KIND_NAMES if k in found)
-
