@@ -36,7 +36,11 @@ def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:
     part = task.scan()
     touches = part.touches
     by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
-    write_run_by_start(by_row, path)
+    # A worker that was taken for lost may still be writing what another one scans again.
+    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
+        whole = Path(folder) / path.name
+        write_run_by_start(by_row, whole)
+        whole.replace(path)
     return without_ranges(part), RunFile(path, len(by_row), sample_starts(by_row))
 
 

@@ -222,12 +222,12 @@ def analyse_shards(
     """
     n_blocks = gathered.n_blocks
     most_ranges = max(1, memory // workers.jobs // _BYTES_PER_RANGE)
-    least_shards = -(-gathered.n_ranges // most_ranges)
+    side_by_side = 1 if gathered.n_ranges < _SMALL else 2 * workers.jobs
+    wanted = max(side_by_side, -(-gathered.n_ranges // most_ranges))
     in_files = bool(gathered.runs)
     if in_files:
-        shards = _file_shards(gathered, scratch, least_shards)
+        shards = _file_shards(gathered, scratch, wanted)
     else:
-        wanted = 1 if gathered.n_ranges < _SMALL else max(2 * workers.jobs, least_shards)
         shards = _memory_shards(gathered, workers, wanted)
     analysed = Analysed(
         footprints=concatenate_footprints([], 0),
