@@ -36,7 +36,7 @@ def members(graph, set_):
     return graph.set_blocks[graph.set_offsets[set_] : graph.set_offsets[set_ + 1]].tolist()
 
 
-def run_rules(rules, graph, durations, room, sms):
+def run_rules(rules, graph, durations, room, sms):  # noqa: C901, PLR0912, PLR0915 - one loop over time
     """Return start and end of every block, as `depgraph.rules.run_rules` would."""
     graph = rules.graph or graph
     durations = durations if rules.durations is None else rules.durations
