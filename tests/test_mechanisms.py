@@ -218,6 +218,38 @@ def test_a_repeated_kernel_is_learned_whatever_its_place():
     assert learned_kernels(other).tolist() == [False, False, False, True]
 
 
+def test_another_pattern_is_not_learned():
+    straight = [((k, b), (k + 1, b)) for k in range(2) for b in range(2)]
+    graph = graph_of([2] * 4, [*straight, ((2, 0), (3, 1)), ((2, 1), (3, 0))])
+    one = np.ones(4, np.int64)
+    program = Program(
+        graph=graph, durations=np.ones(8), room=shares(graph.kernel, one), occupancy=one, sms=4,
+        functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
+    )  # fmt: skip
+    assert learned_kernels(program).tolist() == [False, False, True, False]
+
+
+def test_without_positions_tiles_are_taken_to_be_needed_one_after_another():
+    builder = GraphBuilder([0, 1], [2, 1])
+    builder.add("RAW", [0, 1], [2])
+    graph = builder.build()
+    one = np.ones(2, np.int64)
+    program = Program(
+        graph=graph, durations=np.array([1.0, 3, 2]), room=shares(graph.kernel, one),
+        occupancy=one, sms=3, grid=one_row(graph),
+    )  # fmt: skip
+    assert makespan("cusync-row", program) == 5
+    # The second tile, there at 3, is needed at half of the consumer's work.
+    assert makespan("cusync-tile", program) == 4
+
+
+def test_a_late_wait_does_not_delay_what_was_done_before_it():
+    builder = GraphBuilder([0, 1, 2], [1, 1, 1], positions=True)
+    builder.add("RAW", [0], [1], needed_at=0.75)
+    builder.add("RAW", [1], [2], done_at=0.25)
+    assert fine_path(builder.build(), np.full(3, 4.0)) == 5
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 9)), min_size=1))
 def test_bloom_filters_report_what_they_would_by_hand(touches):
     touches = sorted(set(touches))
