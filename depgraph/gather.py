@@ -27,6 +27,8 @@ _DAMAGED_LINES_LIMIT = 0.01
 _MAX_BLOCKS = 2**31 - 2**20
 # What a block costs at the peak, whether or not it touches anything: measured on empty grids.
 BLOCK_BYTES = 128
+# More than any GPU holds; a larger copy is a damaged line, and would be cut into pages for ever.
+_MAX_COPY_BYTES = 1 << 40
 RANGE_BYTES = 21
 
 
@@ -353,6 +355,13 @@ class Gatherer:
             for first, operation in zip(self._first_block, self.operations, strict=False)
             if isinstance(operation, HostCopy) and operation.size > 0
         ]
+        for _, copy in copies:
+            if copy.size > _MAX_COPY_BYTES:
+                raise TraceError(
+                    self.trace.name,
+                    f"a host copy of {copy.size} bytes is more than a GPU holds",
+                    "mend the kernelslist",
+                )
         if copies:
             piece = Footprints(
                 np.array([first for first, _ in copies], np.int32),

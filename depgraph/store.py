@@ -192,7 +192,8 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
                 _PATTERNS,
             ),
             "cross_stream": [
-                p.source >= 0 and streams[p.source] != streams[p.target] for p in extraction.pairs
+                min(p.source, p.target) >= 0 and streams[p.source] != streams[p.target]
+                for p in extraction.pairs
             ],
         },
     }

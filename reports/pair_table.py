@@ -38,7 +38,7 @@ def pair_table(
             pair.raw,
             pair.war,
             pair.waw,
-            pair.source >= 0 and streams[pair.source] != streams[pair.target],
+            min(pair.source, pair.target) >= 0 and streams[pair.source] != streams[pair.target],
         )
         for pair in pairs
     ]

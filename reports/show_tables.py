@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from depgraph.errors import ModelError
 from depgraph.inspection import block_number, describe_neighbours, neighbour_kinds
 from depgraph.records import READ, WRITE
 from depgraph.reports.pair_table import pair_table
@@ -156,7 +157,9 @@ def block_report(
         Keep all rows, as programs want them, instead of the first ones.
     """
     number = block_number(graph, kernel, block)
-    row = next(k for k in kernels if k.kernel == kernel)
+    row = next((k for k in kernels if k.kernel == kernel), None)
+    if row is None:
+        raise ModelError(f"{kernel} is host copy {-1 - kernel}: name a block of a kernel")
     sources, targets = neighbour_kinds(graph, number)
     own = footprints.of_block(number)
     x, rest = block % row.grid_x, block // row.grid_x

@@ -14,11 +14,13 @@ import pytest
 from kernel_texts import GLOBAL, Form, header_text
 
 from depgraph import parsers
-from depgraph.errors import TraceError
+from depgraph.errors import ModelError, TraceError
 from depgraph.parsers.traces import accelsim, kernelslist, tracez
 from depgraph.parsers.traces.kernelslist import list_folder
-from depgraph.pipeline import analyse
+from depgraph.pipeline import analyse, extract
 from depgraph.records import HostCopy
+from depgraph.reports.show_tables import block_report, pairs_report
+from depgraph.reports.tables import render
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -131,6 +133,24 @@ def test_host_copies_stand_where_the_list_has_them(folder):
         (1, 0, 2, 0, "RAW"),
         (2, 0, -3, 0, "WAW"),
     }
+
+
+def test_a_copy_over_what_a_kernel_touched_can_be_stored_and_shown(folder, tmp_path_factory):
+    (folder / "kernelslist.g").write_text(f"kernel-1.traceg\nMemcpyHtoD,0x{GLOBAL:016x},4\n")
+    store = extract(opened(folder), tmp_path_factory.mktemp("out") / "store")
+    (pair,) = store.pairs
+    assert (pair.source, pair.target, pair.waw) == (0, -1, 1)
+    assert "host copy" in render(pairs_report(store.pairs, store.kernels), "table")
+    with pytest.raises(ModelError, match="-1 is host copy 0: name a block of a kernel"):
+        block_report(store.graph(), store.footprints(), store.kernels, -1, 0)
+
+
+def test_a_copy_that_no_gpu_could_hold_is_refused(folder):
+    (folder / "kernelslist.g").write_text(
+        f"MemcpyHtoD,0x{GLOBAL:016x},{1 << 50}\nkernel-1.traceg\n"
+    )
+    with pytest.raises(TraceError, match="a host copy of 1125899906842624 bytes is more than"):
+        analyse(opened(folder))
 
 
 def test_other_entries_are_counted_by_what_they_are(folder):
