@@ -8,6 +8,7 @@ import re
 import networkx as nx
 import pandas as pd
 import pytest
+from programs import BASE, access_line, launch_line
 
 from depgraph import samples
 from depgraph.reports.tables import FORMATS, JSON_SCHEMA_VERSION
@@ -77,8 +78,12 @@ def test_programs_are_given_every_row(program, sample_trace):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_the_summary_of_extract_in_every_form(program, sample_trace, form):
-    outcome = program("extract", sample_trace, "--kernels", ":4", "--format", form)
+def test_the_summary_of_extract_in_every_form(program, tmp_path, form):
+    (tmp_path / "some.log").write_bytes(
+        launch_line(0) + access_line(0, 1, "STG.E", [BASE])
+        + launch_line(1) + access_line(1, 2, "LDG.E", [BASE])
+    )  # fmt: skip
+    outcome = program("extract", "some.log", "--format", form)
     assert outcome.code == 0
     assert parsed(outcome.out, form)
 
@@ -176,6 +181,7 @@ def test_bound_with_an_input_that_is_not_there(run, words, message):
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.jit_only
 def test_a_threshold_that_is_missed_gives_3(run):
     words = ["--format", "json", "--fail-under", "bound=1000"]
     outcome = run("report", "STORE", "--sms", "80", *words)
