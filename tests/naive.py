@@ -100,6 +100,15 @@ def cut_ranges(ranges, boundaries):
     ]
 
 
+def cut_at_multiples(ranges, size):
+    """Cut (block, kind, start, end) wherever an address is a multiple of `size`."""
+    return [
+        (block, kind, max(start, low), min(end, low + size))
+        for block, kind, start, end in ranges
+        for low in range(start // size * size, end, size)
+    ]
+
+
 # Lists
 
 

@@ -1,5 +1,9 @@
 """Small random programs, graphs and NVBit logs for the tests."""
 
+import bz2
+import gzip
+import lzma
+import sys
 from itertools import pairwise
 
 import naive
@@ -9,6 +13,19 @@ from hypothesis import strategies as st
 from depgraph.dependence import find_dependences
 from depgraph.footprint import Footprints
 from depgraph.graph import BlockGraph
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PACKERS = {
+    "plain": bytes,
+    "xz": lzma.compress,
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": zstd.compress,
+}
 
 # Where the small addresses of a random program lie in a GPU's address space.
 BASE = 0x7F0000000000

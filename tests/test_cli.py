@@ -1,8 +1,6 @@
 """The program as a whole: help, usage, one line for every failure, exit codes, signals."""
 
-import bz2
 import errno
-import gzip
 import importlib
 import json
 import lzma
@@ -16,8 +14,7 @@ from pathlib import Path
 import click
 import pyarrow.parquet as pq
 import pytest
-from backports import zstd
-from programs import BASE, access_line, edges_of, launch_line
+from programs import BASE, PACKERS, access_line, edges_of, launch_line
 
 from depgraph.cli.app import COMMANDS
 from depgraph.cli.options import Command
@@ -184,10 +181,7 @@ def test_the_store_may_be_named_in_three_ways(program, log, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "pack"),
     [
-        ("log.gz", gzip.compress),
-        ("log.xz", lzma.compress),
-        ("log.bz2", bz2.compress),
-        ("log.zst", zstd.compress),
+        *((f"log.{form}", pack) for form, pack in PACKERS.items()),
         ("misnamed.txt", lzma.compress),
     ],
 )
@@ -389,7 +383,7 @@ def start(*words, cwd):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("pack", [bytes, zstd.compress])
+@pytest.mark.parametrize("pack", [bytes, PACKERS["zst"]])
 def test_standard_input(tmp_path, pack):
     result = run("extract", "-", "--format", "json", cwd=tmp_path, input=pack(LOG))
     assert result.returncode == 0, result.stderr

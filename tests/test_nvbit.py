@@ -1,6 +1,5 @@
 """NVBit logs from file to graph: the traps of real logs, cuts anywhere, damage."""
 
-import bz2
 import gzip
 import hashlib
 import io
@@ -9,10 +8,9 @@ import sys
 
 import naive
 import pytest
-from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import BASE, access_line, edges_of, launch_line, log_records
+from programs import BASE, PACKERS, access_line, edges_of, launch_line, log_records
 
 from depgraph.errors import ModelError, TraceError
 from depgraph.parsers import open_trace
@@ -289,15 +287,6 @@ def test_a_window_without_kernels(log_file):
 
 
 # Files, packed or not, and what can be wrong with them
-
-
-PACKERS = {
-    "plain": bytes,
-    "xz": lzma.compress,
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "zst": zstd.compress,
-}
 
 
 @pytest.mark.parametrize("form", PACKERS)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
-from depgraph.jit.ranges import cut_ranges, join_ranges
+from depgraph.jit.ranges import _sort_ranges, cut_at_multiples, cut_ranges, join_ranges
 from depgraph.records import READ, WRITE
 
 HIGHEST = 1 << 57
@@ -86,6 +86,21 @@ def test_cut_ranges(drawn, boundaries):
     cut = rows(*pieces)
     shards = [cut[low:high] for low, high in pairwise(offsets)]
     assert shards == naive.cut_ranges(drawn, boundaries)
+
+
+@given(ranges(), st.integers(1, 12))
+def test_cut_at_multiples(drawn, size):
+    cut = rows(*cut_at_multiples(*columns(drawn), np.uint64(size)))
+    assert cut == naive.cut_at_multiples(drawn, size)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=40), st.integers(0, 3))
+def test_sort_ranges_sorts_by_start_and_keeps_the_order_of_equals(drawn, before):
+    padded = [(99, 0)] * before + drawn
+    start, end = (np.array([pair[i] for pair in padded], np.uint64) for i in (0, 1))
+    _sort_ranges(start, end, before, len(padded))
+    expected = [(99, 0)] * before + sorted(drawn, key=lambda pair: pair[0])
+    assert list(zip(start.tolist(), end.tolist(), strict=True)) == expected
 
 
 @given(st.lists(ranges(), max_size=4))
