@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.gpu import gpu_for_architecture, load_gpu, load_gpu_file, occupancy
 from depgraph.graph import ALL_KINDS
+from depgraph.jobs import available_jobs
 from depgraph.schedules import PRIORITIES, dataflow, serial
 from depgraph.stated import default_durations
 
@@ -321,12 +323,16 @@ def bound_one(
     work = 0.0 if unlimited else work_per_sm(graph, durations, occupancy) / sms
     lower = max(critical_path, work, memory)
     makespans = {"serial": serial_time}
-    for priority in priorities:
-        makespans[f"dataflow, {priority}"] = (
-            critical_path
-            if unlimited
-            else dataflow(graph, durations, occupancy, size, priority=priority).makespan
-        )
+    names = list(priorities)
+
+    def makespan_of(priority: str) -> float:
+        if unlimited:
+            return critical_path
+        return dataflow(graph, durations, occupancy, size, priority=priority).makespan
+
+    with ThreadPoolExecutor(len(names) or 1) as pool:
+        for priority, makespan in zip(names, pool.map(makespan_of, names), strict=True):
+            makespans[f"dataflow, {priority}"] = makespan
     return Bound(
         sms=sms,
         dependences=",".join(kind for kind in ("RAW", "WAR", "WAW") if kind in graph.kinds),
@@ -401,9 +407,11 @@ def bound(
         graphs.append(graph.with_kinds({"RAW"}))
     priorities = list(PRIORITIES)[: 1 if len(sizes) > MANY_SIZES else None]
     paths = [longest_path(g, durations.values) for g in graphs]
-    bounds = [
-        bound_one(
-            g,
+
+    def bound_for(choice: tuple[float, BlockGraph, float]) -> Bound:
+        size, chosen, path = choice
+        return bound_one(
+            chosen,
             durations.values,
             occupancy.values,
             size,
@@ -412,9 +420,10 @@ def bound(
             memory=memory,
             critical_path=path,
         )
-        for size in sizes
-        for g, path in zip(graphs, paths, strict=True)
-    ]
+
+    choices = [(size, g, p) for size in sizes for g, p in zip(graphs, paths, strict=True)]
+    with ThreadPoolExecutor(available_jobs()) as pool:
+        bounds = list(pool.map(bound_for, choices))
     of_kernels = np.compress(graph.kernel >= 0, occupancy.values)
     notes = [*durations.assumptions, *occupancy.assumptions]
     notes.append(

@@ -204,9 +204,14 @@ class BlockGraph:
         if chosen >= self.kinds:
             return self
         kept = np.flatnonzero(np.array([name in chosen for name in KIND_NAMES])[self.join_kind])
+        if len(kept) == len(self.join_kind):
+            return replace(self, kinds=self.kinds & chosen)
         source_offsets, sources = gather_lists(self.source_offsets, self.sources, kept)
         target_offsets, targets = gather_lists(self.target_offsets, self.targets, kept)
-        used = np.unique(np.concatenate([sources, targets]))
+        is_used = np.zeros(len(self.set_operation), np.bool_)
+        is_used[sources] = True
+        is_used[targets] = True
+        used = np.flatnonzero(is_used)
         number = np.zeros(len(self.set_operation), np.int32)
         number[used] = np.arange(len(used), dtype=np.int32)
         set_offsets, set_blocks = gather_lists(self.set_offsets, self.set_blocks, used)
