@@ -87,12 +87,16 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
             "input_bytes": checkup.bytes,
         },
         headline=[
-            f"{checkup.trace}: {verdict} ({checkup.format}; {checkup.errors} errors, "
-            f"{checkup.warnings} warnings)",
-            f"{show_number(len(checkup.kernels))} kernels, "
-            f"{show_number(sum(k.blocks for k in checkup.kernels))} blocks, "
-            f"{show_number(checkup.copies)} host copies, {show_number(checkup.lines)} lines, "
-            f"{show_bytes(checkup.bytes)}",
+            (
+                f"{checkup.trace}: {verdict} ({checkup.format}; {checkup.errors} errors, "
+                f"{checkup.warnings} warnings)"
+            ),
+            (
+                f"{show_number(len(checkup.kernels))} kernels, "
+                f"{show_number(sum(k.blocks for k in checkup.kernels))} blocks, "
+                f"{show_number(checkup.copies)} host copies, {show_number(checkup.lines)} lines, "
+                f"{show_bytes(checkup.bytes)}"
+            ),
         ],
         tables=tables,
         notes=checkup.blind_spots,

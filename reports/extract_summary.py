@@ -91,7 +91,7 @@ def extract_summary(
 def _patterns(extraction: Extraction) -> str:
     patterns = Counter(p.pattern.value for p in extraction.pairs)
     n = len(extraction.kernels)
-    independent = n * (n - 1) // 2 - sum(1 for p in extraction.pairs if p.source >= 0)
+    independent = n * (n - 1) // 2 - sum(min(p.source, p.target) >= 0 for p in extraction.pairs)
     listed = [f"{show_number(count)} {name}" for name, count in patterns.most_common()]
     return (
         f"{show_number(len(extraction.pairs))} dependent pairs of kernels: "

@@ -16,8 +16,10 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 @pytest.mark.jit_only
 def test_the_output_in_readme_is_that_of_the_demo(tmp_path: Path) -> None:
     text = README.read_text(encoding="utf-8")
-    (shown,) = re.findall(r"depgraph demo`: begin -->(.*)<!-- .*depgraph demo`: end", text, re.S)
-    blocks = re.findall(r"```text\n(.*?)```", shown, re.S)
+    (shown,) = re.findall(
+        r"depgraph demo`: begin -->(.*)<!-- .*depgraph demo`: end", text, re.DOTALL
+    )
+    blocks = re.findall(r"```text\n(.*?)```", shown, re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-m", "depgraph", "demo"],
         cwd=tmp_path,
