@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from depgraph.errors import ModelError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -62,7 +64,16 @@ def from_codes(codes: NDArray[Any], names: Sequence[str]) -> pa.DictionaryArray:
 
 
 def from_lists(offsets: NDArray[np.int64], values: NDArray[np.int32]) -> pa.ListArray:
-    """Return lists given as offsets and values as an Arrow array of lists."""
+    """Return lists given as offsets and values as an Arrow array of lists.
+
+    Raises
+    ------
+    ModelError
+        If the lists have more values in all than an Arrow list can count.
+    """
+    if len(values) > np.iinfo(np.int32).max:
+        message = f"the graph has {len(values)} members of sets, too many for a store"
+        raise ModelError(message)
     return pa.ListArray.from_arrays(from_numpy(offsets.astype(np.int32)), from_numpy(values))
 
 

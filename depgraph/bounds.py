@@ -422,7 +422,8 @@ def bound(
         )
 
     choices = [(size, g, p) for size in sizes for g, p in zip(graphs, paths, strict=True)]
-    with ThreadPoolExecutor(available_jobs()) as pool:
+    # Each of them makes its schedules side by side already; more at once would cost memory.
+    with ThreadPoolExecutor(max(1, available_jobs() // max(1, len(priorities)))) as pool:
         bounds = list(pool.map(bound_for, choices))
     of_kernels = np.compress(graph.kernel >= 0, occupancy.values)
     notes = [*durations.assumptions, *occupancy.assumptions]

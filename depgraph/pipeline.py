@@ -18,12 +18,12 @@ from depgraph.extraction import BlockCounts, Copy, Extraction, launch_resources
 from depgraph.footprint import GRANULARITIES
 from depgraph.gather import BLOCK_BYTES, Gatherer, Scratch
 from depgraph.graph import ALL_KINDS
-from depgraph.jobs import Threads
+from depgraph.jobs import Threads, available_jobs
 from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
 from depgraph.output import refuse_existing
 from depgraph.records import HostCopy
-from depgraph.resume import ResumableScan, scan_to_file
+from depgraph.resume import ResumableScan, open_folder, scan_to_file
 from depgraph.shards import analyse_shards
 from depgraph.store import is_store, write_store
 from depgraph.warm import CompileAhead
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from depgraph.store import Store
 
 _SAMPLED_HASH_BYTES = 64 << 20
+# What a thread holds while it scans: a part of the text, and its ranges before they are joined.
+_THREAD_BYTES = 64 << 20
 
 
 def analyse(
@@ -103,8 +105,9 @@ def analyse(
     if granularity not in GRANULARITIES:
         message = f"granularity {granularity}: give one of {', '.join(map(str, GRANULARITIES))}"
         raise ModelError(message)
-    workers = workers or Threads(jobs)
     limit = memory_limit or default_limit()
+    if workers is None:
+        workers = Threads(min(jobs or available_jobs(), max(1, limit // _THREAD_BYTES)))
     files = Scratch(scratch)
     ahead = CompileAhead()
     if ahead.needed:
@@ -185,7 +188,7 @@ def _scanned(
     trace: Trace, workers: Workers, files: Scratch, resume: Path | None
 ) -> Iterator[tuple[ScannedPart, RunFile | None]]:
     if resume is not None:
-        resume.mkdir(parents=True, exist_ok=True)
+        open_folder(resume)
         return workers.map(ResumableScan(resume), trace.tasks())
     if workers.remote:
         items = ((task, files.new_file("part")) for task in trace.tasks())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from depgraph.errors import OutputError
 from depgraph.footprint import Footprints
 from depgraph.gather import RunFile, without_ranges
 from depgraph.records import BlockTouches, Damage, KernelLaunch, ScannedPart
@@ -29,6 +30,23 @@ if TYPE_CHECKING:
 _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
 _NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
+
+
+MARK = "depgraph-partial"
+
+
+def open_folder(folder: Path) -> None:
+    """Make the folder of an interrupted run, or check that an existing one is such a folder.
+
+    Raises
+    ------
+    OutputError
+        If it exists and depgraph did not make it.
+    """
+    if folder.exists() and not (folder / MARK).is_file():
+        raise OutputError(folder, "exists and was not made by --resume", "move it away")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).touch()
 
 
 def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:

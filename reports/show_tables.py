@@ -40,8 +40,19 @@ def _or_dash(value: int | None) -> str:
     return "-" if value is None else show_number(value)
 
 
+def _letters(index: int) -> str:
+    """Return A, B, ..., Z, AA, AB, ... for 0, 1, ..."""
+    letters = ""
+    while index >= 0:
+        letters = chr(ord("A") + index % 26) + letters
+        index = index // 26 - 1
+    return letters
+
+
 def kernels_report(kernels: Sequence[Kernel]) -> Report:
-    """Build the table of kernels."""
+    """Build the table of kernels; streams are lettered in the order of their first use."""
+    in_order = dict.fromkeys(kernel.stream for kernel in kernels)
+    streams = {stream: _letters(index) for index, stream in enumerate(in_order)}
     table = Table(
         "kernels",
         "Kernels",
@@ -52,7 +63,7 @@ def kernels_report(kernels: Sequence[Kernel]) -> Report:
             Column("block", "block", show=_dimensions),
             Column("registers", "regs", show=_or_dash),
             Column("shared_bytes", "shared", "B", show=_or_dash),
-            Column("stream", "stream", show=lambda s: str(s % 100_000)),
+            Column("stream", "stream", show=streams.__getitem__),
             Column("accesses", "accesses", show=show_number),
             Column("read_bytes", "reads", show=show_bytes),
             Column("written_bytes", "writes", show=show_bytes),

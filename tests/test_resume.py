@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from depgraph.errors import OutputError
 from depgraph.parsers.traces.nvbit import LogRange, NvbitTrace
 from depgraph.pipeline import extract
 from depgraph.resume import fingerprint
@@ -80,3 +81,12 @@ def test_a_part_whose_file_has_changed_is_another_part(log: Path) -> None:
     log.write_bytes(log.read_bytes().replace(b"STG", b"LDG", 1))
     assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())) != before
     assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES // 2).tasks())) != before
+
+
+def test_a_folder_of_the_users_is_left_alone(tmp_path: Path, log: Path) -> None:
+    mine = tmp_path / "partial"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="was not made by --resume"):
+        extract(NvbitTrace(log), tmp_path / "out", resume=mine)
+    assert [file.name for file in mine.iterdir()] == ["notes.txt"]
