@@ -35,7 +35,7 @@ def test_predictions_beside_measurements_are_as_computed():
 
 
 def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):
-    code = re.search(r"```python\n(.*?)```", (DOCS / "mechanisms.md").read_text(), re.DOTALL)[1]
+    code = re.search(r"```python\n(.*?)```", (DOCS.parent / "CONTRIBUTING.md").read_text(), re.DOTALL)[1]
     (tmp_path / "docs_example.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     (mechanism,) = find_mechanisms(["docs_example:TwoAtATime"])
