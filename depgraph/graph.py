@@ -211,7 +211,7 @@ class BlockGraph:
         is_used = np.zeros(len(self.set_operation), np.bool_)
         is_used[sources] = True
         is_used[targets] = True
-        used = np.flatnonzero(is_used)
+        used = np.flatnonzero(is_used).astype(np.int32)
         number = np.zeros(len(self.set_operation), np.int32)
         number[used] = np.arange(len(used), dtype=np.int32)
         set_offsets, set_blocks = gather_lists(self.set_offsets, self.set_blocks, used)
