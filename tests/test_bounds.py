@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from programs import graph_of, graphs_with_durations
 
 import depgraph
-from depgraph.bounds import bound, bound_one, fixed_occupancies
+from depgraph.bounds import bound, bound_one, fixed_occupancies, gpu_occupancies
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
 from depgraph.schedules import PRIORITIES
@@ -160,7 +160,12 @@ def test_a_graph_without_counts_or_resources_needs_them_given():
 
 
 def test_the_packaged_trace_says_what_was_assumed(sample_store):
-    table = depgraph.bound(sample_store.graph(), sms=80)
+    graph = sample_store.graph()
+    table = depgraph.bound(graph, sms=80)
+    places = gpu_occupancies(graph, "H100 SXM").values
+    assert table.occupancy == (places.min(), places.max())
+    assert places.min() < places.max()
+    assert any("registers per thread unknown: no limit (24 of 25" in n for n in table.assumptions)
     assert table.unit == "instructions"
     assert table.gpu == "H100 SXM"
     for assumption in ("only ratios mean anything", "names no architecture", "register"):

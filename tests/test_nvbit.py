@@ -382,6 +382,17 @@ def test_a_cut_log_may_be_used_on_demand(log_file):
     assert extraction.metadata["warnings"]["the last line is cut"] == 1
 
 
+@pytest.mark.parametrize("size", [70_000, 900_000])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_long_lines_of_the_program_do_no_harm(log_file, size, is_packed):
+    pack = gzip.compress if is_packed else bytes
+    trace = log_file(*PRODUCER, b"x" * size + b"\n", *CONSUMER, pack=pack)
+    for part_bytes in (1_000, 50_000, 1 << 20):
+        extraction = analyse(NvbitTrace(trace, part_bytes=part_bytes), jobs=1)
+        assert edges_of(extraction.graph) == EXPECTED
+        assert extraction.metadata["lines"] == 5
+
+
 def test_an_access_without_a_launch(log_file):
     trace = log_file(*PRODUCER, read(5, 0, BASE))
     with pytest.raises(TraceError, match="launch id 5, which no launch line announces"):

@@ -403,6 +403,26 @@ def test_no_tracer_knows_so_many_opcodes():
         scan(text)
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (b" - warp 0 - ", b" - wrap 0 - "),
+        (b" - CTA 1,0,0", b" - CTA 1,0"),
+        (b"LDG.E - ", b"LDG.E 0x"),
+        (b"LDG.E - ", b" - "),
+        (b"LDG.E", b"LDG.E" * 12),
+        (b"CTX 0x0000000033c98dc0", b"CTX 0x0000000033c98dcg"),
+    ],
+)
+def test_a_damaged_access_line_is_counted_and_placed(good, bad):
+    line = access_line(0, 1, "LDG.E", [BASE])
+    assert good in line
+    part = scan(launch_line(0) + line + line.replace(good, bad) + line)
+    assert (part.lines, part.access_lines, part.damaged_lines) == (4, 2, 1)
+    assert (part.damaged_line.line, part.damaged_line.found) == (3, "access line is damaged")
+    assert part.skipped["damaged access lines"] == 1
+
+
 def test_an_address_that_no_gpu_has_is_damage():
     part = scan(launch_line(0) + access_line(0, 0, "LDG.E", [1 << 60]))
     assert part.warnings["damaged access lines, left out"] == 1

@@ -86,6 +86,10 @@ def test_a_dependence_across_streams_is_marked(store):
     assert store.to_pandas("pairs")["cross_stream"].tolist() == [True]
 
 
+def test_kernels_of_one_stream_depend_inside_it(sample_store):
+    assert not sample_store.to_pandas("pairs")["cross_stream"].any()
+
+
 def test_coordinates_are_those_of_the_grid(tmp_path):
     log = tmp_path / "some.log"
     log.write_bytes(launch_line(0, (2, 3, 2)) + access_line(0, (1, 2, 1), "LDG.E", [BASE]))
@@ -156,9 +160,17 @@ def test_a_damaged_file(store, table):
     assert "\n" not in str(error.value)
 
 
-def test_a_file_with_other_columns(store):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.drop_columns(["raw"]),
+        lambda table: table.rename_columns({"raw": "read_after_write"}),
+        lambda table: table.set_column(2, "raw", table["raw"].cast(pa.float64())),
+    ],
+)
+def test_a_file_with_other_columns(store, change):
     file = store.path / "pairs.parquet"
-    pq.write_table(pq.read_table(file).drop_columns(["raw"]), file)
+    pq.write_table(change(pq.read_table(file)), file)
     with pytest.raises(StoreError, match=r"pairs\.parquet: has columns that the schema does not"):
         Store(store.path).table("pairs")
 

@@ -88,17 +88,24 @@ def test_each_pair_of_sets_comes_once(program):
 
 
 def test_tables_grow_with_what_they_hold():
-    # Block b of every kernel updates byte b and byte b + 1: as many sets as bytes.
+    # Block b of every kernel updates byte b and byte b + 1: as many sets as bytes. The sets of the
+    # first bytes come once more at the end.
     blocks, kernels = 1500, 3
     program = [
-        {k * blocks + b: ({4 * b, 4 * b + 4},) * 2 for b in range(blocks)} for k in range(kernels)
+        {
+            k * blocks + b: ({4 * b, 4 * b + 4} | ({9000, 9004} if b == 0 else set()),) * 2
+            for b in range(blocks)
+        }
+        for k in range(kernels)
     ]
     found = swept(program)
     assert len(found.set_operation) > 4096
     assert len(found.pairs) > 4096
-    graph = build_graph(
-        [found], np.arange(kernels + 1) * blocks, np.arange(kernels, dtype=np.int32)
-    )
+    sets = [tuple(blocks) for blocks in to_lists(found.set_offsets, found.set_blocks)]
+    assert len(set(sets)) == len(sets)
+    assert len(set(found.pairs.tolist())) == len(found.pairs)
+    first_block = np.arange(kernels + 1) * blocks
+    graph = build_graph([found], first_block, np.arange(kernels, dtype=np.int32))
     neighbours = 3 * blocks - 2
     assert [(p.source, p.target, p.edges) for p in graph.pairs()] == [
         (0, 1, neighbours),
