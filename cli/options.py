@@ -26,6 +26,8 @@ class Command(click.Command):
     """A command with the options that all commands have: -q, -v, --debug."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Stated here as well as by the group: click keeps what a command first found.
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["-q", "--quiet"], is_flag=True, expose_value=False,

@@ -18,11 +18,19 @@ WIDTH = 92
 
 def command_page(name: str) -> str:
     """Return the page of a command: its help text, as the program prints it."""
-    context = click.Context(depgraph, info_name="depgraph", terminal_width=WIDTH)
+    context = click.Context(
+        depgraph, info_name="depgraph", terminal_width=WIDTH, **depgraph.context_settings
+    )
     command = depgraph.get_command(context, name)
     if command is None:
         raise LookupError(name)
-    own = click.Context(command, info_name=name, parent=context, terminal_width=WIDTH)
+    own = click.Context(
+        command,
+        info_name=name,
+        parent=context,
+        terminal_width=WIDTH,
+        **command.context_settings,
+    )
     return f"# depgraph {name}\n\n{COMMANDS[name]}\n\n```text\n{command.get_help(own)}\n```\n"
 
 
