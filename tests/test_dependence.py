@@ -70,6 +70,16 @@ def test_blocks_of_one_kernel_never_wait_for_each_other():
     assert shared.tolist() == [1]
 
 
+def test_a_block_that_touches_long_does_not_outlive_its_last_byte():
+    graph = graph_of(program([reads(*range(10)), reads(2, 3, 12, 13)], [writes(12)]))
+    assert edges_of(graph) == [(1, 2, "WAR")]
+
+
+def test_a_writer_in_between_hides_readers_wherever_else_it_writes():
+    graph = graph_of(program([reads(4)], [writes(0, 4)], [writes(4)]))
+    assert edges_of(graph) == [(0, 1, "WAR"), (1, 2, "WAW")]
+
+
 def test_neighbouring_bytes_are_apart():
     assert edges_of(graph_of(program([writes(6), writes(8)], [reads(7)]))) == []
 
