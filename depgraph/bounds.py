@@ -439,9 +439,7 @@ def bound(
         unit=durations.unit,
         durations=durations.source,
         gpu=occupancy.gpu.name,
-        occupancy=(int(of_kernels.min()), int(of_kernels.max()))
-        if len(of_kernels)
-        else (1, 1),
+        occupancy=(int(of_kernels.min()), int(of_kernels.max())) if len(of_kernels) else (1, 1),
         assumptions=tuple(notes),
         measured=measured,
     )
