@@ -39,6 +39,7 @@ class Form:
     has_clusters: bool = False
     has_prefix: bool = False  # thread block and warp in grouped text, up to version 1.2
     end_of_line: str = " \n"
+    counter: str = "01a0"
     declares: bool = True
 
     @property
@@ -61,6 +62,7 @@ def forms(*, is_raw=None, versions=VERSIONS):
         has_clusters=st.booleans(),
         has_prefix=st.booleans(),
         end_of_line=st.sampled_from([" \n", "\n", " \r\n"]),
+        counter=st.sampled_from(["01a0", "10fd0"]),
         declares=st.booleans(),
     ).map(consistent)
 
@@ -199,7 +201,7 @@ def instruction_line(instruction, block, warp, form, *, with_block):
     words += ["1", "0", "0", "0", "0", "0", "2"] * form.has_clusters
     words += ["17", "3"] * form.has_cores
     words += ["1234"] * form.has_lines
-    words += ["01a0", f"{instruction.mask:08x}"]
+    words += [form.counter, f"{instruction.mask:08x}"]
     words += [str(len(instruction.destinations)), *instruction.destinations]
     words += [instruction.opcode, str(len(instruction.sources)), *instruction.sources]
     words += ["1"] * ("GMMA" in instruction.opcode and form.number == 6)

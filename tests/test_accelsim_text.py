@@ -485,7 +485,7 @@ def test_the_layout_is_told_by_the_content(form):
     layout = find_layout(text, parse_header(text))
     assert layout.is_grouped == (not form.is_raw)
     columns = instruction_line(line, (0, 0, 0), 0, form, with_block=form.is_raw or form.has_prefix)
-    assert layout.columns == columns.split().index("01a0")
+    assert layout.columns == columns.split().index(form.counter)
 
 
 def test_an_unknown_key_of_the_header_does_no_harm():

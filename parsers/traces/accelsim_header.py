@@ -37,6 +37,7 @@ _WINDOW_BYTES = 16 << 20
 # that are predicated off; traces of version 3 may be older or newer than that.
 _LAST_VERSION_WITH_ACTIVE_LANES = 3
 _SAMPLED_LINES = 64
+_AGREEING_LINES = 8
 
 _PAIR = re.compile(rb"-([^=\n]+?) = ?([^\n]*)")
 _TRIPLE = re.compile(rb"\((\d+),(\d+),(\d+)\)")
@@ -194,7 +195,7 @@ def find_layout(text: bytes, header: KernelHeader) -> Layout:
         columns = _columns_before_pc(line)
         if columns is not None:
             seen[columns] += 1
-            if seen.total() >= _SAMPLED_LINES:
+            if seen.total() >= (_SAMPLED_LINES if len(seen) > 1 else _AGREEING_LINES):
                 break
     if seen:
         columns, _ = seen.most_common(1)[0]

@@ -20,20 +20,21 @@ from depgraph.parsers.traces.text_scanner import (
     DIGIT_0,
     GLOBAL_UPDATE,
     GLOBAL_WRITE,
-    HIGHS,
     IGNORE,
     LANES,
-    ONES,
+    MINUS,
     SHARED_WINDOW_END,
     SPACE,
-    SPACES,
-    bytes_below,
     emit_ranges,
     find_line_end,
     find_opcode,
     find_row,
     parse_decimal,
     parse_hex8,
+    read_hex,
+    read_number,
+    read_signed,
+    skip_token,
 )
 
 # Why `scan_lines` returned.
@@ -94,7 +95,6 @@ _MAX_REGISTERS = 64  # in one instruction, of one kind
 _ZERO = np.uint64(0)
 _CR = 0x0D
 _HASH = 0x23
-_MINUS = 0x2D
 _EQUALS = 0x3D
 _EOL = 0x0A
 
@@ -110,73 +110,6 @@ _WARP = _word(b"warp = \0")
 _INSTS = _word(b"insts = ")
 _CLUSTER = _word(b"cluster ")
 _SEVEN_BYTES = np.uint64(0x00FFFFFFFFFFFFFF)
-
-
-@compiled
-def skip_token(text, words, position, stop):
-    """Return where the next token starts after the one at `position`, or `stop`."""
-    while position < stop:
-        x = words[position] ^ SPACES
-        hit = (x - ONES) & ~x & HIGHS
-        if hit != _ZERO:
-            position += bytes_below(hit)
-            break
-        position += 8
-    while position < stop and text[position] == SPACE:
-        position += 1
-    return min(position, stop)
-
-
-@compiled
-def read_number(text, position, stop):
-    """Decode an unsigned decimal token; return (value, start of the next token), -1 if bad."""
-    if position >= stop:
-        return np.int64(-1), position
-    value, position = parse_decimal(text, position)
-    if value < 0 or (position < stop and text[position] != SPACE):
-        return np.int64(-1), position
-    while position < stop and text[position] == SPACE:
-        position += 1
-    return value, min(position, stop)
-
-
-@compiled
-def read_signed(text, position, stop):
-    """Decode a signed decimal token; return (value, start of the next token or -1 if bad)."""
-    negative = position < stop and text[position] == _MINUS
-    value, position = read_number(text, position + 1 if negative else position, stop)
-    if value < 0:
-        return np.int64(0), np.int64(-1)
-    return -value if negative else value, np.int64(position)
-
-
-@compiled
-def read_hex(text, position, stop):
-    """Decode a token of up to 16 hexadecimal digits, with ``0x`` or without.
-
-    Returns the value and the start of the next token, -1 if it is bad.
-    """
-    if position + 1 < stop and text[position] == DIGIT_0 and text[position + 1] == 0x78:
-        position += 2
-    value = _ZERO
-    first = position
-    while position < stop:
-        digit = np.int64(text[position]) - DIGIT_0
-        if digit > 9:
-            digit = (np.int64(text[position]) | 0x20) - 0x57
-            if digit < 10:
-                digit = np.int64(-1)
-        if digit < 0 or digit > 15:
-            break
-        value = (value << np.uint64(4)) | np.uint64(digit)
-        position += 1
-    if position == first or position - first > 16:
-        return _ZERO, np.int64(-1)
-    if position < stop and text[position] != SPACE:
-        return _ZERO, np.int64(-1)
-    while position < stop and text[position] == SPACE:
-        position += 1
-    return value, np.int64(position)
 
 
 @compiled
@@ -199,7 +132,7 @@ def read_structure(text, words, position, stop, state, counters):
     """Take a line that is no instruction: a block or warp that begins or ends, or foreign text."""
     while position < stop and text[position] == SPACE:
         position += 1
-    if position >= stop or text[position] == _MINUS:
+    if position >= stop or text[position] == MINUS:
         return
     word = words[position]
     if text[position] == _HASH:
@@ -484,27 +417,39 @@ def scan_lines(
         # Columns up to the opcode.
         block = state[BLOCK]
         good = True
-        skipped = columns
-        if not grouped:
-            block, p = read_coordinates(text, p, stop, SPACE)
-            good = block >= 0
-            p = skip_token(text, words, p, stop)
-            skipped -= 3
-        for _ in range(skipped):
-            p = skip_token(text, words, p, stop)
-        after = skip_token(text, words, p, stop)
-        mask = _ZERO
-        if after - p < 5 or after + 10 > stop or text[after + 8] != SPACE:
-            good = False
-        else:
-            mask, bad = parse_hex8(words[after])
-            good = good and bad == _ZERO
         destinations = np.int64(-1)
-        p = after
-        if good:
-            p = skip_token(text, words, after, stop)
-            destinations, p = read_number(text, p, stop)
-            good = destinations >= 0 and destinations <= _MAX_REGISTERS
+        mask = _ZERO
+        bad = _ZERO
+        if (
+            # Most lines by far: a counter of four digits, and fewer than ten destinations.
+            grouped
+            and columns == 0
+            and p + 17 <= stop
+            and text[p + 4] == SPACE
+            and text[p + 13] == SPACE
+            and text[p + 15] == SPACE
+            and text[p + 16] != SPACE
+        ):
+            mask, bad = parse_hex8(words[p + 5])
+            destinations = np.int64(text[p + 14]) - DIGIT_0
+            p += 16
+        else:
+            skipped = columns
+            if not grouped:
+                block, p = read_coordinates(text, p, stop, SPACE)
+                good = block >= 0
+                p = skip_token(text, words, p, stop)
+                skipped -= 3
+            for _ in range(skipped):
+                p = skip_token(text, words, p, stop)
+            after = skip_token(text, words, p, stop)
+            if after - p < 5 or after + 10 > stop or text[after + 8] != SPACE:
+                good = False
+            else:
+                mask, bad = parse_hex8(words[after])
+                p = skip_token(text, words, after, stop)
+                destinations, p = read_number(text, p, stop)
+        good = bool(good and bad == _ZERO and destinations >= 0 and destinations <= _MAX_REGISTERS)
         if good:
             for _ in range(destinations):
                 p = skip_token(text, words, p, stop)

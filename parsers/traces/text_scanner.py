@@ -40,6 +40,7 @@ ADDRESS_END = np.uint64(1 << 57)
 NEWLINE = 0x0A
 SPACE = 0x20
 COMMA = 0x2C
+MINUS = 0x2D
 DIGIT_0 = 0x30
 
 ONES = np.uint64(0x0101010101010101)
@@ -216,3 +217,70 @@ def find_row(launch, cta, row_launch, row_cta, row_table):
             return np.int64(row)
         slot = (slot + 1) & (slots - 1)
     return -1 - slot
+
+
+@compiled
+def skip_token(text, words, position, stop):
+    """Return where the next token starts after the one at `position`, or `stop`."""
+    while position < stop:
+        x = words[position] ^ SPACES
+        hit = (x - ONES) & ~x & HIGHS
+        if hit != _ZERO:
+            position += bytes_below(hit)
+            break
+        position += 8
+    while position < stop and text[position] == SPACE:
+        position += 1
+    return min(position, stop)
+
+
+@compiled
+def read_number(text, position, stop):
+    """Decode an unsigned decimal token; return (value, start of the next token), -1 if bad."""
+    if position >= stop:
+        return np.int64(-1), position
+    value, position = parse_decimal(text, position)
+    if value < 0 or (position < stop and text[position] != SPACE):
+        return np.int64(-1), position
+    while position < stop and text[position] == SPACE:
+        position += 1
+    return value, min(position, stop)
+
+
+@compiled
+def read_signed(text, position, stop):
+    """Decode a signed decimal token; return (value, start of the next token or -1 if bad)."""
+    negative = position < stop and text[position] == MINUS
+    value, position = read_number(text, position + 1 if negative else position, stop)
+    if value < 0:
+        return np.int64(0), np.int64(-1)
+    return -value if negative else value, np.int64(position)
+
+
+@compiled
+def read_hex(text, position, stop):
+    """Decode a token of up to 16 hexadecimal digits, with ``0x`` or without.
+
+    Returns the value and the start of the next token, -1 if it is bad.
+    """
+    if position + 1 < stop and text[position] == DIGIT_0 and text[position + 1] == 0x78:
+        position += 2
+    value = _ZERO
+    first = position
+    while position < stop:
+        digit = np.int64(text[position]) - DIGIT_0
+        if digit > 9:
+            digit = (np.int64(text[position]) | 0x20) - 0x57
+            if digit < 10:
+                digit = np.int64(-1)
+        if digit < 0 or digit > 15:
+            break
+        value = (value << np.uint64(4)) | np.uint64(digit)
+        position += 1
+    if position == first or position - first > 16:
+        return _ZERO, np.int64(-1)
+    if position < stop and text[position] != SPACE:
+        return _ZERO, np.int64(-1)
+    while position < stop and text[position] == SPACE:
+        position += 1
+    return value, np.int64(position)
