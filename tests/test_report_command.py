@@ -205,3 +205,14 @@ def test_metrics_of_the_command_line_are_those_of_the_core():
     from depgraph.cli import thresholds
 
     assert thresholds.METRICS == store_diff.METRICS
+
+
+@pytest.mark.jit_only
+def test_host_copies_that_wait_for_kernels_do_not_stop_a_report(shared_data, tmp_path):
+    trace = shared_data / "public/accelsim/mgpusim_bfs_v3"
+    extracted = run("extract", trace, "-o", "bfs", "-q", folder=tmp_path)
+    assert extracted.returncode == 0, extracted.stderr
+    result = run("report", "bfs", "--sms", 80, "-o", "out", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert any(pair["target"] < 0 for pair in content["pairs"])
