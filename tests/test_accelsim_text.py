@@ -1,6 +1,7 @@
 """Accel-Sim kernel files: the fast reader against a slow one, on kernels of every version."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -22,11 +23,13 @@ from kernel_texts import (
 )
 from naive_accelsim import read_kernel
 
-from depgraph.parsers.traces import accelsim_text
+from depgraph.parsers.traces import accelsim_scanner, accelsim_text, text_scanner
 from depgraph.parsers.traces.accelsim import AccelSimTrace, KernelSection
 from depgraph.parsers.traces.accelsim_header import find_layout, parse_header
 from depgraph.parsers.traces.accelsim_text import PartScanner
 from depgraph.parsers.traces.kernelslist import KernelFile, KernelList
+from depgraph.parsers.traces.text_scanner import PADDING, overlapping_words
+from depgraph.parsers.traces.touch_table import pack_block
 
 FULL = 0xFFFFFFFF
 
@@ -423,13 +426,70 @@ def test_files_that_are_refused(text, found):
     assert part.launches == [None]
 
 
-def test_a_line_of_more_than_a_megabyte_is_left_out():
+@pytest.mark.parametrize("times", [300_000, 3_000_000])
+def test_a_line_of_more_than_a_megabyte_is_left_out(times):
     good = f"0090 00000001 1 R0 LDG.E 1 R4 4 1 0x{GLOBAL:x} 0 0"
-    long = good + " 0x1" * 300_000
-    part = scan(body(good, long, good))
+    long = good + " 0x1" * times
+    text = body(good, long, good)
+    part = scan(text)
+    assert part.damaged_line.line == text[: text.index(long)].count("\n") + 1
     assert part.skipped["lines of more than 1 MiB"] == 1
     (block,) = blocks_of(part).values()
     assert block.instructions == 2
+
+
+# The helpers that read tokens
+
+
+def words_and(text):
+    padded = np.frombuffer(text + bytes(PADDING), np.uint8)
+    return padded, overlapping_words(padded)
+
+
+TOKENS = st.lists(
+    st.sampled_from([b"0x7f65", b"7F", b"-12", b"12", b"999999999999999999", b"R12", b"", b"0x"])
+    | st.binary(min_size=1, max_size=20).filter(lambda token: b" " not in token),
+    min_size=1,
+    max_size=4,
+).map(b" ".join)
+
+
+@given(TOKENS)
+def test_skip_token(line):
+    padded, words = words_and(line)
+    with np.errstate(over="ignore"):
+        at = text_scanner.skip_token(padded, words, 0, len(line))
+    assert line[:at].split(b" ")[0] == line.split(b" ")[0]
+    assert line[at:] == line[len(line.split(b" ")[0]) :].lstrip(b" ")
+
+
+@given(TOKENS)
+@pytest.mark.parametrize(
+    ("read", "pattern", "base"),
+    [
+        ("read_number", rb"(\d{1,18})(?: +|$)", 10),
+        ("read_signed", rb"(-?\d{1,18})(?: +|$)", 10),
+        ("read_hex", rb"((?:0x)?[0-9a-fA-F]{1,16})(?: +|$)", 16),
+    ],
+)
+def test_readers_of_numbers(read, pattern, base, line):
+    padded, _ = words_and(line)
+    with np.errstate(over="ignore"):
+        value, at = getattr(text_scanner, read)(padded, 0, len(line))
+    match = re.match(pattern, line)
+    # A `$` also matches in front of a newline at the end, which is no blank.
+    if match and match.end() == len(match[0]) and not line[match.end() :].startswith(b"\n"):
+        assert (int(value), int(at)) == (int(match[1], base), match.end())
+    else:
+        assert -1 in (int(value), int(at))
+
+
+@given(st.lists(st.integers(0, 1 << 18), min_size=3, max_size=3), st.sampled_from(" ,"))
+def test_read_coordinates(numbers, separator):
+    text = separator.join(map(str, numbers)).encode() + b" "
+    packed, _ = accelsim_scanner.read_coordinates(words_and(text)[0], 0, len(text), ord(separator))
+    fits = max(numbers[1:]) < 1 << 16
+    assert packed == (pack_block(*numbers) if fits else -1)
 
 
 # Headers

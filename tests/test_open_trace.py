@@ -3,6 +3,7 @@
 import io
 import lzma
 import os
+import pickle
 import subprocess
 import sys
 import tarfile
@@ -49,6 +50,17 @@ def test_standard_input(monkeypatch, name, pack):
     trace = parsers.open_trace("-")
     assert (trace.format, trace.input_bytes, trace.paths) == (name, None, [])
     assert len(analyse(trace).kernels) == 1
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_parts_may_be_sent_to_another_machine(tmp_path, name):
+    path = tmp_path / "trace"
+    path.write_bytes(TEXTS[name])
+    for task in parsers.open_trace(path).tasks():
+        sent = pickle.loads(pickle.dumps(task))  # noqa: S301
+        part, expected = pickle.loads(pickle.dumps(sent.scan())), task.scan()  # noqa: S301
+        assert part.launches == expected.launches
+        assert part.touches.start.tolist() == expected.touches.start.tolist()
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -74,7 +74,7 @@ INSTRUCTION_LINES = 1
 ACCESS_LINES = 2
 FOREIGN_LINES = 3
 MALFORMED_LINES = 4
-FIRST_MALFORMED = 5  # 1 + line number within the text, 0 for none
+FIRST_DAMAGED = 5  # 1 + line number within the text, 0 for none
 BLOCKLESS_LINES = 6
 MASKED_LINES = 7
 SHARED_SIDE_LINES = 8
@@ -170,6 +170,13 @@ def read_structure(text, words, position, stop, state, counters):
     elif word == _CLUSTER:
         return
     counters[FOREIGN_LINES] += 1
+
+
+@compiled
+def note_damaged(counters):
+    """Remember the first line that lost something."""
+    if counters[FIRST_DAMAGED] == 0:
+        counters[FIRST_DAMAGED] = counters[LINES] + 1
 
 
 @compiled
@@ -395,6 +402,7 @@ def scan_lines(
         line_end = find_line_end(words, position, end)
         if line_end - position > MAX_LINE_BYTES:
             counters[OVERLONG_LINES] += 1
+            note_damaged(counters)
             counters[LINES] += 1
             position = line_end + 1
             continue
@@ -461,8 +469,7 @@ def scan_lines(
             good = length > 0 and p + length < stop
         if not good:
             counters[MALFORMED_LINES] += 1
-            if counters[FIRST_MALFORMED] == 0:
-                counters[FIRST_MALFORMED] = counters[LINES] + 1
+            note_damaged(counters)
             state[SEEN] += 1
             counters[LINES] += 1
             position = line_end + 1
@@ -471,6 +478,7 @@ def scan_lines(
             return NEW_OPCODE, position, np.int64(p)
         if grouped and block < 0:
             counters[BLOCKLESS_LINES] += 1
+            note_damaged(counters)
             state[SEEN] += 1
             counters[LINES] += 1
             position = line_end + 1
@@ -587,8 +595,7 @@ def scan_lines(
             counters[INSTRUCTION_LINES] += 1
         else:
             counters[MALFORMED_LINES] += 1
-            if counters[FIRST_MALFORMED] == 0:
-                counters[FIRST_MALFORMED] = counters[LINES] + 1
+            note_damaged(counters)
         state[SEEN] += 1
         counters[LINES] += 1
         position = line_end + 1

@@ -201,6 +201,7 @@ class _KernelScanner:
         self._tail = text[max(0, buffer.size - _TAIL_BYTES) : buffer.size].tobytes()
         if buffer.overlong:
             self._counters[scanner.OVERLONG_LINES] += 1
+            scanner.note_damaged(self._counters)
             self._counters[scanner.LINES] += 1
         if buffer.failure is not None:
             self._failed = True
@@ -248,9 +249,9 @@ class _KernelScanner:
         damaged = sum(counters[counter] for counter in _DAMAGED)
         part.damaged_lines += damaged
         part.access_lines += counters[scanner.INSTRUCTION_LINES] + damaged
-        if counters[scanner.FIRST_MALFORMED] and part.damaged_line is None:
+        if counters[scanner.FIRST_DAMAGED] and part.damaged_line is None:
             part.damaged_line = Damage(
-                counters[scanner.FIRST_MALFORMED], "instruction line is damaged", self._path
+                counters[scanner.FIRST_DAMAGED], "instruction line is damaged", self._path
             )
         part.lines += counters[scanner.LINES]
 
