@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
-from depgraph.cli.phases import say_if_schedules_compile
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -199,7 +197,6 @@ def model_from(
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
-    say_if_schedules_compile()
     granularity = int(store.metadata["options"]["granularity"])
 
     def footprints() -> Footprints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import cache
 
 from depgraph.cli.options import say
 
@@ -12,12 +13,10 @@ _log = logging.getLogger("depgraph")
 FIRST_RUN = "depgraph: compiling, as this is the first run after an installation (some seconds)"
 
 
-def say_if_schedules_compile() -> None:
-    """Tell the user that making a schedule takes longer this time, if it does."""
-    from depgraph.warm import schedules_are_compiled
-
-    if not schedules_are_compiled():
-        say(FIRST_RUN)
+@cache
+def say_first_run() -> None:
+    """Tell the user, once, that this run takes longer than later ones."""
+    say(FIRST_RUN)
 
 
 class PhaseClock:
@@ -30,7 +29,7 @@ class PhaseClock:
     def __call__(self, name: str | None) -> None:
         """Begin a phase; None ends the last one."""
         if name == "compile":
-            say(FIRST_RUN)
+            say_first_run()
             return
         now = time.perf_counter()
         if self._name is not None:

@@ -211,6 +211,8 @@ def run_rules(
     need, capacity, size = room.need, room.capacity, sms
     if rules.unlimited or math.isinf(sms):
         need, capacity, size = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
+    # A block takes the first empty SM if there is one, so that further ones stay empty.
+    size = min(int(size), max(1, graph.n_blocks))
     class_need, class_of_operation = np.unique(need, axis=0, return_inverse=True)
     order = np.arange(graph.n_blocks) if rules.order is None else rules.order
     rank = np.empty(graph.n_blocks, np.int32)
@@ -233,7 +235,7 @@ def run_rules(
         class_of_operation.reshape(-1).astype(np.int32),
         np.ascontiguousarray(class_need),
         capacity,
-        int(size),
+        size,
         graph.first_block,
         graph.operation_of_block,
         _writable(graph.set_offsets),

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
 from depgraph.jobs import available_jobs
@@ -57,26 +55,11 @@ def _toy_footprints() -> Footprints:
     return concatenate_footprints([toy], 2)
 
 
-def _jobs() -> dict[str, tuple[Callable[..., Any], Callable[[], None]]]:
+def _jobs() -> dict[str, tuple[Any, Callable[[], None]]]:
     from depgraph.jit.graph import describe_pair
     from depgraph.jit.sweep import sweep_addresses
 
     return {"dependences": (sweep_addresses, _dependences), "graph": (describe_pair, _graph)}
-
-
-def is_compiled(function: Any) -> bool:
-    """Tell whether a compiled function has been kept on disk by an earlier run."""
-    try:
-        return Path(function._cache._cache_file._index_path).is_file()  # noqa: SLF001
-    except AttributeError:  # compilation is off, or there is nowhere to keep its result
-        return True
-
-
-def schedules_are_compiled() -> bool:
-    """Tell whether an earlier run has compiled what makes schedules."""
-    from depgraph.jit.schedule import event_schedule
-
-    return is_compiled(event_schedule)
 
 
 class CompileAhead:
@@ -91,9 +74,7 @@ class CompileAhead:
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
         self.needed = False
-        if getattr(numba.config, "DISABLE_JIT", False):
-            return
-        missing = [name for name, (function, _) in _jobs().items() if not is_compiled(function)]
+        missing = [name for name, (function, _) in _jobs().items() if not function.is_kept]
         self.needed = bool(missing)
         helpers = max(1, min(len(missing), available_jobs() - 1))
         for i in range(helpers if missing else 0):

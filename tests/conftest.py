@@ -15,7 +15,10 @@ import pytest
 import depgraph
 from depgraph import parsers
 from depgraph.cli import main
+from depgraph.jit.compiled import compile_always
 from depgraph.samples import sample_path
+
+compile_always()  # what the tests call little is to be compiled as well
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

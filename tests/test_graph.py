@@ -106,6 +106,19 @@ def test_edges_not_in_another_graph_are_a_difference_of_sets(program, other):
     assert one.count_edges_not_in(one) == 0
 
 
+def test_a_block_may_wait_for_more_than_255_others():
+    n = 300
+    # Block t of the second kernel reads what all of the first have written, and a byte of its own.
+    first = {s: (set(), {s, 1000}) for s in range(n)}
+    second = {n + t: ({1000, *range(n)}, {2000 + t}) for t in range(n)}
+    one, none = (
+        graph_of([first, second]),
+        graph_of([first, {n + t: (set(), set()) for t in range(n)}]),
+    )
+    assert one.count_edges_not_in(none) == n * n
+    assert sum(len(sources) for sources, _, _ in one.edges()) == n * n
+
+
 @given(graphs_with_durations())
 def test_earliest_finish(drawn):
     graph, durations = drawn

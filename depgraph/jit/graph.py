@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled
+from depgraph.jit.compiled import compiled, compiled_if_large
 
 _SALT_1 = np.uint64(0x9E3779B97F4A7C15)
 
 
-@compiled
+@compiled_if_large
 def mix64(value, salt):
     """Scramble a 64-bit value (the finaliser of splitmix64; Steele et al., OOPSLA 2014)."""
     value = (value + salt) * np.uint64(0xBF58476D1CE4E5B9)
@@ -18,7 +18,7 @@ def mix64(value, salt):
     return value ^ (value >> np.uint64(31))
 
 
-@compiled
+@compiled_if_large
 def _unset(size):
     """Return int32[size] filled with -1."""
     array = np.empty(size, np.int32)
@@ -27,7 +27,7 @@ def _unset(size):
     return array
 
 
-@compiled
+@compiled_if_large
 def _begins(offsets):
     """Return where each list begins, to be counted up while the lists are filled."""
     begins = np.empty(len(offsets) - 1, np.int64)
@@ -36,7 +36,7 @@ def _begins(offsets):
     return begins
 
 
-@compiled
+@compiled_if_large
 def gather_lists(offsets, values, chosen):
     """Concatenate the chosen lists of a (offsets, values) pair; return the new pair."""
     new_offsets = np.zeros(len(chosen) + 1, np.int64)
@@ -50,7 +50,7 @@ def gather_lists(offsets, values, chosen):
     return new_offsets, new_values
 
 
-@compiled
+@compiled_if_large
 def invert_lists(offsets, values, n_values):
     """For each value below `n_values`, list the lists it stands in (ascending)."""
     new_offsets = np.zeros(n_values + 1, np.int64)
@@ -67,7 +67,7 @@ def invert_lists(offsets, values, n_values):
     return new_offsets, lists
 
 
-@compiled
+@compiled_if_large
 def intern_lists(offsets, values, label):
     """Give lists numbers, equal ones where lists and labels are equal.
 
@@ -118,7 +118,7 @@ def intern_lists(offsets, values, label):
     return number, first[:distinct]
 
 
-@compiled
+@compiled_if_large
 def group_targets(
     low_join, high_join, target_offsets, targets, set_offsets, set_blocks, first_block, n_blocks
 ):
@@ -316,7 +316,7 @@ def count_edges_not_in(
     found = np.empty(source_blocks, np.int32)
     other_kinds = np.zeros(source_blocks, np.uint8)
     other_found = np.empty(source_blocks, np.int32)
-    total = 0
+    total = np.int64(0)
     at = 0
     while at < n:
         first = at
@@ -333,10 +333,10 @@ def count_edges_not_in(
             other_source_offsets, other_sources, other_set_offsets, other_set_blocks,
             source_first, other_kinds, other_found,
         )  # fmt: skip
-        lacking = 0
+        lacking = np.int64(0)
         for i in range(n_found):
             local = found[i] - source_first
-            rest = kinds[local] & ~other_kinds[local]
+            rest = np.int64(kinds[local] & ~other_kinds[local])
             lacking += (rest & 1) + (rest >> 1 & 1) + (rest >> 2 & 1)
             kinds[local] = 0
         for i in range(n_other):
@@ -391,9 +391,9 @@ def fill_edges(
             joins[joins_offsets[g] : joins_offsets[g + 1]], join_kind, source_offsets, sources,
             set_offsets, set_blocks, source_first, kinds, found,
         )  # fmt: skip
-        per_member = 0
+        per_member = np.int64(0)
         for i in range(n_sources):
-            mask = kinds[found[i] - source_first]
+            mask = np.int64(kinds[found[i] - source_first])
             per_member += (mask & 1) + (mask >> 1 & 1) + (mask >> 2 & 1)
         at = member_offsets[g] + cursor[1]
         while at < member_offsets[g + 1] and n + per_member <= capacity:
@@ -416,7 +416,7 @@ def fill_edges(
     return n
 
 
-@compiled
+@compiled_if_large
 def earliest_finish(
     durations,
     first_block,
@@ -492,7 +492,7 @@ def earliest_finish(
     return finish, critical
 
 
-@compiled
+@compiled_if_large
 def longest_tail(
     durations,
     first_block,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled
+from depgraph.jit.compiled import compiled, compiled_if_large
 
 # What a join does to the blocks that wait for it.
 IGNORED = 0
@@ -30,7 +30,7 @@ _STAGE = 2
 _N_SIZES = 3
 
 
-@compiled
+@compiled_if_large
 def _push_time(times, items, size, time, item):
     """Add to a binary heap ordered by (time, item); the caller counts the new size."""
     at = size
@@ -45,7 +45,7 @@ def _push_time(times, items, size, time, item):
     items[at] = item
 
 
-@compiled
+@compiled_if_large
 def _pop_time(times, items, size):
     """Remove the first element of a heap of `size`; return its time and item."""
     first_time = times[0]
@@ -74,7 +74,7 @@ def _pop_time(times, items, size):
     return first_time, first_item
 
 
-@compiled
+@compiled_if_large
 def serial_schedule(durations, first_block, slots, gap):
     """Run operations one after another, each one's blocks in order on the first free slot.
 
@@ -128,7 +128,7 @@ def serial_schedule(durations, first_block, slots, gap):
     return start, slot, ends
 
 
-@compiled
+@compiled_if_large
 def _push_rank(heap, low, size, rank):
     """Add to the binary heap of `size` ranks that starts at `low`."""
     at = size
@@ -141,7 +141,7 @@ def _push_rank(heap, low, size, rank):
     heap[low + at] = rank
 
 
-@compiled
+@compiled_if_large
 def _pop_rank(heap, low, size):
     """Remove the lowest of the `size` ranks of the heap that starts at `low`."""
     first = heap[low]
@@ -162,7 +162,7 @@ def _pop_rank(heap, low, size):
     return first
 
 
-@compiled
+@compiled_if_large
 def _set_key(tree, c, leaves, sm, key):
     """Write the key of an SM into row `c` of some trees of maxima."""
     at = leaves + sm
@@ -176,7 +176,7 @@ def _set_key(tree, c, leaves, sm, key):
         at >>= 1
 
 
-@compiled
+@compiled_if_large
 def _first_of_largest(tree, c, leaves):
     """Return the lowest SM among those with the largest key."""
     at = 1
@@ -185,7 +185,7 @@ def _first_of_largest(tree, c, leaves):
     return at - leaves
 
 
-@compiled
+@compiled_if_large
 def _hosts(free, sm, need, c):
     """Return how many blocks that take row `c` of `need` fit into what is free on an SM."""
     most = _NO_LIMIT
@@ -195,7 +195,7 @@ def _hosts(free, sm, need, c):
     return most
 
 
-@compiled
+@compiled_if_large
 def _take(free, sm, need, c, times, tree, leaves, class_unplaced):
     """Take the room of a block of class `c`, once or -1 times, and note what is left."""
     for r in range(need.shape[1]):
@@ -238,7 +238,7 @@ def place_blocks(free, need, n_blocks):
     return placed
 
 
-@compiled
+@compiled_if_large
 def _finish(block, start, end, earliest, durations, state, times, items, sizes):
     """Let a placed block run to its end: all it had to wait for is there."""
     end[block] = max(start[block], earliest[block]) + durations[block]
@@ -247,7 +247,7 @@ def _finish(block, start, end, earliest, durations, state, times, items, sizes):
     sizes[_EVENTS] += 1
 
 
-@compiled
+@compiled_if_large
 def _make_ready(
     block, stage, stages_ahead, sizes, held_head, held_next, waiting, class_offsets, n_waiting,
     block_class, rank,
@@ -262,7 +262,7 @@ def _make_ready(
     n_waiting[block_class] += 1
 
 
-@compiled
+@compiled_if_large
 def _fire_gates(
     operation, event, now, gate_offsets, gate_target, gate_event, gate_holds, gate_lead,
     first_block, gates_left, opening, holds_left, operation_holds, state, start, end, earliest,
@@ -287,7 +287,7 @@ def _fire_gates(
                 _finish(block, start, end, earliest, durations, state, times, items, sizes)
 
 
-@compiled
+@compiled_if_large
 def event_schedule(
     durations,
     block_of_rank,
