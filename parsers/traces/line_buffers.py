@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,7 +27,8 @@ class Readable(Protocol):
         ...
 
 
-class LineBuffer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LineBuffer:
     """Whole lines of a stream.
 
     Attributes
@@ -47,6 +49,18 @@ class LineBuffer(NamedTuple):
     is_last: bool
     failure: str | None
     overlong: int
+    _memory: list[NDArray[np.uint8]]  # empty once released
+    _spare: list[NDArray[np.uint8]]
+
+    def release(self) -> None:
+        """Let the stream use the memory of `text` again, which must not be looked at any more."""
+        self._spare.extend(self._memory)
+        self._memory.clear()
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Take only the text along to another process."""
+        text = self.text[: self.size + PADDING]
+        return LineBuffer, (text, self.size, self.is_last, self.failure, self.overlong, [], [])
 
 
 def whole_lines(
@@ -57,6 +71,9 @@ def whole_lines(
     first_bytes: int = 0,
 ) -> Iterator[LineBuffer]:
     """Cut a stream into buffers of whole lines; a line that is too long is left out.
+
+    New memory costs the system more time than unpacking into it, so that whoever has done with
+    a buffer should release it.
 
     Parameters
     ----------
@@ -76,8 +93,10 @@ def whole_lines(
     carry = b""
     is_dropping = anything = False
     wanted = max(part_bytes, first_bytes)
+    capacity = MAX_LINE_BYTES + wanted + PADDING
+    spare: list[NDArray[np.uint8]] = []
     while True:
-        text = np.empty(len(carry) + wanted + PADDING, np.uint8)
+        text = memory = spare.pop() if spare else np.empty(capacity, np.uint8)
         text[: len(carry)] = np.frombuffer(carry, np.uint8)
         failure = None
         got = 0
@@ -107,8 +126,9 @@ def whole_lines(
         text = text[begin:]
         size = 0 if is_dropping and not overlong else size - begin
         text[size : size + PADDING] = 0
-        yield LineBuffer(text, size, is_last, failure, overlong)
+        yield LineBuffer(text, size, is_last, failure, overlong, [memory], spare)
         if is_last:
+            spare.clear()
             return
         wanted = part_bytes
 

@@ -105,6 +105,7 @@ class SimlogTask:
         with self.source.open() as stream:
             for buffer in whole_lines(stream, self.buffer_bytes):
                 log.take(buffer)
+                buffer.release()
             part = log.finish()
             part.bytes = self.input_bytes or stream.input_position
         return part
