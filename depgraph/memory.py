@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+from functools import cache
 from pathlib import Path
 
 from depgraph.errors import ModelError
@@ -35,6 +37,28 @@ def parse_size(text: str) -> int:
         message = f"a memory limit of {text} is too small: give 64MiB at least"
         raise ModelError(message)
     return size
+
+
+def return_free_memory() -> None:
+    """Give back to the system what this process has freed.
+
+    The C library and Arrow keep freed memory for later, and what is freed in one order and asked
+    for in another grows. Does nothing where the C library has no ``malloc_trim``.
+    """
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    trim = getattr(_c_library(), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _c_library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(None)
+    except (OSError, TypeError):  # Windows
+        return None
 
 
 def default_limit() -> int:

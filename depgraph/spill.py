@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from depgraph.arrow import from_numpy, to_numpy
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.jit.ranges import cut_at_multiples
+from depgraph.memory import return_free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 # Ranges in a run sorted by address are cut here, so that a slice between two pages is complete.
 PAGE_BYTES = 1 << 16
-_ROW_GROUP = 1 << 16
+# A slice reads whole groups, of every file that has some of it.
+_ROW_GROUP = 1 << 14
 _SCHEMA = pa.schema(
     [("block", pa.int32()), ("kind", pa.uint8()), ("start", pa.uint64()), ("end", pa.uint64())]
 )
@@ -111,6 +113,7 @@ class SpilledFootprints:
             shifted = [Footprints(p.block - np.int32(low), p.kind, p.start, p.end) for p in pieces]
             joined = concatenate_footprints(shifted, high - low)
             yield Footprints(joined.block + np.int32(low), joined.kind, joined.start, joined.end)
+            return_free_memory()
             low = high
 
     def load(self) -> Footprints:
