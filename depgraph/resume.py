@@ -25,10 +25,13 @@ from depgraph.version import tool_version
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from depgraph.gather import Scratch
     from depgraph.records import PartTask
 
 _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
+# A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
+_SENT_BYTES = 1 << 20
 _NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
 
 
@@ -60,6 +63,29 @@ def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:
         write_run_by_start(by_row, whole)
         whole.replace(path)
     return without_ranges(part), RunFile(path, len(by_row), sample_starts(by_row))
+
+
+@dataclass(frozen=True, slots=True)
+class FiledTask:
+    """A task that holds much text, left in a file instead of being sent."""
+
+    path: Path
+    input_bytes: int
+
+    def scan(self) -> ScannedPart:
+        """Scan the part."""
+        task: PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
+        return task.scan()
+
+
+def file_large_task(task: PartTask, files: Scratch) -> PartTask:
+    """Return a task that can be sent: as it is if it is small, else what reads it from a file."""
+    pickled = pickle.dumps(task)
+    if len(pickled) <= _SENT_BYTES:
+        return task
+    path = files.new_file("text")
+    path.write_bytes(pickled)
+    return FiledTask(path, task.input_bytes)
 
 
 @dataclass(frozen=True, slots=True)

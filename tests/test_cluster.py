@@ -64,6 +64,31 @@ def test_two_processes_write_the_store_that_one_writes(
     assert {path.name for path in tmp_path.iterdir()} == {"trace.log", "here", "there"}
 
 
+def test_the_text_of_a_packed_log_goes_through_files(
+    tmp_path: Path, sample_trace: Path, workers: ClusterWorkers, recwarn: pytest.WarningsRecorder
+) -> None:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    sizes = []
+
+    class Watched:
+        remote, jobs = True, workers.jobs
+
+        def map(self, function, items):
+            for result in workers.map(function, items):
+                if next(folder.rglob("part-*"), None):
+                    sizes.append(sum(1 for _ in folder.rglob("text-*")))
+                yield result
+
+    trace = NvbitTrace(sample_trace, part_bytes=4 << 20)
+    extract(trace, tmp_path / "here")
+    extract(trace, tmp_path / "there", workers=Watched(), scratch=folder)
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
+    assert not [w for w in recwarn if "large graph" in str(w.message)]
+    assert max(sizes) > 1 >= sizes[-1]  # those that were read are gone
+    assert not list(folder.iterdir())
+
+
 class SlowPart:
     """A part that takes its time, so that a worker can be killed while it scans."""
 
