@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from depgraph.cli.options import (
     DEFAULT_STORE,
@@ -35,6 +36,26 @@ def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int
         return None if value is None else parse_size(value)
     except ModelError as error:
         raise click.BadParameter(str(error)) from None
+
+
+_OPTIONS_OF_TRACES = {
+    "granularity", "kernels", "memory_limit", "resume", "scheduler", "positions", "allow_outside",
+    "allow_damaged",
+}  # fmt: skip
+
+
+def _refuse_options_of_traces() -> None:
+    """Refuse what would have no effect on a program that is described, not traced."""
+    context = click.get_current_context()
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in _OPTIONS_OF_TRACES
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        message = f"{', '.join(given)}: for traces, not for a program that is described"
+        raise click.UsageError(message)
 
 
 @click.command("extract", cls=Command)
@@ -117,15 +138,16 @@ def command(
 
     refuse_existing(output, force=force, is_ours=is_store)
     began = time.perf_counter()
-    if positions and granularity != "1":
-        message = "--positions goes with byte granularity"
-        raise click.UsageError(message)
     if any(map(is_workload, trace)):
         if len(trace) > 1:
             message = f"a described program stands alone: {len(trace)} inputs were given"
             raise click.UsageError(message)
+        _refuse_options_of_traces()
         _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
         return
+    if positions and granularity != "1":
+        message = "--positions goes with byte granularity"
+        raise click.UsageError(message)
     clock = PhaseClock()
     partial = output.with_name(f"{output.name}.partial") if resume else None
     opened = open_trace(trace, allow_outside=allow_outside)

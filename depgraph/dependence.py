@@ -11,6 +11,7 @@ from depgraph.build import assemble
 from depgraph.graph import KIND_NAMES
 from depgraph.jit.graph import gather_lists, intern_lists
 from depgraph.jit.sweep import sweep_addresses
+from depgraph.records import KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
+    from depgraph.records import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,53 @@ def sweep(
                 n_operations,
             )
         )
+
+
+def sweep_spaces(
+    footprints: Footprints,
+    operation_of_block: NDArray[np.int32],
+    n_operations: int,
+    space: NDArray[np.int32] | None,
+) -> list[SetPairs]:
+    """Sweep over each address space by itself.
+
+    Parameters
+    ----------
+    footprints : Footprints
+    operation_of_block : int32[n_blocks]
+    n_operations : int
+    space : int32[n_operations] or None
+        Number of the address space of each operation; None if there is one.
+    """
+    if space is None:
+        return [sweep(footprints, operation_of_block, n_operations)]
+    of_range = space[operation_of_block[footprints.block]]
+    return [
+        sweep(footprints.take(of_range == number), operation_of_block, n_operations)
+        for number in np.unique(space)
+    ]
+
+
+def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
+    """Give each CUDA context of each process an address space, and say which operation is in which.
+
+    A host copy is taken to be of the context of the kernel after it.
+
+    Returns
+    -------
+    int32[n_operations] or None
+        None if there is only one.
+    """
+    numbers: dict[tuple[int, int], int] = {}
+    result = np.zeros(len(operations), np.int32)
+    latest = 0
+    for at in range(len(operations) - 1, -1, -1):
+        operation = operations[at]
+        if isinstance(operation, KernelLaunch):
+            key = (operation.process, operation.context)
+            latest = numbers.setdefault(key, len(numbers))
+        result[at] = latest
+    return result if len(numbers) > 1 else None
 
 
 def operations_of_blocks(first_block: NDArray[np.int64]) -> NDArray[np.int32]:

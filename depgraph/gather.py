@@ -5,13 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.dependence import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
+from depgraph.memory import return_free_memory
 from depgraph.records import WRITE, BlockTouches, HostCopy, KernelLaunch
 from depgraph.shards import sample_starts
 from depgraph.spill import write_run_by_start
@@ -325,6 +328,7 @@ class Gatherer:
             self.runs.append(Run(path))
         self.pieces = []
         self._ranges_in_memory = 0
+        return_free_memory()
 
     def finish(self) -> None:
         """Add the host copies, and refuse a trace without kernels or one too damaged."""
@@ -349,7 +353,7 @@ class Gatherer:
                 f"{found}, as are {self._damaged_lines} of {self._access_lines} access lines",
                 path,
             )
-        self._warn_of_processes()
+        self._warn_of_spaces()
         copies = [
             (first, operation)
             for first, operation in zip(self._first_block, self.operations, strict=False)
@@ -375,15 +379,20 @@ class Gatherer:
             self._spill()
         self.reserve_counts()
 
-    def _warn_of_processes(self) -> None:
-        """Warn where launches may not share the one address space that the analysis takes."""
-        launches = [o for o in self.operations if isinstance(o, KernelLaunch)]
-        contexts = len({launch.context for launch in launches})
-        if contexts > 1:
+    @cached_property
+    def space(self) -> NDArray[np.int32] | None:
+        """The number of the address space of each operation; None if there is one."""
+        return address_spaces(self.operations)
+
+    def _warn_of_spaces(self) -> None:
+        """Warn where the operations do not, or may not, share an address space."""
+        if self.space is not None:
             self.warnings[
-                "CUDA contexts: taken to share one address space, as those of one process do"
-            ] = contexts
-        ids = [(o.context, o.trace_id) for o in launches if o.trace_id is not None]
+                "CUDA contexts or processes: each is taken to have memory of its own; what they "
+                "pass on through shared memory (peer access, IPC) is missing"
+            ] = len(np.unique(self.space))
+        launches = [o for o in self.operations if isinstance(o, KernelLaunch)]
+        ids = [(o.process, o.context, o.trace_id) for o in launches if o.trace_id is not None]
         if repeated := len(ids) - len(set(ids)):
             self.warnings[
                 "launches have the id of an earlier one, as if of another process: dependences "

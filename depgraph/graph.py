@@ -144,6 +144,8 @@ class BlockGraph:
     duration_unit : str
     occupancy : int64[n_operations] or None
         Resident blocks per SM, 0 where unknown, where the input says so.
+    space : int32[n_operations] or None
+        Number of the address space of each operation, where there are several.
     """
 
     kernel: NDArray[np.int32]
@@ -167,6 +169,7 @@ class BlockGraph:
     duration: NDArray[np.float64] | None = None
     duration_unit: str = "us"
     occupancy: NDArray[np.int64] | None = None
+    space: NDArray[np.int32] | None = None
 
     @property
     def n_blocks(self) -> int:

@@ -62,6 +62,8 @@ def merge_kernels(
             f"kernel {second} is not launched right after kernel {first}: only neighbours can be "
             "merged"
         )
+    if graph.space is not None and graph.space[one.operation] != graph.space[two.operation]:
+        raise ModelError(f"kernels {first} and {second} are of different CUDA contexts")
     parent = _parents(graph, one.operation, two.operation)
     block, first_block = _renumbered(graph, one, two, parent)
     sets = _renumbered_sets(graph, one.operation, block)
@@ -96,6 +98,7 @@ def merge_kernels(
         occupancy=None
         if graph.occupancy is None
         else _without_next(graph.occupancy, one.operation, np.minimum),
+        space=None if graph.space is None else np.delete(graph.space, two.operation),
     )
     return merged, _kernel_rows(kernels, one, two, first_block), block
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,13 @@ from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
 from depgraph.output import refuse_existing
 from depgraph.records import HostCopy
-from depgraph.resume import ResumableScan, open_folder, scan_to_file
+from depgraph.resume import (
+    FiledTask,
+    ResumableScan,
+    file_large_task,
+    open_folder,
+    scan_to_file,
+)
 from depgraph.shards import analyse_shards
 from depgraph.store import is_store, write_store
 from depgraph.warm import CompileAhead
@@ -191,9 +198,26 @@ def _scanned(
         open_folder(resume)
         return workers.map(ResumableScan(resume), trace.tasks())
     if workers.remote:
-        items = ((task, files.new_file("part")) for task in trace.tasks())
-        return workers.map(_scan_to_file, items)
+        return _scanned_remotely(trace, workers, files)
     return workers.map(_scan, trace.tasks())
+
+
+def _scanned_remotely(
+    trace: Trace, workers: Workers, files: Scratch
+) -> Iterator[tuple[ScannedPart, RunFile | None]]:
+    texts: deque[Path | None] = deque()
+
+    def items() -> Iterator[tuple[PartTask, Path]]:
+        for task in trace.tasks():
+            filed = file_large_task(task, files)
+            texts.append(filed.path if isinstance(filed, FiledTask) else None)
+            yield filed, files.new_file("part")
+
+    for result in workers.map(_scan_to_file, items()):
+        text = texts.popleft()
+        if text is not None:
+            text.unlink()
+        yield result
 
 
 def _put_together(
@@ -211,6 +235,7 @@ def _put_together(
         false_edges = graph.count_edges_not_in(exact)
     shared_bytes = np.sum([swept.shared_bytes for swept in analysed.exact], axis=0)
     accesses, instructions, durations = gathered.counts()
+    graph = replace(graph, space=gathered.space)
     counts = BlockCounts(accesses, instructions, *analysed.block_bytes)
     rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes)
     return Extraction(
@@ -269,6 +294,7 @@ def _metadata(
         "warnings": dict(gathered.warnings.most_common()),
         "blind_spots": list(gathered.trace.blind_spots),
         "false_edges": false_edges,
+        "address_spaces": None if graph.space is None else graph.space.tolist(),
     }
 
 

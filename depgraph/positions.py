@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.dependence import build_graph, sweep
+from depgraph.dependence import build_graph, sweep_spaces
 from depgraph.footprint import Footprints
 from depgraph.jit.positions import overlay_ranges
 from depgraph.records import WRITE
@@ -114,12 +114,13 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
     key = (ranges.block.astype(np.int64) * (STEPS + 1) + ranges.first) * (STEPS + 1) + ranges.last
     distinct, number = np.unique(key, return_inverse=True)
     block = (distinct // (STEPS + 1) ** 2).astype(np.int32)
-    swept = sweep(
+    swept = sweep_spaces(
         Footprints(number.astype(np.int32), ranges.kind, ranges.start, ranges.end),
         graph.operation_of_block[block],
         graph.n_operations,
+        graph.space,
     )
-    fine = build_graph([swept], graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    fine = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
     member = fine.set_blocks
     fine = replace(
         fine,
@@ -132,6 +133,7 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
         duration=graph.duration,
         duration_unit=graph.duration_unit,
         occupancy=graph.occupancy,
+        space=graph.space,
     )
     return replace(
         extraction,

@@ -32,6 +32,7 @@ class KernelLaunch:
     shared_bytes: int | None = None  # static + dynamic, per block
     stream: int = 0
     context: int = 0
+    process: int = 0  # of a trace that several processes wrote, by where their numbers start again
     mangled_name: str | None = None
     trace_id: int | None = None  # the number the trace itself gives this launch
     architecture: int | None = None  # SASS version: 70, 80, 90, ...

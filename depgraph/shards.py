@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import nvtx
 
-from depgraph.dependence import operations_of_blocks, sweep
+from depgraph.dependence import operations_of_blocks, sweep_spaces
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
 from depgraph.jit.ranges import cut_ranges
+from depgraph.memory import return_free_memory
 from depgraph.records import READ, WRITE
 from depgraph.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run
 
@@ -75,9 +76,9 @@ class ShardResult:
     ----------
     footprints : Footprints
         None of them where the shard left them in a file.
-    exact : SetPairs
-        Found byte by byte.
-    rounded : SetPairs or None
+    exact : list of SetPairs
+        Found byte by byte, one for each address space.
+    rounded : list of SetPairs
         Found at a coarser granularity, where one was asked for.
     operation_bytes : int64[2, n_operations]
         Distinct bytes that each operation reads and writes.
@@ -88,8 +89,8 @@ class ShardResult:
     """
 
     footprints: Footprints
-    exact: SetPairs
-    rounded: SetPairs | None
+    exact: list[SetPairs]
+    rounded: list[SetPairs]
     operation_bytes: NDArray[np.int64]
     block_bytes: NDArray[np.int64]
     block_ranges: NDArray[np.int64]
@@ -104,10 +105,13 @@ class ShardAnalysis:
     first_block : int64[n_operations + 1]
     granularity : int
         Bytes; above 1, dependences are looked for at both granularities.
+    space : int32[n_operations] or None
+        Address space of each operation; None if there is one.
     """
 
     first_block: NDArray[np.int64]
     granularity: int
+    space: NDArray[np.int32] | None = None
 
     def __call__(self, shard: Shard) -> ShardResult:
         """Analyse one shard."""
@@ -116,10 +120,10 @@ class ShardAnalysis:
             n_operations = len(self.first_block) - 1
             operation_of_block = operations_of_blocks(self.first_block)
             footprints = concatenate_footprints(shard.load(), n_blocks)
-            rounded = None
+            rounded = []
             if self.granularity != 1:
                 coarse = footprints.rounded(self.granularity, n_blocks)
-                rounded = sweep(coarse, operation_of_block, n_operations)
+                rounded = sweep_spaces(coarse, operation_of_block, n_operations, self.space)
             by_operation = join_footprints(
                 operation_of_block[footprints.block],
                 footprints.kind,
@@ -129,7 +133,7 @@ class ShardAnalysis:
             )
             result = ShardResult(
                 footprints=footprints,
-                exact=sweep(footprints, operation_of_block, n_operations),
+                exact=sweep_spaces(footprints, operation_of_block, n_operations, self.space),
                 rounded=rounded,
                 operation_bytes=_bytes_by_kind(by_operation, n_operations),
                 block_bytes=_bytes_by_kind(footprints, n_blocks),
@@ -236,14 +240,16 @@ def analyse_shards(
     )
     block_ranges = np.zeros(n_blocks, np.int64)
     joined = []
-    for result in workers.map(ShardAnalysis(gathered.first_block, granularity), shards):
-        analysed.exact.append(result.exact)
-        if result.rounded is not None:
-            analysed.rounded.append(result.rounded)
+    analysis = ShardAnalysis(gathered.first_block, granularity, gathered.space)
+    for result in workers.map(analysis, shards):
+        analysed.exact += result.exact
+        analysed.rounded += result.rounded
         analysed.operation_bytes += result.operation_bytes
         analysed.block_bytes += result.block_bytes
         block_ranges += result.block_ranges
         joined.append(result.footprints)
+        if in_files:
+            return_free_memory()
     if in_files:
         analysed.footprints = SpilledFootprints(
             [shard.output for shard in shards if shard.output is not None],

@@ -375,6 +375,7 @@ class Store:
         has_positions = sets["first_use"].null_count < len(sets)
         source_offsets, sources = to_lists(joins["sources"])
         target_offsets, targets = to_lists(joins["targets"])
+        spaces = self.metadata.get("address_spaces")
 
         def operations_of(column: str) -> NDArray[np.int32]:
             kernels, inverse = np.unique(to_numpy(joins[column]), return_inverse=True)
@@ -403,6 +404,7 @@ class Store:
             duration=self._durations(),
             duration_unit=self.metadata.get("duration_unit", "cycles"),
             occupancy=self._occupancies(len(kernel)),
+            space=None if spaces is None else np.array(spaces, np.int32),
         )
 
     def _durations(self) -> NDArray[np.float64] | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
 
@@ -22,8 +24,15 @@ def touched_bytes(footprints: Footprints, graph: BlockGraph) -> int:
     graph : BlockGraph
         Tells host copies, which do not count, from kernels.
     """
-    of_kernel = graph.kernel[graph.operation_of_block[footprints.block]] >= 0
-    start, end = footprints.start[of_kernel], footprints.end[of_kernel]
+    operation = graph.operation_of_block[footprints.block]
+    of_kernel = graph.kernel[operation] >= 0
+    if graph.space is None:
+        return _distinct_bytes(footprints.start[of_kernel], footprints.end[of_kernel])
+    spaces = [of_kernel & (graph.space[operation] == number) for number in np.unique(graph.space)]
+    return sum(_distinct_bytes(footprints.start[s], footprints.end[s]) for s in spaces)
+
+
+def _distinct_bytes(start: NDArray[np.uint64], end: NDArray[np.uint64]) -> int:
     if not len(start):
         return 0
     order = np.argsort(start)

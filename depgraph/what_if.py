@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.dependence import build_graph, operations_of_blocks, sweep
+from depgraph.dependence import build_graph, operations_of_blocks, sweep_spaces
 from depgraph.errors import ModelError
 from depgraph.merging import merge_kernels
 from depgraph.names import base_name
@@ -35,6 +35,12 @@ _DEPENDENCES = (
 )  # fmt: skip
 _TERM = re.compile(r"(?P<word>[^\s=*/]+)(?P<sign>\*=|/=|=)(?P<value>\S+)")
 _SPAN = re.compile(r"(?P<low>0x[0-9a-fA-F]+|\d+)(?P<sign>[:+])(?P<high>0x[0-9a-fA-F]+|\d+)")
+
+
+_POSITIONS_LOST = (
+    "what if: where inside blocks dependences are needed is unknown of the changed program: whole "
+    "blocks wait"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +216,7 @@ def apply_what_ifs(
     ModelError
         If a statement names nothing that is there, or kernels that cannot be merged.
     """
+    had_positions = program.graph.first_use is not None
     drops = [s for s in statements if isinstance(s, Drop)]
     if drops:
         program = _without_dependences(program, drops, footprints())
@@ -224,6 +231,8 @@ def apply_what_ifs(
                 launch_gap=program.launch_gap * statement.factor + statement.time,
                 notes=(*program.notes, f"what if {statement.text}: the launch gap changes"),
             )
+    if had_positions and program.graph.first_use is None:
+        program = replace(program, notes=(*program.notes, _POSITIONS_LOST))
     return program
 
 
@@ -296,12 +305,12 @@ def _without_dependences(
         here = _between(footprints, low, high)
         if not len(here):
             continue
-        found = sweep(here, operation, graph.n_operations)
         inside = [d for d in drops if d.low <= low and high <= d.high]
         left_out = {kind for drop in inside for kind in drop.kinds}
         kinds = [k for k, name in enumerate(("RAW", "WAR", "WAW")) if name not in left_out]
-        keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
-        swept.append(replace(found, pairs=found.pairs[keep]))
+        for found in sweep_spaces(here, operation, graph.n_operations, graph.space):
+            keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
+            swept.append(replace(found, pairs=found.pairs[keep]))
     rebuilt = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
     changed = replace(
         graph,

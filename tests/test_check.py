@@ -94,14 +94,14 @@ def test_what_makes_a_graph_wrong_is_an_error_with_its_line(
     assert found(checkup, is_error=True) == {fault: f"{tmp_path}/trace.log:{line}"}
 
 
-def test_launches_that_may_be_of_other_processes_are_warned_of(tmp_path: Path) -> None:
+def test_launches_of_other_contexts_and_processes_are_warned_of(tmp_path: Path) -> None:
     other = (launch(0, 1) + access(0, 0)).replace("33c98dc0", "33c98dc1")
     text = launch(0, 1) + access(0, 0)
     assert not found(check(tmp_path, text), is_error=False)
     (warning,) = found(check(tmp_path, text + other), is_error=False)
-    assert "share one address space" in warning
+    assert "memory of its own" in warning
     (warning,) = found(check(tmp_path, text + text), is_error=False)
-    assert "as if of another process" in warning
+    assert "memory of its own" in warning
 
 
 def test_a_grid_beyond_memory_is_a_problem_not_a_crash(

@@ -250,6 +250,16 @@ def test_a_late_wait_does_not_delay_what_was_done_before_it():
     assert fine_path(builder.build(), np.full(3, 4.0)) == 5
 
 
+def test_bloom_filters_tell_the_memory_of_two_contexts_apart():
+    line = np.full(3, 1 << 40, np.uint64)
+    footprints = Footprints(
+        np.arange(3, dtype=np.int32), np.ones(3, np.uint8), line, line + np.uint64(4)
+    )
+    graph = replace(graph_of([1, 1, 1], []), space=np.array([0, 1, 0], np.int32))
+    sources, targets, _ = next(bloom_graph(graph, footprints, 1 << 14, 4).edges())
+    assert (sources.tolist(), targets.tolist()) == ([0], [2])
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 9)), min_size=1))
 def test_bloom_filters_report_what_they_would_by_hand(touches):
     touches = sorted(set(touches))

@@ -15,7 +15,7 @@ from programs import BASE, PACKERS, access_line, edges_of, launch_line, log_reco
 from depgraph.errors import ModelError, TraceError
 from depgraph.parsers import open_trace
 from depgraph.parsers.traces.nvbit import NvbitTrace
-from depgraph.pipeline import analyse
+from depgraph.pipeline import analyse, extract
 from depgraph.spill import SpilledFootprints
 
 
@@ -134,19 +134,29 @@ def test_a_cut_inside_a_launch_line_does_not_shift_ids(log_file):
         assert edges_of(extraction.graph) == [(1, 10, "RAW")]
 
 
-def test_a_second_process_starts_the_ids_anew(log_file):
-    trace = log_file(*PRODUCER, launch_line(0), read(0, 2, BASE))
-    assert edges_in(trace) == EXPECTED
+def test_a_second_process_starts_the_ids_anew_and_has_memory_of_its_own(log_file):
+    second = (launch_line(0), write(0, 1, BASE), launch_line(1), read(1, 2, BASE))
+    extraction = analyse(open_trace(log_file(*PRODUCER, *second, read(1, 3, BASE))))
+    # Kernel 0 is the first process's, 1 and 2 are the second's.
+    assert [kernel.trace_id for kernel in extraction.kernels] == [0, 0, 1]
+    first = extraction.graph.first_block.tolist()
+    expected = [(first[1] + 1, first[2] + 2, "RAW"), (first[1] + 1, first[2] + 3, "RAW")]
+    assert edges_of(extraction.graph) == expected
 
 
-def test_contexts_have_ids_of_their_own(log_file):
+def test_contexts_have_ids_and_memory_of_their_own(log_file, tmp_path):
     trace = log_file(
         launch_line(0, context=1),
         launch_line(0, context=2),
+        launch_line(1, context=1),
         write(0, 1, BASE, context=1),
-        read(0, 2, BASE, context=2),
+        write(0, 1, BASE, context=2),
+        read(1, 2, BASE, context=1),
     )
-    assert edges_in(trace) == EXPECTED
+    graph = extract(open_trace(trace), tmp_path / "store").graph()
+    first = graph.first_block.tolist()
+    assert edges_of(graph) == [(first[0] + 1, first[2] + 2, "RAW")]
+    assert graph.space.tolist() == [0, 1, 0]
 
 
 def test_a_kernel_is_what_its_launch_line_says(log_file):

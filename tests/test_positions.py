@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import edges_of
 
 from depgraph.comparison import fine_path
 from depgraph.errors import ModelError
@@ -100,6 +101,24 @@ def test_edges_stay_as_they_are(sample_trace, tmp_path):
     np.testing.assert_array_equal(stored.first_use, fine.graph.first_use)
     assert fine_path(stored, durations) == fine_path(fine.graph, durations)
     assert Store(tmp_path / "out").graph({"RAW"}).first_use is not None
+
+
+def test_positions_keep_the_memory_of_contexts_apart(tmp_path):
+    kernels = [
+        LAUNCH.format(name="a", id=number, blocks=1) + access(number, 0, 0, "STG.E", 0x7F0000001000)
+        for number in range(3)
+    ]
+    kernels[1] = kernels[1].replace("abcd", "abce")
+    extraction, ranges = read(tmp_path, "".join(kernels))
+    fine = with_positions(extraction, ranges).graph
+    assert edges_of(fine) == [(0, 2, "WAW")]
+    assert fine.space.tolist() == extraction.graph.space.tolist() == [0, 1, 0]
+
+
+def test_positions_of_several_processes_are_refused(tmp_path):
+    text = LAUNCH.format(name="a", id=0, blocks=1) + access(0, 0, 0, "STG.E", 0x7F0000001000)
+    with pytest.raises(ModelError, match="give the log of one process"):
+        read(tmp_path, text + text)
 
 
 def test_positions_need_a_log_that_can_be_read_twice(tmp_path):

@@ -272,6 +272,12 @@ def test_every_touched_byte_counts_once():
     assert touched_bytes(footprints, graph) == 160 + 10
 
 
+def test_equal_addresses_of_two_contexts_are_different_bytes():
+    graph = replace(graph_of([1, 1, 1], []), space=np.array([0, 1, 0], np.int32))
+    footprints = footprints_of((0, 100, 200), (1, 150, 250), (2, 180, 220))
+    assert touched_bytes(footprints, graph) == 120 + 100
+
+
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=12))
 def test_touched_bytes_are_those_of_the_union(ranges):
     rows = [(0, start, start + size) for start, size in ranges]

@@ -1,7 +1,7 @@
 """What if: scaled kernels, renamed buffers, merged kernels, another gap."""
 
 from collections import defaultdict
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import hypothesis.strategies as st
 import naive
@@ -219,6 +219,40 @@ def test_only_neighbours_are_merged():
         changed("merge=2,7")
 
 
+def in_two_contexts(graph):
+    return replace(graph, space=np.array([0, 1, 0], np.int32))
+
+
+def test_a_renamed_buffer_brings_no_dependence_between_contexts():
+    everywhere = [{0: (set(), {0})}, {1: ({0}, set())}, {2: ({0}, set())}]
+    graph = in_two_contexts(graph_of_program(everywhere))
+    before = Program(graph, kernels_of([1, 1, 1]), np.ones(3), 0.0)
+    statement = parse_what_if(f"buffer={BASE}+1 drop=war,waw")
+    after = apply_what_ifs(before, [statement], lambda: footprints_of(everywhere)[0])
+    assert edges_of(after.graph) == [(0, 2, "RAW")]
+
+
+def test_kernels_of_different_contexts_are_not_merged():
+    before = replace(program(), graph=in_two_contexts(program().graph))
+    with pytest.raises(ModelError, match="of different CUDA contexts"):
+        changed("merge=0,1", before=before)
+
+
+def test_a_merged_graph_keeps_the_contexts_of_the_others():
+    before = replace(program(), graph=replace(program().graph, space=np.array([1, 1, 0])))
+    assert changed("merge=0,1", before=before).graph.space.tolist() == [1, 0]
+
+
+def test_it_is_said_that_positions_are_lost():
+    graph = program().graph
+    n = len(graph.set_blocks)
+    before = replace(program(), graph=replace(graph, first_use=np.zeros(n), last_use=np.ones(n)))
+    said = "where inside blocks dependences are needed is unknown"
+    assert any(said in note for note in changed("merge=0,1", before=before).notes)
+    assert not any(said in note for note in changed("gap=0", before=before).notes)
+    assert not any(said in note for note in changed("merge=0,1").notes)
+
+
 def test_three_kernels_become_one():
     after = changed("merge=0,1", "merge=0,2", before=program(chain_edges(SIZES)))
     assert after.durations.tolist() == [1 + 3 + 5, 2 + 4 + 6, 7]
@@ -302,5 +336,5 @@ def test_every_field_of_a_graph_is_thought_of_when_kernels_are_merged():
         "kernel", "first_block", "set_operation", "set_offsets", "set_blocks", "join_kind",
         "join_source_operation", "join_target_operation", "source_offsets", "sources",
         "target_offsets", "targets", "kinds", "cost", "resources", "first_use", "last_use",
-        "position_step", "duration", "duration_unit", "occupancy",
+        "position_step", "duration", "duration_unit", "occupancy", "space",
     }  # fmt: skip

@@ -127,3 +127,11 @@ def test_the_line_of_a_key_is_that_of_its_own_table():
     assert line_of(KERNELS, "kernel", 1, "duration") == 11
     assert line_of(KERNELS, "kernel", 1, "registers") == 8
     assert line_of(KERNELS, "", 0, "unit") == 1
+
+
+def test_options_of_traces_are_refused_for_a_described_program(program, tmp_path):
+    (tmp_path / "program.toml").write_text(KERNELS)
+    outcome = program("extract", "program.toml", "--kernels", "0:1", "-j", "2")
+    assert outcome.code == 2
+    assert "--kernels: for traces, not for a program that is described" in outcome.err
+    assert not (tmp_path / "depgraph.out").exists()

@@ -108,6 +108,10 @@ def bloom_graph(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
     """
     first, last = footprints.start // LINE_BYTES, (footprints.end - 1) // LINE_BYTES
     lines = int((last - first + 1).sum())
+    if graph.space is not None:
+        # Lines of other address spaces are other lines; their numbers have 57 bits.
+        space = graph.space[graph.operation_of_block[footprints.block]].astype(np.uint64)
+        first, last = first + (space << np.uint64(57)), last + (space << np.uint64(57))
     words = (graph.n_blocks + 63) // 64
     if 2 * bits * words * 8 > _MOST_FILTER_BYTES or lines * words * hashes > _MOST_WORK:
         raise NotApplicableError(

@@ -19,7 +19,7 @@ from depgraph.parsers.traces.line_buffers import MAX_LINE_BYTES, whole_lines
 from depgraph.parsers.traces.nvbit_text import is_launch, scan_text, text_buffer
 from depgraph.parsers.traces.nvbit_wordings import CURRENT, MARK, IdOffset, begun_launch, wording_of
 from depgraph.parsers.traces.text_scanner import PADDING, end_of_line
-from depgraph.records import Damage, ScannedPart
+from depgraph.records import Damage, KernelLaunch, ScannedPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.traces.compression import TraceStream
     from depgraph.parsers.traces.line_buffers import LineBuffer
     from depgraph.parsers.traces.nvbit_wordings import Wording
-    from depgraph.records import KernelLaunch, Operation, PartTask
+    from depgraph.records import Operation, PartTask
 
 FORMAT = "nvbit"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -170,6 +170,7 @@ class LogText:
             part.skipped["lines of more than 1 MiB"] += 1
         if self.lines_before is not None:
             place_damage(part, self.path, self.lines_before)
+        self.buffer.release()
         return part
 
 
@@ -286,14 +287,16 @@ class NvbitTrace:
 class LogOrder:
     """Numbers launches in the order of their launch lines.
 
-    A launch line with a (context, id) seen before, from another process say, starts a new kernel;
-    accesses belong to the newest one above them. Where accesses have no ids, those of a part that
+    A launch line with a (context, id) seen before is another process's; accesses belong to the
+    newest one above them. Where accesses have no ids, those of a part that
     stand above its first launch line belong to the last launch before it.
     """
 
     def __init__(self, *, has_ids: bool = True) -> None:
         self.operations: list[Operation] = []
         self._newest: dict[tuple[int, ...], int] = {}
+        self._process: dict[int, int] = {}  # the newest of each context
+        self._process_of: dict[tuple[int, ...], int] = {}
         self._has_ids = has_ids
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
@@ -302,14 +305,21 @@ class LogOrder:
         last_before = len(self.operations) - 1
         for index, (key, launch) in enumerate(zip(part.keys, part.launches, strict=True)):
             if launch is not None:
-                self._newest[key] = len(self.operations)
-                self.operations.append(
-                    launch if self._has_ids else replace(launch, trace_id=len(self.operations))
-                )
+                self.operations.append(self._numbered(key, launch))
+                self._newest[key] = len(self.operations) - 1
             indices[index] = self._newest.get(key, -1)
             if launch is None and not self._has_ids:
                 indices[index] = last_before
         return indices
+
+    def _numbered(self, key: tuple[int, ...], launch: KernelLaunch) -> KernelLaunch:
+        if not self._has_ids:
+            return replace(launch, trace_id=len(self.operations))
+        process = self._process.get(launch.context, 0)
+        if self._process_of.get(key) == process:
+            process = self._process[launch.context] = process + 1
+        self._process_of[key] = process
+        return replace(launch, process=process) if process else launch
 
 
 # Names of kernels for sm_90 and later, which copy in bulk; "tma" alone would match softmax too.

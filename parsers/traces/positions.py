@@ -78,7 +78,13 @@ class _Reader:
                 identifier = (kernel.trace_id or 0) - offset
                 context = np.uint64(kernel.context)
                 slot = find_launch(context, identifier, self._context, self._id, self._operation)
-                slot = slot if slot >= 0 else -1 - slot
+                if slot >= 0:
+                    message = (
+                        "--positions: launch ids start again, as if of another process; give the "
+                        "log of one process"
+                    )
+                    raise ModelError(message)
+                slot = -1 - slot
                 self._context[slot] = context
                 self._id[slot] = identifier
                 self._operation[slot] = kernel.operation
@@ -92,6 +98,7 @@ class _Reader:
             with item.open() as stream:
                 for buffer in whole_lines(stream, _PART_BYTES):
                     yield from self._scan_text(buffer.text, buffer.size, steps)
+                    buffer.release()
 
     def _scan_text(
         self, text: NDArray[np.uint8], end: int, steps: int
