@@ -289,10 +289,11 @@ class BlockGraph:
         list of PairSummary
             In the order of the target, then of the source.
         """
-        return [
-            _summarise(self, low, high, source, target)
-            for low, high, source, target in self._pair_joins()
-        ]
+        with np.errstate(over="ignore"):
+            return [
+                _summarise(self, low, high, source, target)
+                for low, high, source, target in self._pair_joins()
+            ]
 
     def edges(
         self, batch: int = _EDGE_BATCH
@@ -489,24 +490,22 @@ def _numbers(groups: Groups) -> NDArray[np.int32]:
 def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int) -> PairSummary:
     source_first, source_blocks = graph.span(source)
     target_first, target_blocks = graph.span(target)
-    with np.errstate(over="ignore"):
-        counts, names, sizes = describe_pair(
-            low,
-            high,
-            graph.join_kind,
-            graph.source_offsets,
-            graph.sources,
-            graph.target_offsets,
-            graph.targets,
-            graph.set_offsets,
-            graph.set_blocks,
-            source_first,
-            source_blocks,
-            target_first,
-            target_blocks,
-        )
-    raw, war, waw, edges, waiting, awaited, most_sources, most_targets = map(int, counts)
-    distinct_sizes = int(sizes[np.unique(names, return_index=True)[1]].sum())
+    counts, names, sizes = describe_pair(
+        low,
+        high,
+        graph.join_kind,
+        graph.source_offsets,
+        graph.sources,
+        graph.target_offsets,
+        graph.targets,
+        graph.set_offsets,
+        graph.set_blocks,
+        source_first,
+        source_blocks,
+        target_first,
+        target_blocks,
+    )
+    raw, war, waw, edges, waiting, awaited, most_sources, most_targets = counts.tolist()
     if most_sources == 1 and most_targets == 1:
         pattern = Pattern.ONE_TO_ONE
     elif most_sources == 1:
@@ -515,7 +514,7 @@ def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int)
         pattern = Pattern.N_TO_ONE
     elif edges == source_blocks * target_blocks:
         pattern = Pattern.ALL_TO_ALL
-    elif distinct_sizes == awaited:
+    elif int(sizes[np.unique(names, return_index=True)[1]].sum()) == awaited:
         # The distinct source sets do not overlap: each group waits for a group of its own.
         pattern = Pattern.GROUPED
     else:

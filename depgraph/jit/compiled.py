@@ -63,18 +63,19 @@ class CompiledFunction:
         self.py_func = function
         self._interpretable = interpretable
         self._dispatcher: Any = None
-        self._is_called = False
+        self._chosen: Callable[..., Any] | None = None  # once it is clear that it is compiled
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
+        if self._chosen is not None and not _interpreter.is_running:
+            return self._chosen(*arguments)
         if _interpreter.is_running:
             return self.py_func(*arguments)
-        if not self._is_called:
-            if self._interpretable and not self._is_at_hand and _interpreter.affords(arguments):
-                return _interpreter.run(self.py_func, arguments)
-            self._announce()
-            self._is_called = True
-        return self.dispatcher(*arguments)
+        if self._interpretable and not self._is_at_hand and _interpreter.affords(arguments):
+            return _interpreter.run(self.py_func, arguments)
+        self._announce()
+        self._chosen = self.dispatcher
+        return self._chosen(*arguments)
 
     @property
     def dispatcher(self) -> Any:
