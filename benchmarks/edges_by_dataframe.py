@@ -80,6 +80,9 @@ def by_depgraph(touched: Touched) -> Edges:
     """Sweep over the addresses as depgraph does, and expand the edges."""
     from depgraph.dependence import find_dependences
     from depgraph.footprint import Footprints
+    from depgraph.jit.compiled import compile_always
+
+    compile_always()  # as in an extraction, which has loaded numba for the scan
 
     footprints = Footprints(
         touched.block,

@@ -68,6 +68,7 @@ print(*map(loaded_after, {sizes}))
 @pytest.mark.jit_only
 def test_numba_is_loaded_for_a_large_input():
     assert run(CALLS.format(sizes=[10, 100_000, 10])) == ["False True True"]
+    assert run(CALLS.format(sizes=[100_000])) == ["True"]
 
 
 @pytest.mark.jit_only

@@ -146,8 +146,9 @@ class _Interpreter(threading.local):
 
     def affords(self, arguments: tuple[Any, ...]) -> bool:
         elements = sum(getattr(argument, "size", 1) for argument in arguments)
-        # Where one call takes much, many such will follow.
-        _Interpreter.elements_left -= elements if elements < _IN_ONE_CALL else _INTERPRETED_ELEMENTS
+        if elements > _IN_ONE_CALL:  # many such calls will follow
+            compile_always()
+        _Interpreter.elements_left -= elements
         return self.elements_left >= 0
 
     def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
