@@ -74,7 +74,11 @@ class CompileAhead:
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
         self.needed = False
-        missing = [name for name, (function, _) in _jobs().items() if not function.is_kept]
+        missing = [
+            name
+            for name, (function, _) in _jobs().items()
+            if not getattr(function, "is_kept", True)
+        ]
         self.needed = bool(missing)
         helpers = max(1, min(len(missing), available_jobs() - 1))
         for i in range(helpers if missing else 0):

@@ -15,7 +15,9 @@ from depgraph.jit import graph, schedule
 from depgraph.jit.compiled import CompiledFunction, compiled, compiled_if_large
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from typing import Any
 
 
 @compiled_if_large
@@ -33,6 +35,10 @@ def mean(values):
     return total(values) / len(values)
 
 
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return getattr(function, "py_func", function)
+
+
 def run(script: str) -> list[str]:
     """Run a script that has not loaded numba yet; return the lines it prints."""
     done = subprocess.run(
@@ -46,6 +52,7 @@ def test_a_compiled_function_calls_another():
     assert mean(np.array([1.0, 2.0, 6.0])) == 3.0
 
 
+@pytest.mark.jit_only
 def test_what_compiles_keeps_the_name_and_the_text_of_the_function():
     assert mean.__name__ == "mean"
     assert mean.__doc__ == "Divide what another function has added up."
@@ -89,6 +96,7 @@ print("numba" in sys.modules)
 """
 
 
+@pytest.mark.jit_only
 def test_a_function_that_takes_longer_than_its_arguments_say_is_compiled_at_once():
     assert run(NOT_INTERPRETABLE) == ["True"]
 
@@ -157,6 +165,7 @@ def test_small_inputs_are_not_worth_compiling_for(tmp_path: Path):
     assert run(script) == ["10.0 False 100000.0 True"]
 
 
+@pytest.mark.jit_only
 def test_hashes_wrap_around_without_a_warning_where_they_are_interpreted():
     lines = run(
         "import warnings; warnings.simplefilter('error')\n"
@@ -182,7 +191,7 @@ def test_interpreted_lists_are_those_of_compiled_code(lists: list[list[int]]):
         (graph.intern_lists, (offsets, values, label)),
     ):
         with np.errstate(over="ignore"):
-            interpreted = function.py_func(*arguments)  # type: ignore[attr-defined]
+            interpreted = uncompiled(function)(*arguments)
             made = function(*arguments)
         for ours, theirs in zip(interpreted, made, strict=True):
             assert ours.dtype == theirs.dtype
@@ -197,7 +206,7 @@ def test_an_interpreted_schedule_is_that_of_compiled_code(times: list[float], sl
         np.array([slots, 1]),
         np.array([0.0, 0.25]),
     )
-    interpreted = schedule.serial_schedule.py_func(*arguments)  # type: ignore[attr-defined]
+    interpreted = uncompiled(schedule.serial_schedule)(*arguments)
     for ours, theirs in zip(interpreted, schedule.serial_schedule(*arguments), strict=True):
         assert ours.dtype == theirs.dtype
         assert ours.tolist() == theirs.tolist()

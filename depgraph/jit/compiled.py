@@ -6,6 +6,7 @@ much longer. Both are left until there is enough to do, and small inputs are int
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from functools import update_wrapper
@@ -21,6 +22,8 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 # time as loading takes.
 _INTERPRETED_ELEMENTS = 250_000
 _IN_ONE_CALL = 30_000
+# Numba's own variable. Without compilation nothing need stand between a function and its callers.
+_IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
 
 def compiled(function: Function) -> Function:
@@ -29,6 +32,8 @@ def compiled(function: Function) -> Function:
     The on-disk cache is keyed by the file of `function` alone, so functions that call each
     other belong in one file.
     """
+    if _IS_OFF:
+        return function
     return cast("Function", CompiledFunction(function, interpretable=False))
 
 
@@ -37,6 +42,8 @@ def compiled_if_large(function: Function) -> Function:
 
     For functions that take time in proportion to the size of their arguments.
     """
+    if _IS_OFF:
+        return function
     return cast("Function", CompiledFunction(function, interpretable=True))
 
 
