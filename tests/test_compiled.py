@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -146,16 +147,7 @@ kept = lambda: any(Path({folder!r}).rglob("*.nbi"))
 print(total(np.ones(10)), kept(), total(np.ones(100_000)), kept())
 """
 
-FRESH_TOTAL = """
-from depgraph.jit.compiled import compiled_if_large
-
-@compiled_if_large
-def total(values):
-    result = 0.0
-    for value in values:
-        result += value
-    return result
-"""
+FRESH_TOTAL = f"from depgraph.jit.compiled import compiled_if_large\n\n{inspect.getsource(total)}"
 
 
 @pytest.mark.jit_only

@@ -288,8 +288,8 @@ class LogOrder:
     """Numbers launches in the order of their launch lines.
 
     A launch line with a (context, id) seen before is another process's; accesses belong to the
-    newest one above them. Where accesses have no ids, those of a part that
-    stand above its first launch line belong to the last launch before it.
+    newest one above them. Where accesses have no ids, those of a part that stand above its first
+    launch line belong to the last launch before it.
     """
 
     def __init__(self, *, has_ids: bool = True) -> None:
