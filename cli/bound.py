@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
-from depgraph.cli.model import memory_option, model_from, model_options
+from depgraph.cli.mechanism_options import mechanism_options, parse_costs
+from depgraph.cli.model import memory_option, model_options, scenario_from
 from depgraph.cli.options import (
     Command,
     SmCounts,
@@ -62,17 +62,7 @@ def command(
     from depgraph.reports.bound_table import bound_report
     from depgraph.store import Store
 
-    chosen = model_from(Store(store), kinds, **model)
-    table = bound(
-        chosen.graph,
-        sms,
-        durations=chosen.durations,
-        occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
-        measured=chosen.measured,
-        memory=chosen.memory,
-    )
-    print_report(bound_report(table), form)
+    print_report(bound_report(bound(scenario_from(Store(store), kinds, **model), sms)), form)
 
 
 def _compare(
@@ -89,20 +79,7 @@ def _compare(
     from depgraph.reports.mechanism_tables import comparison_report
     from depgraph.store import Store
 
-    if model.get("memory_bandwidth") is not None:
-        message = "--memory-bandwidth: does not bound mechanisms; leave out --mechanism"
-        raise click.UsageError(message)
     found = find_mechanisms(mechanisms)
-    store = Store(path)
-    chosen = model_from(store, kinds, **model)
-    comparison = compare_mechanisms(
-        chosen.graph,
-        sms,
-        found,
-        durations=chosen.durations,
-        occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
-        costs=parse_costs(costs),
-        facts=program_facts(store),
-    )
+    scenario = scenario_from(Store(path), kinds, **model)
+    comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
     print_report(comparison_report(comparison), form)

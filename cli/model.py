@@ -10,8 +10,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from depgraph.footprint import Footprints
-    from depgraph.model import Model, Where
+    from depgraph.scenario import Scenario
+    from depgraph.scenario_builder import Where
     from depgraph.store import Store
     from depgraph.what_if import Statement
 
@@ -127,7 +127,7 @@ def model_options(function: Function) -> Function:
             ),
             click.option(
                 "--gpu", metavar="NAME",
-                help="GPU whose occupancy limits apply; depgraph gpus lists them.",
+                help="GPU whose limits apply; depgraph gpus lists them.",
             ),
             click.option(
                 "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
@@ -157,7 +157,8 @@ def memory_option(function: Function) -> Function:
     """Add --memory-bandwidth."""
     return click.option(
         "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
-        help="Let no schedule be shorter than the touched bytes take at this bandwidth.",
+        help="Let no schedule be shorter than what the L2 cache cannot hold of the bytes that "
+        "kernels touch takes at this bandwidth.",
     )(function)  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def where_from(
         If there is no such way to take iterations.
     """
     from depgraph.match import PICKS
-    from depgraph.model import Where
+    from depgraph.scenario_builder import Where
 
     if iteration not in PICKS and not iteration.isdecimal():
         message = f"--iteration {iteration!r}: give {', '.join(PICKS)} or a number from 0"
@@ -180,10 +181,10 @@ def where_from(
     return Where(device, process, context, stream, iteration)
 
 
-def model_from(
+def scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
-) -> Model:
-    """Work out the graph, durations and occupancies from the options.
+) -> Scenario:
+    """Put together what a store and the options describe: every command does it here.
 
     Raises
     ------
@@ -191,24 +192,18 @@ def model_from(
         If an option or a file makes no sense for the store.
     """
     from depgraph.gpu import load_gpu, load_gpu_file
-    from depgraph.model import build_model
+    from depgraph.scenario_builder import build_scenario
 
     gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
-    granularity = int(store.metadata["options"]["granularity"])
-
-    def footprints() -> Footprints:
-        graph = store.graph(kinds)
-        return store.footprints().rounded(granularity, graph.n_blocks)
-
     profile = None
     if timing is not None:
         from depgraph.parsers.profiles import read_profile
 
         profile = read_profile(timing)
-    return build_model(
+    return build_scenario(
         store.graph(kinds),
         store.kernels,
         profile=profile,
@@ -225,5 +220,41 @@ def model_from(
         launch_gap=options["launch_gap"],
         what_ifs=options["what_ifs"],
         memory_gb_per_s=options.get("memory_bandwidth"),
-        footprints=footprints,
+        footprints=store.footprints,
+        granularity=int(store.metadata["options"]["granularity"]),
+        metadata=store.metadata,
     )
+
+
+def refuse_others(subject: str, *used: str) -> None:
+    """Refuse what the user gave of the options about the program and its times, but for some.
+
+    Parameters
+    ----------
+    subject : str
+        What the command was asked for.
+    *used : str
+        Parameters that count for it.
+
+    Raises
+    ------
+    click.UsageError
+        If another one was given.
+    """
+    names = {*ModelOptions.__annotations__, "kinds"} - {*used}
+    refuse_given(names, f"does not go with {subject}")
+
+
+def refuse_given(names: Collection[str], reason: str) -> None:
+    """Refuse options that the user gave.
+
+    Raises
+    ------
+    click.UsageError
+        If one of the parameters was given.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"{parameter.opts[0]} {reason}")

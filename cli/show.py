@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.model import model_from, model_options
+from depgraph.cli.model import model_options, refuse_others, scenario_from
 from depgraph.cli.options import (
     DEFAULT_STORE,
     STORE_VARIABLE,
@@ -57,18 +57,29 @@ def command(
         message = "--cusync goes with pairs"
         raise click.UsageError(message)
     if subject == "kernels":
-        report = show_tables.kernels_report(store.kernels)
+        refuse_others("kernels", "what_ifs")
+        is_changed = bool(model["what_ifs"])
+        report = show_tables.kernels_report(
+            scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
+        )
     elif cusync:
         report = _policies(store, kinds, model)
     elif subject == "pairs":
-        pairs = store.pairs if kinds is None else store.graph(kinds).pairs()
-        report = show_tables.pairs_report(pairs, store.kernels)
+        refuse_others("pairs", "what_ifs", "kinds")
+        if kinds is None and not model["what_ifs"]:
+            report = show_tables.pairs_report(store.pairs, store.kernels)
+        else:
+            scenario = scenario_from(store, kinds, **model)
+            report = show_tables.pairs_report(scenario.graph.pairs(), scenario.kernels)
     elif subject == "path":
-        chosen = model_from(store, kinds, **model)
+        scenario = scenario_from(store, kinds, **model)
         report = show_tables.path_report(
-            critical_path(chosen.graph, chosen.durations.values), chosen.kernels, chosen.durations
+            critical_path(scenario.bound_graph, scenario.durations),
+            scenario.kernels,
+            scenario.timing,
         )
     else:
+        refuse_others("block", "kinds")
         report = show_tables.block_report(
             store.graph(kinds), store.footprints(), store.kernels, *block,
             is_whole=form in {"json", "csv"},
@@ -77,18 +88,13 @@ def command(
 
 
 def _policies(store: Store, kinds: frozenset[str] | None, model: ModelOptions) -> Report:
-    from depgraph.cli.mechanism_options import program_facts
-    from depgraph.comparison import program_of
     from depgraph.cusync_policies import cheapest_policies
     from depgraph.reports.mechanism_tables import policies_report
 
-    chosen = model_from(store, kinds, **model)
-    sms = chosen.occupancy.gpu.sms
-    program = program_of(
-        chosen.graph, sms, chosen.durations, chosen.occupancy, facts=program_facts(store)
-    )
+    scenario = scenario_from(store, kinds, **model)
+    sms = scenario.resources.gpu.sms
     return policies_report(
-        cheapest_policies(program), chosen.kernels, sms=sms, unit=chosen.durations.unit
+        cheapest_policies(scenario.on(sms)), scenario.kernels, sms=sms, unit=scenario.unit
     )
 
 

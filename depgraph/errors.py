@@ -77,6 +77,10 @@ class ModelError(DepgraphError):
     """A GPU model, an occupancy or a duration makes no sense for the graph at hand."""
 
 
+class NotApplicableError(ModelError):
+    """A mechanism needs something that the program at hand does not have."""
+
+
 class ClusterError(DepgraphError):
     """The cluster that should do the work cannot be used."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph import BlockGraph
-    from depgraph.room import Room
+    from depgraph.sm_resources import SmResources
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
@@ -181,7 +181,7 @@ def run_rules(
     rules: Rules,
     graph: BlockGraph,
     durations: NDArray[np.float64],
-    room: Room,
+    resources: SmResources,
     sms: float,
     *,
     device_order: Sequence[int] | None = None,
@@ -195,7 +195,7 @@ def run_rules(
     rules : Rules
     graph : BlockGraph
     durations : float64[n_blocks]
-    room : Room
+    resources : SmResources
     sms : float
         Number of SMs, infinite for no limit: all blocks then stand on SM 0.
     device_order : sequence of int, optional
@@ -208,7 +208,8 @@ def run_rules(
     """
     graph = rules.graph or graph
     durations = _writable(durations if rules.durations is None else rules.durations)
-    need, capacity, size = room.need, room.capacity, sms
+    need, capacity = resources.binding
+    size = sms
     if rules.unlimited or math.isinf(sms):
         need, capacity, size = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
     # A block takes the first empty SM if there is one, so that further ones stay empty.

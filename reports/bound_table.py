@@ -18,7 +18,8 @@ from depgraph.reports.tables import (
 )
 
 if TYPE_CHECKING:
-    from depgraph.bounds import Bound, BoundTable
+    from depgraph.bounds import BoundTable
+    from depgraph.limits import Bound
 
 
 _ALL = "RAW,WAR,WAW"
@@ -69,8 +70,8 @@ def bound_report(table: BoundTable) -> Report:
         "Schedules",
         schedule_columns,
         [
-            (_whole(b.sms), b.dependences, a.schedule, a.makespan, a.gain,
-             _share_of_bound(a.gain, b), a.utilization)
+            (_whole(b.sms), b.dependences, a.mechanism, a.makespan, a.gain, a.share_of_bound,
+             a.utilization)
             for b in table.bounds
             for a in b.schedules
         ]
@@ -84,7 +85,7 @@ def bound_report(table: BoundTable) -> Report:
         [
             (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
              *[b.memory] * with_memory, b.lower_bound, b.gain, b.limited_by,
-             a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b), a.utilization, unit)
+             a.mechanism, a.makespan, a.gain, a.share_of_bound, a.utilization, unit)
             for b in table.bounds
             for a in b.schedules
         ],
@@ -171,20 +172,12 @@ def _whole(sms: float) -> float:
 
 
 def _answers(table: BoundTable) -> list[str]:
-    sentences = []
-    for b in table.bounds:
-        best = max((a for a in b.schedules if a.schedule != "serial"), key=lambda a: a.gain)
-        sentences.append(
-            f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most "
-            f"{show_factor(b.gain)} (limited by {b.limited_by}); "
-            f"{show_factor(best.gain)} reached by {best.schedule}"
-        )
-    return sentences
-
-
-def _share_of_bound(gain: float, bound: Bound) -> float | None:
-    """Return which part of the gain that is possible a schedule gets; None if there is none."""
-    return (gain - 1) / (bound.gain - 1) if bound.gain > 1 else None
+    return [
+        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most "
+        f"{show_factor(b.gain)} (limited by {b.limited_by}); "
+        f"{show_factor(b.reached.gain)} reached by {b.reached.mechanism}"
+        for b in table.bounds
+    ]
 
 
 def _show_share(value: float | None) -> str:

@@ -18,9 +18,10 @@ from depgraph.reports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from depgraph.comparison import Comparison, Limits
+    from depgraph.comparison import Comparison
     from depgraph.cusync_policies import Policy
     from depgraph.extraction import Kernel
+    from depgraph.limits import Bound
     from depgraph.mechanisms import Mechanism
 
 _FIXED = (
@@ -41,13 +42,14 @@ def _show_limit(value: float | None) -> str:
     return "-" if value is None else show_number(value)
 
 
-def _gain(limits: Limits, bound: float | None) -> float | None:
+def _gain(limits: Bound, bound: float | None) -> float | None:
     return limits.serial / bound if bound else None
 
 
 def comparison_report(comparison: Comparison) -> Report:
     """Describe what mechanisms reach: the bounds, a row each, what each assumed."""
     unit = comparison.unit
+    with_memory = any(b.memory for b in comparison.limits)
     limits = Table(
         "bounds",
         "Bounds",
@@ -57,14 +59,16 @@ def comparison_report(comparison: Comparison) -> Report:
             Column("critical_path", "critical path", unit, show_number),
             Column("fine_path", "fine path", unit, _show_limit),
             Column("work", "work", unit, show_number),
+            *[Column("memory", "memory", unit, show_number)] * with_memory,
             Column("block_bound", "block bound", unit, show_number),
             Column("block_gain", "gain", show=_show_gain),
             Column("fine_bound", "fine bound", unit, _show_limit),
             Column("fine_gain", "gain", show=_show_gain),
         ],
         [
-            (b.sms, b.serial, b.critical_path, b.fine_path, b.work, b.block, _gain(b, b.block),
-             b.fine, _gain(b, b.fine))
+            (b.sms, b.serial, b.critical_path, b.fine_path, b.work,
+             *[b.memory] * with_memory, b.lower_bound, b.gain,
+             b.intra_block_bound, _gain(b, b.intra_block_bound))
             for b in comparison.limits
         ],
     )  # fmt: skip
@@ -74,13 +78,14 @@ def comparison_report(comparison: Comparison) -> Report:
         Column("makespan", "makespan", unit, show_number),
         Column("gain", "gain", show=show_factor),
         Column("share_of_bound", "of bound", show=_show_share),
-        Column("utilization", "util.", show=show_percent),
+        Column("utilization", "busy", show=show_percent),
+        Column("held", "held", show=show_percent),
         Column("waiting", "waiting", unit, show_number),
         Column("against", "held against", is_text=True),
     ]
     rows = [
-        (o.sms, o.mechanism, o.makespan, o.gain, o.share_of_bound, o.utilization, o.waiting,
-         o.against)
+        (o.sms, o.mechanism, o.makespan, o.gain, o.share_of_bound, o.utilization, o.held,
+         o.waiting, o.against)
         for o in comparison.outcomes
     ]  # fmt: skip
     flat = Table(
@@ -146,7 +151,7 @@ def _answers(comparison: Comparison) -> list[str]:
             for o in comparison.outcomes
             if o.sms == limits.sms
             and not o.availability.startswith("a limit")
-            and o.against != "work"  # durations of its own: no way to order these blocks
+            and o.against == "block"  # others cut blocks up, or wait inside them
         ]
         if not real:
             continue

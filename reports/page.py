@@ -105,8 +105,8 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         tables=tables,
         cuts=cuts,
         assumptions=[
-            f"durations: {study.durations.source} ({study.unit})",
-            f"occupancy: by the limits of {study.occupancy.gpu.name}",
+            f"durations: {study.scenario.timing.source} ({study.unit})",
+            f"occupancy: by the limits of {study.scenario.resources.gpu.name}",
             *study.table.assumptions,
             *mechanism_notes(study),
         ],

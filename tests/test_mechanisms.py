@@ -9,18 +9,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_programs import graphs, one_row, programs
-from small_graphs import graph_of
+from small_graphs import graph_of, kernels_of, scenario_of
 
 from depgraph.build import GraphBuilder
-from depgraph.comparison import fine_path, limits_of, run_mechanism
+from depgraph.comparison import run_mechanism
 from depgraph.errors import ModelError
 from depgraph.footprint import Footprints
 from depgraph.jit.bloom import filter_bit
+from depgraph.limits import fine_path, limits_of
 from depgraph.mechanisms import (
     MECHANISMS,
     Availability,
     Charges,
-    Program,
     Quantity,
     find_mechanisms,
     parse_cost,
@@ -31,7 +31,6 @@ from depgraph.mechanisms.communication import ideal_speedup, share_of_ideal, slo
 from depgraph.mechanisms.dynamic import launch_cycles, spawns
 from depgraph.mechanisms.learned import learned_kernels
 from depgraph.mechanisms.waves import wave_time, wave_utilization, waves
-from depgraph.room import shares
 from depgraph.rules import Against
 
 FREE = {"launch": Quantity(0, "us"), "check": Quantity(0, "us")}
@@ -62,12 +61,12 @@ def ends_before_starts(program, schedule):
 @given(programs(), st.sampled_from(PLAIN))
 def test_no_mechanism_is_below_the_block_bound(program, name):
     assume(not name.startswith("cusync-") or name == "cusync-row")
-    assert makespan(name, program) * CLOSE >= limits_of(program).block
+    assert makespan(name, program) * CLOSE >= limits_of(program).lower_bound
 
 
 @given(programs(positions=True), st.sampled_from(PLAIN))
 def test_no_mechanism_beats_the_fine_bound(program, name):
-    assert makespan(name, program) * CLOSE >= limits_of(program).fine
+    assert makespan(name, program) * CLOSE >= limits_of(program).intra_block_bound
 
 
 @given(graphs(positions=True))
@@ -102,10 +101,9 @@ def two_kernels(draw):
         )
     times = draw(st.integers(1, 9)), draw(st.integers(1, 9))
     graph = builder.build()
-    return Program(
+    return scenario_of(
         graph=graph,
         durations=np.repeat(np.array(times, float), [rows * width, rows * other]),
-        room=shares(graph.kernel, np.ones(2, np.int64)),
         occupancy=np.ones(2, np.int64),
         sms=draw(st.integers(1, 6)),
         grid=np.array([[width, rows, 1], [other, rows, 1]]),
@@ -144,8 +142,8 @@ def test_acs_on_a_chain_is_serial_and_its_costs(durations, launch):
     n = len(durations)
     graph = graph_of([1] * n, [((k, 0), (k + 1, 0)) for k in range(n - 1)])
     one = np.ones(n, np.int64)
-    program = Program(
-        graph=graph, durations=np.array(durations, float), room=shares(graph.kernel, one),
+    program = scenario_of(
+        graph=graph, durations=np.array(durations, float),
         occupancy=one, sms=2,
     )  # fmt: skip
     cost = {"launch": Quantity(launch, "us"), "check": Quantity(1, "us")}
@@ -164,15 +162,16 @@ def test_stream_k_fills_every_wave(program, fixup):
             np.diff(program.graph.first_block), program.occupancy.tolist(), strict=True
         )
     )
-    even = limits_of(program).work + waves * fixup
+    per_slot = program.durations / program.occupancy[program.graph.operation_of_block]
+    even = per_slot.sum() / program.sms + waves * fixup
     assert makespan("stream-k", program, cost) == pytest.approx(even)
 
 
 def test_pdl_overlaps_preambles_only():
     graph = graph_of([2, 2], [((0, 0), (1, 0))])
     one = np.ones(2, np.int64)
-    program = Program(
-        graph=graph, durations=np.array([4.0, 2, 3, 3]), room=shares(graph.kernel, one),
+    program = scenario_of(
+        graph=graph, durations=np.array([4.0, 2, 3, 3]),
         occupancy=one, sms=3,
     )  # fmt: skip
     assert makespan("serial", program) == 7
@@ -186,8 +185,8 @@ def test_streams_overlap_what_kernels_do_not_need():
     streams = replace(graph.resources, stream=np.array([0, 1, 1]))
     graph = replace(graph, resources=streams)
     one = np.ones(3, np.int64)
-    program = Program(
-        graph=graph, durations=np.array([4.0, 3, 2]), room=shares(graph.kernel, one),
+    program = scenario_of(
+        graph=graph, durations=np.array([4.0, 3, 2]),
         occupancy=one, sms=2,
     )  # fmt: skip
     assert makespan("streams", program) == 6
@@ -197,8 +196,8 @@ def test_streams_overlap_what_kernels_do_not_need():
 def test_blockmaestro_waits_for_a_kernel_with_too_many_parents():
     graph = graph_of([3, 1], [((0, 0), (1, 0)), ((0, 1), (1, 0))])
     one = np.ones(2, np.int64)
-    program = Program(
-        graph=graph, durations=np.array([1.0, 1, 9, 1]), room=shares(graph.kernel, one),
+    program = scenario_of(
+        graph=graph, durations=np.array([1.0, 1, 9, 1]),
         occupancy=one, sms=4,
     )  # fmt: skip
     assert makespan("blockmaestro", program) == 9
@@ -209,12 +208,12 @@ def test_a_repeated_kernel_is_learned_whatever_its_place():
     edges = [((k, b), (k + 1, b)) for k in range(3) for b in range(2)]
     graph = graph_of([2] * 4, edges)
     one = np.ones(4, np.int64)
-    program = Program(
-        graph=graph, durations=np.ones(8), room=shares(graph.kernel, one), occupancy=one, sms=4,
+    program = scenario_of(
+        graph=graph, durations=np.ones(8), occupancy=one, sms=4,
         functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
     )  # fmt: skip
     assert learned_kernels(program).tolist() == [False, False, True, True]
-    other = replace(program, functions=("a", "b", "c", "b"))
+    other = replace(program, kernels=kernels_of([2] * 4, ("a", "b", "c", "b")))
     assert learned_kernels(other).tolist() == [False, False, False, True]
 
 
@@ -222,8 +221,8 @@ def test_another_pattern_is_not_learned():
     straight = [((k, b), (k + 1, b)) for k in range(2) for b in range(2)]
     graph = graph_of([2] * 4, [*straight, ((2, 0), (3, 1)), ((2, 1), (3, 0))])
     one = np.ones(4, np.int64)
-    program = Program(
-        graph=graph, durations=np.ones(8), room=shares(graph.kernel, one), occupancy=one, sms=4,
+    program = scenario_of(
+        graph=graph, durations=np.ones(8), occupancy=one, sms=4,
         functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
     )  # fmt: skip
     assert learned_kernels(program).tolist() == [False, False, True, False]
@@ -234,8 +233,8 @@ def test_without_positions_tiles_are_taken_to_be_needed_one_after_another():
     builder.add("RAW", [0, 1], [2])
     graph = builder.build()
     one = np.ones(2, np.int64)
-    program = Program(
-        graph=graph, durations=np.array([1.0, 3, 2]), room=shares(graph.kernel, one),
+    program = scenario_of(
+        graph=graph, durations=np.array([1.0, 3, 2]),
         occupancy=one, sms=3, grid=one_row(graph),
     )  # fmt: skip
     assert makespan("cusync-row", program) == 5
@@ -344,9 +343,7 @@ def test_a_users_own_rule_is_found_beside_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graph = graph_of([1, 1, 1], [])
     one = np.ones(3, np.int64)
-    program = Program(
-        graph=graph, durations=np.ones(3), room=shares(graph.kernel, one), occupancy=one, sms=3
-    )
+    program = scenario_of(graph=graph, durations=np.ones(3), occupancy=one, sms=3)
     assert makespan("own_rules:Pairs", program) == 2
 
 
@@ -395,8 +392,8 @@ def test_waves():
 def test_what_a_mechanism_is_held_against():
     graph = graph_of([1, 1], [((0, 0), (1, 0))])
     one = np.ones(2, np.int64)
-    program = Program(
-        graph=graph, durations=np.ones(2), room=shares(graph.kernel, one), occupancy=one, sms=1,
+    program = scenario_of(
+        graph=graph, durations=np.ones(2), occupancy=one, sms=1,
         grid=one_row(graph),
     )  # fmt: skip
     against = {}

@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
 from depgraph.mechanisms.base import (
     Availability,
     Cost,
     Mechanism,
-    NotApplicableError,
-    Program,
     dependent_operations,
 )
 from depgraph.mechanisms.blockmaestro import BlockMaestro
@@ -50,7 +48,6 @@ __all__ = [
     "Gates",
     "Mechanism",
     "NotApplicableError",
-    "Program",
     "Quantity",
     "Rules",
     "dependent_operations",

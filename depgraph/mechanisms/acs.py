@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 _PAPER = "Durvasula et al., ACS: Concurrent kernel execution on irregular, input-dependent graphs"
 DEFAULT_WINDOW = 32
@@ -69,14 +69,15 @@ class AcsSoftware(Mechanism):
         """Read the window."""
         return cls(*whole_numbers(cls, parameters, 1))
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by older ones in the window that it conflicts with."""
-        graph = program.all_kinds or program.graph
+        graph = program.graph
         source, target = dependent_operations(graph)
-        notes = ["conflicts: kernels that share written bytes, exact byte ranges (RAW, WAR, WAW)"]
+        kinds = program.dependences.replace(",", ", ")
+        notes = [f"conflicts: kernels that share written bytes, exact byte ranges ({kinds})"]
         gates = Gates.between(source, target, ALL_ENDED)
         waits_for_all = np.zeros(graph.n_operations, np.bool_)
-        if program.opaque is not None and program.opaque.any():
+        if program.opaque.any():
             waits_for_all = program.opaque
             gates += _after_the_last(program.opaque)
             notes.append(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -13,19 +12,14 @@ import numpy as np
 from depgraph.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.room import Room
     from depgraph.rules import Rules
-
-
-class NotApplicableError(ModelError):
-    """A mechanism needs something that the program at hand does not have."""
+    from depgraph.scenario import Scenario
 
 
 class Availability(Enum):
@@ -57,71 +51,6 @@ class Cost:
     unit: str
     meaning: str
     source: str
-
-
-@dataclass(frozen=True)
-class Program:
-    """All that a mechanism may look at.
-
-    Attributes
-    ----------
-    graph : BlockGraph
-        With the dependences that count.
-    durations : float64[n_blocks]
-    room : Room
-        What blocks take of an SM.
-    occupancy : int64[n_operations]
-    sms : float
-    launch_gap : float
-        Time that a plain launch costs, in the unit of the durations.
-    functions : tuple of str
-        Name of each operation's function; empty if unknown.
-    grid, block : int64[n_operations, 3]
-    opaque : bool[n_operations]
-        Whether the trace cannot show all that an operation touches.
-    all_kinds : BlockGraph, optional
-        With every kind of dependence; default `graph`.
-    read_footprints : callable, optional
-    """
-
-    graph: BlockGraph
-    durations: NDArray[np.float64]
-    room: Room
-    occupancy: NDArray[np.int64]
-    sms: float
-    launch_gap: float = 0.0
-    functions: tuple[str, ...] = ()
-    grid: NDArray[np.int64] | None = None
-    block: NDArray[np.int64] | None = None
-    opaque: NDArray[np.bool_] | None = None
-    all_kinds: BlockGraph | None = None
-    read_footprints: Callable[[], Footprints] | None = None
-
-    @cached_property
-    def is_kernel(self) -> NDArray[np.bool_]:
-        """Which operations are kernels: bool[n_operations]."""
-        return self.graph.kernel >= 0
-
-    @cached_property
-    def stream(self) -> NDArray[np.int64]:
-        """Stream of each operation: int64[n_operations]."""
-        resources = self.graph.resources
-        if resources is None:
-            return np.zeros(self.graph.n_operations, np.int64)
-        return resources.stream
-
-    @cached_property
-    def shape(self) -> NDArray[np.int64]:
-        """Grid of each operation: int64[n_operations, 3].
-
-        Raises
-        ------
-        NotApplicableError
-            If the grids are not known.
-        """
-        if self.grid is None:
-            raise NotApplicableError("rows of blocks need the grids of the kernels")
-        return self.grid
 
 
 def dependent_operations(
@@ -192,12 +121,13 @@ class Mechanism(ABC):
         raise ModelError(f"{cls.name} takes no parameters, not ({','.join(parameters)})")
 
     @abstractmethod
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Return the rules of this mechanism for a program.
 
         Parameters
         ----------
-        program : Program
+        program : Scenario
+            On one number of SMs.
         charges : Charges
             The costs, in the unit of the program's durations.
 

@@ -21,8 +21,8 @@ from depgraph.schedules import newest_first, oldest_first
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 _PAPER = "Abdolrashidi et al., BlockMaestro, ISCA 2021 (second-hand)"
 DEFAULT_WINDOW = 2
@@ -77,7 +77,7 @@ class BlockMaestro(Mechanism):
             raise ModelError(f"give {cls.signature}")
         return cls(whole_number(cls.name, parameters[0]), *parameters[1:])
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate blocks by RAW from the kernel before, kernels by everything else."""
         graph = program.graph
         most = int(charges.number("parents"))

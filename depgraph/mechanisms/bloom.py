@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.build import GraphBuilder
+from depgraph.errors import NotApplicableError
 from depgraph.jit.bloom import fill_filters, query_filters
 from depgraph.mechanisms.base import (
     Availability,
     Mechanism,
-    NotApplicableError,
     whole_numbers,
 )
 from depgraph.records import READ, WRITE
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 LINE_BYTES = 128
 SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
@@ -71,7 +71,7 @@ class DataflowBloom(Mechanism):
         """Read bits and hashes."""
         return cls(*whole_numbers(cls, parameters, 2))
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Take the dependences from filters."""
         del charges
         if program.read_footprints is None:

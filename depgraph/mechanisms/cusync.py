@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
     Numbers = NDArray[np.int64]
     StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
@@ -54,7 +54,7 @@ class CuSyncRow(Mechanism):
         ),
     )  # fmt: skip
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for whole rows."""
         graph = row_graph(program.graph, program.shape)
         return _resident(program, graph, charges, waits_per_block(graph))
@@ -74,7 +74,7 @@ class CuSyncTile(Mechanism):
     costs = CuSyncRow.costs
     repeats: int = 1
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for producer blocks, from the step on that needs them."""
         graph = program.graph
         if graph.first_use is not None:
@@ -154,7 +154,7 @@ class CuSyncConv2d(CuSyncTile):
 
 
 def _resident(
-    program: Program, graph: BlockGraph, charges: Charges, waits: NDArray[np.int64]
+    program: Scenario, graph: BlockGraph, charges: Charges, waits: NDArray[np.int64]
 ) -> Rules:
     """Place kernels one after another and hold their blocks for the joins of `graph`."""
     kernels = np.arange(program.graph.n_operations)

@@ -12,8 +12,8 @@ from depgraph.schedules import PRIORITIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 DEFAULT_PRIORITY = "oldest-first"
 
@@ -51,7 +51,7 @@ class Dataflow(Mechanism):
             raise ModelError(f"give {cls.signature}")
         return cls(parameters[0])
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Order ready blocks by the priority."""
         del charges
         order = PRIORITIES[self.priority](program.graph, program.durations)

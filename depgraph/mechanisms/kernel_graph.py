@@ -11,8 +11,8 @@ from depgraph.mechanisms.serial import LAUNCH
 from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 
 class KernelGraph(Mechanism):
@@ -25,7 +25,7 @@ class KernelGraph(Mechanism):
     source = "CUDA C++ programming guide, CUDA graphs; ideal: edges are the true dependences"
     costs = (LAUNCH,)
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on."""
         return Rules(
             joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Mechanism, NotApplicableError
+from depgraph.errors import NotApplicableError
+from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.rules import Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 
 class DataflowLearned(Mechanism):
@@ -29,7 +30,7 @@ class DataflowLearned(Mechanism):
     availability = Availability.HARDWARE
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Put a barrier before each kernel that is not yet known."""
         del charges
         learned = learned_kernels(program)
@@ -44,7 +45,7 @@ class DataflowLearned(Mechanism):
         )
 
 
-def learned_kernels(program: Program) -> NDArray[np.bool_]:
+def learned_kernels(program: Scenario) -> NDArray[np.bool_]:
     """Tell which operations repeat an earlier kernel: bool[n_operations].
 
     Two kernels are alike if function, grid and block are the same, and they depend in the same way

@@ -14,8 +14,8 @@ from depgraph.rules import ALL_ENDED, ALL_PLACED, IGNORED, Against, Gates, Rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 
 class ProgrammaticDependentLaunch(Mechanism):
@@ -59,7 +59,7 @@ class ProgrammaticDependentLaunch(Mechanism):
             raise ModelError(f"give {cls.signature}")
         return cls(parameters[0])
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate the slots and the body of each kernel by the kernel before."""
         before, after = previous_in_stream(program)
         preamble = charges.time("preamble")

@@ -8,8 +8,8 @@ from depgraph.mechanisms.base import Availability, Cost, Mechanism
 from depgraph.rules import Rules
 
 if TYPE_CHECKING:
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 LAUNCH = Cost(
     "launch",
@@ -30,6 +30,6 @@ class Serial(Mechanism):
     source = "CUDA C++ programming guide, streams"
     costs = (LAUNCH,)
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Let every operation wait for all before it."""
         return Rules(waits_for_all=True, launch=program.is_kernel * charges.launch())

@@ -12,8 +12,8 @@ from depgraph.mechanisms.serial import LAUNCH
 from depgraph.rules import Against, Rules
 
 if TYPE_CHECKING:
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 _PAPER = "Osama et al., Stream-K, PPoPP 2023"
 
@@ -31,7 +31,7 @@ class StreamK(Mechanism):
         LAUNCH,
     )
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Give the blocks of each kernel such equal durations that its last wave is full."""
         graph = program.graph
         blocks = np.diff(graph.first_block)

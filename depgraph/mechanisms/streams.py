@@ -13,11 +13,11 @@ from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 
-def previous_in_stream(program: Program) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def previous_in_stream(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return pairs of kernels that follow one another in a stream: sources, targets."""
     kernels = np.flatnonzero(program.is_kernel).astype(np.int32)
     kernels = kernels[np.argsort(program.stream[kernels], kind="stable")]
@@ -25,7 +25,7 @@ def previous_in_stream(program: Program) -> tuple[NDArray[np.int32], NDArray[np.
     return kernels[:-1][same], kernels[1:][same]
 
 
-def across_streams(program: Program) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def across_streams(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return dependent pairs of operations that their streams do not order: sources, targets."""
     source, target = dependent_operations(program.graph)
     apart = program.stream[source] != program.stream[target]
@@ -46,7 +46,7 @@ class Streams(Mechanism):
     source = "CUDA C++ programming guide, streams and events"
     costs = (LAUNCH,)
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by its stream and by what it depends on elsewhere."""
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
         gates += Gates.between(*across_streams(program), ALL_ENDED)

@@ -12,8 +12,8 @@ from depgraph.rules import Rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 DEFAULT_LEVELS = 3
 
@@ -50,7 +50,7 @@ class Wireframe(Mechanism):
         """Read the number of levels."""
         return cls(*whole_numbers(cls, parameters, 1))
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Rank blocks by level and let `levels` of them run."""
         del charges
         graph = program.graph

@@ -1,23 +1,18 @@
-"""What a schedule is for: the graph, its durations, the GPU, and where each of them comes from."""
+"""How a scenario comes about: the graph, its durations, the GPU, and where each comes from."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from depgraph.bounds import (
-    MeasuredSchedule,
-    default_gpu,
-    fixed_occupancies,
-    occupancies,
-    work_per_sm,
-)
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
 from depgraph.matching import match_profile
 from depgraph.profile import BlockProfile
+from depgraph.scenario import MeasuredSchedule, Scenario
+from depgraph.sm_resources import default_gpu, share_of, sm_resources
 from depgraph.stated import default_durations
 from depgraph.timing import (
     kernel_makespans,
@@ -25,18 +20,18 @@ from depgraph.timing import (
     measured_block_durations,
 )
 from depgraph.traffic import memory_time, touched_bytes
-from depgraph.what_if import Program, apply_what_ifs
+from depgraph.what_if import apply_what_ifs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from depgraph.bounds import Occupancies
     from depgraph.extraction import Kernel
     from depgraph.footprint import Footprints
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
-    from depgraph.match import Match, MeasuredRun
+    from depgraph.match import Match
     from depgraph.profile import KernelProfile
+    from depgraph.sm_resources import SmResources
     from depgraph.timing import Durations
     from depgraph.what_if import Statement
 
@@ -61,41 +56,7 @@ class Where:
     iteration: str = "mean"
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The program, its times and the GPU that a schedule is for.
-
-    Attributes
-    ----------
-    graph : BlockGraph
-        With the resources that a profile knows and the trace does not.
-    kernels : sequence of Kernel
-    durations : Durations
-    occupancy : Occupancies
-    launch_gap : float
-        In the unit of the durations.
-    match : Match or None
-        How the profile fits the trace.
-    run : MeasuredRun or None
-        How the program ran when it was profiled.
-    measured : MeasuredSchedule or None
-        The same as a schedule beside others.
-    memory : float
-        Bytes over memory bandwidth, in the unit of the durations; 0 where it does not count.
-    """
-
-    graph: BlockGraph
-    kernels: Sequence[Kernel]
-    durations: Durations
-    occupancy: Occupancies
-    launch_gap: float = 0.0
-    match: Match | None = None
-    run: MeasuredRun | None = None
-    measured: MeasuredSchedule | None = None
-    memory: float = 0.0
-
-
-def build_model(
+def build_scenario(
     graph: BlockGraph,
     kernels: Sequence[Kernel],
     *,
@@ -108,12 +69,15 @@ def build_model(
     what_ifs: Sequence[Statement] = (),
     memory_gb_per_s: float | Literal["gpu"] | None = None,
     footprints: Callable[[], Footprints] | None = None,
-) -> Model:
-    """Work out durations and occupancies.
+    granularity: int = 1,
+    metadata: Mapping[str, Any] | None = None,
+) -> Scenario:
+    """Put together what bounds, mechanisms, reports and exports are made from.
 
     Parameters
     ----------
     graph : BlockGraph
+        With the kinds of dependence that count.
     kernels : sequence of Kernel
     profile : KernelProfile or BlockProfile, optional
         Measured times; default the instructions that the trace shows.
@@ -123,8 +87,8 @@ def build_model(
         SMs of the GPU that kernels were measured on; default what the profile says, else those of
         its GPU's model.
     gpu : Gpu, optional
-        Whose occupancy limits apply; default the GPU that the profile names, else the one that
-        the trace's architecture suggests.
+        Whose limits apply; default the GPU that the profile names, else the one that the trace's
+        architecture suggests.
     fixed_occupancy : int, optional
         Resident blocks per SM of every kernel, instead of the GPU's limits.
     launch_gap : float or "measured"
@@ -134,10 +98,14 @@ def build_model(
         What to change of the program, as `parse_what_if` returns it.
     memory_gb_per_s : float or "gpu", optional
         Memory bandwidth, 10**9 bytes a second, or that of the GPU: no schedule is then shorter
-        than the bytes that the program touches take.
+        than the bytes take that must cross the bus.
     footprints : callable, optional
-        Returns the footprints of all blocks, at the graph's granularity; needed for what-ifs about
-        buffers and for the memory bandwidth.
+        Returns the byte-exact footprints of all blocks; needed for what-ifs about buffers, for the
+        memory bandwidth and for mechanisms that look at addresses.
+    granularity : int
+        Bytes that the dependences of `graph` were tracked by.
+    metadata : mapping, optional
+        The store's provenance.
 
     Raises
     ------
@@ -151,99 +119,94 @@ def build_model(
     if match is not None and graph.resources is not None:
         resources, filled = match.fill_resources(graph.resources)
         graph = replace(graph, resources=resources)
-    measured_gpu, reason = _measured_gpu(graph, match)
-    occupancy = _resident(graph, gpu or measured_gpu, fixed_occupancy)
-    notes = filled if gpu else (reason, *filled)
-    occupancy = replace(occupancy, assumptions=(*notes, *occupancy.assumptions))
-    found = Model(graph, kernels, default_durations(graph), occupancy, 0.0, match)
+    named, notes = _named_gpu(match)
+    chosen = gpu or named
+
+    def resources_of(program: BlockGraph) -> SmResources:
+        found = sm_resources(program, chosen, fixed_occupancy)
+        said = (*filled, *found.assumptions) if gpu else (*notes, *filled, *found.assumptions)
+        return replace(found, assumptions=said)
+
+    scenario = Scenario(
+        graph=graph,
+        timing=default_durations(graph),
+        resources_of=resources_of,
+        kernels=kernels,
+        match=match,
+        read_footprints=footprints,
+        granularity=granularity,
+        metadata=metadata or {},
+    )
     if isinstance(profile, BlockProfile):
-        found = replace(found, durations=_block_durations(graph, kernels, profile, match))
+        times = _block_durations(graph, kernels, profile, match)
+        scenario = replace(scenario, timing=times)
     elif match is not None:
-        found = _with_kernel_times(
-            found, match, _resident(graph, measured_gpu, fixed_occupancy), measured_sms
-        )
-    found = _with_launch_gap(found, launch_gap)
+        measured_on = sm_resources(graph, named or _suggested_gpu(graph, gpu), fixed_occupancy)
+        scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
+    scenario = _with_launch_gap(scenario, launch_gap)
     if memory_gb_per_s is not None:
-        found = _with_memory(found, memory_gb_per_s, profile, footprints or _no_footprints)
-    if what_ifs:
-        found = _with_what_ifs(found, what_ifs, footprints, fixed_occupancy)
-    return found
+        scenario = _with_memory(scenario, memory_gb_per_s, profile)
+    return apply_what_ifs(scenario, what_ifs)
 
 
-def _no_footprints() -> Footprints:
-    message = "this needs the footprints of the blocks: pass footprints=store.footprints"
-    raise ModelError(message)
+def _named_gpu(match: Match | None) -> tuple[Gpu | None, tuple[str, ...]]:
+    """Return the GPU that the profile names, None if there is no model of it, and why."""
+    name = None if match is None else match.device_name
+    if name is None:
+        return None, ()
+    try:
+        gpu = load_gpu(name)
+    except ModelError:
+        return None, (f"the profile is of {name}, of which there is no model",)
+    return gpu, (f"the profile is of {name}: the limits of {gpu.name} are used (--gpu)",)
+
+
+def _suggested_gpu(graph: BlockGraph, asked: Gpu | None) -> Gpu:
+    """Return the GPU that the trace suggests; where there is no model of it, the one asked for."""
+    try:
+        return default_gpu(graph)[0]
+    except ModelError:
+        if asked is None:
+            raise
+        return asked
 
 
 def _with_memory(
-    model: Model,
+    scenario: Scenario,
     gb_per_s: float | Literal["gpu"],
     profile: KernelProfile | BlockProfile | None,
-    footprints: Callable[[], Footprints],
-) -> Model:
-    gpu = model.occupancy.gpu
+) -> Scenario:
+    gpu, unit = scenario.resources.gpu, scenario.unit
     whose = "as given"
     if gb_per_s == "gpu":
         if gpu.memory_gb_per_s is None:
             message = f"the model of {gpu.name} states no memory bandwidth: give it in GB/s"
             raise ModelError(message)
         gb_per_s, whose = gpu.memory_gb_per_s, f"of {gpu.name}, whatever the number of SMs"
-    unit = model.durations.unit
-    n_bytes = touched_bytes(footprints(), model.graph)
+    if gpu.l2_bytes is None:
+        message = (
+            f"the model of {gpu.name} states no L2 size (l2_bytes): which bytes must cross the "
+            "memory bus cannot be said without"
+        )
+        raise ModelError(message)
+    if scenario.read_footprints is None:
+        message = "this needs the footprints of the blocks: pass footprints=store.footprints"
+        raise ModelError(message)
+    n_bytes = touched_bytes(scenario.read_footprints(), scenario.graph)
     clock = None if profile is None else profile.clock_mhz
-    time = memory_time(n_bytes, gb_per_s, unit, clock)
+    time = memory_time(max(0, n_bytes - gpu.l2_bytes), gb_per_s, unit, clock)
     if time is None:
-        note = (
+        return scenario.noting(
             f"the memory bandwidth is left out: durations are {unit}, not times"
             if unit != "cycles"
             else "the memory bandwidth is left out: the profile states no clock for its cycles"
         )
-        return replace(model, durations=model.durations.noting(note))
     note = (
-        f"memory bandwidth counts: the {n_bytes} distinct bytes that kernels touch take "
+        f"memory bandwidth counts: of the {n_bytes} distinct bytes that kernels touch all but the "
+        f"{gpu.l2_bytes} that the L2 cache of {gpu.name} holds cross the memory bus, which takes "
         f"{time:.4g} {unit} at {gb_per_s:g} GB/s ({whose})"
     )
-    return replace(model, memory=time, durations=model.durations.noting(note))
-
-
-def _with_what_ifs(
-    model: Model,
-    what_ifs: Sequence[Statement],
-    footprints: Callable[[], Footprints] | None,
-    fixed_occupancy: int | None,
-) -> Model:
-    before = Program(model.graph, model.kernels, model.durations.values, model.launch_gap)
-    after = apply_what_ifs(before, what_ifs, footprints or _no_footprints)
-    occupancy = _resident(after.graph, model.occupancy.gpu, fixed_occupancy)
-    stated = set(_resident(model.graph, model.occupancy.gpu, fixed_occupancy).assumptions)
-    kept = tuple(note for note in model.occupancy.assumptions if note not in stated)
-    durations = replace(model.durations, values=after.durations)
-    return replace(
-        model,
-        graph=after.graph,
-        kernels=after.kernels,
-        durations=replace(durations, assumptions=(*after.notes, *durations.assumptions)),
-        occupancy=replace(occupancy, assumptions=(*kept, *occupancy.assumptions)),
-        launch_gap=after.launch_gap,
-        measured=None,
-    )
-
-
-def _resident(graph: BlockGraph, gpu: Gpu, fixed: int | None) -> Occupancies:
-    return occupancies(graph, gpu) if fixed is None else fixed_occupancies(graph, fixed, gpu)
-
-
-def _measured_gpu(graph: BlockGraph, match: Match | None) -> tuple[Gpu, str]:
-    """Return the GPU that was profiled, else the one that the trace suggests, and why."""
-    name = None if match is None else match.device_name
-    if name is None:
-        return default_gpu(graph)
-    try:
-        gpu = load_gpu(name)
-    except ModelError:
-        gpu, reason = default_gpu(graph)
-        return gpu, f"the profile is of {name}, of which there is no model: {reason}"
-    return gpu, f"the profile is of {name}: the limits of {gpu.name} are used (--gpu)"
+    return replace(scenario.noting(note), memory=time)
 
 
 def _block_durations(
@@ -274,42 +237,41 @@ def _block_durations(
 
 
 def _with_kernel_times(
-    model: Model, match: Match, measured_on: Occupancies, measured_sms: int | None
-) -> Model:
-    graph, gpu = model.graph, measured_on.gpu
+    scenario: Scenario, match: Match, measured_on: SmResources, measured_sms: int | None
+) -> Scenario:
+    graph, gpu = scenario.graph, measured_on.gpu
     stated = measured_sms or match.measured_sms
     sms = stated or gpu.sms
-    durations = matched_durations(graph, match, measured_on.values, sms)
+    timing = matched_durations(graph, match, measured_on.occupancy, sms)
     if stated is None:
-        durations = durations.noting(
+        timing = timing.noting(
             f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"
         )
     run = match.measured_run()
     if run is None:
-        return replace(model, durations=durations)
+        return replace(scenario, timing=timing)
     run = replace(run, sms=sms)
-    alone = float(kernel_makespans(graph, durations.values, measured_on.values * sms).sum())
-    work = work_per_sm(graph, durations.values, measured_on.values) / sms
-    wall = run.wall
+    alone = float(kernel_makespans(graph, timing.values, measured_on.occupancy * sms).sum())
+    work = measured_on.work(graph.operation_of_block, timing.values, sms)
     measured = MeasuredSchedule(
         sms=sms,
-        wall=wall,
-        gain=alone / wall if wall > 0 else 1.0,
-        utilization=min(1.0, work / wall) if wall > 0 else 0.0,
+        wall=run.wall,
+        gain=alone / run.wall if run.wall > 0 else 1.0,
+        utilization=share_of(work, run.wall),
     )
-    return replace(model, durations=durations, run=run, measured=measured)
+    return replace(scenario, timing=timing, run=run, measured=measured)
 
 
-def _with_launch_gap(model: Model, launch_gap: float | str) -> Model:
-    run = model.run
+def _with_launch_gap(scenario: Scenario, launch_gap: float | str) -> Scenario:
+    run = scenario.run
     if launch_gap == MEASURED:
         if run is None:
             message = "a measured launch gap needs a profile that says when kernels started"
             raise ModelError(message)
         note = f"the launch gap is {run.gap:.4g} {run.unit}, the median of the profile"
-        return replace(model, launch_gap=run.gap, durations=model.durations.noting(note))
+        return replace(scenario.noting(note), launch_gap=run.gap)
     if run is None:
-        return replace(model, launch_gap=float(launch_gap))
+        return replace(scenario, launch_gap=float(launch_gap))
     others = f", {run.others} kernels that the trace lacks among them" if run.others else ""
     note = (
         f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; the "
@@ -320,4 +282,4 @@ def _with_launch_gap(model: Model, launch_gap: float | str) -> Model:
         if launch_gap
         else "left out (--launch-gap measured)"
     )
-    return replace(model, launch_gap=float(launch_gap), durations=model.durations.noting(note))
+    return replace(scenario.noting(note), launch_gap=float(launch_gap))
