@@ -10,6 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.jit.fine import fine_finish
 from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError, Program
+from depgraph.mechanisms.gemms import is_gemm
 from depgraph.room import sm_room
 from depgraph.rules import Against, run_rules
 from depgraph.schedules import serial
@@ -42,6 +43,7 @@ class ProgramFacts:
     opaque: NDArray[np.bool_] | None = None
     all_kinds: BlockGraph | None = None
     read_footprints: Callable[[], Footprints] | None = None
+    cuttable: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +164,16 @@ def facts_of(
     functions = [""] * graph.n_operations
     shape = np.ones((2, graph.n_operations, 3), np.int64)
     opaque = np.zeros(graph.n_operations, np.bool_)
+    cuttable = np.zeros(graph.n_operations, np.bool_)
     for kernel in kernels:
         functions[kernel.operation] = kernel.name
         shape[:, kernel.operation] = kernel.grid, kernel.block
         opaque[kernel.operation] = kernel.unseen is not None
-    return ProgramFacts(tuple(functions), shape[0], shape[1], opaque, graph, read_footprints)
+        stated = kernel.cuttable
+        cuttable[kernel.operation] = is_gemm(kernel.name) if stated is None else stated
+    return ProgramFacts(
+        tuple(functions), shape[0], shape[1], opaque, graph, read_footprints, cuttable
+    )
 
 
 def fine_path(
@@ -248,6 +255,7 @@ def program_of(
         opaque=facts.opaque,
         all_kinds=facts.all_kinds,
         read_footprints=facts.read_footprints,
+        cuttable=facts.cuttable,
     )
 
 

@@ -40,6 +40,8 @@ class WorkloadKernel:
         Resident blocks per SM; None to work it out from the resources.
     registers, shared_bytes : int or None
     stream : int
+    cuttable : bool or None
+        Whether blocks may be cut along k, as Stream-K does; None to tell by the name.
     """
 
     name: str
@@ -50,6 +52,7 @@ class WorkloadKernel:
     registers: int | None = None
     shared_bytes: int | None = None
     stream: int = 0
+    cuttable: bool | None = None
 
     @property
     def blocks(self) -> int:
@@ -303,4 +306,5 @@ def _row(place: int, kernel: WorkloadKernel, first_block: int) -> Kernel:
         shared_written_bytes=0,
         unseen=None,
         occupancy=kernel.occupancy,
+        cuttable=kernel.cuttable,
     )

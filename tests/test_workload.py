@@ -6,7 +6,7 @@ import pytest
 from depgraph.errors import TraceError
 from depgraph.parsers.traces.workload import line_of, read_workload
 from depgraph.stated import default_durations
-from depgraph.store import write_store
+from depgraph.store import Store, write_store
 
 KERNELS = """\
 unit = "ns"
@@ -80,6 +80,12 @@ def test_a_described_program_survives_the_store(tmp_path):
     np.testing.assert_array_equal(graph.last_use, extraction.graph.last_use)
 
 
+def test_a_kernel_can_be_said_to_be_cuttable(tmp_path):
+    text = KERNELS.replace('name = "first"', 'name = "first"\ncuttable = true')
+    write_store(read(tmp_path, text), tmp_path / "out")
+    assert [k.cuttable for k in Store(tmp_path / "out").kernels] == [True, None]
+
+
 FAULTS = [
     ("unit = 3 = 4", 1, "Expected newline"),
     (KERNELS.replace('"ns"', '"fortnight"'), 1, "unit 'fortnight'; give one of us"),
@@ -87,6 +93,7 @@ FAULTS = [
     (KERNELS.replace("duration = 4", "duration = -4"), 6, "duration -4; give a number"),
     (KERNELS.replace("4, 5, 6]", "4]"), 11, "one for each block"),
     (KERNELS.replace("occupancy = 2", "occupancy = 0"), 12, "occupancy 0; give a whole number"),
+    (KERNELS.replace("occupancy = 2", "cuttable = 2"), 12, "cuttable 2; give true or false"),
     (KERNELS.replace("occupancy", "ocupancy"), 12, "unknown key 'ocupancy'"),
     (KERNELS.replace('"second"', '"first"'), 9, "a second kernel called 'first'"),
     (KERNELS + '[[dependence]]\nfrom = "first"\nto = "third"\n', 15, "to = 'third'"),

@@ -82,6 +82,8 @@ class Program:
     all_kinds : BlockGraph, optional
         With every kind of dependence; default `graph`.
     read_footprints : callable, optional
+    cuttable : bool[n_operations], optional
+        Whether an operation is a matrix product whose blocks may be cut along k; default none.
     """
 
     graph: BlockGraph
@@ -96,6 +98,7 @@ class Program:
     opaque: NDArray[np.bool_] | None = None
     all_kinds: BlockGraph | None = None
     read_footprints: Callable[[], Footprints] | None = None
+    cuttable: NDArray[np.bool_] | None = None
 
     @cached_property
     def is_kernel(self) -> NDArray[np.bool_]:
