@@ -68,7 +68,7 @@ def command(
         sms,
         durations=chosen.durations,
         occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
+        launch=chosen.launch,
         measured=chosen.measured,
         memory=chosen.memory,
     )
@@ -101,7 +101,7 @@ def _compare(
         found,
         durations=chosen.durations,
         occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
+        launch=chosen.launch,
         costs=parse_costs(costs),
         facts=program_facts(store),
     )

@@ -103,7 +103,7 @@ def _side(
         size,
         chosen.durations,
         chosen.occupancy,
-        chosen.launch_gap,
+        chosen.launch,
     )
     return side, chosen.durations.unit, size
 

@@ -117,7 +117,7 @@ def _plain_schedule(
 
     times, places = model.durations.values, model.occupancy.values
     if name == "serial":
-        return serial(graph, times, places, sms, launch_gap=model.launch_gap)
+        return serial(graph, times, places, sms, launch=model.launch)
     return dataflow(graph, times, places, sms, priority=priority)
 
 
@@ -141,10 +141,10 @@ def _mechanism_schedule(
         sms,
         model.durations,
         model.occupancy,
-        launch_gap=model.launch_gap,
+        launch=model.launch,
         facts=program_facts(store),
     )
     charges = charges_of(
-        found[0], parse_costs(costs), model.durations, model.occupancy, model.launch_gap
+        found[0], parse_costs(costs), model.durations, model.occupancy, model.launch
     )
     return run_mechanism(found[0], program, charges)[0]

@@ -193,7 +193,7 @@ def _study(
         sms,
         durations=chosen.durations,
         occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
+        launch=chosen.launch,
         measured=chosen.measured,
         extra_schedules=reached.schedules,
         extra_curves=reached.curves,

@@ -31,12 +31,17 @@ _SUBJECTS = ("kernels", "pairs", "path", "block")
     "--cusync", is_flag=True,
     help="With pairs: the cheapest correct cuSync policy of each, and what it gains.",
 )  # fmt: skip
+@click.option(
+    "--sms", type=click.IntRange(1), metavar="N",
+    help="With --cusync: SM count [default: the GPU model's].",
+)  # fmt: skip
 @deps_option
 @model_options
 @format_option
 def command(
     words: tuple[str, ...],
     cusync: bool,
+    sms: int | None,
     kinds: frozenset[str] | None,
     form: str,
     **model: Unpack[ModelOptions],
@@ -56,10 +61,13 @@ def command(
     if cusync and subject != "pairs":
         message = "--cusync goes with pairs"
         raise click.UsageError(message)
+    if sms is not None and not cusync:
+        message = "--sms goes with pairs --cusync"
+        raise click.UsageError(message)
     if subject == "kernels":
         report = show_tables.kernels_report(store.kernels)
     elif cusync:
-        report = _policies(store, kinds, model)
+        report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
         pairs = store.pairs if kinds is None else store.graph(kinds).pairs()
         report = show_tables.pairs_report(pairs, store.kernels)
@@ -76,14 +84,16 @@ def command(
     print_report(report, form)
 
 
-def _policies(store: Store, kinds: frozenset[str] | None, model: ModelOptions) -> Report:
+def _policies(
+    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions
+) -> Report:
     from depgraph.cli.mechanism_options import program_facts
     from depgraph.comparison import program_of
     from depgraph.cusync_policies import cheapest_policies
     from depgraph.reports.mechanism_tables import policies_report
 
     chosen = model_from(store, kinds, **model)
-    sms = chosen.occupancy.gpu.sms
+    sms = sms or chosen.occupancy.gpu.sms
     program = program_of(
         chosen.graph, sms, chosen.durations, chosen.occupancy, facts=program_facts(store)
     )

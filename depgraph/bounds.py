@@ -13,6 +13,8 @@ from depgraph.errors import ModelError
 from depgraph.gpu import gpu_for_architecture, load_gpu, load_gpu_file, occupancy
 from depgraph.graph import ALL_KINDS
 from depgraph.jobs import available_jobs
+from depgraph.launch import OFF
+from depgraph.launch_costs import launch_costs
 from depgraph.schedules import PRIORITIES, dataflow, serial
 from depgraph.stated import default_durations
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchModel
+    from depgraph.launch_costs import LaunchCosts
     from depgraph.timing import Durations
 
 UNLIMITED = math.inf
@@ -82,7 +86,7 @@ class Bound:
     dependences : str
         Kinds that count, such as "RAW,WAR,WAW".
     serial : float
-        Kernels one after another.
+        Kernels one after another, launches for nothing.
     critical_path : float
         Longest path through the block graph.
     work : float
@@ -97,6 +101,8 @@ class Bound:
         path.
     memory : float
         Bytes over memory bandwidth, the third lower bound; 0 where it was not asked for.
+    launches : LaunchCosts or None
+        What launches cost on top of that; None where they cost nothing.
     """
 
     sms: float
@@ -108,6 +114,7 @@ class Bound:
     gain: float
     schedules: tuple[Achieved, ...]
     memory: float = 0.0
+    launches: LaunchCosts | None = None
 
     @property
     def limited_by(self) -> str:
@@ -292,7 +299,7 @@ def bound_one(
     occupancy: NDArray[np.int64],
     sms: float,
     *,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
     priorities: Iterable[str] = PRIORITIES,
     memory: float = 0.0,
     critical_path: float | None = None,
@@ -306,8 +313,8 @@ def bound_one(
     occupancy : int64[n_operations]
     sms : float
         Number of SMs; infinity for no limit.
-    launch_gap : float
-        Time that serial execution loses before each kernel.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations; no part of the bound.
     priorities : iterable of str
         Of the dataflow schedules to try.
     memory : float
@@ -319,7 +326,7 @@ def bound_one(
         critical_path = longest_path(graph, durations)
     unlimited = math.isinf(sms)
     size = int(np.diff(graph.first_block).max(initial=1)) if unlimited else int(sms)
-    serial_time = serial(graph, durations, occupancy, size, launch_gap=launch_gap).makespan
+    serial_time = serial(graph, durations, occupancy, size).makespan
     work = 0.0 if unlimited else work_per_sm(graph, durations, occupancy) / sms
     lower = max(critical_path, work, memory)
     makespans = {"serial": serial_time}
@@ -346,6 +353,7 @@ def bound_one(
             for name, makespan in makespans.items()
         ),
         memory=memory,
+        launches=launch_costs(graph, durations, occupancy, size, launch),
     )
 
 
@@ -361,7 +369,7 @@ def bound(
     *,
     durations: Durations | None = None,
     occupancy: Occupancies | None = None,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
     memory: float = 0.0,
     measured: MeasuredSchedule | None = None,
 ) -> BoundTable:
@@ -376,8 +384,8 @@ def bound(
         Default the instructions that the trace shows.
     occupancy : Occupancies, optional
         Default by the CUDA rules for the GPU that the trace suggests.
-    launch_gap : float
-        Time that serial execution loses before each kernel, in the unit of the durations.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations: a line beside the bound.
     memory : float
         Bytes over memory bandwidth, where that counts as well, in the unit of the durations.
     measured : MeasuredSchedule, optional
@@ -415,7 +423,7 @@ def bound(
             durations.values,
             occupancy.values,
             size,
-            launch_gap=launch_gap,
+            launch=launch,
             priorities=priorities,
             memory=memory,
             critical_path=path,
@@ -427,6 +435,7 @@ def bound(
         bounds = list(pool.map(bound_for, choices))
     of_kernels = np.compress(graph.kernel >= 0, occupancy.values)
     notes = [*durations.assumptions, *occupancy.assumptions]
+    notes += launch.describe(durations.unit)
     notes.append(
         "the bound holds for fixed durations: measured overlap has beaten it by up to 15 % "
         "on an A100 where caches were reused better"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.errors import ModelError
+from depgraph.anomalies import Swept, anomaly_notes
+from depgraph.errors import DeadlockError, ModelError
 from depgraph.jit.fine import fine_finish
+from depgraph.launch import OFF
 from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError, Program
 from depgraph.mechanisms.gemms import is_gemm
 from depgraph.room import sm_room
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
     from depgraph.extraction import Kernel
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchModel
     from depgraph.mechanisms import Mechanism, Quantity, Rules
     from depgraph.room import Room
     from depgraph.schedule import Schedule
     from depgraph.timing import Durations
 
 _NONE = np.empty(0, np.float64)
+_CLOSE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ class Limits:
     ----------
     sms : float
     serial : float
-        Kernels one after another.
+        Kernels one after another, launches for nothing.
+    launched_serial : float
+        The same with what launches cost.
     critical_path, work : float
     fine_path : float or None
         Critical path where blocks may wait anywhere inside; None without positions.
@@ -62,6 +68,7 @@ class Limits:
 
     sms: float
     serial: float
+    launched_serial: float
     critical_path: float
     work: float
     fine_path: float | None
@@ -87,12 +94,16 @@ class Outcome:
     availability : str
     sms : float
     makespan : float
+        With what launches cost; infinite if its blocks wait for each other for ever.
     gain : float
-        Serial time over makespan.
+        Serial time over makespan, both with what launches cost; 0 if it never ends.
+    launch_gain, overlap_gain : float
+        The two factors of `gain`: the overlap's is without launch costs on either side, what is
+        left is the launches'.
     share_of_bound : float or None
-        Which part of the gain that is possible it gets; None where nothing is.
+        Which part of the gain that is possible the overlap gets; None where nothing is.
     utilization : float
-        Work over makespan.
+        Work over makespan without launch costs.
     waiting : float
         Time that blocks spend waiting in a slot, summed over the blocks.
     against : str
@@ -100,6 +111,8 @@ class Outcome:
     bound : float
         That bound.
     assumptions : tuple of str
+    deadlock : str
+        The first block that never runs; empty if all do.
     """
 
     mechanism: str
@@ -107,12 +120,15 @@ class Outcome:
     sms: float
     makespan: float
     gain: float
+    launch_gain: float
+    overlap_gain: float
     share_of_bound: float | None
     utilization: float
     waiting: float
     against: str
     bound: float
     assumptions: tuple[str, ...]
+    deadlock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +142,7 @@ class Comparison:
     left_out : dict
         Mechanism to why it has no row.
     unit, durations, gpu, dependences : str
+    launch : LaunchModel
     assumptions : tuple of str
     """
 
@@ -136,6 +153,7 @@ class Comparison:
     durations: str
     gpu: str
     dependences: str
+    launch: LaunchModel = OFF
     assumptions: tuple[str, ...] = field(default=())
 
     def to_pandas(self) -> pd.DataFrame:
@@ -236,7 +254,7 @@ def program_of(
     durations: Durations,
     occupancy: Occupancies,
     *,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
     facts: ProgramFacts | None = None,
     room: Room | None = None,
 ) -> Program:
@@ -248,7 +266,7 @@ def program_of(
         room=room or sm_room(graph, occupancy),
         occupancy=occupancy.values,
         sms=sms,
-        launch_gap=launch_gap,
+        launch=launch,
         functions=facts.functions,
         grid=facts.grid,
         block=facts.block,
@@ -264,16 +282,41 @@ def charges_of(
     costs: Mapping[str, Mapping[str, Quantity]],
     durations: Durations,
     occupancy: Occupancies,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
+    *,
+    without_launches: bool = False,
 ) -> Charges:
-    """Return the costs of a mechanism as the user changed them, in the durations' unit."""
+    """Return the costs of a mechanism as the user changed them, in the durations' unit.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults.
+    durations : Durations
+    occupancy : Occupancies
+    launch : LaunchModel
+    without_launches : bool
+        Whether launch costs are left out, those that the user gave too.
+
+    Raises
+    ------
+    ModelError
+        If the user changed a cost that the mechanism does not have.
+    """
+    changed = dict(costs.get(mechanism.name, {}))
+    if without_launches:
+        launch = OFF
+        for cost in mechanism.costs:
+            if cost.is_launch:
+                changed.pop(cost.name, None)
     try:
         return Charges(
             mechanism.costs,
-            costs.get(mechanism.name),
+            changed,
             unit=durations.unit,
             clock_mhz=occupancy.gpu.boost_clock_mhz,
-            launch_gap=launch_gap,
+            launches=launch,
         )
     except ModelError as error:
         raise ModelError(f"{mechanism.name}: {error}") from None
@@ -286,7 +329,7 @@ def compare_mechanisms(
     *,
     durations: Durations,
     occupancy: Occupancies,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
     costs: Mapping[str, Mapping[str, Quantity]] | None = None,
     facts: ProgramFacts | None = None,
 ) -> Comparison:
@@ -300,8 +343,8 @@ def compare_mechanisms(
     mechanisms : sequence of Mechanism
     durations : Durations
     occupancy : Occupancies
-    launch_gap : float
-        What a plain launch costs, in the unit of the durations.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations.
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
     facts : ProgramFacts, optional
@@ -320,21 +363,29 @@ def compare_mechanisms(
     room = sm_room(graph, occupancy)
     limits: list[Limits] = []
     outcomes: list[Outcome] = []
+    swept: list[Swept] = []
     left_out: dict[str, str] = {}
     for size in sms:
         program = program_of(
-            graph, size, durations, occupancy, launch_gap=launch_gap, facts=facts, room=room
+            graph, size, durations, occupancy, launch=launch, facts=facts, room=room
         )
         limit = limits_of(program)
         limits.append(limit)
         for mechanism in mechanisms:
-            charges = charges_of(mechanism, costs, durations, occupancy, launch_gap)
+            charges = charges_of(mechanism, costs, durations, occupancy, launch)
+            free = charges_of(mechanism, costs, durations, occupancy, launch, without_launches=True)
             try:
-                schedule, rules = run_mechanism(mechanism, program, charges)
+                found = _outcome(mechanism, program, limit, charges, free)
             except NotApplicableError as error:
                 left_out[mechanism.label] = str(error)
                 continue
-            outcomes.append(_outcome(mechanism, schedule, rules, charges, limit, program))
+            outcomes.append(found)
+            swept.append(Swept(found.mechanism, mechanism.freedom, found.sms, found.makespan))
+    worse = anomaly_notes(swept, durations.unit)
+    outcomes = [
+        replace(o, assumptions=(*o.assumptions, *notes))
+        for o, notes in zip(outcomes, worse, strict=True)
+    ]
     notes = [*durations.assumptions, *occupancy.assumptions]
     if room.note:
         notes.append(room.note)
@@ -346,7 +397,8 @@ def compare_mechanisms(
         durations=durations.source,
         gpu=occupancy.gpu.name,
         dependences=",".join(kind for kind in ("RAW", "WAR", "WAW") if kind in graph.kinds),
-        assumptions=tuple(notes),
+        launch=launch,
+        assumptions=(*notes, *launch.describe(durations.unit)),
     )
 
 
@@ -354,13 +406,12 @@ def limits_of(program: Program) -> Limits:
     """Work out what no schedule of a program can be below."""
     graph = program.graph
     finish, _ = graph.earliest_finish(program.durations)
-    slots = graph.n_blocks if np.isinf(program.sms) else int(program.sms)
+    slots = max(graph.n_blocks if np.isinf(program.sms) else int(program.sms), 1)
+    plain = graph, program.durations, program.occupancy, slots
     return Limits(
         sms=program.sms,
-        serial=serial(
-            graph, program.durations, program.occupancy, max(slots, 1),
-            launch_gap=program.launch_gap,
-        ).makespan,
+        serial=serial(*plain).makespan,
+        launched_serial=serial(*plain, launch=program.launch).makespan,
         critical_path=float(finish.max(initial=0.0)),
         work=program.room.work(graph.operation_of_block, program.durations, program.sms),
         fine_path=None if graph.first_use is None else fine_path(graph, program.durations),
@@ -368,15 +419,74 @@ def limits_of(program: Program) -> Limits:
 
 
 def _outcome(
-    mechanism: Mechanism,
-    schedule: Schedule,
-    rules: Rules,
-    charges: Charges,
-    limit: Limits,
-    program: Program,
+    mechanism: Mechanism, program: Program, limit: Limits, charges: Charges, free: Charges
 ) -> Outcome:
-    against, bound = rules.against.value, limit.block
+    """Run a mechanism with launch costs and, where there are any, without."""
+    try:
+        schedule, rules = run_mechanism(mechanism, program, charges)
+        alone = schedule, rules
+        if not program.launch.is_off:
+            alone = run_mechanism(mechanism, program, free)
+    except DeadlockError as error:
+        return _deadlocked(mechanism, program, limit, charges, error)
+    against, bound = _bound_of(alone[1], program, limit)
+    makespan = alone[0].makespan
+    gain = _ratio(limit.launched_serial, schedule.makespan)
+    overlap = _ratio(limit.serial, makespan)
+    possible = _ratio(limit.serial, bound)
     work = 0.0 if rules.unlimited else limit.work
+    notes = [*charges.notes, *rules.assumptions]
+    if makespan > schedule.makespan * (1 + _CLOSE):
+        notes.append(
+            f"faster than without launch costs ({makespan:.4g}): an anomaly of list schedules"
+        )
+    return Outcome(
+        mechanism=mechanism.label,
+        availability=mechanism.availability.value,
+        sms=limit.sms,
+        makespan=schedule.makespan,
+        gain=gain,
+        launch_gain=gain / overlap if overlap > 0 else 1.0,
+        overlap_gain=overlap,
+        share_of_bound=(overlap - 1) / (possible - 1) if possible > 1 + 1e-12 else None,
+        utilization=work / makespan if makespan > 0 else 0.0,
+        waiting=schedule.waiting,
+        against=against,
+        bound=bound,
+        assumptions=tuple(notes),
+    )
+
+
+def _deadlocked(
+    mechanism: Mechanism, program: Program, limit: Limits, charges: Charges, error: DeadlockError
+) -> Outcome:
+    """Return the row of a mechanism whose blocks wait for each other."""
+    rules = mechanism.rules(program, charges)
+    against, bound = _bound_of(rules, program, limit)
+    return Outcome(
+        mechanism=mechanism.label,
+        availability=mechanism.availability.value,
+        sms=limit.sms,
+        makespan=np.inf,
+        gain=0.0,
+        launch_gain=1.0,
+        overlap_gain=0.0,
+        share_of_bound=None,
+        utilization=0.0,
+        waiting=np.inf,
+        against=against,
+        bound=bound,
+        assumptions=(
+            f"deadlock: {error.place} waits for ever, as do {error.others} more blocks",
+            *rules.assumptions,
+        ),
+        deadlock=error.place,
+    )
+
+
+def _bound_of(rules: Rules, program: Program, limit: Limits) -> tuple[str, float]:
+    """Return the bound that a mechanism is compared with, and its name."""
+    against, bound = rules.against.value, limit.block
     if rules.unlimited:
         bound = limit.critical_path
     elif rules.against is Against.WORK:
@@ -391,22 +501,7 @@ def _outcome(
         bound = max(path, limit.work)
     elif rules.against is Against.FINE and limit.fine is not None:
         bound = limit.fine
-    makespan = schedule.makespan
-    gain = _ratio(limit.serial, makespan)
-    possible = _ratio(limit.serial, bound)
-    return Outcome(
-        mechanism=mechanism.label,
-        availability=mechanism.availability.value,
-        sms=limit.sms,
-        makespan=makespan,
-        gain=gain,
-        share_of_bound=(gain - 1) / (possible - 1) if possible > 1 + 1e-12 else None,
-        utilization=work / makespan if makespan > 0 else 0.0,
-        waiting=schedule.waiting,
-        against=against,
-        bound=bound,
-        assumptions=(*charges.notes, *rules.assumptions),
-    )
+    return against, bound
 
 
 def _ratio(numerator: float, denominator: float) -> float:

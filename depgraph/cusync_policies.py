@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.build import GraphBuilder, grouped_pairs
-from depgraph.mechanisms import Charges, Program
+from depgraph.mechanisms import Charges, Program, Quantity
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.rules import run_rules
 from depgraph.schedules import serial
@@ -136,7 +136,9 @@ def _alone(program: Program, source: int, target: int, groups: Groups) -> Progra
 
 
 def _makespan(mechanism: Mechanism, program: Program) -> float:
-    rules = mechanism.rules(program, Charges(mechanism.costs))
+    # The rule alone: what synchronising costs is the same for all policies.
+    charges = Charges(mechanism.costs, {"sync": Quantity(0.0, "share")})
+    rules = mechanism.rules(program, charges)
     return run_rules(
         mechanism.label, rules, program.graph, program.durations, program.room, program.sms
     ).makespan

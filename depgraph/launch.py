@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
@@ -218,14 +218,14 @@ def launch_model(
             message = "measured launch costs need a profile that says when kernels started"
             raise ModelError(message)
         model = _of_run(model, run)
-    given = {name: LaunchTime(value, _GIVEN) for name, value in choice.times.items()}
+    given: dict[str, Any] = {n: LaunchTime(t, _GIVEN) for n, t in choice.times.items()}
     return replace(model, **given)
 
 
 def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
     """Return the times that the GPU's model states; those it does not state are of the H100."""
     other = load_gpu(_REFERENCE)
-    times = {}
+    times: dict[str, Any] = {}
     for name, key in _FIELDS.items():
         stated = getattr(gpu, key) is not None
         whose = gpu if stated else other
@@ -245,27 +245,18 @@ def _of_run(model: LaunchModel, run: MeasuredRun) -> LaunchModel:
     """Return the model with what a profile shows of host and GPU."""
     if run.host is not None:
         host = LaunchTime(run.host, "the profile: median time from launch call to launch call")
-        gap = model.gap
-        note = ()
-        if run.queued_gap is not None:
-            gap = LaunchTime(
-                run.queued_gap, "the profile: median gap before kernels that were launched in time"
-            )
-        else:
-            note = ("no kernel of the profile was launched before the one before it had ended",)
-        return replace(model, host=host, gap=gap, notes=(*model.notes, *note))
-    if run.gap <= model.gap.value or run.interval is None:
-        source = "the profile: median gap between kernels"
-        gap = LaunchTime(run.gap, source)
-        return replace(model, host=LaunchTime(0.0, f"{source}, too short to be the host's"), gap=gap)
+        if run.queued_gap is None:
+            note = "no kernel of the profile was launched before the one before it had ended"
+            return replace(model, host=host, notes=(*model.notes, note))
+        source = "the profile: median gap before kernels that were launched in time"
+        return replace(model, host=host, gap=LaunchTime(run.queued_gap, source))
+    if run.gap <= model.gap.value:
+        source = "the profile: median gap between kernels, too short to be the host's"
+        return replace(model, host=LaunchTime(0.0, source), gap=LaunchTime(run.gap, source))
     note = (
         f"the profile has no launch calls: its gaps, {run.gap:.4g} {run.unit} in the median, are "
         "longer than the GPU's and taken for the host's"
     )
-    host = LaunchTime(run.interval, "the profile: median time from kernel start to kernel start")
+    source = "the profile: median time from kernel start to kernel start"
+    host = LaunchTime(run.interval, source)
     return replace(model, host=host, notes=(*model.notes, note))
-
-
-def names_of_times() -> tuple[str, ...]:
-    """Return the names that `parse_launch` knows."""
-    return tuple(f.name for f in fields(LaunchModel) if f.name in _FIELDS)

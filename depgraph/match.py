@@ -231,9 +231,7 @@ class Match:
         issued = np.unique(issued[issued != UNKNOWN])
         return np.diff(issued).astype(np.float64)
 
-    def _queued_gaps(
-        self, rows: NDArray[np.intp], end: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _queued_gaps(self, rows: NDArray[np.intp], end: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the gaps before kernels that were launched while the one before them ran."""
         profile = self.profile
         if profile.issued is None or profile.start is None:
@@ -249,7 +247,8 @@ class Match:
             ready &= profile.stream[before] == profile.stream[after]
         if profile.correlation is not None:
             ready &= profile.correlation[before] != profile.correlation[after]
-        return gap[ready]
+        queued: NDArray[np.float64] = gap[ready]
+        return queued
 
     def fill_resources(self, resources: Resources) -> tuple[Resources, tuple[str, ...]]:
         """Take from the profile what the trace does not say of the kernels' resources.

@@ -16,6 +16,7 @@ from depgraph.bounds import (
 )
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
+from depgraph.launch import MEASURED, NO_LAUNCHES, OFF, launch_model
 from depgraph.matching import match_profile
 from depgraph.profile import BlockProfile
 from depgraph.stated import default_durations
@@ -35,12 +36,11 @@ if TYPE_CHECKING:
     from depgraph.footprint import Footprints
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchChoice, LaunchModel
     from depgraph.match import Match, MeasuredRun
     from depgraph.profile import KernelProfile
     from depgraph.timing import Durations
     from depgraph.what_if import Statement
-
-MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Model:
     kernels : sequence of Kernel
     durations : Durations
     occupancy : Occupancies
-    launch_gap : float
-        In the unit of the durations.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations.
     match : Match or None
         How the profile fits the trace.
     run : MeasuredRun or None
@@ -88,7 +88,7 @@ class Model:
     kernels: Sequence[Kernel]
     durations: Durations
     occupancy: Occupancies
-    launch_gap: float = 0.0
+    launch: LaunchModel = OFF
     match: Match | None = None
     run: MeasuredRun | None = None
     measured: MeasuredSchedule | None = None
@@ -104,7 +104,7 @@ def build_model(
     measured_sms: int | None = None,
     gpu: Gpu | None = None,
     fixed_occupancy: int | None = None,
-    launch_gap: float | Literal["measured"] = 0.0,
+    launch: LaunchChoice = NO_LAUNCHES,
     what_ifs: Sequence[Statement] = (),
     memory_gb_per_s: float | Literal["gpu"] | None = None,
     footprints: Callable[[], Footprints] | None = None,
@@ -127,9 +127,8 @@ def build_model(
         the trace's architecture suggests.
     fixed_occupancy : int, optional
         Resident blocks per SM of every kernel, instead of the GPU's limits.
-    launch_gap : float or "measured"
-        Time lost before each kernel when run serially, in the unit of the durations; "measured"
-        takes the median of the profile.
+    launch : LaunchChoice
+        What launches cost, as `parse_launch` returns it.
     what_ifs : sequence of Statement
         What to change of the program, as `parse_what_if` returns it.
     memory_gb_per_s : float or "gpu", optional
@@ -155,14 +154,14 @@ def build_model(
     occupancy = _resident(graph, gpu or measured_gpu, fixed_occupancy)
     notes = filled if gpu else (reason, *filled)
     occupancy = replace(occupancy, assumptions=(*notes, *occupancy.assumptions))
-    found = Model(graph, kernels, default_durations(graph), occupancy, 0.0, match)
+    found = Model(graph, kernels, default_durations(graph), occupancy, match=match)
     if isinstance(profile, BlockProfile):
         found = replace(found, durations=_block_durations(graph, kernels, profile, match))
     elif match is not None:
         found = _with_kernel_times(
             found, match, _resident(graph, measured_gpu, fixed_occupancy), measured_sms
         )
-    found = _with_launch_gap(found, launch_gap)
+    found = _with_launches(found, launch, profile)
     if memory_gb_per_s is not None:
         found = _with_memory(found, memory_gb_per_s, profile, footprints or _no_footprints)
     if what_ifs:
@@ -212,7 +211,7 @@ def _with_what_ifs(
     footprints: Callable[[], Footprints] | None,
     fixed_occupancy: int | None,
 ) -> Model:
-    before = Program(model.graph, model.kernels, model.durations.values, model.launch_gap)
+    before = Program(model.graph, model.kernels, model.durations.values, model.launch)
     after = apply_what_ifs(before, what_ifs, footprints or _no_footprints)
     occupancy = _resident(after.graph, model.occupancy.gpu, fixed_occupancy)
     stated = set(_resident(model.graph, model.occupancy.gpu, fixed_occupancy).assumptions)
@@ -224,7 +223,7 @@ def _with_what_ifs(
         kernels=after.kernels,
         durations=replace(durations, assumptions=(*after.notes, *durations.assumptions)),
         occupancy=replace(occupancy, assumptions=(*kept, *occupancy.assumptions)),
-        launch_gap=after.launch_gap,
+        launch=after.launch,
         measured=None,
     )
 
@@ -300,24 +299,21 @@ def _with_kernel_times(
     return replace(model, durations=durations, run=run, measured=measured)
 
 
-def _with_launch_gap(model: Model, launch_gap: float | str) -> Model:
+def _with_launches(
+    model: Model, choice: LaunchChoice, profile: KernelProfile | BlockProfile | None
+) -> Model:
     run = model.run
-    if launch_gap == MEASURED:
-        if run is None:
-            message = "a measured launch gap needs a profile that says when kernels started"
-            raise ModelError(message)
-        note = f"the launch gap is {run.gap:.4g} {run.unit}, the median of the profile"
-        return replace(model, launch_gap=run.gap, durations=model.durations.noting(note))
+    launch = launch_model(
+        choice, unit=model.durations.unit, gpu=model.occupancy.gpu,
+        clock_mhz=None if profile is None else profile.clock_mhz, run=run,
+    )  # fmt: skip
     if run is None:
-        return replace(model, launch_gap=float(launch_gap))
+        return replace(model, launch=launch)
     others = f", {run.others} kernels that the trace lacks among them" if run.others else ""
+    used = " is not used" if choice.times else " is left out (--launch measured)"
     note = (
         f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; the "
-        f"median gap between kernels of {run.gap:.4g} {run.unit} is "
+        f"median gap between kernels of {run.gap:.4g} {run.unit}"
+        f"{' is part of the launch costs' if choice.base == MEASURED else used}"
     )
-    note += (
-        f"not used, but {launch_gap:g} {run.unit}"
-        if launch_gap
-        else "left out (--launch-gap measured)"
-    )
-    return replace(model, launch_gap=float(launch_gap), durations=model.durations.noting(note))
+    return replace(model, launch=launch, durations=model.durations.noting(note))

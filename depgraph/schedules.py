@@ -8,6 +8,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.jit.schedule import serial_schedule
+from depgraph.launch import OFF
 from depgraph.room import shares
 from depgraph.rules import Rules, run_rules
 from depgraph.schedule import Schedule
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchModel
 
 __all__ = ["PRIORITIES", "Schedule", "dataflow", "serial"]
 
@@ -28,7 +30,8 @@ def serial(
     occupancy: NDArray[np.int64],
     sms: int,
     *,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
+    as_graph: bool = False,
 ) -> Schedule:
     """Run kernels one after another, as a GPU does for one stream.
 
@@ -41,11 +44,18 @@ def serial(
     occupancy : int64[n_operations]
         Resident blocks per SM.
     sms : int
-    launch_gap : float
-        Time before each kernel; none before a host copy.
+    launch : LaunchModel
+        What launches cost; nothing before a host copy.
+    as_graph : bool
+        Whether the kernels are launched as a CUDA graph, a chain of nodes, and not one by one.
     """
-    gap = np.where(graph.kernel >= 0, launch_gap, 0.0)
-    start, slot, _ = serial_schedule(durations, graph.first_block, occupancy * sms, gap)
+    is_kernel = graph.kernel >= 0
+    each, gap, once = launch.host, launch.gap, 0.0
+    if as_graph:
+        each, gap, once = launch.node, launch.path, launch.graph.value
+    issued = np.cumsum(is_kernel * each.value) + once * is_kernel
+    gaps = is_kernel * gap.value
+    start, slot, _ = serial_schedule(durations, graph.first_block, occupancy * sms, issued, gaps)
     # The slots of a kernel are dealt out to the SMs in turn.
     return Schedule("serial", start, start + durations, slot % np.int32(sms))
 

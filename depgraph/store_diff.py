@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from depgraph.alignment import align
+from depgraph.launch import OFF
 from depgraph.names import base_name
 from depgraph.utilization import kernel_loads
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from depgraph.bounds import Bound, Occupancies
     from depgraph.extraction import Kernel
     from depgraph.graph import BlockGraph, PairSummary
+    from depgraph.launch import LaunchModel
     from depgraph.timing import Durations
 
 METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
@@ -110,7 +112,7 @@ def side_of(
     sms: int,
     durations: Durations,
     occupancy: Occupancies,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
 ) -> Side:
     """Work out what is compared of one program."""
     from depgraph.bounds import bound_one
@@ -120,7 +122,7 @@ def side_of(
     return Side(
         kernels,
         graph.pairs(),
-        bound_one(graph, times, places, sms, launch_gap=launch_gap),
+        bound_one(graph, times, places, sms, launch=launch),
         {load.kernel: load.time for load in loads},
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 from depgraph.bounds import bound, bound_one, work_per_sm
 from depgraph.comparison import fine_path
 from depgraph.inspection import critical_path
+from depgraph.launch import OFF
 from depgraph.schedules import dataflow, serial
 from depgraph.slack import kernel_slacks
 from depgraph.utilization import block_shares, kernel_loads
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from depgraph.extraction import Kernel
     from depgraph.graph import BlockGraph, PairSummary
     from depgraph.inspection import PathStep
+    from depgraph.launch import LaunchModel
     from depgraph.schedules import Schedule
     from depgraph.slack import KernelSlack
     from depgraph.timing import Durations
@@ -170,7 +172,7 @@ def study(
     *,
     durations: Durations,
     occupancy: Occupancies,
-    launch_gap: float = 0.0,
+    launch: LaunchModel = OFF,
     extra_schedules: Sequence[Schedule] = (),
     extra_curves: Sequence[Curve] = (),
     coarse: BlockGraph | None = None,
@@ -187,8 +189,8 @@ def study(
     sms : int
     durations : Durations
     occupancy : Occupancies
-    launch_gap : float
-        Time that serial execution loses before each kernel, in the unit of the durations.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations: a line beside the bound.
     extra_schedules : sequence of Schedule
         Shown beside serial and dataflow.
     extra_curves : sequence of Curve
@@ -206,7 +208,7 @@ def study(
         sms,
         durations=durations,
         occupancy=occupancy,
-        launch_gap=launch_gap,
+        launch=launch,
         measured=measured,
     )
     one_sm = work_per_sm(graph, times, places)
@@ -220,13 +222,13 @@ def study(
         occupancy=occupancy,
         table=table,
         schedules=(
-            serial(graph, times, places, sms, launch_gap=launch_gap),
+            serial(graph, times, places, sms),
             dataflow(graph, times, places, sms, priority=_best_priority(table.bounds[0])),
             *extra_schedules,
         ),
-        curves=(*_curves(graph, times, places, sms, launch_gap), *extra_curves),
+        curves=(*_curves(graph, times, places, sms), *extra_curves),
         bend=one_sm / path if path > 0 else 1.0,
-        costs=_kind_costs(graph, coarse, times, places, sms, launch_gap),
+        costs=_kind_costs(graph, coarse, times, places, sms),
         metadata=metadata or {},
         comparison=comparison,
     )
@@ -250,7 +252,6 @@ def _curves(
     times: NDArray[np.float64],
     places: NDArray[np.int64],
     sms: int,
-    launch_gap: float,
 ) -> tuple[Curve, ...]:
     sizes = sweep_sizes(sms)
     curves = []
@@ -259,10 +260,7 @@ def _curves(
         graphs["RAW alone"] = graph.with_kinds({"RAW"})
     for name, kept in graphs.items():
         bounds = [
-            bound_one(
-                kept, times, places, size, launch_gap=launch_gap, priorities=_SWEEP_PRIORITIES
-            )
-            for size in sizes
+            bound_one(kept, times, places, size, priorities=_SWEEP_PRIORITIES) for size in sizes
         ]
         sms_of_curve = tuple(sizes)
         if kept is graph and graph.first_use is not None:
@@ -287,10 +285,9 @@ def _kind_costs(
     times: NDArray[np.float64],
     places: NDArray[np.int64],
     sms: int,
-    launch_gap: float,
 ) -> tuple[KindCost, ...]:
     def gain_of(kept: BlockGraph) -> tuple[float, float]:
-        found = bound_one(kept, times, places, sms, launch_gap=launch_gap, priorities=())
+        found = bound_one(kept, times, places, sms, priorities=())
         return found.gain, found.critical_path
 
     costs = []

@@ -75,15 +75,15 @@ def study_mechanisms(
             mechanisms,
             durations=durations,
             occupancy=occupancy,
-            launch_gap=model.launch_gap,
+            launch=model.launch,
             costs={m.name: costs[m.name] for m in mechanisms if m.name in costs},
             facts=facts,
         )
 
-    program = program_of(graph, sms, durations, occupancy, launch_gap=model.launch_gap, facts=facts)
+    program = program_of(graph, sms, durations, occupancy, launch=model.launch, facts=facts)
     schedules = []
     for mechanism in drawn:
-        charges = charges_of(mechanism, costs, durations, occupancy, model.launch_gap)
+        charges = charges_of(mechanism, costs, durations, occupancy, model.launch)
         try:
             schedules.append(run_mechanism(mechanism, program, charges)[0])
         except NotApplicableError:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from depgraph.extraction import Kernel
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchModel
 
 GRAMMAR = (
     "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw, merge=A,B, gap*=F or gap=TIME"
@@ -92,7 +93,7 @@ class Program:
     graph : BlockGraph
     kernels : sequence of Kernel
     durations : float64[n_blocks]
-    launch_gap : float
+    launch : LaunchModel
     notes : tuple of str
         What was changed, one sentence a statement.
     """
@@ -100,7 +101,7 @@ class Program:
     graph: BlockGraph
     kernels: Sequence[Kernel]
     durations: NDArray[np.float64]
-    launch_gap: float
+    launch: LaunchModel
     notes: tuple[str, ...] = ()
 
 
@@ -228,8 +229,11 @@ def apply_what_ifs(
         elif isinstance(statement, Gap):
             program = replace(
                 program,
-                launch_gap=program.launch_gap * statement.factor + statement.time,
-                notes=(*program.notes, f"what if {statement.text}: the launch gap changes"),
+                launch=program.launch.of_gap(statement.factor, statement.time),
+                notes=(
+                    *program.notes,
+                    f"what if {statement.text}: the gap between kernels changes",
+                ),
             )
     if had_positions and program.graph.first_use is None:
         program = replace(program, notes=(*program.notes, _POSITIONS_LOST))
@@ -284,7 +288,7 @@ def _with_merged_kernels(program: Program, merge: Merge) -> Program:
         f"what if {merge.text}: kernels {merge.first} and {merge.second} are one, a block of it "
         "does what a block of the first and those that wait for it alone do"
     )
-    return Program(graph, kernels, durations, program.launch_gap, (*program.notes, note))
+    return Program(graph, kernels, durations, program.launch, (*program.notes, note))
 
 
 def _without_dependences(

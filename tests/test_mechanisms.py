@@ -25,7 +25,7 @@ from depgraph.mechanisms import (
     parse_cost,
     split_names,
 )
-from depgraph.mechanisms.bloom import bloom_graph
+from depgraph.mechanisms.bloom import ask_filters, reported_graph
 from depgraph.mechanisms.communication import ideal_speedup, share_of_ideal, slowed_by_fewer_units
 from depgraph.mechanisms.dynamic import launch_cycles, spawns
 from depgraph.mechanisms.gemms import is_gemm
@@ -34,7 +34,9 @@ from depgraph.mechanisms.waves import wave_time, wave_utilization, waves
 from depgraph.room import shares
 from depgraph.rules import Against
 
-FREE = {"launch": Quantity(0, "us"), "check": Quantity(0, "us")}
+FREE = {
+    "launch": Quantity(0, "us"), "check": Quantity(0, "us"), "sync": Quantity(0, "share"),
+}  # fmt: skip
 # What has no false dependences, and no durations of its own.
 PLAIN = [name for name in MECHANISMS if name not in {"dataflow-bloom", "stream-k", "ideal"}]
 CLOSE = 1 + 1e-9
@@ -274,9 +276,9 @@ def test_a_repeated_kernel_is_learned_whatever_its_place():
         graph=graph, durations=np.ones(8), room=shares(graph.kernel, one), occupancy=one, sms=4,
         functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
     )  # fmt: skip
-    assert learned_kernels(program).tolist() == [False, False, True, True]
+    assert learned_kernels(program).learned.tolist() == [False, False, True, True]
     other = replace(program, functions=("a", "b", "c", "b"))
-    assert learned_kernels(other).tolist() == [False, False, False, True]
+    assert learned_kernels(other).learned.tolist() == [False, False, False, True]
 
 
 def test_another_pattern_is_not_learned():
@@ -287,7 +289,25 @@ def test_another_pattern_is_not_learned():
         graph=graph, durations=np.ones(8), room=shares(graph.kernel, one), occupancy=one, sms=4,
         functions=("a", "b", "b", "b"), grid=one_row(graph), block=np.ones((4, 3), np.int64),
     )  # fmt: skip
-    assert learned_kernels(program).tolist() == [False, False, True, False]
+    lesson = learned_kernels(program)
+    assert lesson.learned.tolist() == [False, False, True, False]
+    # Straight edges were learned where crossed ones are.
+    assert (lesson.mistaken, lesson.missed, lesson.needless) == (1, 2, 2)
+
+
+def test_a_launch_is_like_the_one_after_the_same_kernels():
+    # b after a waits for one block, b after c for the other; each is learned apart.
+    edges = [((k - 1, 0 if k in {1, 5} else 1), (k, 0)) for k in (1, 3, 5, 7)]
+    graph = graph_of([2] * 8, edges)
+    one = np.ones(8, np.int64)
+    program = Program(
+        graph=graph, durations=np.ones(16), room=shares(graph.kernel, one), occupancy=one, sms=4,
+        functions=tuple("abcbabcb"), grid=one_row(graph), block=np.ones((8, 3), np.int64),
+    )  # fmt: skip
+    lesson = learned_kernels(program)
+    assert lesson.learned.tolist() == [False] * 3 + [False] + [True] * 4
+    # At its second launch b has only been seen after a.
+    assert (lesson.mistaken, lesson.missed, lesson.needless) == (1, 1, 1)
 
 
 def test_without_positions_tiles_are_taken_to_be_needed_one_after_another():
@@ -317,7 +337,8 @@ def test_bloom_filters_tell_the_memory_of_two_contexts_apart():
         np.arange(3, dtype=np.int32), np.ones(3, np.uint8), line, line + np.uint64(4)
     )
     graph = replace(graph_of([1, 1, 1], []), space=np.array([0, 1, 0], np.int32))
-    sources, targets, _ = next(bloom_graph(graph, footprints, 1 << 14, 4).edges())
+    answers = ask_filters(graph, footprints, 1 << 14, 4)
+    sources, targets, _ = next(reported_graph(graph, answers).edges())
     assert (sources.tolist(), targets.tolist()) == ([0], [2])
 
 
@@ -330,9 +351,10 @@ def test_bloom_filters_report_what_they_would_by_hand(touches):
     footprints = Footprints(
         block.astype(np.int32), kind.astype(np.uint8), start, start + np.uint64(4)
     )
+    answers = ask_filters(graph, footprints, 16, 2)
     reported = {
         (int(s), int(t))
-        for sources, targets, _ in bloom_graph(graph, footprints, 16, 2).edges()
+        for sources, targets, _ in reported_graph(graph, answers).edges()
         for s, t in zip(sources, targets, strict=True)
     }
     filters = {(b, k): set() for b in range(6) for k in (0, 1)}
@@ -473,5 +495,5 @@ def test_what_a_mechanism_is_held_against():
 
 def test_unknown_costs_are_refused():
     (acs,) = find_mechanisms(["acs-sw"])
-    with pytest.raises(ModelError, match="no cost 'lunch'; known: launch, check"):
+    with pytest.raises(ModelError, match="no cost 'lunch'; known: launch, check, segments"):
         Charges(acs.costs, {"lunch": Quantity(1, "us")})

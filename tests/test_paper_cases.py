@@ -12,7 +12,7 @@ from depgraph.comparison import compare_mechanisms, facts_of
 from depgraph.dependence import find_dependences
 from depgraph.footprint import concatenate_footprints
 from depgraph.gpu import load_gpu
-from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.waves import wave_utilization
 from depgraph.parsers.traces.workload import read_workload
 from depgraph.room import shares
@@ -22,14 +22,20 @@ from depgraph.stated import default_durations
 WORKLOADS = Path(__file__).resolve().parents[1] / "samples" / "workloads"
 
 
-def outcomes(name, sms, mechanisms):
-    """Return the makespans of mechanisms on a described program, and the limits."""
+def outcomes(name, sms, mechanisms, costs=None):
+    """Return the makespans of mechanisms on a described program, and the limits.
+
+    Without costs cuSync's rule alone: nothing for synchronising.
+    """
+    names = {m.name for m in find_mechanisms(mechanisms)}
+    if costs is None:
+        costs = {n: {"sync": Quantity(0, "share")} for n in names if n.startswith("cusync")}
     extraction = read_workload(WORKLOADS / f"{name}.toml")
     graph = extraction.graph
     resident = occupancies(graph, load_gpu("V100"))
     found = compare_mechanisms(
         graph, [sms], find_mechanisms(mechanisms), durations=default_durations(graph),
-        occupancy=resident,
+        occupancy=resident, costs=costs,
         facts=facts_of(extraction.kernels, graph, lambda: extraction.footprints),
     )  # fmt: skip
     return {o.mechanism: o.makespan for o in found.outcomes}, found.limits[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.launch import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
 
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchModel
     from depgraph.mechanisms.costs import Charges
     from depgraph.room import Room
     from depgraph.rules import Rules
+
+
+LARGEST = 2**31 - 1
+"""The largest whole number that a mechanism takes as a parameter."""
+_DIGITS = 20
+_SHOWN = 30
 
 
 class NotApplicableError(ModelError):
@@ -46,10 +54,13 @@ class Cost:
     name : str
     default : float
     unit : str
-        "us", "ns", "cycles", "share" (0.02 is 2 %) or "count".
+        "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
     meaning : str
     source : str
         Where the default comes from.
+    is_launch : bool
+        Whether it is a launch cost: charged only where launches cost anything, or if the user
+        gave it.
     """
 
     name: str
@@ -57,6 +68,7 @@ class Cost:
     unit: str
     meaning: str
     source: str
+    is_launch: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,8 +84,8 @@ class Program:
         What blocks take of an SM.
     occupancy : int64[n_operations]
     sms : float
-    launch_gap : float
-        Time that a plain launch costs, in the unit of the durations.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations.
     functions : tuple of str
         Name of each operation's function; empty if unknown.
     grid, block : int64[n_operations, 3]
@@ -91,7 +103,7 @@ class Program:
     room: Room
     occupancy: NDArray[np.int64]
     sms: float
-    launch_gap: float = 0.0
+    launch: LaunchModel = OFF
     functions: tuple[str, ...] = ()
     grid: NDArray[np.int64] | None = None
     block: NDArray[np.int64] | None = None
@@ -178,6 +190,16 @@ class Mechanism(ABC):
         """What a row of this mechanism, with its parameters, is called."""
         return self.name
 
+    @property
+    def freedom(self) -> tuple[str, float] | None:
+        """Which sweep it belongs to, and a number: the larger, the less keeps blocks waiting."""
+        return None
+
+    @classmethod
+    def every(cls) -> Sequence[Mechanism]:
+        """Return what stands for it where all mechanisms are asked for."""
+        return cls.variants()
+
     @classmethod
     def variants(cls) -> Sequence[Mechanism]:
         """Return what the bare name stands for: one mechanism, or a sweep of a parameter."""
@@ -217,14 +239,13 @@ def whole_number(mechanism: str, text: str, least: int = 1) -> int:
     Raises
     ------
     ModelError
-        If it is no whole number from `least`.
+        If it is no whole number from `least` to `LARGEST`.
     """
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise ModelError(f"{mechanism}: {text!r} is no whole number from {least}")
+    # The digits of a number beyond all limits are not worth turning into one.
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else least - 1
+    if not least <= value <= LARGEST:
+        shown = text if len(text) < _SHOWN else f"{text[:_SHOWN]}..."
+        raise ModelError(f"{mechanism}: {shown!r} is no whole number from {least} to {LARGEST}")
     return value
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.mechanisms.base import Availability, Cost, Mechanism
 from depgraph.mechanisms.gemms import matches_any
-from depgraph.mechanisms.serial import LAUNCH
+from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.rules import Against, Rules
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class StreamK(Mechanism):
         "kernel after kernel; the work of a matrix product whose last wave is not full is split "
         "evenly over all slots, its blocks cut along k; other kernels stay as they are"
     )
-    cost = "adding up the pieces of cut blocks, at most twice a slot"
+    cost = "adding up the pieces of cut blocks, at most twice a slot; launches as serial"
     availability = Availability.CODE
     source = _PAPER
     costs: ClassVar[tuple[Cost, ...]] = (
@@ -81,16 +81,19 @@ class StreamK(Mechanism):
         time = np.maximum(total / slots, longest / steps)
         time += charges.time("fixup") * fixups(blocks, slots)
         even = (time / -(-blocks // slots))[graph.operation_of_block]
+        launching = one_by_one(program, charges)
         n_cut, n_cuttable = int(cut.sum()), int(cuttable.sum())
+        note = (
+            f"{n_cut} of {int(program.is_kernel.sum())} kernels cut: {n_cuttable} are matrix "
+            f"products, {n_cuttable - n_cut} of them in whole waves"
+        )
         return Rules(
             waits_for_all=True,
-            launch=program.is_kernel * charges.launch(),
+            enter=launching.enter,
+            launch=launching.launch,
             durations=np.where(cut[graph.operation_of_block], even, program.durations),
             against=Against.WORK,
-            assumptions=(
-                f"{n_cut} of {int(program.is_kernel.sum())} kernels cut: {n_cuttable} are matrix "
-                f"products, {n_cuttable - n_cut} of them in whole waves",
-            ),
+            assumptions=(note,),
         )
 
     def _cuttable(self, program: Program) -> NDArray[np.bool_]:
