@@ -145,6 +145,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "boost_clock_mhz": _count,
     "launch_host_us": _rate,
     "launch_gap_us": _rate,
+    "launch_sync_us": _rate,
     "graph_node_us": _rate,
     "graph_path_us": _rate,
     "graph_fork_us": _rate,

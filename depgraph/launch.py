@@ -21,6 +21,7 @@ _REFERENCE = "H100 SXM"
 _FIELDS = {
     "host": "launch_host_us",
     "gap": "launch_gap_us",
+    "sync": "launch_sync_us",
     "node": "graph_node_us",
     "path": "graph_path_us",
     "fork": "graph_fork_us",
@@ -59,6 +60,9 @@ class LaunchModel:
         another, ahead of the GPU where kernels are longer.
     gap : LaunchTime
         What the GPU needs before a kernel whose launch was issued and whose stream is free.
+    sync : LaunchTime
+        What it takes the host to see that a kernel has ended and to have the next one started, on
+        top of the gap.
     node : LaunchTime
         What a CUDA graph needs a node, wherever it stands: its nodes start one after another.
     path : LaunchTime
@@ -73,6 +77,7 @@ class LaunchModel:
 
     host: LaunchTime = LaunchTime()
     gap: LaunchTime = LaunchTime()
+    sync: LaunchTime = LaunchTime()
     node: LaunchTime = LaunchTime()
     path: LaunchTime = LaunchTime()
     fork: LaunchTime = LaunchTime()
@@ -104,14 +109,19 @@ class LaunchModel:
         return (*sentences, *self.notes)
 
     def of_gap(self, factor: float, time: float) -> LaunchModel:
-        """Return the model with the GPU's part multiplied, and a time added to it."""
-        gap = LaunchTime(self.gap.value * factor + time, "as a what-if says")
-        return replace(self, gap=gap)
+        """Return the model with host and GPU times multiplied, and a time added to the GPU's."""
+        source = "as a what-if says"
+        return replace(
+            self,
+            host=LaunchTime(self.host.value * factor, source),
+            gap=LaunchTime(self.gap.value * factor + time, source),
+        )
 
 
 _MEANINGS = {
     "host": "host",
     "gap": "gap of the GPU",
+    "sync": "synchronisation",
     "node": "CUDA graph a node",
     "path": "on a path",
     "fork": "after a fork",

@@ -11,6 +11,7 @@ from depgraph.comparison import (
     program_of,
     run_mechanism,
 )
+from depgraph.errors import DeadlockError
 from depgraph.mechanisms import NotApplicableError
 from depgraph.study import Curve, sweep_sizes
 
@@ -86,7 +87,7 @@ def study_mechanisms(
         charges = charges_of(mechanism, costs, durations, occupancy, model.launch)
         try:
             schedules.append(run_mechanism(mechanism, program, charges)[0])
-        except NotApplicableError:
+        except (NotApplicableError, DeadlockError):
             continue
     swept = compare(sweep_sizes(sms), drawn) if drawn else None
     curves = []

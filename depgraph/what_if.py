@@ -232,7 +232,7 @@ def apply_what_ifs(
                 launch=program.launch.of_gap(statement.factor, statement.time),
                 notes=(
                     *program.notes,
-                    f"what if {statement.text}: the gap between kernels changes",
+                    f"what if {statement.text}: what launches cost changes",
                 ),
             )
     if had_positions and program.graph.first_use is None:

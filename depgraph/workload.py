@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Add = Callable[..., None]
 
-PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "stencil")
+PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil")
 FORMAT = "workload"
 
 
@@ -169,6 +169,25 @@ def _steps(
             add(row * width + columns, targets, step / steps)
 
 
+def _split_k(
+    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
+) -> None:
+    """Join rows with equal y; of its columns, part z of the waiting kernel needs its share."""
+    del dependence
+    (width, rows, depth), (columns, target_rows, parts) = source.grid, target.grid
+    if depth != 1 or rows != target_rows:
+        raise ModelError(
+            f"split-k: {source.name} has grid {source.grid}, {target.name} {target.grid}; give the "
+            "first a z of 1 and both the same y"
+        )
+    if width % parts:
+        raise ModelError(f"split-k: a row of {width} blocks cannot be cut into {parts} parts")
+    steps = width // parts
+    for part, row, step in np.ndindex(parts, rows, steps):
+        targets = columns * (row + rows * part) + np.arange(columns)
+        add([row * width + part * steps + step], targets, step / steps)
+
+
 def _stencil(
     source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
 ) -> None:
@@ -206,6 +225,7 @@ _PATTERN_RULES = {
     "row": _steps,
     "tile": _steps,
     "strided": _steps,
+    "split-k": _split_k,
     "stencil": _stencil,
     "edges": _edges,
 }

@@ -149,7 +149,7 @@ def mechanism_tables(study: Study) -> list[Table]:
             [
                 Column("mechanism", "mechanism", is_text=True),
                 Column("availability", "availability", is_text=True),
-                Column("makespan", "makespan", study.unit, show_number),
+                Column("makespan", "makespan", study.unit, _show_makespan),
                 Column("gain", "gain", show=show_factor),
                 Column("bound_on_gain", "at most", show=show_factor),
                 Column("share_of_bound", "share", show=_percent_or_dash),
@@ -157,13 +157,17 @@ def mechanism_tables(study: Study) -> list[Table]:
                 Column("against", "held against", is_text=True),
             ],
             [
-                (o.mechanism, o.availability, o.makespan, o.gain,
+                (o.mechanism, o.availability, None if o.deadlock else o.makespan, o.overlap_gain,
                  serial / o.bound if o.bound > 0 else 1.0, o.share_of_bound, o.utilization or None,
                  o.against)
                 for o in outcomes
             ],
         )
     ]  # fmt: skip
+
+
+def _show_makespan(value: float | None) -> str:
+    return "deadlock" if value is None else show_number(value)
 
 
 def mechanism_notes(study: Study) -> list[str]:

@@ -12,6 +12,7 @@ import depgraph
 from depgraph.bounds import bound, bound_one, fixed_occupancies, gpu_occupancies
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
+from depgraph.launch import LaunchModel, LaunchTime
 from depgraph.schedules import PRIORITIES
 from depgraph.timing import Durations
 
@@ -59,10 +60,17 @@ def test_two_resident_blocks_halve_the_work():
     assert found.serial == 10
 
 
-def test_a_launch_gap_is_lost_before_each_kernel():
-    found = bound_one(graph_of(PAIR), TIMES, ONE, 2, launch_gap=1.5)
-    assert found.serial == 13
+def test_what_launches_cost_is_no_part_of_the_bound():
+    launch = LaunchModel(gap=LaunchTime(1.5), path=LaunchTime(0.5), graph=LaunchTime(1.0))
+    found = bound_one(graph_of(PAIR), TIMES, ONE, 2, launch=launch)
+    assert found.serial == 10
     assert found.lower_bound == 7.5
+    assert (found.launches.serial, found.launches.cuda_graph, found.launches.without) == (
+        13,
+        12,
+        10,
+    )
+    assert bound_one(graph_of(PAIR), TIMES, ONE, 2).launches is None
 
 
 @given(programs_on_a_gpu())

@@ -121,9 +121,9 @@ def test_a_kernel_that_is_invoked_while_its_producers_run_costs_nothing():
 
 
 def test_acs_in_software_launches_and_synchronises_each_kernel():
-    model = launches_of(host=2, gap=1)
+    model = launches_of(host=2, gap=1, sync=5)
     free = {"check": Quantity(0, "us")}
-    assert makespan("acs-sw", chain(3, 10), free, model) == 3 * (2.5 * 2 + 10)
+    assert makespan("acs-sw", chain(3, 10), free, model) == 2 + 3 * (1 + 5 + 10)
     assert makespan("acs-sw", chain(3, 10), {**free, "launch": Quantity(8, "us")}) == 54
     # In hardware the host issues ahead, and 50 ns take the place of the gap.
     assert makespan("acs-hw", chain(3, 10), {}, model) == pytest.approx(2 + 3 * (0.05 + 10))

@@ -13,6 +13,7 @@ from depgraph.bounds import bound
 from depgraph.errors import ModelError
 from depgraph.footprint import Footprints
 from depgraph.gpu import load_gpu
+from depgraph.launch import LaunchChoice
 from depgraph.model import build_model
 from depgraph.profile import BlockProfile, KernelProfile
 from depgraph.schedules import serial
@@ -23,6 +24,8 @@ from depgraph.timing import (
     scaled_durations,
 )
 from depgraph.traffic import memory_time, touched_bytes
+
+MEASURED = LaunchChoice("measured", {})
 
 
 def scaled(graph, times, slots, *, sms=2, kernels=()):
@@ -218,29 +221,54 @@ def test_the_measured_run_is_a_row_beside_the_schedules():
     model = build_model(graph, kernels, profile=profile)
     assert (model.measured.sms, model.measured.wall) == (132, 18)
     assert model.measured.gain == pytest.approx(15 / 18)
-    assert model.launch_gap == 0
+    assert model.launch.is_off
     assert any(
-        "median gap between kernels of 1.5 us is left out" in n for n in model.durations.assumptions
+        "median gap between kernels of 1.5 us is left out (--launch measured)" in n
+        for n in model.durations.assumptions
     )
 
 
-def test_the_measured_gap_counts_if_asked_for():
+def test_a_short_measured_gap_is_the_gpus():
     graph, kernels, profile = program(
         start=np.array([0, 6000, 16_000]), measured_sms=np.array([132] * 3)
     )
-    model = build_model(graph, kernels, profile=profile, launch_gap="measured")
-    assert model.launch_gap == 1.5
+    model = build_model(graph, kernels, profile=profile, launch=MEASURED)
+    assert (model.launch.host.value, model.launch.gap.value) == (0, 1.5)
     table = bound(
         model.graph, 132, durations=model.durations, occupancy=model.occupancy,
-        launch_gap=model.launch_gap,
+        launch=model.launch,
     )  # fmt: skip
-    assert table.bounds[0].serial == pytest.approx(15 + 3 * 1.5)
+    found = table.bounds[0]
+    assert found.serial == pytest.approx(15)
+    assert found.launches.serial == pytest.approx(15 + 3 * 1.5)
+
+
+def test_a_long_measured_gap_is_the_hosts():
+    graph, kernels, profile = program(
+        start=np.array([0, 40_000, 80_000]), measured_sms=np.array([132] * 3)
+    )
+    model = build_model(graph, kernels, profile=profile, launch=MEASURED)
+    assert model.launch.host.value == 40
+    assert model.launch.gap.value == 1.8
+    assert any("no launch calls" in note for note in model.launch.notes)
+
+
+def test_launch_calls_tell_host_and_gpu_apart():
+    # The second was called for while the first ran, the third long after the second had ended.
+    graph, kernels, profile = program(
+        start=np.array([10_000, 15_500, 60_000]), issued=np.array([4000, 7000, 55_000]),
+        stream=np.array([7, 7, 7]), measured_sms=np.array([132] * 3),
+    )  # fmt: skip
+    model = build_model(graph, kernels, profile=profile, launch=MEASURED)
+    assert model.launch.host.value == (3 + 48) / 2
+    first_ended = 10 + profile.duration[0] / 1000
+    assert model.launch.gap.value == pytest.approx(15.5 - first_ended)
 
 
 def test_a_measured_gap_needs_starts():
     graph, kernels, profile = program()
-    with pytest.raises(ModelError, match="needs a profile that says when kernels started"):
-        build_model(graph, kernels, profile=profile, launch_gap="measured")
+    with pytest.raises(ModelError, match="need a profile that says when kernels started"):
+        build_model(graph, kernels, profile=profile, launch=MEASURED)
 
 
 def test_block_times_of_a_simulator_follow_its_own_launch_numbers():

@@ -15,6 +15,7 @@ from small_graphs import chain_edges, graph_of, kernels_of
 from depgraph.bounds import bound, fixed_occupancies
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
+from depgraph.launch import OFF, LaunchChoice, LaunchModel, LaunchTime
 from depgraph.merging import merge_kernels
 from depgraph.model import build_model
 from depgraph.what_if import Drop, Gap, Merge, Program, Scale, apply_what_ifs, parse_what_if
@@ -25,7 +26,8 @@ NAMES = ["gemm", "relu", "void gemm<float>(int)"]
 
 def program(edges=(), names=None, gap=5.0):
     graph = graph_of(SIZES, list(edges))
-    return Program(graph, kernels_of(SIZES, names or NAMES), np.arange(1.0, 8), gap)
+    launch = LaunchModel(gap=LaunchTime(gap))
+    return Program(graph, kernels_of(SIZES, names or NAMES), np.arange(1.0, 8), launch)
 
 
 def no_footprints():
@@ -59,12 +61,12 @@ def test_a_kernel_is_scaled_by_number_range_or_name(kernels, expected):
 def test_statements_add_up_in_their_order():
     after = changed("kernel=1 duration*=10", "kernel=0:2 duration/=2", "gap*=3", "gap/=5")
     assert after.durations.tolist() == [0.5, 1, 15, 20, 5, 6, 7]
-    assert after.launch_gap == 3
+    assert after.launch.gap.value == 3
     assert len(after.notes) == 4
 
 
 def test_the_gap_is_removed():
-    assert changed("gap=0").launch_gap == 0
+    assert changed("gap=0").launch.is_off
 
 
 def test_the_program_before_is_left_as_it_is():
@@ -149,7 +151,7 @@ def test_a_renamed_buffer_carries_data_alone(random_program, low, size, kinds):
     footprints, first_block, _ = footprints_of(random_program)
     sizes = np.diff(first_block).tolist()
     n = n_blocks_of(random_program)
-    before = Program(graph_of_program(random_program), kernels_of(sizes), np.ones(n), 0.0)
+    before = Program(graph_of_program(random_program), kernels_of(sizes), np.ones(n), OFF)
     statement = parse_what_if(f"buffer={BASE + low}+{size} drop={kinds}")
     touched = {b for o in random_program for both in o.values() for t in both for b in t}
     if not touched & set(range(low, low + size)):
@@ -167,7 +169,7 @@ def test_buffers_are_renamed_before_kernels_are_merged():
     random_program = [{0: ({9}, {0}), 1: ({0, 1}, {2})}, {2: ({2}, {1, 9})}]
     footprints, first_block, _ = footprints_of(random_program)
     before = Program(
-        graph_of_program(random_program), kernels_of(np.diff(first_block).tolist()), np.ones(3), 0.0
+        graph_of_program(random_program), kernels_of(np.diff(first_block).tolist()), np.ones(3), OFF
     )
     merge, drop = parse_what_if("merge=0,1"), parse_what_if(f"buffer={BASE + 9}+1 drop=war")
     with pytest.raises(ModelError, match="several blocks of kernel 0"):
@@ -226,7 +228,7 @@ def in_two_contexts(graph):
 def test_a_renamed_buffer_brings_no_dependence_between_contexts():
     everywhere = [{0: (set(), {0})}, {1: ({0}, set())}, {2: ({0}, set())}]
     graph = in_two_contexts(graph_of_program(everywhere))
-    before = Program(graph, kernels_of([1, 1, 1]), np.ones(3), 0.0)
+    before = Program(graph, kernels_of([1, 1, 1]), np.ones(3), OFF)
     statement = parse_what_if(f"buffer={BASE}+1 drop=war,waw")
     after = apply_what_ifs(before, [statement], lambda: footprints_of(everywhere)[0])
     assert edges_of(after.graph) == [(0, 2, "RAW")]
@@ -291,7 +293,7 @@ def test_a_merged_graph_has_the_edges_of_the_old_one(graph, data):
 def test_merging_saves_no_work(graph):
     assume(graph.n_operations > 1)
     kernels = kernels_of(np.diff(graph.first_block).tolist())
-    before = Program(graph, kernels, np.ones(graph.n_blocks), 0.0)
+    before = Program(graph, kernels, np.ones(graph.n_blocks), OFF)
     try:
         after = changed("merge=0,1", before=before)
     except ModelError:
@@ -305,13 +307,13 @@ def test_every_statement_is_named_in_the_bound():
     model = build_model(
         graph,
         kernels_of(SIZES),
-        launch_gap=7.0,
+        launch=LaunchChoice("none", {"host": 7.0}),
         fixed_occupancy=1,
         what_ifs=[parse_what_if(s) for s in statements],
     )
     table = bound(
         model.graph, 4, durations=model.durations, occupancy=model.occupancy,
-        launch_gap=model.launch_gap,
+        launch=model.launch,
     )  # fmt: skip
     # Blocks of 3 + 1 and of 1: kernels 0 and 1 together, then kernel 2.
     assert table.bounds[0].serial == 5

@@ -61,6 +61,23 @@ def test_a_pattern_joins_the_blocks_it_says(tmp_path, lines, block, expected):
     assert sources_of(with_pattern(tmp_path, lines), block) == expected
 
 
+def test_parts_of_a_split_product_need_their_share_of_a_row(tmp_path):
+    text = (
+        '[[kernel]]\nname = "first"\ngrid = [4, 2]\nduration = 1\n'
+        '[[kernel]]\nname = "second"\ngrid = [3, 2, 2]\nduration = 1\n'
+        '[[dependence]]\nfrom = "first"\nto = "second"\npattern = "split-k"\n'
+    )
+    graph = read(tmp_path, text).graph
+    # Blocks of row 0, part 0; row 1, part 0; row 0, part 1; row 1, part 1.
+    for block, expected in ((0, [0, 1]), (3, [4, 5]), (6, [2, 3]), (11, [6, 7])):
+        assert sources_of(graph, 8 + block) == expected
+    assert set(graph.first_use) == {0, 0.5}
+    with pytest.raises(TraceError, match="a row of 4 blocks cannot be cut into 3 parts"):
+        read(tmp_path, text.replace("[3, 2, 2]", "[3, 2, 3]"))
+    with pytest.raises(TraceError, match="give the first a z of 1 and both the same y"):
+        read(tmp_path, text.replace("[3, 2, 2]", "[3, 1, 2]"))
+
+
 def test_tiles_are_needed_one_after_another(tmp_path):
     graph = with_pattern(tmp_path, 'pattern = "tile"')
     assert sorted(set(graph.first_use)) == [0, 1 / 3, 2 / 3]

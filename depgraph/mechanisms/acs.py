@@ -47,16 +47,16 @@ class AcsSoftware(Mechanism):
         "range that one writes overlaps one of the other's, each known by a few ranges"
     )
     cost = (
-        "a check as a kernel enters; launches: one with a synchronisation each, by a host thread "
-        "of its own once the kernel may start"
+        "a check as a kernel enters; launches: the host issues each kernel, gap and a "
+        "synchronisation once it may start"
     )
     availability = Availability.CODE
     source = _PAPER
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
-            "launch", 2.5, "launches", "launch and synchronisation of a kernel",
-            "V100: 9.6 us with a synchronisation, 3.8 without; H100: 8.5 and 3.4; "
-            f"{_PAPER}: 5 to 20 us a kernel", is_launch=True,
+            "launch", 1.0, "launches", "instead of what the launch model says, its gap and a "
+            "synchronisation: a time to launch and synchronise, once a kernel may start",
+            f"--launch; {_PAPER}: 5 to 20 us a kernel", is_launch=True,
         ),
         Cost(
             "check", 0.51, "us", "comparing a kernel with those in the window, one at a time; as "
@@ -116,7 +116,11 @@ class AcsSoftware(Mechanism):
     ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
         """Return what a kernel needs to enter the window, and to start."""
         check = charges.time("check", default=check_time(self.window))
-        return program.is_kernel * check, program.is_kernel * charges.time("launch")
+        if charges.is_given("launch"):
+            return program.is_kernel * check, program.is_kernel * charges.time("launch")
+        model = charges.launches
+        launch = model.gap.value + model.sync.value
+        return program.is_kernel * (check + model.host.value), program.is_kernel * launch
 
 
 class AcsHardware(AcsSoftware):
