@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ANOMALY = "an anomaly of list schedules"
 _CLOSE = 1e-9
 
 
@@ -23,12 +24,15 @@ class Swept:
         Which sweep of a parameter it belongs to, and a number that grows as the rules loosen.
     sms : float
     makespan : float
+    slower_because : str
+        Why it may be slower than a point of the sweep with less freedom.
     """
 
     label: str
     freedom: tuple[str, float] | None
     sms: float
     makespan: float
+    slower_because: str = ANOMALY
 
 
 def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
@@ -57,7 +61,8 @@ def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
         fewer = [p for p in points if p.label == point.label and p.sms < point.sms]
         best = min(fewer, key=lambda p: p.makespan, default=None)
         if best and _is_slower(point, best):
-            found.append(f"slower than on {best.sms:.0f} SMs ({best.makespan:.4g} {unit})")
+            text = f"slower than on {best.sms:.0f} SMs ({best.makespan:.4g} {unit})"
+            found.append(f"{text}: {ANOMALY}")
         tighter = [
             p
             for p in points
@@ -69,8 +74,9 @@ def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
         ]
         best = min(tighter, key=lambda p: p.makespan, default=None)
         if best and _is_slower(point, best):
-            found.append(f"slower than {best.label} ({best.makespan:.4g} {unit})")
-        notes.append(tuple(f"{text}: an anomaly of list schedules" for text in found))
+            text = f"slower than {best.label} ({best.makespan:.4g} {unit})"
+            found.append(f"{text}: {point.slower_because}")
+        notes.append(tuple(found))
     return notes
 
 

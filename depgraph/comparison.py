@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.anomalies import Swept, anomaly_notes
+from depgraph.anomalies import ANOMALY, Swept, anomaly_notes
 from depgraph.errors import DeadlockError, ModelError
 from depgraph.jit.fine import fine_finish
 from depgraph.launch import OFF
@@ -380,7 +380,12 @@ def compare_mechanisms(
                 left_out[mechanism.label] = str(error)
                 continue
             outcomes.append(found)
-            swept.append(Swept(found.mechanism, mechanism.freedom, found.sms, found.makespan))
+            swept.append(
+                Swept(
+                    found.mechanism, mechanism.freedom, found.sms, found.makespan,
+                    mechanism.slower_because,
+                )
+            )  # fmt: skip
     worse = anomaly_notes(swept, durations.unit)
     outcomes = [
         replace(o, assumptions=(*o.assumptions, *notes))
@@ -437,9 +442,7 @@ def _outcome(
     work = 0.0 if rules.unlimited else limit.work
     notes = [*charges.notes, *rules.assumptions]
     if makespan > schedule.makespan * (1 + _CLOSE):
-        notes.append(
-            f"faster than without launch costs ({makespan:.4g}): an anomaly of list schedules"
-        )
+        notes.append(f"faster than without launch costs ({makespan:.4g}): {ANOMALY}")
     return Outcome(
         mechanism=mechanism.label,
         availability=mechanism.availability.value,

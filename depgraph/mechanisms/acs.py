@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.graph import BlockGraph
     from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
 
@@ -70,8 +71,12 @@ class AcsSoftware(Mechanism):
         ),
     )  # fmt: skip
 
+    slower_because = f"its check takes longer, or {Mechanism.slower_because}"
+
     def __init__(self, window: int = DEFAULT_WINDOW) -> None:
         self.window = window
+        # Conflicts are the same on every number of SMs.
+        self._found: tuple[BlockGraph, int, Gates, str] | None = None
 
     @property
     def label(self) -> str:
@@ -91,7 +96,8 @@ class AcsSoftware(Mechanism):
     def rules(self, program: Program, charges: Charges) -> Rules:
         """Gate each kernel by older ones in the window that it conflicts with."""
         n = program.graph.n_operations
-        gates, notes = _conflicts(program, int(charges.number("segments")))
+        gates, note = self._conflicts(program, int(charges.number("segments")))
+        notes = [note]
         waits_for_all = np.zeros(n, np.bool_)
         if program.opaque is not None and program.opaque.any():
             waits_for_all = program.opaque
@@ -110,6 +116,13 @@ class AcsSoftware(Mechanism):
             window=self.window,
             assumptions=tuple(notes),
         )
+
+    def _conflicts(self, program: Program, segments: int) -> tuple[Gates, str]:
+        found = self._found
+        if found is None or found[0] is not program.graph or found[1] != segments:
+            found = program.graph, segments, *_conflicts(program, segments)
+            self._found = found
+        return found[2:]
 
     def _times(
         self, program: Program, charges: Charges
@@ -138,6 +151,7 @@ class AcsHardware(AcsSoftware):
         Cost("check", 0.0, "us", "in hardware, beside other work", _PAPER),
         AcsSoftware.costs[2],
     )  # fmt: skip
+    slower_because = Mechanism.slower_because
 
     def _times(
         self, program: Program, charges: Charges
@@ -160,7 +174,7 @@ def check_time(window: int) -> float:
     return 0.31 + 0.1 * window / 16
 
 
-def _conflicts(program: Program, segments: int) -> tuple[Gates, list[str]]:
+def _conflicts(program: Program, segments: int) -> tuple[Gates, str]:
     """Return which operations wait for which, and how that was found."""
     graph = program.graph
     source, target = dependent_operations(graph)
@@ -170,7 +184,7 @@ def _conflicts(program: Program, segments: int) -> tuple[Gates, list[str]]:
     if segments and program.read_footprints is not None:
         footprints = program.read_footprints()
     if footprints is None or not len(footprints):
-        return Gates.between(source, target, ALL_ENDED), [exact]
+        return Gates.between(source, target, ALL_ENDED), exact
     seen_source, seen_target = segment_conflicts(graph, footprints, segments, graph.kinds)
     note = (
         f"conflicts: kernels known by {segments} byte ranges each that they read, and {segments} "
@@ -186,7 +200,7 @@ def _conflicts(program: Program, segments: int) -> tuple[Gates, list[str]]:
         np.concatenate([source, seen_source]).astype(np.int64) * n
         + np.concatenate([target, seen_target])
     )
-    return Gates.between(key // n, key % n, ALL_ENDED), [note]
+    return Gates.between(key // n, key % n, ALL_ENDED), note
 
 
 def _after_the_last(opaque: NDArray[np.bool_]) -> Gates:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from depgraph.anomalies import ANOMALY
 from depgraph.errors import ModelError
 from depgraph.launch import OFF
 
@@ -175,6 +176,8 @@ class Mechanism(ABC):
     availability : Availability
     source : str
     costs : tuple of Cost
+    slower_because : str
+        Why a row may be slower than one of less freedom.
     """
 
     name: ClassVar[str]
@@ -184,6 +187,7 @@ class Mechanism(ABC):
     availability: ClassVar[Availability]
     source: ClassVar[str]
     costs: ClassVar[tuple[Cost, ...]] = ()
+    slower_because: ClassVar[str] = ANOMALY
 
     @property
     def label(self) -> str:

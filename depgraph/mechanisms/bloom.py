@@ -58,6 +58,8 @@ class DataflowBloom(Mechanism):
 
     def __init__(self, bits: int, hashes: int) -> None:
         self.bits, self.hashes = bits, hashes
+        # The answers are the same on every number of SMs.
+        self._asked: tuple[BlockGraph, BlockGraph, Answers] | None = None
 
     @property
     def label(self) -> str:
@@ -81,18 +83,22 @@ class DataflowBloom(Mechanism):
 
     def rules(self, program: Program, charges: Charges) -> Rules:
         """Take the dependences from filters."""
-        if program.read_footprints is None:
-            raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
-        footprints = program.read_footprints()
-        if not len(footprints):
-            raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
-        answers = ask_filters(program.graph, footprints, self.bits, self.hashes)
+        reported, answers = self._ask(program)
         return Rules(
-            graph=reported_graph(program.graph, answers),
+            graph=reported,
             enter=ahead(program, charges).enter,
             strict=False,
             assumptions=(answers.describe(),),
         )
+
+    def _ask(self, program: Program) -> tuple[BlockGraph, Answers]:
+        if self._asked is None or self._asked[0] is not program.graph:
+            footprints = None if program.read_footprints is None else program.read_footprints()
+            if footprints is None or not len(footprints):
+                raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
+            answers = ask_filters(program.graph, footprints, self.bits, self.hashes)
+            self._asked = program.graph, reported_graph(program.graph, answers), answers
+        return self._asked[1:]
 
 
 @dataclass(frozen=True, slots=True)
