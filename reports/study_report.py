@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.bound_table import bound_report
+from depgraph.reports.bound_table import bound_report, launch_table
 from depgraph.reports.pair_table import pair_table
 from depgraph.reports.tables import (
     Column,
@@ -45,6 +45,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     tables = [
         schedule_table(study),
         *mechanism_tables(study),
+        *launch_table(study.table),
         cost_table(study),
         function_table(study),
         kernel_table(study),

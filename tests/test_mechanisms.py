@@ -450,6 +450,9 @@ def test_a_cost_is_read_with_its_unit():
     assert parse_cost("cusync-row.sync=2.5%") == ("cusync-row", "sync", Quantity(0.025, "share"))
     with pytest.raises(ModelError, match=r"give MECHANISM\.COST=VALUE"):
         parse_cost("acs-sw=8us")
+    with pytest.raises(ModelError, match="'9e999' is no number"):
+        parse_cost("acs-sw.launch=9e999us")
+    assert parse_cost("acs-sw.launch=2launches") == ("acs-sw", "launch", Quantity(2, "launches"))
     with pytest.raises(ModelError, match="none of us, ns"):
         parse_cost("acs-sw.launch=8 parsecs")
 

@@ -161,6 +161,22 @@ def test_a_program_held_up_by_its_host_has_no_overlap_to_gain_from_that(answer):
     assert parts["dataflow (oldest-first)"]["launch_gain"] < 1
 
 
+def test_a_report_shows_what_launches_cost(answer):
+    words = (
+        "--sms",
+        132,
+        "--timing",
+        PROFILE,
+        "--launch",
+        "gpu",
+        "--mechanism",
+        "serial,cuda-graph",
+    )
+    reported, bounded = answer("report", *words), answer("bound", *words[:-2])
+    assert reported["launches"] == bounded["launches"]
+    assert answer("report", *words[:4]).get("launches") is None
+
+
 def test_launch_costs_of_counts_are_left_out(answer):
     found = answer("bound", "--sms", 132, "--launch", "gpu")
     note = "launch costs are left out: durations are instructions, no times"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
     try:
         value = float(match[1])
     except ValueError:
+        value = math.nan
+    if not value < math.inf:
         raise ModelError(f"cost {text!r}: {match[1]!r} is no number") from None
     unit = match[2].lower().replace("µ", "u")
     if unit == "%":
