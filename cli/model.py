@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from depgraph.launch import LaunchChoice
     from depgraph.scenario import Scenario
     from depgraph.scenario_builder import Where
     from depgraph.store import Store
@@ -31,29 +32,9 @@ class ModelOptions(TypedDict):
     gpu: str | None
     gpu_file: Path | None
     fixed_occupancy: int | None
-    launch_gap: float | Literal["measured"]
+    launch: LaunchChoice
     what_ifs: tuple[Statement, ...]
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
-
-
-class LaunchGap(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A time, or the word ``measured``."""
-
-    name = "TIME"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | Literal["measured"]:
-        """Return the time, or the word."""
-        if value == "measured":
-            return "measured"
-        try:
-            gap = float(str(value))
-        except ValueError:
-            gap = -1.0
-        if not 0 <= gap < float("inf"):
-            self.fail(f"{value!r} is no launch gap: give a time from 0, or measured", param, ctx)
-        return gap
 
 
 class Bandwidth(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -74,6 +55,16 @@ class Bandwidth(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if not 0 < bandwidth < float("inf"):
             self.fail(f"{value!r} is no bandwidth: give GB/s above 0, or gpu", param, ctx)
         return bandwidth
+
+
+def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
+    from depgraph.errors import ModelError
+    from depgraph.launch import parse_launch
+
+    try:
+        return parse_launch(value)
+    except ModelError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _parse_what_ifs(
@@ -138,8 +129,11 @@ def model_options(function: Function) -> Function:
                 help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
             ),
             click.option(
-                "--launch-gap", type=LaunchGap(), default="0", metavar="TIME|measured",
-                help="Time lost before each kernel when run serially, in the durations' unit.",
+                "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
+                metavar="none|gpu|measured|HOST,GAP,NODE",
+                help="What launches cost: nothing (default), what the GPU's model says, what the "
+                "profile shows, or times in the durations' unit that the host needs to issue a "
+                "launch, the GPU before a kernel, and a CUDA graph a node.",
             ),
             click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
@@ -217,7 +211,7 @@ def scenario_from(
         measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
-        launch_gap=options["launch_gap"],
+        launch=options["launch"],
         what_ifs=options["what_ifs"],
         memory_gb_per_s=options.get("memory_bandwidth"),
         footprints=store.footprints,

@@ -31,12 +31,17 @@ _SUBJECTS = ("kernels", "pairs", "path", "block")
     "--cusync", is_flag=True,
     help="With pairs: the cheapest correct cuSync policy of each, and what it gains.",
 )  # fmt: skip
+@click.option(
+    "--sms", type=click.IntRange(1), metavar="N",
+    help="With --cusync: SM count [default: the GPU model's].",
+)  # fmt: skip
 @deps_option
 @model_options
 @format_option
 def command(
     words: tuple[str, ...],
     cusync: bool,
+    sms: int | None,
     kinds: frozenset[str] | None,
     form: str,
     **model: Unpack[ModelOptions],
@@ -56,6 +61,9 @@ def command(
     if cusync and subject != "pairs":
         message = "--cusync goes with pairs"
         raise click.UsageError(message)
+    if sms is not None and not cusync:
+        message = "--sms goes with pairs --cusync"
+        raise click.UsageError(message)
     if subject == "kernels":
         refuse_others("kernels", "what_ifs")
         is_changed = bool(model["what_ifs"])
@@ -63,7 +71,7 @@ def command(
             scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
         )
     elif cusync:
-        report = _policies(store, kinds, model)
+        report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
         refuse_others("pairs", "what_ifs", "kinds")
         if kinds is None and not model["what_ifs"]:
@@ -87,12 +95,14 @@ def command(
     print_report(report, form)
 
 
-def _policies(store: Store, kinds: frozenset[str] | None, model: ModelOptions) -> Report:
+def _policies(
+    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions
+) -> Report:
     from depgraph.cusync_policies import cheapest_policies
     from depgraph.reports.mechanism_tables import policies_report
 
     scenario = scenario_from(store, kinds, **model)
-    sms = scenario.resources.gpu.sms
+    sms = sms or scenario.resources.gpu.sms
     return policies_report(
         cheapest_policies(scenario.on(sms)), scenario.kernels, sms=sms, unit=scenario.unit
     )

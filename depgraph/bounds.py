@@ -13,6 +13,7 @@ from depgraph.comparison import charges_of, run_mechanism
 from depgraph.errors import ModelError
 from depgraph.graph import ALL_KINDS, BlockGraph
 from depgraph.jobs import available_jobs
+from depgraph.launch_costs import launch_costs
 from depgraph.limits import Paths, limits_of, outcome_of
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import Serial
@@ -113,8 +114,11 @@ def bound_one(
     Returns
     -------
     Bound
-        With unlimited SMs no priority matters: there is one dataflow schedule.
+        With unlimited SMs no priority matters: there is one dataflow schedule. Launch costs are in
+        none of the schedules, but beside them.
     """
+    launches = launch_costs(scenario)
+    scenario = scenario.without_launches()
     serially = serial(scenario)
     limits = limits_of(scenario, paths, serially)
     names = list(priorities)
@@ -132,7 +136,8 @@ def bound_one(
 
     first = outcome_of(Serial(), serially, Rules(), (), limits, scenario)
     with ThreadPoolExecutor(len(names) or 1) as pool:
-        return replace(limits, schedules=(first, *pool.map(row_of, names)))
+        rows = (first, *pool.map(row_of, names))
+    return replace(limits, schedules=rows, launches=launches)
 
 
 def _without_limit(name: str, scenario: Scenario) -> Schedule:

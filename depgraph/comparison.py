@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from depgraph.errors import ModelError, NotApplicableError
-from depgraph.limits import Outcome, Paths, limits_of, outcome_of
+from depgraph.anomalies import Swept, anomaly_notes
+from depgraph.errors import DeadlockError, ModelError, NotApplicableError
+from depgraph.launch import OFF
+from depgraph.limits import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.mechanisms import MECHANISMS, Charges
 from depgraph.rules import run_rules
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from depgraph.launch import LaunchModel
     from depgraph.limits import Bound
     from depgraph.mechanisms import Mechanism, Quantity, Rules
     from depgraph.scenario import Scenario
@@ -32,6 +35,7 @@ class Comparison:
     left_out : dict
         Mechanism to why it has no row.
     unit, durations, gpu, dependences : str
+    launch : LaunchModel
     assumptions : tuple of str
     """
 
@@ -42,6 +46,7 @@ class Comparison:
     durations: str
     gpu: str
     dependences: str
+    launch: LaunchModel = OFF
     assumptions: tuple[str, ...] = field(default=())
 
     def to_pandas(self) -> pd.DataFrame:
@@ -89,17 +94,52 @@ def run_mechanism(
 def charges_of(
     mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
 ) -> Charges:
-    """Return the costs of a mechanism as the user changed them, in the durations' unit."""
+    """Return the costs of a mechanism as the user changed them, in the durations' unit.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults.
+    scenario : Scenario
+
+    Raises
+    ------
+    ModelError
+        If the user changed a cost that the mechanism does not have.
+    """
     try:
         return Charges(
             mechanism.costs,
             costs.get(mechanism.name),
             unit=scenario.unit,
-            clock_mhz=scenario.resources.gpu.boost_clock_mhz,
-            launch_gap=scenario.launch_gap,
+            clock_mhz=scenario.clock_mhz,
+            launches=scenario.launch,
         )
     except ModelError as error:
         raise ModelError(f"{mechanism.name}: {error}") from None
+
+
+def run_without_launches(
+    mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
+) -> tuple[Schedule, Rules]:
+    """Schedule a scenario under a mechanism with launches for nothing, as bounds count.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults. Where launches cost anything, those of
+        launches that the user gave are left out too.
+    scenario : Scenario
+        On one number of SMs.
+    """
+    if not scenario.launch.is_off:
+        launches = {cost.name for cost in mechanism.costs if cost.is_launch}
+        changed = costs.get(mechanism.name, {})
+        costs = {mechanism.name: {n: c for n, c in changed.items() if n not in launches}}
+        scenario = scenario.without_launches()
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))
 
 
 def compare_mechanisms(
@@ -134,21 +174,30 @@ def compare_mechanisms(
     resources, paths = scenario.resources, Paths.of(scenario)
     limits: list[Bound] = []
     outcomes: list[Outcome] = []
+    swept: list[Swept] = []
     left_out: dict[str, str] = {}
     for size in sms:
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
         limits.append(limit)
         for mechanism in mechanisms:
-            charges = charges_of(mechanism, costs, sized)
             try:
-                schedule, rules = run_mechanism(mechanism, sized, charges)
+                found = _outcome(mechanism, costs, limit, sized)
             except NotApplicableError as error:
                 left_out[mechanism.label] = str(error)
                 continue
-            outcomes.append(
-                outcome_of(mechanism, schedule, rules, tuple(charges.notes), limit, sized)
-            )
+            outcomes.append(found)
+            swept.append(
+                Swept(
+                    found.mechanism, mechanism.freedom, found.sms, found.makespan,
+                    mechanism.slower_because,
+                )
+            )  # fmt: skip
+    worse = anomaly_notes(swept, scenario.unit)
+    outcomes = [
+        replace(o, assumptions=(*o.assumptions, *notes))
+        for o, notes in zip(outcomes, worse, strict=True)
+    ]
     return Comparison(
         limits=tuple(limits),
         outcomes=tuple(outcomes),
@@ -157,5 +206,26 @@ def compare_mechanisms(
         durations=scenario.timing.source,
         gpu=resources.gpu.name,
         dependences=scenario.dependences,
+        launch=scenario.launch,
         assumptions=scenario.assumptions,
     )
+
+
+def _outcome(
+    mechanism: Mechanism,
+    costs: Mapping[str, Mapping[str, Quantity]],
+    limit: Bound,
+    scenario: Scenario,
+) -> Outcome:
+    """Run a mechanism with launch costs and, where there are any, without."""
+    charges = charges_of(mechanism, costs, scenario)
+    try:
+        schedule, rules = run_mechanism(mechanism, scenario, charges)
+        alone = None
+        if not scenario.launch.is_off:
+            alone = run_without_launches(mechanism, costs, scenario)
+    except DeadlockError as error:
+        rules = mechanism.rules(scenario, charges)
+        return deadlocked(mechanism, rules, limit, scenario, error)
+    charged = tuple(charges.notes)
+    return outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)

@@ -9,8 +9,9 @@ import numpy as np
 
 from depgraph.build import GraphBuilder, grouped_pairs
 from depgraph.comparison import run_mechanism
+from depgraph.launch import OFF
 from depgraph.limits import ratio
-from depgraph.mechanisms import Charges
+from depgraph.mechanisms import Charges, Quantity
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.schedules import serial
 
@@ -134,10 +135,12 @@ def _alone(program: Scenario, source: int, target: int, groups: Groups) -> Scena
         graph=builder.build(graph.kinds),
         resources_of=lambda _: program.resources.take(pair),
         kernels=[replace(row[k], operation=i) for i, k in enumerate(pair)],
-        launch_gap=0.0,
+        launch=OFF,
     )
     return alone.with_durations(program.durations[blocks])
 
 
 def _makespan(mechanism: Mechanism, program: Scenario) -> float:
-    return run_mechanism(mechanism, program, Charges(mechanism.costs))[0].makespan
+    # The rule alone: what synchronising costs is the same for all policies.
+    charges = Charges(mechanism.costs, {"sync": Quantity(0.0, "share")})
+    return run_mechanism(mechanism, program, charges)[0].makespan

@@ -51,6 +51,7 @@ class Kernel:
     shared_written_bytes: int
     unseen: str | None
     occupancy: int | None = None
+    cuttable: bool | None = None
 
     @property
     def grid(self) -> tuple[int, int, int]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.anomalies import ANOMALY
 from depgraph.jit.fine import fine_finish
+from depgraph.launch_costs import launch_costs
 from depgraph.rules import Against
 from depgraph.schedules import serial
 from depgraph.sm_resources import share_of
@@ -15,12 +17,15 @@ from depgraph.sm_resources import share_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.errors import DeadlockError
     from depgraph.graph import BlockGraph
+    from depgraph.launch_costs import LaunchCosts
     from depgraph.mechanisms import Mechanism, Rules
     from depgraph.scenario import Scenario
     from depgraph.schedule import Schedule
 
 _NONE = np.empty(0, np.float64)
+_CLOSE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,17 @@ class Outcome:
     availability : str
     sms : float
     makespan : float
+        With what launches cost; infinite if its blocks wait for each other for ever.
     gain : float
-        Serial time over makespan.
+        Serial time over makespan, both with what launches cost; 0 if it never ends.
+    launch_gain, overlap_gain : float
+        The two factors of `gain`: the overlap's is without launch costs on either side, what is
+        left is the launches'.
     share_of_bound : float or None
-        Which part of the gain that is possible it gets, 1 at most; None where nothing is.
+        Which part of the gain that is possible the overlap gets, 1 at most; None where nothing is.
     utilization : float
-        Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work.
+        Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work,
+        without launch costs.
     held : float
         The same, blocks that wait in their slots included.
     waiting : float
@@ -48,6 +58,8 @@ class Outcome:
     bound : float
         That bound: no mechanism of this sort is shorter.
     assumptions : tuple of str
+    deadlock : str
+        The first block that never runs; empty if all do.
     """
 
     mechanism: str
@@ -55,6 +67,8 @@ class Outcome:
     sms: float
     makespan: float
     gain: float
+    launch_gain: float
+    overlap_gain: float
     share_of_bound: float | None
     utilization: float
     held: float
@@ -62,6 +76,7 @@ class Outcome:
     against: str
     bound: float
     assumptions: tuple[str, ...]
+    deadlock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,7 @@ class Bound:
     dependences : str
         Kinds that count, such as "RAW,WAR,WAW".
     serial : float
-        Kernels one after another.
+        Kernels one after another, launches for nothing.
     critical_path : float
         Longest path through the block graph, along dependences that certainly are.
     work : float
@@ -85,7 +100,9 @@ class Bound:
     fine_path : float or None
         Critical path where blocks may wait anywhere inside; None without positions.
     schedules : tuple of Outcome
-        Serial first; empty where none were asked for.
+        With launches for nothing, serial first; empty where none were asked for.
+    launches : LaunchCosts or None
+        What launches cost on top of that; None where they cost nothing.
     """
 
     sms: float
@@ -96,6 +113,7 @@ class Bound:
     memory: float = 0.0
     fine_path: float | None = None
     schedules: tuple[Outcome, ...] = ()
+    launches: LaunchCosts | None = None
 
     @property
     def lower_bound(self) -> float:
@@ -116,6 +134,11 @@ class Bound:
     def gain(self) -> float:
         """Upper bound on the speedup: serial over lower bound."""
         return ratio(self.serial, self.lower_bound)
+
+    @property
+    def launched_serial(self) -> float:
+        """Kernels one after another, with what launches cost."""
+        return self.serial if self.launches is None else self.launches.serial
 
     @property
     def limited_by(self) -> str:
@@ -204,17 +227,18 @@ def limits_of(
     paths : Paths, optional
         Where they are known already.
     serially : Schedule, optional
-        Kernels one after another, where that is known already.
+        Kernels one after another, launches for nothing, where that is known already.
     """
     paths = paths or Paths.of(scenario)
     return Bound(
         sms=scenario.sms,
         dependences=scenario.dependences,
-        serial=(serially or serial(scenario)).makespan,
+        serial=(serially or serial(scenario.without_launches())).makespan,
         critical_path=paths.block,
         work=scenario.work,
         memory=scenario.memory,
         fine_path=paths.fine,
+        launches=launch_costs(scenario),
     )
 
 
@@ -225,6 +249,8 @@ def outcome_of(
     charged: tuple[str, ...],
     limits: Bound,
     scenario: Scenario,
+    *,
+    alone: tuple[Schedule, Rules] | None = None,
 ) -> Outcome:
     """Compare a schedule with the bound that holds for mechanisms of its sort.
 
@@ -238,7 +264,63 @@ def outcome_of(
         What was charged.
     limits : Bound
     scenario : Scenario
+    alone : (Schedule, Rules), optional
+        The same with launches for nothing; default they cost nothing anyway.
     """
+    alone_schedule, alone_rules = alone or (schedule, rules)
+    against, bound = _bound_of(alone_rules, limits, scenario)
+    makespan = alone_schedule.makespan
+    gain = ratio(limits.launched_serial, schedule.makespan)
+    overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
+    notes = [*charged, *rules.assumptions]
+    if makespan > schedule.makespan * (1 + _CLOSE):
+        notes.append(f"faster than without launch costs ({makespan:.4g}): {ANOMALY}")
+    return Outcome(
+        mechanism=mechanism.label,
+        availability=mechanism.availability.value,
+        sms=limits.sms,
+        makespan=schedule.makespan,
+        gain=gain,
+        launch_gain=gain / overlap if overlap > 0 else 1.0,
+        overlap_gain=overlap,
+        # What is above a bound by rounding alone counts as all of it.
+        share_of_bound=(min(1.0, (overlap - 1) / (possible - 1)) if possible > 1 + 1e-12 else None),
+        utilization=0.0 if rules.unlimited else share_of(limits.work, makespan),
+        held=0.0 if rules.unlimited else held_share(scenario, alone_schedule),
+        waiting=schedule.waiting,
+        against=against,
+        bound=bound,
+        assumptions=tuple(notes),
+    )
+
+
+def deadlocked(
+    mechanism: Mechanism, rules: Rules, limits: Bound, scenario: Scenario, error: DeadlockError
+) -> Outcome:
+    """Return the row of a mechanism whose blocks wait for each other for ever."""
+    against, bound = _bound_of(rules, limits, scenario)
+    others = f", as do {error.others} more blocks" if error.others else ""
+    return Outcome(
+        mechanism=mechanism.label,
+        availability=mechanism.availability.value,
+        sms=limits.sms,
+        makespan=np.inf,
+        gain=0.0,
+        launch_gain=1.0,
+        overlap_gain=0.0,
+        share_of_bound=None,
+        utilization=0.0,
+        held=0.0,
+        waiting=np.inf,
+        against=against,
+        bound=bound,
+        assumptions=(f"deadlock: {error.place} waits for ever{others}", *rules.assumptions),
+        deadlock=error.place,
+    )
+
+
+def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, float]:
+    """Return the bound that a mechanism is compared with, and its name."""
     against, bound = rules.against.value, limits.lower_bound
     if rules.unlimited:
         bound = max(limits.critical_path, limits.memory)
@@ -254,24 +336,7 @@ def outcome_of(
         bound = max(path, limits.work_bound)
     elif rules.against is Against.FINE and limits.intra_block_bound is not None:
         bound = limits.intra_block_bound
-    makespan = schedule.makespan
-    gain, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
-    # What is above a bound by rounding alone counts as all of it.
-    share = min(1.0, (gain - 1) / (possible - 1)) if possible > 1 + 1e-12 else None
-    return Outcome(
-        mechanism=mechanism.label,
-        availability=mechanism.availability.value,
-        sms=limits.sms,
-        makespan=makespan,
-        gain=gain,
-        share_of_bound=share,
-        utilization=0.0 if rules.unlimited else share_of(limits.work, makespan),
-        held=0.0 if rules.unlimited else held_share(scenario, schedule),
-        waiting=schedule.waiting,
-        against=against,
-        bound=bound,
-        assumptions=(*charged, *rules.assumptions),
-    )
+    return against, bound
 
 
 def held_share(scenario: Scenario, schedule: Schedule) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from depgraph.errors import ModelError
+from depgraph.errors import DeadlockError
 from depgraph.jit.graph import invert_lists
 from depgraph.jit.schedule import ALL_ENDED, ALL_PLACED, HOLDS, IGNORED, PLACES, event_schedule
 from depgraph.schedule import Schedule
@@ -203,7 +203,7 @@ def run_rules(
 
     Raises
     ------
-    ModelError
+    DeadlockError
         If the rules let some block wait for ever.
     """
     graph = rules.graph or graph
@@ -268,11 +268,8 @@ def run_rules(
     stuck = np.flatnonzero(end < 0)
     if len(stuck):
         operation = graph.operation_of_block[stuck[0]]
-        raise ModelError(
-            f"{name}: block {stuck[0] - graph.first_block[operation]} of kernel "
-            f"{graph.kernel[operation]} waits for ever, as do {len(stuck) - 1} more: the "
-            "mechanism's rules wait for each other"
-        )
+        block = int(stuck[0] - graph.first_block[operation])
+        raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
     if device_order is not None:
         sm = np.asarray(device_order, np.int32)[sm]
     waited = end - start - durations

@@ -12,6 +12,7 @@ import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph import KIND_NAMES
+from depgraph.launch import OFF
 from depgraph.sm_resources import sm_resources
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from depgraph.extraction import Kernel
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchModel
     from depgraph.match import Match, MeasuredRun
     from depgraph.sm_resources import SmResources
     from depgraph.timing import Durations
@@ -67,8 +69,8 @@ class Scenario:
         Empty where only the graph is known.
     sms : float
         Number of SMs, infinite for no limit. Most functions take it from elsewhere; see `on`.
-    launch_gap : float
-        Time that a plain launch costs, in the unit of the durations.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations.
     memory : float
         Time below which the memory bandwidth keeps every schedule; 0 where it does not count.
     match : Match or None
@@ -83,6 +85,8 @@ class Scenario:
         Bytes that dependences were tracked by.
     metadata : mapping
         The store's provenance.
+    profile_clock_mhz : float or None
+        Clock that the profile states.
     """
 
     graph: BlockGraph
@@ -90,7 +94,7 @@ class Scenario:
     resources_of: Callable[[BlockGraph], SmResources] = sm_resources
     kernels: Sequence[Kernel] = ()
     sms: float = math.inf
-    launch_gap: float = 0.0
+    launch: LaunchModel = OFF
     memory: float = 0.0
     match: Match | None = None
     run: MeasuredRun | None = None
@@ -98,12 +102,24 @@ class Scenario:
     read_footprints: Callable[[], Footprints] | None = None
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    profile_clock_mhz: float | None = None
 
     def on(self, sms: float) -> Scenario:
         """Return the same on a GPU of so many SMs."""
-        # What is known already does not depend on the number of SMs: it is kept.
+        return self._with("sms", sms)
+
+    def with_launch(self, launch: LaunchModel) -> Scenario:
+        """Return the same with other launch costs."""
+        return self._with("launch", launch)
+
+    def without_launches(self) -> Scenario:
+        """Return the same with launches for nothing, as bounds count."""
+        return self.with_launch(OFF)
+
+    def _with(self, name: str, value: object) -> Scenario:
+        # What is known already depends on neither SMs nor launch costs: it is kept.
         same = copy.copy(self)
-        object.__setattr__(same, "sms", sms)
+        object.__setattr__(same, name, value)
         return same
 
     def with_graph(self, graph: BlockGraph) -> Scenario:
@@ -158,7 +174,16 @@ class Scenario:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What all times rest on."""
-        return (*self.timing.assumptions, *self.resources.assumptions)
+        return (
+            *self.timing.assumptions,
+            *self.resources.assumptions,
+            *self.launch.describe(self.unit),
+        )
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Cycles a microsecond: as the profile states them, else the GPU's boost clock."""
+        return self.profile_clock_mhz or self.resources.gpu.boost_clock_mhz
 
     @property
     def work(self) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
+from depgraph.launch import MEASURED, NO_LAUNCHES, launch_model
 from depgraph.matching import match_profile
 from depgraph.profile import BlockProfile
 from depgraph.scenario import MeasuredSchedule, Scenario
@@ -29,13 +30,12 @@ if TYPE_CHECKING:
     from depgraph.footprint import Footprints
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchChoice
     from depgraph.match import Match
     from depgraph.profile import KernelProfile
     from depgraph.sm_resources import SmResources
     from depgraph.timing import Durations
     from depgraph.what_if import Statement
-
-MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def build_scenario(
     measured_sms: int | None = None,
     gpu: Gpu | None = None,
     fixed_occupancy: int | None = None,
-    launch_gap: float | Literal["measured"] = 0.0,
+    launch: LaunchChoice = NO_LAUNCHES,
     what_ifs: Sequence[Statement] = (),
     memory_gb_per_s: float | Literal["gpu"] | None = None,
     footprints: Callable[[], Footprints] | None = None,
@@ -91,9 +91,8 @@ def build_scenario(
         architecture suggests.
     fixed_occupancy : int, optional
         Resident blocks per SM of every kernel, instead of the GPU's limits.
-    launch_gap : float or "measured"
-        Time lost before each kernel when run serially, in the unit of the durations; "measured"
-        takes the median of the profile.
+    launch : LaunchChoice
+        What launches cost, as `parse_launch` returns it.
     what_ifs : sequence of Statement
         What to change of the program, as `parse_what_if` returns it.
     memory_gb_per_s : float or "gpu", optional
@@ -136,6 +135,7 @@ def build_scenario(
         read_footprints=footprints,
         granularity=granularity,
         metadata=metadata or {},
+        profile_clock_mhz=None if profile is None else profile.clock_mhz,
     )
     if isinstance(profile, BlockProfile):
         times = _block_durations(graph, kernels, profile, match)
@@ -143,9 +143,9 @@ def build_scenario(
     elif match is not None:
         measured_on = sm_resources(graph, named or _suggested_gpu(graph, gpu), fixed_occupancy)
         scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
-    scenario = _with_launch_gap(scenario, launch_gap)
+    scenario = _with_launches(scenario, launch)
     if memory_gb_per_s is not None:
-        scenario = _with_memory(scenario, memory_gb_per_s, profile)
+        scenario = _with_memory(scenario, memory_gb_per_s)
     return apply_what_ifs(scenario, what_ifs)
 
 
@@ -171,11 +171,7 @@ def _suggested_gpu(graph: BlockGraph, asked: Gpu | None) -> Gpu:
         return asked
 
 
-def _with_memory(
-    scenario: Scenario,
-    gb_per_s: float | Literal["gpu"],
-    profile: KernelProfile | BlockProfile | None,
-) -> Scenario:
+def _with_memory(scenario: Scenario, gb_per_s: float | Literal["gpu"]) -> Scenario:
     gpu, unit = scenario.resources.gpu, scenario.unit
     whose = "as given"
     if gb_per_s == "gpu":
@@ -193,8 +189,7 @@ def _with_memory(
         message = "this needs the footprints of the blocks: pass footprints=store.footprints"
         raise ModelError(message)
     n_bytes = touched_bytes(scenario.read_footprints(), scenario.graph)
-    clock = None if profile is None else profile.clock_mhz
-    time = memory_time(max(0, n_bytes - gpu.l2_bytes), gb_per_s, unit, clock)
+    time = memory_time(max(0, n_bytes - gpu.l2_bytes), gb_per_s, unit, scenario.profile_clock_mhz)
     if time is None:
         return scenario.noting(
             f"the memory bandwidth is left out: durations are {unit}, not times"
@@ -262,24 +257,18 @@ def _with_kernel_times(
     return replace(scenario, timing=timing, run=run, measured=measured)
 
 
-def _with_launch_gap(scenario: Scenario, launch_gap: float | str) -> Scenario:
+def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:
     run = scenario.run
-    if launch_gap == MEASURED:
-        if run is None:
-            message = "a measured launch gap needs a profile that says when kernels started"
-            raise ModelError(message)
-        note = f"the launch gap is {run.gap:.4g} {run.unit}, the median of the profile"
-        return replace(scenario.noting(note), launch_gap=run.gap)
-    if run is None:
-        return replace(scenario, launch_gap=float(launch_gap))
-    others = f", {run.others} kernels that the trace lacks among them" if run.others else ""
-    note = (
-        f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; the "
-        f"median gap between kernels of {run.gap:.4g} {run.unit} is "
-    )
-    note += (
-        f"not used, but {launch_gap:g} {run.unit}"
-        if launch_gap
-        else "left out (--launch-gap measured)"
-    )
-    return replace(scenario.noting(note), launch_gap=float(launch_gap))
+    launch = launch_model(
+        choice, unit=scenario.unit, gpu=scenario.resources.gpu, clock_mhz=scenario.clock_mhz,
+        run=run,
+    )  # fmt: skip
+    if run is not None:
+        others = f", {run.others} kernels that the trace lacks among them" if run.others else ""
+        used = " is not used" if choice.times else " is left out (--launch measured)"
+        scenario = scenario.noting(
+            f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; "
+            f"the median gap between kernels of {run.gap:.4g} {run.unit}"
+            f"{' is part of the launch costs' if choice.base == MEASURED else used}"
+        )
+    return scenario.with_launch(launch)

@@ -20,23 +20,30 @@ if TYPE_CHECKING:
 __all__ = ["PRIORITIES", "Schedule", "serial"]
 
 
-def serial(scenario: Scenario) -> Schedule:
+def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
     """Run kernels one after another, as a GPU does for one stream.
 
     Each kernel's blocks go, in block order, to the first free of as many slots as its blocks fit
-    on the SMs; a launch gap comes before each kernel, none before a host copy.
+    on the SMs; each kernel pays for its launch, a host copy does not.
 
     Parameters
     ----------
     scenario : Scenario
         On one number of SMs.
+    as_graph : bool
+        Whether the kernels are launched as a CUDA graph, a chain of nodes, and not one by one.
     """
     graph, durations = scenario.graph, scenario.durations
     # More SMs than a kernel has blocks stay empty.
     size = int(min(scenario.sms, np.diff(graph.first_block).max(initial=1)))
-    gap = np.where(scenario.is_kernel, scenario.launch_gap, 0.0)
     slots = scenario.occupancy * size
-    start, slot, _ = serial_schedule(durations, graph.first_block, slots, gap)
+    launch, is_kernel = scenario.launch, scenario.is_kernel
+    each, gap, once = launch.host, launch.gap, 0.0
+    if as_graph:
+        each, gap, once = launch.node, launch.path, launch.graph.value
+    issued = np.cumsum(is_kernel * each.value) + once * is_kernel
+    gaps = is_kernel * gap.value
+    start, slot, _ = serial_schedule(durations, graph.first_block, slots, issued, gaps)
     # The slots of a kernel are dealt out to the SMs in turn.
     sm = slot % np.int32(size)
     return Schedule("serial", start, start + durations, sm, least=scenario.memory)

@@ -59,6 +59,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ),
         _c("unseen", "string", "", "what the trace cannot show of the kernel", nullable=True),
         _c("occupancy", "int32", "blocks", "per SM, where the input states it", nullable=True),
+        _c("cuttable", "bool", "", "blocks may be cut, where the input says so", nullable=True),
     ),
     "blocks": (
         _c("block", "int32", "", "global block number"),

@@ -91,13 +91,13 @@ class Study:
     table : BoundTable
         At that size alone.
     schedules : tuple of Schedule
-        Serial first.
+        Serial first, launches for nothing.
     curves : tuple of Curve
     bend : float
         SMs at which the critical path takes over from the work as the limit.
     costs : tuple of KindCost
     comparison : Comparison or None
-        What mechanisms reach.
+        What mechanisms reach, with what launches cost.
     """
 
     scenario: Scenario
@@ -187,7 +187,8 @@ def study(
     comparison : Comparison, optional
     """
     table = bound(scenario, scenario.sms)
-    schedules = (serial(scenario), _best_dataflow(scenario, table.bounds[0]))
+    alone = scenario.without_launches()
+    schedules = (serial(alone), _best_dataflow(alone, table.bounds[0]))
     known = {schedule.name for schedule in schedules}
     path = table.bounds[0].critical_path
     return Study(
@@ -195,9 +196,9 @@ def study(
         pairs=scenario.graph.pairs(),
         table=table,
         schedules=(*schedules, *(s for s in extra_schedules if s.name not in known)),
-        curves=(*_curves(scenario), *extra_curves),
+        curves=(*_curves(alone), *extra_curves),
         bend=scenario.on(1).work / path if path > 0 else 1.0,
-        costs=_kind_costs(scenario, coarse),
+        costs=_kind_costs(alone, coarse),
         comparison=comparison,
     )
 

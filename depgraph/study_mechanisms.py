@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from depgraph.comparison import charges_of, compare_mechanisms, run_mechanism
-from depgraph.errors import NotApplicableError
+from depgraph.comparison import compare_mechanisms, run_without_launches
+from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.study import Curve, sweep_sizes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class MechanismStudy:
     comparison : Comparison
         On the size of the study alone.
     schedules : tuple of Schedule
-        Of the mechanisms to draw.
+        Of the mechanisms to draw, launches for nothing.
     curves : tuple of Curve
         Of the same, over many sizes.
     """
@@ -65,10 +65,9 @@ def study_mechanisms(
 
     schedules = []
     for mechanism in drawn:
-        charges = charges_of(mechanism, costs, scenario)
         try:
-            schedules.append(run_mechanism(mechanism, scenario, charges)[0])
-        except NotApplicableError:
+            schedules.append(run_without_launches(mechanism, costs, scenario)[0])
+        except (NotApplicableError, DeadlockError):
             continue
     swept = compare(sweep_sizes(int(scenario.sms)), drawn) if drawn else None
     curves = []
@@ -79,7 +78,7 @@ def study_mechanisms(
             Curve(
                 schedule.name,
                 tuple(int(o.sms) for o in points),
-                tuple(o.gain for o in points),
+                tuple(o.overlap_gain for o in points),
                 is_bound=False,
             )
         )

@@ -334,8 +334,8 @@ def kernel_makespans(
     graph: BlockGraph, durations: NDArray[np.float64], slots: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return how long each operation takes alone: float64[n_operations]."""
-    gap = np.zeros(graph.n_operations, np.float64)
-    _, _, ends = serial_schedule(durations, graph.first_block, slots, gap)
+    none = np.zeros(graph.n_operations, np.float64)
+    _, _, ends = serial_schedule(durations, graph.first_block, slots, none, none)
     return np.diff(ends, prepend=0.0)
 
 

@@ -207,9 +207,9 @@ def apply_what_ifs(scenario: Scenario, statements: Sequence[Statement]) -> Scena
         elif isinstance(statement, Merge):
             scenario = _with_merged_kernels(scenario, statement)
         elif isinstance(statement, Gap):
-            gap = scenario.launch_gap * statement.factor + statement.time
-            scenario = replace(
-                scenario.noting(f"what if {statement.text}: the launch gap changes"), launch_gap=gap
+            launch = scenario.launch.of_gap(statement.factor, statement.time)
+            scenario = scenario.with_launch(launch).noting(
+                f"what if {statement.text}: what launches cost changes"
             )
     if had_positions and scenario.graph.first_use is None:
         scenario = scenario.noting(_POSITIONS_LOST)

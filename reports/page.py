@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from depgraph.reports.bound_table import launch_table
 from depgraph.reports.pair_table import pair_table
 from depgraph.reports.study_report import (
     bend_sentence,
@@ -88,6 +89,7 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         for table in (
             schedule_table(study),
             *mechanism_tables(study),
+            *launch_table(study.table),
             cost_table(study),
             function_table(study),
             kernel_table(study),

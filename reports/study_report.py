@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.bound_table import bound_report
+from depgraph.limits import ratio
+from depgraph.reports.bound_table import bound_report, launch_table
 from depgraph.reports.pair_table import pair_table
 from depgraph.reports.tables import (
     Column,
@@ -43,6 +44,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     tables = [
         schedule_table(study),
         *mechanism_tables(study),
+        *launch_table(study.table),
         cost_table(study),
         function_table(study),
         kernel_table(study),
@@ -123,8 +125,11 @@ def mechanism_tables(study: Study) -> list[Table]:
     """Build the table of synchronisation mechanisms, if they were compared, best first."""
     if study.comparison is None:
         return []
-    serial = study.bound.serial
-    outcomes = sorted(study.comparison.outcomes, key=lambda o: (o.makespan, o.mechanism))
+    launched = not study.comparison.launch.is_off
+    # What cuts blocks up has durations of its own: it is not compared with the others.
+    outcomes = sorted(
+        study.comparison.outcomes, key=lambda o: (o.against == "work", o.makespan, o.mechanism)
+    )
     return [
         Table(
             "mechanisms",
@@ -132,8 +137,9 @@ def mechanism_tables(study: Study) -> list[Table]:
             [
                 Column("mechanism", "mechanism", is_text=True),
                 Column("availability", "availability", is_text=True),
-                Column("makespan", "makespan", study.unit, show_number),
-                Column("gain", "gain", show=show_factor),
+                Column("makespan", "makespan", study.unit, _show_makespan),
+                Column("gain", "gain", show=_show_gain),
+                *[Column("overlap_gain", "by overlap", show=_show_gain)] * launched,
                 Column("bound_on_gain", "at most", show=show_factor),
                 Column("share_of_bound", "share", show=_percent_or_dash),
                 Column("utilization", "busy", show=_whole_percent_or_dash),
@@ -141,13 +147,23 @@ def mechanism_tables(study: Study) -> list[Table]:
                 Column("against", "held against", is_text=True),
             ],
             [
-                (o.mechanism, o.availability, o.makespan, o.gain,
-                 serial / o.bound if o.bound > 0 else 1.0, o.share_of_bound, o.utilization or None,
+                (o.mechanism, o.availability, None if o.deadlock else o.makespan,
+                 None if o.deadlock else o.gain,
+                 *[None if o.deadlock else o.overlap_gain] * launched,
+                 ratio(study.bound.serial, o.bound), o.share_of_bound, o.utilization or None,
                  o.held or None, o.against)
                 for o in outcomes
             ],
         )
     ]  # fmt: skip
+
+
+def _show_makespan(value: float | None) -> str:
+    return "deadlock" if value is None else show_number(value)
+
+
+def _show_gain(value: float | None) -> str:
+    return "-" if value is None else show_factor(value)
 
 
 def mechanism_notes(study: Study) -> list[str]:

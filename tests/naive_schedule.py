@@ -200,6 +200,11 @@ def fine_finish(graph, durations, join_need=None):
 
 def bloom_bits(line, bits, hashes):
     """Return the bits of a line in a Bloom filter."""
+    return {bloom_bit(line, h, bits) for h in range(hashes)}
+
+
+def bloom_bit(line, hash_, bits):
+    """Return the bit that one hash gives a line."""
     word = 2**64 - 1
 
     def mix(value, salt):
@@ -208,9 +213,8 @@ def bloom_bits(line, bits, hashes):
         value = (value ^ value >> 27) * 0x9E3779B97F4A7C15 & word
         return value ^ value >> 31
 
-    first = mix(line, 0x9E3779B97F4A7C15)
-    second = mix(line, 0xD1B54A32D192ED03) | 1
-    return {(first + h * second & word) % bits for h in range(hashes)}
+    salt = mix(hash_, 0xD1B54A32D192ED03)
+    return mix(line ^ salt, 0x9E3779B97F4A7C15 + salt & word) % bits
 
 
 __all__ = ["ALL_ENDED", "bloom_bits", "fine_finish", "run_rules"]

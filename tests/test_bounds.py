@@ -13,12 +13,14 @@ import depgraph
 from depgraph.bounds import bound, bound_one
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
+from depgraph.launch import LaunchModel, LaunchTime
 from depgraph.limits import longest_path
 from depgraph.scenario import Scenario
+from depgraph.schedules import PRIORITIES
 from depgraph.sm_resources import sm_resources
 from depgraph.timing import Durations
 
-DATAFLOW = ["dataflow", "dataflow(newest-first)", "dataflow(longest-path-first)"]
+DATAFLOW = [f"dataflow ({name})" for name in PRIORITIES]
 
 # Two kernels of two blocks; the second block of the second kernel needs the first of the first.
 PAIR = [{0: (set(), {1}), 1: (set(), {9})}, {2: (set(), {7}), 3: ({1}, set())}]
@@ -43,7 +45,7 @@ def test_the_bound_of_two_kernels():
     assert found.gain == 10 / 7.5
     makespans = {a.mechanism: a.makespan for a in found.schedules}
     assert makespans == {"serial": 10, **dict(zip(DATAFLOW, (9, 10, 9), strict=True))}
-    assert found.reached.mechanism == "dataflow"
+    assert found.reached.mechanism == DATAFLOW[0]
 
 
 def test_with_unlimited_sms_the_critical_path_is_the_bound():
@@ -59,10 +61,14 @@ def test_two_resident_blocks_halve_the_work():
     assert found.serial == 10
 
 
-def test_a_launch_gap_is_lost_before_each_kernel():
-    found = bound_one(scenario_of(graph_of(PAIR), TIMES, sms=2, launch_gap=1.5))
-    assert found.serial == 13
+def test_what_launches_cost_is_no_part_of_the_bound():
+    launch = LaunchModel(gap=LaunchTime(1.5), path=LaunchTime(0.5), graph=LaunchTime(1.0))
+    found = bound_one(scenario_of(graph_of(PAIR), TIMES, sms=2, launch=launch))
+    assert found.serial == 10
     assert found.lower_bound == 7.5
+    assert (found.launches.serial, found.launches.cuda_graph) == (13, 12)
+    assert found.reached.makespan == 9
+    assert bound_one(scenario_of(graph_of(PAIR), TIMES, sms=2)).launches is None
 
 
 @given(programs_on_a_gpu())

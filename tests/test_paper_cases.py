@@ -12,7 +12,7 @@ from depgraph.comparison import compare_mechanisms
 from depgraph.dependence import find_dependences
 from depgraph.footprint import concatenate_footprints
 from depgraph.gpu import load_gpu
-from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.waves import wave_utilization
 from depgraph.parsers.traces.workload import read_workload
 from depgraph.rules import Gates, Rules, run_rules
@@ -21,14 +21,20 @@ from depgraph.scenario_builder import build_scenario
 WORKLOADS = Path(__file__).resolve().parents[1] / "samples" / "workloads"
 
 
-def outcomes(name, sms, mechanisms):
-    """Return the makespans of mechanisms on a described program, and the limits."""
+def outcomes(name, sms, mechanisms, costs=None):
+    """Return the makespans of mechanisms on a described program, and the limits.
+
+    Without costs cuSync's rule alone: nothing for synchronising.
+    """
+    names = {m.name for m in find_mechanisms(mechanisms)}
+    if costs is None:
+        costs = {n: {"sync": Quantity(0, "share")} for n in names if n.startswith("cusync")}
     extraction = read_workload(WORKLOADS / f"{name}.toml")
     scenario = build_scenario(
         extraction.graph, extraction.kernels, gpu=load_gpu("V100"),
         footprints=lambda: extraction.footprints,
     )  # fmt: skip
-    found = compare_mechanisms(scenario, [sms], find_mechanisms(mechanisms))
+    found = compare_mechanisms(scenario, [sms], find_mechanisms(mechanisms), costs=costs)
     return {o.mechanism: o.makespan for o in found.outcomes}, found.limits[0]
 
 

@@ -13,6 +13,7 @@ from depgraph.bounds import bound
 from depgraph.errors import ModelError
 from depgraph.footprint import Footprints
 from depgraph.gpu import load_gpu
+from depgraph.launch import LaunchChoice
 from depgraph.profile import BlockProfile, KernelProfile
 from depgraph.scenario_builder import build_scenario
 from depgraph.schedules import serial
@@ -23,6 +24,8 @@ from depgraph.timing import (
     scaled_durations,
 )
 from depgraph.traffic import memory_time, touched_bytes
+
+MEASURED = LaunchChoice("measured", {})
 
 
 def scaled(graph, times, slots, *, sms=2, kernels=()):
@@ -217,26 +220,51 @@ def test_the_measured_run_is_a_row_beside_the_schedules():
     scenario = build_scenario(graph, kernels, profile=profile)
     assert (scenario.measured.sms, scenario.measured.wall) == (132, 18)
     assert scenario.measured.gain == pytest.approx(15 / 18)
-    assert scenario.launch_gap == 0
+    assert scenario.launch.is_off
     assert any(
-        "median gap between kernels of 1.5 us is left out" in n for n in scenario.timing.assumptions
+        "median gap between kernels of 1.5 us is left out (--launch measured)" in n
+        for n in scenario.timing.assumptions
     )
 
 
-def test_the_measured_gap_counts_if_asked_for():
+def test_a_short_measured_gap_is_the_gpus():
     graph, kernels, profile = program(
         start=np.array([0, 6000, 16_000]), measured_sms=np.array([132] * 3)
     )
-    scenario = build_scenario(graph, kernels, profile=profile, launch_gap="measured")
-    assert scenario.launch_gap == 1.5
+    scenario = build_scenario(graph, kernels, profile=profile, launch=MEASURED)
+    assert (scenario.launch.host.value, scenario.launch.gap.value) == (0, 1.5)
     table = bound(scenario, 132)
-    assert table.bounds[0].serial == pytest.approx(15 + 3 * 1.5)
+    found = table.bounds[0]
+    assert found.serial == pytest.approx(15)
+    assert found.launches.serial == pytest.approx(15 + 3 * 1.5)
+
+
+def test_a_long_measured_gap_is_the_hosts():
+    graph, kernels, profile = program(
+        start=np.array([0, 40_000, 80_000]), measured_sms=np.array([132] * 3)
+    )
+    scenario = build_scenario(graph, kernels, profile=profile, launch=MEASURED)
+    assert scenario.launch.host.value == 40
+    assert scenario.launch.gap.value == 1.8
+    assert any("no launch calls" in note for note in scenario.launch.notes)
+
+
+def test_launch_calls_tell_host_and_gpu_apart():
+    # The second was called for while the first ran, the third long after the second had ended.
+    graph, kernels, profile = program(
+        start=np.array([10_000, 15_500, 60_000]), issued=np.array([4000, 7000, 55_000]),
+        stream=np.array([7, 7, 7]), measured_sms=np.array([132] * 3),
+    )  # fmt: skip
+    scenario = build_scenario(graph, kernels, profile=profile, launch=MEASURED)
+    assert scenario.launch.host.value == (3 + 48) / 2
+    first_ended = 10 + profile.duration[0] / 1000
+    assert scenario.launch.gap.value == pytest.approx(15.5 - first_ended)
 
 
 def test_a_measured_gap_needs_starts():
     graph, kernels, profile = program()
-    with pytest.raises(ModelError, match="needs a profile that says when kernels started"):
-        build_scenario(graph, kernels, profile=profile, launch_gap="measured")
+    with pytest.raises(ModelError, match="need a profile that says when kernels started"):
+        build_scenario(graph, kernels, profile=profile, launch=MEASURED)
 
 
 def test_block_times_of_a_simulator_follow_its_own_launch_numbers():

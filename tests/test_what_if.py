@@ -14,6 +14,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.bounds import bound
 from depgraph.errors import ModelError
+from depgraph.launch import LaunchChoice, LaunchModel, LaunchTime
 from depgraph.merging import merge_kernels
 from depgraph.scenario_builder import build_scenario
 from depgraph.what_if import Drop, Gap, Merge, Scale, apply_what_ifs, parse_what_if
@@ -24,8 +25,9 @@ NAMES = ["gemm", "relu", "void gemm<float>(int)"]
 
 def program(edges=(), names=None, gap=5.0):
     graph = graph_of(SIZES, list(edges))
+    launch = LaunchModel(gap=LaunchTime(gap))
     return scenario_of(
-        graph, np.arange(1.0, 8), kernels=kernels_of(SIZES, names or NAMES), launch_gap=gap,
+        graph, np.arange(1.0, 8), kernels=kernels_of(SIZES, names or NAMES), launch=launch,
         read_footprints=no_footprints,
     )  # fmt: skip
 
@@ -61,12 +63,12 @@ def test_a_kernel_is_scaled_by_number_range_or_name(kernels, expected):
 def test_statements_add_up_in_their_order():
     after = changed("kernel=1 duration*=10", "kernel=0:2 duration/=2", "gap*=3", "gap/=5")
     assert after.durations.tolist() == [0.5, 1, 15, 20, 5, 6, 7]
-    assert after.launch_gap == 3
+    assert after.launch.gap.value == 3
     assert sum(note.startswith("what if ") for note in after.assumptions) == 4
 
 
 def test_the_gap_is_removed():
-    assert changed("gap=0").launch_gap == 0
+    assert changed("gap=0").launch.is_off
 
 
 def test_the_program_before_is_left_as_it_is():
@@ -311,7 +313,7 @@ def test_every_statement_is_named_in_the_bound():
     scenario = build_scenario(
         graph,
         kernels_of(SIZES),
-        launch_gap=7.0,
+        launch=LaunchChoice("none", {"host": 7.0}),
         fixed_occupancy=1,
         what_ifs=[parse_what_if(s) for s in statements],
     )

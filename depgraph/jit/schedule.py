@@ -76,7 +76,7 @@ def _pop_time(times, items, size):
 
 
 @compiled_if_large
-def serial_schedule(durations, first_block, slots, gap):
+def serial_schedule(durations, first_block, slots, issued, gap):
     """Run operations one after another, each one's blocks in order on the first free slot.
 
     Parameters
@@ -85,8 +85,10 @@ def serial_schedule(durations, first_block, slots, gap):
     first_block : int64[n_operations + 1]
     slots : int64[n_operations]
         Blocks that may run at once.
+    issued : float64[n_operations]
+        Time before which an operation is not known.
     gap : float64[n_operations]
-        Time before each operation starts.
+        Time before each operation starts, once it is known and the one before it has ended.
 
     Returns
     -------
@@ -107,7 +109,7 @@ def serial_schedule(durations, first_block, slots, gap):
     items = np.empty(most + 1, np.int64)
     now = 0.0
     for k in range(n_operations):
-        now += gap[k]
+        now = max(now, issued[k]) + gap[k]
         end = now
         running = 0
         for block in range(first_block[k], first_block[k + 1]):

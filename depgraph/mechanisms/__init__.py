@@ -19,10 +19,10 @@ from depgraph.mechanisms.base import (
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.costs import Charges, Quantity, parse_cost
+from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.ideal import Ideal
-from depgraph.mechanisms.kernel_graph import KernelGraph
 from depgraph.mechanisms.learned import DataflowLearned
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.serial import Serial
@@ -61,7 +61,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for mechanism in (
         Serial,
         Streams,
-        KernelGraph,
+        CudaGraph,
         ProgrammaticDependentLaunch,
         AcsSoftware,
         AcsHardware,
@@ -79,7 +79,10 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     )
 }
 
-_NAME = re.compile(r"([\w.:-]+)(?:\(([^()]*)\))?")
+# What mechanisms were called before.
+_FORMER_NAMES = {"kernel-graph": "cuda-graph"}
+
+_NAME = re.compile(r"([\w.:-]+)\s*(?:\(([^()]*)\))?")
 
 
 def split_names(text: str) -> list[str]:
@@ -104,12 +107,12 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
     found: list[Mechanism] = []
     for name in names:
         if name == "all":
-            found += [each for kind in MECHANISMS.values() for each in kind.variants()]
+            found += [each for kind in MECHANISMS.values() for each in kind.every()]
             continue
         match = _NAME.fullmatch(name)
         if match is None:
             raise ModelError(f"{name!r} is no mechanism: give NAME, NAME(PARAMETERS) or all")
-        kind = _imported(match[1]) if ":" in match[1] else MECHANISMS.get(match[1])
+        kind = _imported(match[1]) if ":" in match[1] else _named(match[1])
         if kind is None:
             raise ModelError(
                 f"there is no mechanism {match[1]!r}; known: {', '.join(MECHANISMS)}, or "
@@ -120,6 +123,10 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
         else:
             found.append(kind.with_parameters([part.strip() for part in match[2].split(",")]))
     return found
+
+
+def _named(name: str) -> type[Mechanism] | None:
+    return MECHANISMS.get(_FORMER_NAMES.get(name, name))
 
 
 def _imported(name: str) -> type[Mechanism]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from depgraph.anomalies import ANOMALY
 from depgraph.errors import ModelError
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import Charges
     from depgraph.rules import Rules
     from depgraph.scenario import Scenario
+
+
+LARGEST = 2**31 - 1
+"""The largest whole number that a mechanism takes as a parameter."""
+_DIGITS = 20
+_SHOWN = 30
 
 
 class Availability(Enum):
@@ -40,10 +47,13 @@ class Cost:
     name : str
     default : float
     unit : str
-        "us", "ns", "cycles", "share" (0.02 is 2 %) or "count".
+        "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
     meaning : str
     source : str
         Where the default comes from.
+    is_launch : bool
+        Whether it is a launch cost: charged only where launches cost anything, or if the user
+        gave it.
     """
 
     name: str
@@ -51,6 +61,7 @@ class Cost:
     unit: str
     meaning: str
     source: str
+    is_launch: bool = False
 
 
 def dependent_operations(
@@ -89,6 +100,8 @@ class Mechanism(ABC):
     availability : Availability
     source : str
     costs : tuple of Cost
+    slower_because : str
+        Why a row may be slower than one of less freedom.
     """
 
     name: ClassVar[str]
@@ -98,11 +111,22 @@ class Mechanism(ABC):
     availability: ClassVar[Availability]
     source: ClassVar[str]
     costs: ClassVar[tuple[Cost, ...]] = ()
+    slower_because: ClassVar[str] = ANOMALY
 
     @property
     def label(self) -> str:
         """What a row of this mechanism, with its parameters, is called."""
         return self.name
+
+    @property
+    def freedom(self) -> tuple[str, float] | None:
+        """Which sweep it belongs to, and a number: the larger, the less keeps blocks waiting."""
+        return None
+
+    @classmethod
+    def every(cls) -> Sequence[Mechanism]:
+        """Return what stands for it where all mechanisms are asked for."""
+        return cls.variants()
 
     @classmethod
     def variants(cls) -> Sequence[Mechanism]:
@@ -144,14 +168,13 @@ def whole_number(mechanism: str, text: str, least: int = 1) -> int:
     Raises
     ------
     ModelError
-        If it is no whole number from `least`.
+        If it is no whole number from `least` to `LARGEST`.
     """
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise ModelError(f"{mechanism}: {text!r} is no whole number from {least}")
+    # The digits of a number beyond all limits are not worth turning into one.
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else least - 1
+    if not least <= value <= LARGEST:
+        shown = text if len(text) < _SHOWN else f"{text[:_SHOWN]}..."
+        raise ModelError(f"{mechanism}: {shown!r} is no whole number from {least} to {LARGEST}")
     return value
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.serial import LAUNCH
+from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Streams(Mechanism):
         "a kernel starts once the kernel before it in its stream has ended, and each kernel of "
         "another stream that it depends on"
     )
-    cost = "a launch gap before each kernel"
+    cost = "launches: host and gap of each kernel"
     availability = Availability.SHIPS
     source = "CUDA C++ programming guide, streams and events"
     costs = (LAUNCH,)
@@ -50,11 +50,13 @@ class Streams(Mechanism):
         """Gate each kernel by its stream and by what it depends on elsewhere."""
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
         gates += Gates.between(*across_streams(program), ALL_ENDED)
+        launching = one_by_one(program, charges)
         n_streams = len(np.unique(program.stream[program.is_kernel]))
         return Rules(
             joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
             gates=gates,
-            launch=program.is_kernel * charges.launch(),
+            enter=launching.enter,
+            launch=launching.launch,
             assumptions=(f"{n_streams} streams, as in the trace",) if n_streams != 1 else
             ("all kernels are in one stream",),
         )  # fmt: skip
