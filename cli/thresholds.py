@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
-METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
+METRICS = (
+    "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
+)  # fmt: skip
 
 
 class MetricLimit(click.ParamType):  # type: ignore[type-arg, unused-ignore]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from depgraph.limits import Bound
     from depgraph.scenario import Scenario
 
-METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
+METRICS = (
+    "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,8 @@ def metrics_of(
     dict
         bound: serial time over lower bound. gain: serial time over the best schedule.
         utilization: of the serial schedule, 0 to 1. unseen: share of the kernels whose accesses
-        the trace cannot all show. edges: distinct edges between blocks. serial, critical_path:
-        times, in the unit of the durations.
+        the trace cannot all show. edges: distinct edges between blocks. serial, launched_serial,
+        critical_path: times, in the unit of the durations; the second with what launches cost.
     """
     return {
         "bound": bound.gain,
@@ -147,6 +149,7 @@ def metrics_of(
         "unseen": sum(k.unseen is not None for k in kernels) / max(1, len(kernels)),
         "edges": sum(p.edges for p in pairs),
         "serial": bound.serial,
+        "launched_serial": bound.serial if bound.launches is None else bound.launches.serial,
         "critical_path": bound.critical_path,
     }
 

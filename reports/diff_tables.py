@@ -24,6 +24,7 @@ _MEANING = {
     "unseen": "kernels not all seen",
     "edges": "edges between blocks",
     "serial": "serial time",
+    "launched_serial": "serial time with launches",
     "critical_path": "critical path",
 }
 
@@ -76,7 +77,7 @@ def _metric_table(diff: StoreDiff, unit: str) -> Table:
     def change(values: tuple[float, float]) -> float | None:
         return values[1] / values[0] - 1 if values[0] else None
 
-    times = {"serial", "critical_path"}
+    times = {"serial", "launched_serial", "critical_path"}
     rows = [
         (
             name,
