@@ -258,6 +258,9 @@ def outcome_of(
     gain, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
     # What is above a bound by rounding alone counts as all of it.
     share = min(1.0, (gain - 1) / (possible - 1)) if possible > 1 + 1e-12 else None
+    busy = 0.0 if rules.unlimited else share_of(limits.work, makespan)
+    # Blocks that are cut up are at work in more slots than their schedule shows.
+    held = 0.0 if rules.unlimited else max(busy, held_share(scenario, schedule))
     return Outcome(
         mechanism=mechanism.label,
         availability=mechanism.availability.value,
@@ -265,8 +268,8 @@ def outcome_of(
         makespan=makespan,
         gain=gain,
         share_of_bound=share,
-        utilization=0.0 if rules.unlimited else share_of(limits.work, makespan),
-        held=0.0 if rules.unlimited else held_share(scenario, schedule),
+        utilization=busy,
+        held=held,
         waiting=schedule.waiting,
         against=against,
         bound=bound,

@@ -104,11 +104,14 @@ class StoreDiff:
         Only those that differ.
     metrics : dict
         Name to (base, new).
+    notes : tuple of str
+        What makes the two hard to compare.
     """
 
     kernels: tuple[KernelChange, ...]
     pairs: tuple[PairChange, ...]
     metrics: dict[str, tuple[float, float]]
+    notes: tuple[str, ...] = ()
 
 
 def side_of(scenario: Scenario) -> Side:
@@ -178,7 +181,18 @@ def compare(base: Side, new: Side) -> StoreDiff:
         tuple(_kernel_changes(base, new, partners)),
         tuple(_pair_changes(base, new, partners)),
         {name: (before[name], after[name]) for name in METRICS},
+        _granularity_notes(base.scenario.granularity, new.scenario.granularity),
     )
+
+
+def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
+    if base == new:
+        return ()
+    note = (
+        f"dependences of the base are tracked at granularity {base}, of the new program at {new}: "
+        "some differ by false sharing alone"
+    )
+    return (note,)
 
 
 def _kernel_changes(base: Side, new: Side, partners: Sequence[int]) -> list[KernelChange]:
