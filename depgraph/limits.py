@@ -272,6 +272,9 @@ def outcome_of(
     makespan = alone_schedule.makespan
     gain = ratio(limits.launched_serial, schedule.makespan)
     overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
+    busy = 0.0 if rules.unlimited else share_of(limits.work, makespan)
+    # Blocks that are cut up are at work in more slots than their schedule shows.
+    held = 0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule))
     notes = [*charged, *rules.assumptions]
     if makespan > schedule.makespan * (1 + _CLOSE):
         notes.append(f"faster than without launch costs ({makespan:.4g}): {ANOMALY}")
@@ -285,8 +288,8 @@ def outcome_of(
         overlap_gain=overlap,
         # What is above a bound by rounding alone counts as all of it.
         share_of_bound=(min(1.0, (overlap - 1) / (possible - 1)) if possible > 1 + 1e-12 else None),
-        utilization=0.0 if rules.unlimited else share_of(limits.work, makespan),
-        held=0.0 if rules.unlimited else held_share(scenario, alone_schedule),
+        utilization=busy,
+        held=held,
         waiting=schedule.waiting,
         against=against,
         bound=bound,

@@ -106,11 +106,14 @@ class StoreDiff:
         Only those that differ.
     metrics : dict
         Name to (base, new).
+    notes : tuple of str
+        What makes the two hard to compare.
     """
 
     kernels: tuple[KernelChange, ...]
     pairs: tuple[PairChange, ...]
     metrics: dict[str, tuple[float, float]]
+    notes: tuple[str, ...] = ()
 
 
 def side_of(scenario: Scenario) -> Side:
@@ -149,7 +152,7 @@ def metrics_of(
         "unseen": sum(k.unseen is not None for k in kernels) / max(1, len(kernels)),
         "edges": sum(p.edges for p in pairs),
         "serial": bound.serial,
-        "launched_serial": bound.serial if bound.launches is None else bound.launches.serial,
+        "launched_serial": bound.launched_serial,
         "critical_path": bound.critical_path,
     }
 
@@ -181,7 +184,18 @@ def compare(base: Side, new: Side) -> StoreDiff:
         tuple(_kernel_changes(base, new, partners)),
         tuple(_pair_changes(base, new, partners)),
         {name: (before[name], after[name]) for name in METRICS},
+        _granularity_notes(base.scenario.granularity, new.scenario.granularity),
     )
+
+
+def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
+    if base == new:
+        return ()
+    note = (
+        f"dependences of the base are tracked at granularity {base}, of the new program at {new}: "
+        "some differ by false sharing alone"
+    )
+    return (note,)
 
 
 def _kernel_changes(base: Side, new: Side, partners: Sequence[int]) -> list[KernelChange]:

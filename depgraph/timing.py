@@ -43,11 +43,6 @@ class Durations:
     source: str
     assumptions: tuple[str, ...] = ()
 
-    @property
-    def is_time(self) -> bool:
-        """Whether the unit is one of time."""
-        return self.unit != "instructions"
-
     def noting(self, *notes: str) -> Durations:
         """Return the durations with more assumptions."""
         return replace(self, assumptions=(*self.assumptions, *notes))

@@ -70,6 +70,7 @@ def diff_report(diff: StoreDiff, *, sms: int, unit: str, top: int | None = None)
             _kernel_table(diff, unit, top),
             _pair_table(diff, top),
         ],
+        notes=diff.notes,
     )
 
 

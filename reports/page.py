@@ -159,7 +159,7 @@ def _tiles(study: Study) -> list[tuple[str, str, str]]:
     numbers = metrics(study)
     size = size_text(study.sms)
     most = f"no schedule that honours all dependences beats serial by more, on {size}"
-    reached = "by the best of the schedules below, which honours all dependences"
+    reached = "by the best dataflow schedule, which honours all dependences"
     renamed = "the bound with RAW dependences alone"
     busy = "share of the SMs that run kernel after kernel uses"
     return [

@@ -8,12 +8,12 @@ from small_graphs import scenario_of, shares_of
 
 from depgraph.build import GraphBuilder
 from depgraph.gpu import load_gpu
-from depgraph.graph import Resources
+from depgraph.graph import Basis, Resources
 from depgraph.sm_resources import sm_resources
 
 
 @st.composite
-def graphs(draw, *, positions=False, most_kernels=4, most_blocks=6):
+def graphs(draw, *, positions=False, most_kernels=4, most_blocks=6, bases=(Basis.SEEN,)):
     """Return a graph of a few kernels with random sets of blocks that wait for one another."""
     sizes = draw(st.lists(st.integers(1, most_blocks), min_size=1, max_size=most_kernels))
     first = np.concatenate([[0], np.cumsum(sizes)])
@@ -28,6 +28,7 @@ def graphs(draw, *, positions=False, most_kernels=4, most_blocks=6):
                     first[target] + draw(block_sets(sizes[target])),
                     needed_at=draw(sixteenths) if positions else 0.0,
                     done_at=draw(sixteenths) if positions else 1.0,
+                    basis=draw(st.sampled_from(bases)),
                 )
     return builder.build()
 

@@ -106,6 +106,15 @@ def test_a_fixed_occupancy_needs_no_model_of_the_gpu():
         sm_resources(unknown)
 
 
+def test_a_gpu_that_is_asked_for_wins_over_one_without_a_model():
+    unknown = replace(BESIDE, resources=replace(BESIDE.resources, architecture=37))
+    kernels = kernels_of([8, 8])
+    assert bound(build_scenario(unknown, kernels, gpu=load_gpu("V100")), 8).gpu == "V100"
+    assert bound(build_scenario(unknown, kernels, fixed_occupancy=2), 8).occupancy == (2, 2)
+    with pytest.raises(ModelError, match="sm_37"):
+        bound(build_scenario(unknown, kernels), 8)
+
+
 def test_a_resource_that_never_runs_out_first_is_not_looked_at():
     taken = resources_of([8, 8, 8], [[4, 2, 1], [1, 1, 2]])
     need, capacity = taken.binding

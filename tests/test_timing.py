@@ -18,7 +18,6 @@ from depgraph.profile import BlockProfile, KernelProfile
 from depgraph.scenario_builder import build_scenario
 from depgraph.schedules import serial
 from depgraph.timing import (
-    counted_durations,
     kernel_makespans,
     measured_block_durations,
     scaled_durations,
@@ -138,10 +137,6 @@ def test_a_kernel_without_block_times_is_estimated():
 def test_block_times_that_make_no_sense(rows, message):
     with pytest.raises(ModelError, match=message):
         block_times(graph_of([2], []), rows)
-
-
-def test_counts_are_no_times():
-    assert not counted_durations(graph_of([1], [])).is_time
 
 
 # The model: all of it together.
