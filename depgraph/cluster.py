@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from depgraph.errors import ClusterError, DepgraphError
+from depgraph.interrupts import closed_on_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -95,6 +96,7 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
                 dashboard_address=None,
                 silence_logs=logging.ERROR,
             ) as cluster,
+            closed_on_interrupt(cluster.close),
             Client(cluster) as client,  # type: ignore[no-untyped-call, unused-ignore]
         ):
             yield ClusterWorkers(client)

@@ -80,7 +80,10 @@ def program(capsys, tmp_path, monkeypatch):
     """Return a function that runs the program in an empty folder and returns an `Outcome`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DEPGRAPH_STORE", raising=False)
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     log = logging.getLogger("depgraph")
     log_handlers, log_level = log.handlers[:], log.level
 
@@ -91,6 +94,7 @@ def program(capsys, tmp_path, monkeypatch):
         return Outcome(end.value.code or 0, *capsys.readouterr())
 
     yield run
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     log.handlers[:] = log_handlers
     log.setLevel(log_level)
