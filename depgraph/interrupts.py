@@ -63,6 +63,7 @@ def _end() -> None:
         with suppress(OSError):
             is_terminal = os.isatty(2)
             os.write(2, (_CLEAR_LINE_AND_SHOW_CURSOR if is_terminal else b"") + _MESSAGE)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # of what fails now, nobody need hear
         for close in _State.closers:
             _run_for_a_while(close)
         while _State.scratch:
