@@ -14,6 +14,7 @@ import click
 from depgraph.cli.phases import say_first_run
 from depgraph.errors import DepgraphError
 from depgraph.jit.compiled import CompiledFunction
+from depgraph.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
+        error.message = one_line(error.message)
         error.show()
         sys.exit(error.exit_code)
     except BrokenPipeError:
@@ -139,6 +141,4 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _say(message: str) -> None:
-    from depgraph.text import clean_text
-
-    click.echo("depgraph: " + clean_text(" ".join(message.split())), err=True)
+    click.echo("depgraph: " + one_line(message), err=True)

@@ -9,6 +9,7 @@ import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
 from depgraph.cli.model import model_from, model_options
+from depgraph.cli.option_types import SMS
 from depgraph.cli.options import (
     Command,
     deps_option,
@@ -45,7 +46,7 @@ TARGETS = {
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write."
 )
-@click.option("--sms", type=click.IntRange(1), help="SM count, for a schedule.")
+@click.option("--sms", type=SMS, help="SM count, for a schedule.")
 @click.option(
     "--schedule", "schedule_name", default="dataflow", show_default=True,
     type=click.Choice(["serial", "dataflow"]), help="Which schedule.",

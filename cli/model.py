@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
+from depgraph.cli.option_types import ID, OCCUPANCY, SMS, Bandwidth, LaunchGap
+from depgraph.limits import LARGEST_ID, whole_number
+from depgraph.text import in_short
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -36,46 +40,6 @@ class ModelOptions(TypedDict):
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
 
 
-class LaunchGap(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A time, or the word ``measured``."""
-
-    name = "TIME"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | Literal["measured"]:
-        """Return the time, or the word."""
-        if value == "measured":
-            return "measured"
-        try:
-            gap = float(str(value))
-        except ValueError:
-            gap = -1.0
-        if not 0 <= gap < float("inf"):
-            self.fail(f"{value!r} is no launch gap: give a time from 0, or measured", param, ctx)
-        return gap
-
-
-class Bandwidth(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A number of GB/s, or the word ``gpu``."""
-
-    name = "GB/s"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | Literal["gpu"]:
-        """Return the bandwidth, or the word."""
-        if value == "gpu":
-            return "gpu"
-        try:
-            bandwidth = float(str(value))
-        except ValueError:
-            bandwidth = 0.0
-        if not 0 < bandwidth < float("inf"):
-            self.fail(f"{value!r} is no bandwidth: give GB/s above 0, or gpu", param, ctx)
-        return bandwidth
-
-
 def _parse_what_ifs(
     _: click.Context, __: click.Parameter, value: tuple[str, ...]
 ) -> tuple[Statement, ...]:
@@ -96,7 +60,7 @@ def profile_options(function: Function) -> Function:
         [
             *(
                 click.option(
-                    f"--{what}", type=click.IntRange(0), metavar="N",
+                    f"--{what}", type=ID, metavar="N",
                     help=f"Take only kernels of one {what} of the profile.",
                 )
                 for what in ("device", "process", "context", "stream")
@@ -122,7 +86,7 @@ def model_options(function: Function) -> Function:
             ),
             profile_options,
             click.option(
-                "--measured-sms", type=click.IntRange(1), metavar="N",
+                "--measured-sms", type=SMS, metavar="N",
                 help="SMs of the GPU that kernel times were measured on [default: the profile's].",
             ),
             click.option(
@@ -134,7 +98,7 @@ def model_options(function: Function) -> Function:
                 help="GPU model of your own.",
             ),
             click.option(
-                "--occupancy", "fixed_occupancy", type=click.IntRange(1, 64), metavar="N",
+                "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
                 help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
             ),
             click.option(
@@ -174,8 +138,8 @@ def where_from(
     from depgraph.match import PICKS
     from depgraph.model import Where
 
-    if iteration not in PICKS and not iteration.isdecimal():
-        message = f"--iteration {iteration!r}: give {', '.join(PICKS)} or a number from 0"
+    if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
+        message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
         raise click.UsageError(message)
     return Where(device, process, context, stream, iteration)
 

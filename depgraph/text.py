@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
+_LONG_WORD = re.compile(r"\S{500,}")  # a path, or what someone wrote instead of a number
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -17,3 +18,16 @@ def clean_text(text: str) -> str:
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNPRINTABLE else c for c in text
     )
+
+
+def one_line(text: str) -> str:
+    """Return a message as one line, without anything in it that is endless or not for people."""
+    return _LONG_WORD.sub(lambda word: in_short(word[0]), clean_text(" ".join(text.split())))
+
+
+def in_short(text: str, width: int = 80) -> str:
+    """Cut what someone wrote to `width` characters, for a message that quotes it."""
+    if len(text) <= width:
+        return text
+    kept = (width - 3) // 2
+    return f"{text[:kept]}...{text[-kept:]}"
