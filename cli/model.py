@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 import click
 
 from depgraph.cli.option_types import ID, OCCUPANCY, SMS, Bandwidth, LaunchGap
+from depgraph.cli.options import say
 from depgraph.limits import LARGEST_ID, whole_number
-from depgraph.text import in_short
+from depgraph.text import in_short, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from depgraph.fit import Fit
     from depgraph.footprint import Footprints
     from depgraph.model import Model, Where
     from depgraph.store import Store
@@ -31,6 +33,7 @@ class ModelOptions(TypedDict):
     context: int | None
     stream: int | None
     iteration: str
+    allow_mismatch: bool
     measured_sms: int | None
     gpu: str | None
     gpu_file: Path | None
@@ -55,7 +58,7 @@ def _parse_what_ifs(
 
 
 def profile_options(function: Function) -> Function:
-    """Add --device, --process, --context, --stream and --iteration."""
+    """Add --device, --process, --context, --stream, --iteration and --allow-mismatch."""
     for option in reversed(
         [
             *(
@@ -68,6 +71,10 @@ def profile_options(function: Function) -> Function:
             click.option(
                 "--iteration", default="mean", show_default=True, metavar="N|mean|min|last",
                 help="What to take of a profile of several iterations, numbered from 0.",
+            ),
+            click.option(
+                "--allow-mismatch", is_flag=True,
+                help="Use what fits of a profile though it seems to be of another program.",
             ),
         ]
     ):  # fmt: skip
@@ -172,7 +179,7 @@ def model_from(
         from depgraph.parsers.profiles import read_profile
 
         profile = read_profile(timing)
-    return build_model(
+    model = build_model(
         store.graph(kinds),
         store.kernels,
         profile=profile,
@@ -183,6 +190,7 @@ def model_from(
             options["stream"],
             options["iteration"],
         ),
+        allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
@@ -191,3 +199,11 @@ def model_from(
         memory_gb_per_s=options.get("memory_bandwidth"),
         footprints=footprints,
     )
+    warn_of_mismatch(model.fit)
+    return model
+
+
+def warn_of_mismatch(fit: Fit | None) -> None:
+    """Tell the user if not all of a profile fits the trace."""
+    if fit is not None and fit.warning:
+        say(f"depgraph: {one_line(fit.warning)}")

@@ -100,12 +100,6 @@ def match_profile(
         profile, kernels, rows, guessed, iteration, _picked(profile, iteration, len(rows))
     )
     notes += _stream_notes(found)
-    lacking = found.status.count(UNMATCHED)
-    if 2 * lacking > len(kernels):
-        notes.append(
-            f"{lacking} of {len(kernels)} kernels are not in the profile: it may be of another "
-            "program"
-        )
     if len(rows) > 1:
         what = {"mean": "the mean is taken", "min": "the shortest is taken"}.get(
             iteration, f"iteration {found.picked[0]} is taken"

@@ -106,9 +106,9 @@ NEEDED = {
 def options_of(name):
     command = importlib.import_module(f"depgraph.cli.{name}").command
     for option in command.params:
-        if isinstance(option, click.Option) and not option.is_flag:
-            if not isinstance(option.type, click.Choice):
-                yield option
+        is_option = isinstance(option, click.Option) and not option.is_flag
+        if is_option and not isinstance(option.type, click.Choice):
+            yield option
 
 
 def is_told_in_one_line(outcome, *words):
