@@ -245,7 +245,8 @@ def profile_of(path, names):
     """Write kernel times as PyTorch does, of kernels with these names and the grid of the store."""
     events = [
         {"ph": "X", "cat": "kernel", "name": name, "ts": 10 * i, "dur": 5, "args": {
-            "grid": [1, 1, 1], "block": [32, 1, 1], "correlation": 10**9 + i, "device": 0, "stream": 7}}
+            "grid": [1, 1, 1], "block": [32, 1, 1], "correlation": 10**9 + i, "device": 0,
+            "stream": 7}}
         for i, name in enumerate(names)
     ]  # fmt: skip
     path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
