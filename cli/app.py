@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.message = one_line(error.message)
+        error.message = one_line(error.message)  # type: ignore[misc, unused-ignore]
         error.show()
         sys.exit(error.exit_code)
     except BrokenPipeError:

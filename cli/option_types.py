@@ -107,7 +107,7 @@ class SmCounts(OptionType):
         if None in bounds or len(bounds) > len(("first", "last", "step")):
             raise ValueError(f"is no number of SMs: give N to {MOST_SMS}, FIRST:LAST[:STEP] or inf")
         first, last, step = (*bounds, *(bounds[:1] if len(bounds) == 1 else ()), 1)[:3]
-        found = range(first, last + 1, step)  # type: ignore[arg-type, operator]
+        found = range(first, last + 1, step)
         if not found:
             raise ValueError("is no number of SMs: the first is above the last")
         return found

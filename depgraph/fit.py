@@ -141,8 +141,8 @@ def fit_profile(
         As `match_profile` does. What fits badly is for `Fit.check` to refuse.
     """
     if not isinstance(profile, BlockProfile):
-        match = match_profile(profile, kernels, **where)
-        return Fit(profile, kernels, match, _surely_matched(match))
+        matched = match_profile(profile, kernels, **where)
+        return Fit(profile, kernels, matched, _surely_matched(matched))
     match = None if profile.kernels is None else match_profile(profile.kernels, kernels, **where)
     place = _places(profile, kernels, match)
     size = np.array([kernel.blocks for kernel in kernels], np.int64)

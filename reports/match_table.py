@@ -157,7 +157,7 @@ def _block_report(profile: BlockProfile, fit: Fit) -> Report:
         )  # fmt: skip
     timed = sum(row[2] for row, fits in zip(rows, fit.is_measured, strict=True) if fits)
     blocks = sum(row[2] for row in rows)
-    unknown = int((fit.place == UNKNOWN).sum())
+    unknown = int(np.count_nonzero(fit.place == UNKNOWN))
     return Report(
         "timing",
         {

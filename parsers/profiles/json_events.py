@@ -172,7 +172,8 @@ class ChromeTrace:
             raise self._too_deep()
         opening = self._text[self._position]
         if opening == '"':
-            return self._pass_over_text()
+            self._pass_over_text()
+            return None
         if opening not in "{[":
             raise self._damaged()
         self._position += 1

@@ -23,6 +23,7 @@ HINT = (
 )
 _DIMENSIONS = 3
 _LARGEST_EXPONENT = 20
+_MORE_THAN_ANYTHING = 1 << 66
 
 
 def read_kineto(path: Path) -> KernelProfile:
@@ -112,7 +113,7 @@ def _whole(value: object) -> int | None:
     if type(value) is int:
         return value
     if isinstance(value, Decimal) and value.is_finite() and value.adjusted() >= _LARGEST_EXPONENT:
-        return 10**_LARGEST_EXPONENT  # more than anything is
+        return _MORE_THAN_ANYTHING
     number = _number(value)
     return int(number) if number is not None and number == int(number) else None
 

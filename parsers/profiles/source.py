@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.traces.compression import TraceStream
@@ -49,12 +49,12 @@ def open_text(path: Path) -> TextIO:
 class _Text(io.TextIOWrapper):
     """A text whose lines are of limited length, so that none fills the memory."""
 
-    def __init__(self, path: Path, stream: io.BufferedReader, encoding: str) -> None:
+    def __init__(self, path: Path, stream: Any, encoding: str) -> None:
         super().__init__(stream, encoding, errors="replace", newline=None)
         self._path = path
         self._lines = 0
 
-    def __next__(self) -> str:
+    def __next__(self) -> str:  # type: ignore[override]
         line = self.readline(LONGEST_LINE)
         if not line:
             raise StopIteration

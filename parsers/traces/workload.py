@@ -154,7 +154,7 @@ class _Reader:
 
     def _durations(self, i: int, given: object, blocks: int) -> NDArray[np.float64]:
         """Return the duration of each block; a fault names the first that is none."""
-        times = given if isinstance(given, list) else [given]
+        times: list[Any] = given if isinstance(given, list) else [given]
         for place, time in enumerate(times):
             if not _is_number(time) or not 0 <= time <= LONGEST_TIME:
                 of_block = f"block {place}: " if isinstance(given, list) else ""
