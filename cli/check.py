@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from depgraph.cli.option_types import JOBS
 from depgraph.cli.options import Command, format_option, is_quiet, print_report
 
 
 @click.command("check", cls=Command)
 @click.argument("trace", nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Threads [default: all processors].")
+@click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
 @click.option(
     "--allow-outside", is_flag=True,
     help="Read kernel files that a kernelslist names outside its own folder.",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from depgraph.cli.option_types import JOBS, KernelRange
 from depgraph.cli.options import (
     DEFAULT_STORE,
     STORE_VARIABLE,
     Command,
-    KernelRange,
     deps_option,
     force_option,
     format_option,
@@ -73,7 +73,7 @@ def _refuse_options_of_traces() -> None:
     "--kernels", type=KernelRange(), default=(None, None), metavar="A:B",
     help="Only kernels A to B - 1, in launch order from 0.",
 )  # fmt: skip
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Threads [default: all processors].")
+@click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
 @click.option(
     "--memory-limit", metavar="SIZE", callback=_parse_size,
     help="Memory to stay within, such as 512MiB or 8GiB [default: half of what is free]. "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from depgraph.dependence import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
+from depgraph.interrupts import remove_scratch, scratch_folder
 from depgraph.memory import return_free_memory
 from depgraph.records import WRITE, BlockTouches, HostCopy, KernelLaunch
 from depgraph.shards import sample_starts
@@ -79,20 +80,20 @@ class Scratch:
 
     def __init__(self, parent: Path | None) -> None:
         self._parent = parent
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._files = 0
 
     def new_file(self, name: str) -> Path:
         """Return the path of a file that does not exist yet."""
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix=".depgraph.", dir=self._parent)
+            self._folder = scratch_folder(self._parent or Path(gettempdir()), ".depgraph.")
         self._files += 1
-        return Path(self._folder.name) / f"{name}-{self._files}.parquet"
+        return self._folder / f"{name}-{self._files}.parquet"
 
     def remove(self) -> None:
         """Delete the folder, if it was made."""
         if self._folder is not None:
-            self._folder.cleanup()
+            remove_scratch(self._folder)
             self._folder = None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from depgraph.names import base_name
-from depgraph.text import clean_text
+from depgraph.text import clean_text, csv_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -221,8 +221,8 @@ def _csv_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, list):
-        return clean_text("; ".join(map(str, value)))
-    return clean_text(value) if isinstance(value, str) else plain(value)
+        return csv_cell("; ".join(map(str, value)))
+    return csv_cell(value) if isinstance(value, str) else plain(value)
 
 
 def _head(column: Column) -> str:
@@ -243,7 +243,8 @@ def _as_markdown(report: Report) -> str:
     def escaped(text: str) -> str:
         text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
         text = text.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")
-        return text.replace("*", "\\*").replace("_", "\\_")
+        text = text.replace("*", "\\*").replace("_", "\\_")
+        return text.replace("~", "\\~").replace("@", "&#64;")  # struck out text, mentions
 
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]

@@ -223,7 +223,11 @@ class _Log:
             row = self._row(int(match[6]), block)
             starts = self._starts.get(block)
             if row >= 0 and starts:
-                self._durations[row] = int(match[4]) + int(match[5]) - starts.pop(0)
+                cycles = int(match[4]) + int(match[5]) - starts.pop(0)
+                if cycles < 0:
+                    self._part.warnings["thread blocks that finish before they start"] += 1
+                else:
+                    self._durations[row] = cycles
 
     def _end_header(self) -> None:
         text, self._header = b"\n".join(self._header), []
