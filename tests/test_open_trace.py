@@ -48,7 +48,7 @@ def test_standard_input(monkeypatch, name, pack):
     data = io.BytesIO(pack(TEXTS[name]))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data)))
     trace = parsers.open_trace("-")
-    assert (trace.format, trace.input_bytes, trace.paths) == (name, None, [])
+    assert (trace.format, trace.input_bytes, trace.sources.paths) == (name, None, [])
     assert len(analyse(trace).kernels) == 1
 
 
