@@ -393,11 +393,11 @@ class Gatherer:
             return
         launches = sum(isinstance(o, KernelLaunch) for o in self.operations)
         seen = int(self._instructions.sum())
-        which = "no access that can be read" if self._damaged_lines else "no access"
+        which = "no readable access" if self._damaged_lines else "no access"
         raise TraceError(
             self.trace.name,
-            f"of {launches} launched kernels the trace has {seen} instructions and {which} to "
-            "global memory: the tracer saw nothing that kernels could depend on",
+            f"the tracer saw nothing: {launches} kernels were launched, and there is {which} to "
+            f"global memory ({seen} instructions in all)",
             "trace all instructions of these kernels (no INSTR_BEGIN, INSTR_END or kernel limits, "
             "a tracer that knows this GPU), or pass --allow-empty",
         )

@@ -170,6 +170,41 @@ def test_other_entries_are_counted_by_what_they_are(folder):
     assert operations(opened(folder)) == ["k1", "k2"]
 
 
+@pytest.mark.parametrize("name", ["kernelslist.g", "my list.txt"])
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_a_list_of_files_in_subfolders_is_read(folder, name, prefix):
+    entries = []
+    for number in (1, 2):
+        (folder / f"part{number}").mkdir()
+        (folder / f"kernel-{number}.traceg").rename(folder / f"part{number}/kernel-{number}.traceg")
+        entries.append(f"{prefix}part{number}/kernel-{number}.traceg\n")
+    (folder / "kernelslist.g").unlink()
+    (folder / name).write_text("".join(entries))
+    assert operations(opened(folder / name)) == ["k1", "k2"]
+
+
+def test_a_list_of_lists_is_refused(folder):
+    (folder / "kernelslist.g").rename(folder / "kernelslist_ctx_0x1.g")
+    (folder / "all.txt").write_text("kernelslist_ctx_0x1.g\n")
+    with pytest.raises(
+        TraceError, match=r"all\.txt:1: names kernelslist_ctx_0x1\.g, a kernelslist"
+    ):
+        opened(folder / "all.txt")
+
+
+def test_the_folder_of_another_tracer_is_said_to_be_what_it_is(tmp_path):
+    (tmp_path / "commands.json").write_text("[]")
+    (tmp_path / "kernel-0.msgpack").write_bytes(b"x")
+    with pytest.raises(TraceError, match="is a trace of gpucachesim"):
+        opened(tmp_path)
+
+
+def test_a_list_beyond_all_measure_is_refused_not_cut(folder, monkeypatch):
+    monkeypatch.setattr(kernelslist, "_MAX_LIST_BYTES", 16)
+    with pytest.raises(TraceError, match="is a list of more than 0 MiB"):
+        opened(folder / "kernelslist.g")
+
+
 @pytest.mark.parametrize("listed", ["kernel-2.traceg.xz", "kernel-2.traceg.zst", "kernel-2.trace"])
 def test_a_list_may_name_files_by_another_form(folder, listed):
     text = (folder / "kernelslist.g").read_text()

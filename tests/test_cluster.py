@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.cluster import ClusterWorkers
-    from depgraph.records import PartTask, ScannedPart
+    from depgraph.records import Overflow, PartTask, ScannedPart
 
 distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
 

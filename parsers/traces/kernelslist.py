@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
 from depgraph.parsers.traces.compression import TraceInput
+from depgraph.parsers.traces.refusals import EITHER_TRACER, GPUCACHESIM
 from depgraph.records import Damage, HostCopy
 from depgraph.sources import SourceFiles
 
@@ -28,6 +29,8 @@ _KERNEL_FILE = re.compile(
     r"kernel-(\d{1,18})(?:-ctx_0x([0-9a-fA-F]{1,16}))?\.trace[gz]?(?:\.(?:xz|gz|zst|bz2))?"
 )
 _LIST_FILE = re.compile(r"kernelslist.*")
+_KERNEL_ENTRY = re.compile(rb"(?:[^\s,]*/)?kernel(?:-\d+|slist)[^\s/]*")
+_GPUCACHESIM_LIST = "commands.json"
 _COMPRESSIONS = (".xz", ".gz", ".zst", ".bz2")
 # What the tracer's other versions and forks write between kernels, without effect on memory here.
 _IGNORED_WORDS = {
@@ -109,7 +112,7 @@ def looks_like_list(text: bytes) -> bool:
     """Tell whether a text begins as a list does."""
     lines = [line for line in text[:4096].split(b"\n")[:8] if line.strip()]
     return bool(lines) and all(
-        line.startswith((b"MemcpyHtoD,", b"cudaMalloc,")) or re.match(rb"kernel-\d+\S*\s*$", line)
+        line.startswith((b"MemcpyHtoD,", b"cudaMalloc,")) or _KERNEL_ENTRY.fullmatch(line.strip())
         for line in lines[: max(1, len(lines) - 1)]
     )
 
@@ -144,6 +147,7 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
         if entry.startswith("MemcpyHtoD"):
             _take_copy(result, number, entry, is_cut=not line.endswith("\n"))
         elif entry.startswith("kernel") or _is_path(entry):
+            _refuse_list(path, number, entry)
             found = finder.find(entry, number)
             if found is None:
                 absent.append((number, entry))
@@ -168,6 +172,12 @@ def _lines_of(path: Path) -> Iterator[str]:
         raise TraceError(path, found, "give the kernelslist of one run")
     for line in io.BytesIO(text):
         yield line.decode("utf-8", "replace")
+
+
+def _refuse_list(path: Path, number: int, entry: str) -> None:
+    if is_list_name(entry.rsplit("/", 1)[-1]):
+        found = f"names {entry[:80]}, a kernelslist, where a kernel file should be"
+        raise TraceError(path, found, "give one kernelslist at a time", line=number)
 
 
 def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
@@ -335,6 +345,8 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
         return from_files(files, name=str(folder), allow_outside=allow_outside)
     if lists:
         return read_list(lists[0], allow_outside=allow_outside)
+    if any(item.name == _GPUCACHESIM_LIST for item in items):
+        raise TraceError(folder, GPUCACHESIM, EITHER_TRACER)
     raise TraceError(folder, "the folder holds no Accel-Sim trace", _hint(items))
 
 
