@@ -74,6 +74,7 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     ),
 )
 _TAR_AT = 257
+_PROFILE_HEAD_BYTES = 1 << 17  # every line of it is looked at in turn
 _PROFILES = {
     "kineto": "is a PyTorch profiler trace",
     "nsys-csv": "is a profile of nsys",
@@ -125,7 +126,7 @@ def _profile(name: str, head: bytes) -> str | None:
     from depgraph.parsers.profiles.sniff import sniff
     from depgraph.parsers.profiles.source import Head
 
-    text = head[: 1 << 20]
+    text = head[:_PROFILE_HEAD_BYTES]
     if text.lstrip().startswith((b"{", b"[")) and b'"traceEvents"' not in text:
         return None
     try:
