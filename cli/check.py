@@ -16,9 +16,18 @@ from depgraph.cli.options import Command, format_option, is_quiet, print_report
     "--allow-outside", is_flag=True,
     help="Read kernel files that a kernelslist names outside its own folder.",
 )  # fmt: skip
+@click.option(
+    "--allow-empty", is_flag=True,
+    help="Find nothing wrong with a trace without a single access to global memory.",
+)  # fmt: skip
 @format_option
 def command(
-    trace: tuple[str, ...], strict: bool, jobs: int | None, allow_outside: bool, form: str
+    trace: tuple[str, ...],
+    strict: bool,
+    jobs: int | None,
+    allow_outside: bool,
+    allow_empty: bool,
+    form: str,
 ) -> None:
     """Read a trace, say what is in it and what is wrong with it, write nothing.
 
@@ -33,7 +42,9 @@ def command(
 
     opened = open_trace(trace, allow_outside=allow_outside)
     with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
-        checkup = check_trace(opened, workers=Threads(jobs), on_progress=on_progress)
+        checkup = check_trace(
+            opened, workers=Threads(jobs), allow_empty=allow_empty, on_progress=on_progress
+        )
     is_bad = bool(checkup.errors or (strict and checkup.warnings))
     verdict = "not to be trusted" if is_bad else "usable" if checkup.warnings else "good"
     shown = None if form in {"json", "csv"} else 40

@@ -40,7 +40,7 @@ def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int
 
 _OPTIONS_OF_TRACES = {
     "granularity", "kernels", "memory_limit", "resume", "scheduler", "positions", "allow_outside",
-    "allow_damaged",
+    "allow_damaged", "allow_empty",
 }  # fmt: skip
 
 
@@ -101,6 +101,10 @@ def _refuse_options_of_traces() -> None:
     "--allow-damaged", is_flag=True,
     help="Use what is readable of a cut or damaged trace; what was lost is counted.",
 )  # fmt: skip
+@click.option(
+    "--allow-empty", is_flag=True,
+    help="Take a trace without a single access to global memory.",
+)  # fmt: skip
 @force_option
 @format_option
 def command(
@@ -116,6 +120,7 @@ def command(
     allow_outside: bool,
     positions: bool,
     allow_damaged: bool,
+    allow_empty: bool,
     force: bool,
     form: str,
 ) -> None:
@@ -166,6 +171,7 @@ def command(
             scratch=output.absolute().parent,
             resume=partial,
             allow_damaged=allow_damaged,
+            allow_empty=allow_empty,
             on_progress=on_progress,
             on_phase=clock,
         )

@@ -167,14 +167,14 @@ def test_damaged_requests_are_counted(log_file, line):
     part = task.scan()
     assert part.damaged_lines == 1
     assert part.damaged_line.line == LOG.count("\n") + 1
-    assert part.warnings == {"damaged memory lines, left out": 1}
+    assert part.warnings == {"damaged memory lines": 1}
 
 
 def test_requests_that_name_no_block_are_counted(log_file):
     line = "  mf: uid=    71, sid03:w02, part=1, addr=0x10, load , size=32, GLOBAL_R status = X\n"
     (task,) = open_trace(log_file(LOG + line)).tasks()
     part = task.scan()
-    assert part.warnings == {"memory requests that name no thread block, left out": 1}
+    assert part.warnings == {"memory requests that name no thread block": 1}
 
 
 def test_a_log_with_no_other_requests_is_refused(log_file):
