@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from depgraph.errors import ClusterError, DepgraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,7 +37,7 @@ class ClusterWorkers:
         threads = client.nthreads().values()
         self.jobs = max(1, sum(threads))
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result]:
         """Yield the results in the order of the items, a few tasks a thread under way at most."""
         running: deque[Any] = deque()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from depgraph.dependence import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
 from depgraph.memory import return_free_memory
+from depgraph.output import one_line_errors
 from depgraph.records import WRITE, BlockTouches, HostCopy, KernelLaunch
 from depgraph.shards import sample_starts
 from depgraph.spill import write_run_by_start
+from depgraph.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,21 +81,30 @@ class Scratch:
     """
 
     def __init__(self, parent: Path | None) -> None:
-        self._parent = parent
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._parent = parent or Path(tempfile.gettempdir())
+        self._folder: WorkFolder | None = None
+        self._locks: list[int] = []
         self._files = 0
 
     def new_file(self, name: str) -> Path:
         """Return the path of a file that does not exist yet."""
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix=".depgraph.", dir=self._parent)
+            with one_line_errors(self._parent):
+                self._folder = WorkFolder(self._parent, "scratch")
         self._files += 1
-        return Path(self._folder.name) / f"{name}-{self._files}.parquet"
+        return self._folder.path / f"{name}-{self._files}.parquet"
+
+    def keep_open(self, descriptor: int | None) -> None:
+        """Close a descriptor, such as that of a lock, once the folder is removed and not before."""
+        if descriptor is not None:
+            self._locks.append(descriptor)
 
     def remove(self) -> None:
         """Delete the folder, if it was made."""
+        while self._locks:
+            os.close(self._locks.pop())
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.remove()
             self._folder = None
 
 

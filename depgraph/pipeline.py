@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +32,11 @@ from depgraph.resume import (
     scan_to_file,
 )
 from depgraph.shards import analyse_shards
-from depgraph.store import is_store, write_store
+from depgraph.store import not_a_store, write_store
 from depgraph.warm import CompileAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator
 
     from depgraph.gather import RunFile
     from depgraph.graph import BlockGraph
@@ -128,8 +128,12 @@ def analyse(
             scratch=files,
             most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
         )
-        with _phase("scan", on_phase):
-            for part, run in _scanned(trace, workers, files, resume):
+        with (
+            _phase("scan", on_phase),
+            # Closed before the files are removed that the workers may still be writing.
+            closing(_scanned(trace, workers, files, resume)) as parts,
+        ):
+            for part, run in parts:
                 gathered.add(part, run)
                 on_progress(part.bytes)
             gathered.finish()
@@ -168,9 +172,9 @@ def extract(
     TraceError, ModelError, OutputError
         As `analyse` and `write_store` raise them.
     """
-    refuse_existing(Path(path), force=force, is_ours=is_store)
+    refuse_existing(Path(path), force=force, not_ours=not_a_store)
     with analyse(trace, **options) as extraction:
-        return write_store(extraction, Path(path), force=force)
+        return write_store(extraction, Path(path), force=force, place_checked=True)
 
 
 @contextmanager
@@ -193,9 +197,9 @@ def _scan_to_file(item: tuple[PartTask, Path]) -> tuple[ScannedPart, RunFile | N
 
 def _scanned(
     trace: Trace, workers: Workers, files: Scratch, resume: Path | None
-) -> Iterator[tuple[ScannedPart, RunFile | None]]:
+) -> Generator[tuple[ScannedPart, RunFile | None]]:
     if resume is not None:
-        open_folder(resume)
+        files.keep_open(open_folder(resume))
         return workers.map(ResumableScan(resume), trace.tasks())
     if workers.remote:
         return _scanned_remotely(trace, workers, files)
@@ -204,7 +208,7 @@ def _scanned(
 
 def _scanned_remotely(
     trace: Trace, workers: Workers, files: Scratch
-) -> Iterator[tuple[ScannedPart, RunFile | None]]:
+) -> Generator[tuple[ScannedPart, RunFile | None]]:
     texts: deque[Path | None] = deque()
 
     def items() -> Iterator[tuple[PartTask, Path]]:
@@ -213,11 +217,12 @@ def _scanned_remotely(
             texts.append(filed.path if isinstance(filed, FiledTask) else None)
             yield filed, files.new_file("part")
 
-    for result in workers.map(_scan_to_file, items()):
-        text = texts.popleft()
-        if text is not None:
-            text.unlink()
-        yield result
+    with closing(workers.map(_scan_to_file, items())) as results:
+        for result in results:
+            text = texts.popleft()
+            if text is not None:
+                text.unlink()
+            yield result
 
 
 def _put_together(

@@ -8,19 +8,22 @@ import os
 import pickle
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from depgraph.errors import OutputError
 from depgraph.footprint import Footprints
 from depgraph.gather import RunFile, without_ranges
+from depgraph.output import one_line_errors
 from depgraph.records import BlockTouches, Damage, KernelLaunch, ScannedPart
 from depgraph.shards import sample_starts
 from depgraph.spill import write_run_by_start
 from depgraph.version import tool_version
+from depgraph.work_folder import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,18 +41,28 @@ _NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
 MARK = "depgraph-partial"
 
 
-def open_folder(folder: Path) -> None:
+def open_folder(folder: Path) -> int | None:
     """Make the folder of an interrupted run, or check that an existing one is such a folder.
+
+    Returns
+    -------
+    int or None
+        A descriptor that keeps other runs from using it as long as it is open.
 
     Raises
     ------
     OutputError
-        If it exists and depgraph did not make it.
+        If it exists and depgraph did not make it, another run is using it, or the disk is full.
     """
-    if folder.exists() and not (folder / MARK).is_file():
+    if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
         raise OutputError(folder, "exists and was not made by --resume", "move it away")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARK).touch()
+    with one_line_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).touch()
+        try:
+            return lock(folder)
+        except BlockingIOError:
+            raise OutputError(folder, "is in use by another run", "wait for it") from None
 
 
 def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:
@@ -57,11 +70,7 @@ def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:
     part = task.scan()
     touches = part.touches
     by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
-    # A worker that was taken for lost may still be writing what another one scans again.
-    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
-        whole = Path(folder) / path.name
-        write_run_by_start(by_row, whole)
-        whole.replace(path)
+    _write_whole(path, lambda whole: write_run_by_start(by_row, whole))
     return without_ranges(part), RunFile(path, len(by_row), sample_starts(by_row))
 
 
@@ -109,7 +118,9 @@ class ResumableScan:
         rows = self.folder / f"{name}.npz"
         about = self.folder / f"{name}.json"
         if about.is_file():
-            return _load_part(about, rows, run)
+            # What a power cut or a bad disk has changed is scanned again.
+            with suppress(OSError, ValueError):
+                return _load_part(about, rows, run)
         part, run_file = scan_to_file(task, run)
         _save_part(part, run_file, about, rows)
         return part, run_file
@@ -149,7 +160,7 @@ def _save_part(part: ScannedPart, run: RunFile, about: Path, rows: Path) -> None
     columns = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
     if part.durations is not None:
         columns["durations"] = part.durations
-    _write_whole(rows, lambda file: np.savez(file, samples=run.samples, **columns))
+    _write_whole(rows, lambda whole: _write_arrays(whole, {"samples": run.samples, **columns}))
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
@@ -157,25 +168,47 @@ def _save_part(part: ScannedPart, run: RunFile, about: Path, rows: Path) -> None
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "n_ranges": run.n_ranges,
+        "sha256": [_sha256(rows.read_bytes()), _sha256(run.path.read_bytes())],
         **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
     }
+    text = json.dumps(content)
     # Written last: a part without it was interrupted, and is scanned again.
-    _write_whole(about, lambda file: file.write(json.dumps(content).encode()))
+    _write_whole(
+        about, lambda whole: whole.write_text(f"{_sha256(text.encode())}\n{text}", "utf-8")
+    )
 
 
-def _write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _write_arrays(path: Path, columns: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **columns)
+
+
+def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under a name of its own, and rename it.
+
+    A worker that was taken for lost may still be writing what another one scans again.
+    """
+    with one_line_errors(path.parent):
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        os.close(descriptor)
+        try:
+            write(Path(name))
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _load_part(about: Path, rows: Path, run: Path) -> tuple[ScannedPart, RunFile]:
-    content = json.loads(about.read_bytes())
+    digest, text = about.read_text(encoding="utf-8").split("\n", 1)
+    content = json.loads(text)
+    files = [_sha256(rows.read_bytes()), _sha256(run.read_bytes())]
+    if digest != _sha256(text.encode()) or files != content["sha256"]:
+        message = "it has changed since it was written"
+        raise ValueError(message)
     with np.load(rows, allow_pickle=False) as file:
         columns = dict(file)
     empty = BlockTouches.empty()
