@@ -40,10 +40,10 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from depgraph.reports.bound_table import bound_report
     from depgraph.reports.extract_summary import extract_summary
     from depgraph.samples import KERNEL_TIMES, sample_path
-    from depgraph.store import write_store
+    from depgraph.store import not_a_store, write_store
 
     force = force or _is_own_demo(output)
-    refuse_existing(output, force=force)
+    refuse_existing(output, force=force, not_ours=not_a_store)
     trace, times = sample_path(), sample_path(KERNEL_TIMES)
     say(f"$ depgraph extract {trace} -o {output}")
     with analyse(open_trace(trace), on_phase=PhaseClock()) as extraction:

@@ -139,9 +139,9 @@ def command(
     from depgraph.parsers import open_trace
     from depgraph.parsers.traces.workload import is_workload
     from depgraph.pipeline import analyse
-    from depgraph.store import is_store, write_store
+    from depgraph.store import not_a_store, write_store
 
-    refuse_existing(output, force=force, is_ours=is_store)
+    refuse_existing(output, force=force, not_ours=not_a_store)
     began = time.perf_counter()
     if any(map(is_workload, trace)):
         if len(trace) > 1:
@@ -175,17 +175,17 @@ def command(
             on_progress=on_progress,
             on_phase=clock,
         )
-    if positions:
-        from depgraph.parsers.traces.positions import read_positions
-        from depgraph.positions import with_positions
-
-        clock("positions")
-        extraction = with_positions(extraction, read_positions(opened, extraction))
-    clock("write")
     with extraction:
-        write_store(extraction, output, force=force)
-    if partial is not None:
-        shutil.rmtree(partial, ignore_errors=True)
+        if positions:
+            from depgraph.parsers.traces.positions import read_positions
+            from depgraph.positions import with_positions
+
+            clock("positions")
+            extraction = with_positions(extraction, read_positions(opened, extraction))
+        clock("write")
+        write_store(extraction, output, force=force, place_checked=True)
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
     clock(None)
     _print_summary(extraction, form, seconds=time.perf_counter() - began)
     wrote(output)
@@ -210,6 +210,6 @@ def _extract_workload(
     extraction = read_workload(path)
     graph = extraction.graph.with_kinds(kinds)
     extraction = replace(extraction, graph=graph, pairs=graph.pairs())
-    write_store(extraction, output, force=force)
+    write_store(extraction, output, force=force, place_checked=True)
     _print_summary(extraction, form)
     wrote(output)

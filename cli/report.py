@@ -114,8 +114,9 @@ def command(
 
         brief, full = report_of(top), report_of(None)
         left_out = write_report(
-            found, output, brief=brief, full=full, pair=pair, flows=flows, force=force
-        )
+            found, output, brief=brief, full=full, pair=pair, flows=flows, force=force,
+            place_checked=True,
+        )  # fmt: skip
         if left_out:
             say(f"{left_out} arrows are not in the timeline: it holds 100 000 at most")
         _wrote_page(output, show=show)
@@ -125,12 +126,13 @@ def command(
 
 def _check_outputs(output: Path | None, *, github: bool, show: bool, force: bool) -> None:
     from depgraph.output import refuse_existing
+    from depgraph.reports.folder import not_a_report
 
     if github and not os.environ.get(SUMMARY_VARIABLE):
         message = f"--github: ${SUMMARY_VARIABLE} is not set"
         raise click.UsageError(message)
     if output is not None:
-        refuse_existing(output, force=force)
+        refuse_existing(output, force=force, not_ours=not_a_report)
     elif show:
         message = "--open: there is no page without -o DIR"
         raise click.UsageError(message)

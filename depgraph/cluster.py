@@ -12,7 +12,7 @@ from depgraph.interrupts import closed_on_interrupt
 from depgraph.limits import MOST_JOBS, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,7 +39,7 @@ class ClusterWorkers:
         threads = client.nthreads().values()
         self.jobs = max(1, sum(threads))
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result]:
         """Yield the results in the order of the items, a few tasks a thread under way at most."""
         running: deque[Any] = deque()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -15,11 +16,12 @@ import numpy as np
 from depgraph.dependence import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
-from depgraph.interrupts import remove_scratch, scratch_folder
 from depgraph.memory import return_free_memory
+from depgraph.output import one_line_errors
 from depgraph.records import WRITE, BlockTouches, Damage, HostCopy, KernelLaunch
 from depgraph.shards import sample_starts
 from depgraph.spill import write_run_by_start
+from depgraph.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +82,9 @@ class Scratch:
     """
 
     def __init__(self, parent: Path | None) -> None:
-        self._parent = parent
-        self._folder: Path | None = None
+        self._parent = parent or Path(gettempdir())
+        self._folder: WorkFolder | None = None
+        self._locks: list[int] = []
         self._files = 0
         self._lock = threading.Lock()
 
@@ -89,14 +92,22 @@ class Scratch:
         """Return the path of a file that does not exist yet; any thread may ask."""
         with self._lock:
             if self._folder is None:
-                self._folder = scratch_folder(self._parent or Path(gettempdir()), ".depgraph.")
+                with one_line_errors(self._parent):
+                    self._folder = WorkFolder(self._parent, "scratch")
             self._files += 1
-            return self._folder / f"{name}-{self._files}.parquet"
+            return self._folder.path / f"{name}-{self._files}.parquet"
+
+    def keep_open(self, descriptor: int | None) -> None:
+        """Close a descriptor, such as that of a lock, once the folder is removed and not before."""
+        if descriptor is not None:
+            self._locks.append(descriptor)
 
     def remove(self) -> None:
         """Delete the folder, if it was made."""
+        while self._locks:
+            os.close(self._locks.pop())
         if self._folder is not None:
-            remove_scratch(self._folder)
+            self._folder.remove()
             self._folder = None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,9 @@ class _State:
     closers: list[Callable[[], object]] = []  # noqa: RUF012
 
 
+_one_change = threading.Lock()
+
+
 def end_on_signals() -> None:
     """End this process at once, with exit code 130, when it is interrupted or told to end.
 
@@ -57,8 +61,9 @@ def _on_signal(number: int, frame: Any) -> None:
 
 
 def _end() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    with suppress(ValueError):  # in another thread than the main one
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
     if os.getpid() == _State.owner:
         with suppress(OSError):
             is_terminal = os.isatty(2)
@@ -71,8 +76,9 @@ def _end() -> None:
             aside = path.with_name(f"{path.name}.gone")
             with suppress(OSError):
                 path.rename(aside)  # other threads may still be writing into it
-            remove_scratch(aside)
-            remove_scratch(path)
+            remove_tree(aside)
+            remove_tree(path)
+            keep(path)
     os._exit(EXIT_INTERRUPTED)
 
 
@@ -91,11 +97,13 @@ def _run_for_a_while(close: Callable[[], object]) -> None:
 @contextmanager
 def interrupts_held() -> Iterator[None]:
     """Let an interrupt wait for the end of the body, which must not be left half-done."""
-    _State.held += 1
+    with _one_change:
+        _State.held += 1
     try:
         yield
     finally:
-        _State.held -= 1
+        with _one_change:
+            _State.held -= 1
         if _State.is_pending and not _State.held:
             _end()
 
@@ -112,39 +120,20 @@ def closed_on_interrupt(close: Callable[[], object]) -> Iterator[None]:
         _State.closers.remove(close)
 
 
-def scratch_folder(parent: Path, prefix: str) -> Path:
-    """Make a folder that an interrupt removes; `remove_scratch` when it is of no more use."""
+def remove_on_interrupt(path: Path) -> None:
+    """Let an interrupt remove a file or folder, until it is told to `keep`."""
     import shutil  # noqa: F401 - imported now, as an import within a handler may fail
 
-    return _make(parent, prefix, lambda path: path.mkdir(0o700))
+    _State.scratch[path] = None
 
 
-def scratch_file(parent: Path, prefix: str) -> Path:
-    """Make an empty file that an interrupt removes; `remove_scratch` when it is of no more use."""
-    return _make(
-        parent, prefix, lambda path: os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-    )
+def keep(path: Path) -> None:
+    """Let an interrupt no longer remove what is gone, or has been put in place."""
+    _State.scratch.pop(path, None)
 
 
-def _make(parent: Path, prefix: str, make: Callable[[Path], object]) -> Path:
-    while True:
-        path = parent / f"{prefix}{os.urandom(4).hex()}"
-        if os.path.lexists(path):
-            continue
-        _State.scratch[path] = None
-        try:
-            make(path)
-        except FileExistsError:  # another process was faster: it is not ours
-            _State.scratch.pop(path)
-        except BaseException:
-            _State.scratch.pop(path)
-            raise
-        else:
-            return path
-
-
-def remove_scratch(path: Path) -> None:
-    """Remove a folder or file of `scratch_folder` or `scratch_file`, unless it was moved away."""
+def remove_tree(path: Path) -> None:
+    """Remove a file or folder that other threads or workers may still be writing into."""
     import shutil
 
     for attempt in range(_ATTEMPTS):
@@ -155,9 +144,8 @@ def remove_scratch(path: Path) -> None:
                 path.unlink(missing_ok=True)
         except OSError:
             if not os.path.lexists(path):
-                break
+                return
             if attempt:
                 time.sleep(_BETWEEN_ATTEMPTS)
         else:
-            break
-    _State.scratch.pop(path, None)
+            return

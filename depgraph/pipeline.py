@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,11 @@ from depgraph.resume import (
     scan_to_file,
 )
 from depgraph.shards import analyse_shards
-from depgraph.store import is_store, write_store
+from depgraph.store import not_a_store, write_store
 from depgraph.warm import CompileAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator
 
     from depgraph.gather import RunFile
     from depgraph.graph import BlockGraph
@@ -133,9 +133,14 @@ def analyse(
             most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
             allow_empty=allow_empty,
         )
-        with _phase("scan", on_phase), trace.sources.unchanged():
-            ranges = most_ranges(limit, workers.jobs)
-            for part, runs in _scanned(trace, workers, files, resume, ranges):
+        ranges = most_ranges(limit, workers.jobs)
+        with (
+            _phase("scan", on_phase),
+            trace.sources.unchanged(),
+            # Closed before the files are removed that the workers may still be writing.
+            closing(_scanned(trace, workers, files, resume, ranges)) as parts,
+        ):
+            for part, runs in parts:
                 gathered.add(part, runs)
                 on_progress(part.bytes)
             gathered.finish()
@@ -174,9 +179,9 @@ def extract(
     TraceError, ModelError, OutputError
         As `analyse` and `write_store` raise them.
     """
-    refuse_existing(Path(path), force=force, is_ours=is_store)
+    refuse_existing(Path(path), force=force, not_ours=not_a_store)
     with analyse(trace, **options) as extraction:
-        return write_store(extraction, Path(path), force=force)
+        return write_store(extraction, Path(path), force=force, place_checked=True)
 
 
 @contextmanager
@@ -207,9 +212,9 @@ def _scan_to_file(item: tuple[PartTask, Path, int]) -> tuple[ScannedPart, list[R
 
 def _scanned(
     trace: Trace, workers: Workers, files: Scratch, resume: Path | None, most_ranges: int
-) -> Iterator[tuple[ScannedPart, list[RunFile]]]:
+) -> Generator[tuple[ScannedPart, list[RunFile]]]:
     if resume is not None:
-        open_folder(resume)
+        files.keep_open(open_folder(resume))
         return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
     if workers.remote:
         return _scanned_remotely(trace, workers, files, most_ranges)
@@ -218,7 +223,7 @@ def _scanned(
 
 def _scanned_remotely(
     trace: Trace, workers: Workers, files: Scratch, most_ranges: int
-) -> Iterator[tuple[ScannedPart, list[RunFile]]]:
+) -> Generator[tuple[ScannedPart, list[RunFile]]]:
     texts: deque[Path | None] = deque()
 
     def items() -> Iterator[tuple[PartTask, Path, int]]:
@@ -227,11 +232,12 @@ def _scanned_remotely(
             texts.append(filed.path if isinstance(filed, FiledTask) else None)
             yield filed, files.new_file("part"), most_ranges
 
-    for result in workers.map(_scan_to_file, items()):
-        text = texts.popleft()
-        if text is not None:
-            text.unlink()
-        yield result
+    with closing(workers.map(_scan_to_file, items())) as results:
+        for result in results:
+            text = texts.popleft()
+            if text is not None:
+                text.unlink()
+            yield result
 
 
 def _put_together(

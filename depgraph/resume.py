@@ -9,18 +9,21 @@ import pickle
 import tempfile
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from depgraph.errors import OutputError
 from depgraph.footprint import Footprints
 from depgraph.gather import RunFile, without_ranges
+from depgraph.output import one_line_errors
 from depgraph.overflow import FileOverflow, write_ranges
 from depgraph.records import BlockTouches, Damage, KernelLaunch, ScannedPart
 from depgraph.version import tool_version
+from depgraph.work_folder import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,24 +35,35 @@ _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
 # A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
 _SENT_BYTES = 1 << 20
+_CHANGED = "it has changed since it was written"
 _NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
 
 
 MARK = "depgraph-partial"
 
 
-def open_folder(folder: Path) -> None:
+def open_folder(folder: Path) -> int | None:
     """Make the folder of an interrupted run, or check that an existing one is such a folder.
+
+    Returns
+    -------
+    int or None
+        A descriptor that keeps other runs from using it as long as it is open.
 
     Raises
     ------
     OutputError
-        If it exists and depgraph did not make it.
+        If it exists and depgraph did not make it, another run is using it, or the disk is full.
     """
-    if folder.exists() and not (folder / MARK).is_file():
+    if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
         raise OutputError(folder, "exists and was not made by --resume", "move it away")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARK).touch()
+    with one_line_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).touch()
+        try:
+            return lock(folder)
+        except BlockingIOError:
+            raise OutputError(folder, "is in use by another run", "wait for it") from None
 
 
 def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> tuple[ScannedPart, list[RunFile]]:
@@ -64,7 +78,10 @@ def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> tuple[ScannedP
         How many ranges may be in memory.
     """
     # A worker that was taken for lost may still be writing what another one scans again.
-    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
+    with (
+        one_line_errors(path.parent),
+        tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder,
+    ):
         mark = uuid.uuid4().hex[:12]
 
         def new_file() -> Path:
@@ -126,7 +143,9 @@ class ResumableScan:
         rows = self.folder / f"{name}.npz"
         about = self.folder / f"{name}.json"
         if about.is_file():
-            return _load_part(about, rows, self.folder)
+            # What a power cut or a bad disk has changed is scanned again.
+            with suppress(OSError, ValueError):
+                return _load_part(about, rows, self.folder)
         part, runs = scan_to_file(task, run, self.most_ranges)
         _save_part(part, runs, about, rows)
         return part, runs
@@ -168,7 +187,7 @@ def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) 
     if part.durations is not None:
         columns["durations"] = part.durations
     samples = {f"samples_{i}": run.samples for i, run in enumerate(runs)}
-    _write_whole(rows, lambda file: np.savez(file, **samples, **columns))
+    _write_whole(rows, lambda whole: _write_arrays(whole, {**samples, **columns}))
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
@@ -176,26 +195,55 @@ def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) 
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "path": part.path,
-        "runs": [(run.path.name, run.n_ranges) for run in runs],
+        "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
+        "rows_sha256": _sha256_of(rows),
         **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
     }
+    text = json.dumps(content)
     # Written last: a part without it was interrupted, and is scanned again.
-    _write_whole(about, lambda file: file.write(json.dumps(content).encode()))
+    _write_whole(
+        about, lambda whole: whole.write_text(f"{_sha256(text.encode())}\n{text}", "utf-8")
+    )
 
 
-def _write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _write_arrays(path: Path, columns: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **columns)
+
+
+def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under a name of its own, and rename it.
+
+    A worker that was taken for lost may still be writing what another one scans again.
+    """
+    with one_line_errors(path.parent):
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        os.close(descriptor)
+        try:
+            write(Path(name))
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list[RunFile]]:
-    content = json.loads(about.read_bytes())
+    digest, text = about.read_text(encoding="utf-8").split("\n", 1)
+    if digest != _sha256(text.encode()):
+        raise ValueError(_CHANGED)
+    content = json.loads(text)
+    files = {rows: content["rows_sha256"]}
+    files |= {folder / name: checksum for name, _, checksum in content["runs"]}
+    if any(_sha256_of(file) != checksum for file, checksum in files.items()):
+        raise ValueError(_CHANGED)
     with np.load(rows, allow_pickle=False) as file:
         columns = dict(file)
     empty = BlockTouches.empty()
@@ -221,7 +269,7 @@ def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list
         setattr(part, name, Counter(content[name]))
     runs = [
         RunFile(folder / name, n_ranges, columns[f"samples_{i}"])
-        for i, (name, n_ranges) in enumerate(content["runs"])
+        for i, (name, n_ranges, _) in enumerate(content["runs"])
     ]
     return part, runs
 

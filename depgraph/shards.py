@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -241,15 +242,16 @@ def analyse_shards(
     block_ranges = np.zeros(n_blocks, np.int64)
     joined = []
     analysis = ShardAnalysis(gathered.first_block, granularity, gathered.space)
-    for result in workers.map(analysis, shards):
-        analysed.exact += result.exact
-        analysed.rounded += result.rounded
-        analysed.operation_bytes += result.operation_bytes
-        analysed.block_bytes += result.block_bytes
-        block_ranges += result.block_ranges
-        joined.append(result.footprints)
-        if in_files:
-            return_free_memory()
+    with closing(workers.map(analysis, shards)) as results:
+        for result in results:
+            analysed.exact += result.exact
+            analysed.rounded += result.rounded
+            analysed.operation_bytes += result.operation_bytes
+            analysed.block_bytes += result.block_bytes
+            block_ranges += result.block_ranges
+            joined.append(result.footprints)
+            if in_files:
+                return_free_memory()
     if in_files:
         analysed.footprints = SpilledFootprints(
             [shard.output for shard in shards if shard.output is not None],

@@ -13,6 +13,7 @@ from depgraph.arrow import from_numpy, to_numpy
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.jit.ranges import cut_at_multiples
 from depgraph.memory import return_free_memory
+from depgraph.output import one_line_errors
 from depgraph.records import READ, WRITE
 
 if TYPE_CHECKING:
@@ -31,11 +32,20 @@ _SCHEMA = pa.schema(
 
 
 def write_run(footprints: Footprints, path: Path) -> None:
-    """Write footprints in their present order, which is that of the column to slice by."""
+    """Write footprints in their present order, which is that of the column to slice by.
+
+    Raises
+    ------
+    OutputError
+        If the disk is full, or may not be written.
+    """
     table = pa.Table.from_arrays(
         [from_numpy(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
     )
-    pq.write_table(table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False)
+    with one_line_errors(path.parent):
+        pq.write_table(
+            table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False
+        )
 
 
 def write_run_by_start(footprints: Footprints, path: Path) -> None:

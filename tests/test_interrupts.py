@@ -99,6 +99,7 @@ import os, signal, sys, threading, time
 from pathlib import Path
 from depgraph import interrupts
 from depgraph.interrupts import *
+from depgraph.work_folder import WorkFolder
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 {body}
@@ -111,7 +112,7 @@ print("went on")
 def test_a_folder_is_removed_though_a_thread_still_writes_into_it(tmp_path: Path) -> None:
     body = """
 end_on_signals()
-folder = interrupts.scratch_folder(Path.cwd(), ".some.")
+folder = WorkFolder(Path.cwd(), "some").path
 def write():
     for i in range(10**9):
         (folder / str(i)).write_bytes(b"x")
@@ -126,7 +127,7 @@ interrupt()
 def test_a_second_signal_does_not_disturb_the_clean_up(tmp_path: Path) -> None:
     body = """
 end_on_signals()
-interrupts.scratch_file(Path.cwd(), ".some.")
+folder = WorkFolder(Path.cwd(), "some")
 with interrupts.closed_on_interrupt(interrupt):
     interrupt()
 """
@@ -173,12 +174,12 @@ interrupt()
 def test_a_forked_process_removes_nothing_of_its_parent(tmp_path: Path) -> None:
     body = """
 end_on_signals()
-path = interrupts.scratch_file(Path.cwd(), ".some.")
+folder = WorkFolder(Path.cwd(), "some")
 if not os.fork():
     interrupt()
 os.wait()
-assert path.exists()
-interrupts.remove_scratch(path)
+assert folder.path.exists()
+folder.remove()
 """
     assert ends(body, tmp_path) == (0, b"went on\n", b"")
     assert list(tmp_path.iterdir()) == []
