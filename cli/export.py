@@ -78,9 +78,9 @@ def command(
     kernel -1-i. graph: one node a kernel. Edges and tables are written as Parquet, CSV or JSON
     (one object a line), the graph as GraphML, DOT or node-link JSON.
 
-    Names come from the trace. Beside Parquet, which keeps them as they are, they are written so that
-    they steer no terminal: JSON is ASCII, elsewhere control and formatting characters are replaced.
-    In CSV a text that a spreadsheet would take for a formula begins with an apostrophe.
+    Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
+    JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
+    a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph import export
     from depgraph.output import refuse_existing
