@@ -112,7 +112,8 @@ print("went on")
 def test_a_folder_is_removed_though_a_thread_still_writes_into_it(tmp_path: Path) -> None:
     body = """
 end_on_signals()
-folder = WorkFolder(Path.cwd(), "some").path
+work = WorkFolder(Path.cwd(), "some")
+folder = work.path
 def write():
     for i in range(10**9):
         (folder / str(i)).write_bytes(b"x")
