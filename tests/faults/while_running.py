@@ -28,8 +28,11 @@ from faults.program import (
     run,
 )
 
+import depgraph
+from depgraph import cli, parsers
+
 SECONDS = 60
-ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = [Path(module.__file__).parent for module in (depgraph, cli, parsers)]
 
 
 @contextmanager
@@ -262,7 +265,7 @@ def judge_death(code, sent, about, out, err, words):
         if -code != sent:
             raise Finding(SIGNAL, f"{about}: ended with {signal.Signals(-code).name}: {err}")
         return
-    if "Traceback" in err and str(ROOT) not in err:
+    if "Traceback" in err and not any(f'File "{folder}' in err for folder in FOLDERS):
         return  # the interpreter was still starting: none of our code had run
     try:
         judge_end(Outcome(tuple(map(str, words)), code, out, err))
