@@ -226,7 +226,7 @@ def toml_value(data, rng, _others):
 
 def toml_table(data, rng, _others):
     """Repeat a table, once or often, or give one a key of another."""
-    tables = re.split(rb"(?m)^(?=\[\[)", data)
+    tables = [table for table in re.split(rb"(?m)^(?=\[\[)", data) if table]
     table = rng.choice(tables)
     times = rng.choice([1, 1, 40, 3000])
     lines = data.splitlines(keepends=True)
