@@ -8,9 +8,9 @@ import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
 from depgraph.cli.model import memory_option, model_from, model_options
+from depgraph.cli.option_types import SmCounts
 from depgraph.cli.options import (
     Command,
-    SmCounts,
     deps_option,
     format_option,
     print_report,

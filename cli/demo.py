@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from depgraph.cli.option_types import SMS
 from depgraph.cli.options import Command, force_option, print_report, say, wrote
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _PAIRS_SHOWN = 6
     "-o", "--output", type=click.Path(path_type=Path), default="depgraph-demo.out",
     show_default=True, metavar="STORE", help="Store to write.",
 )  # fmt: skip
-@click.option("--sms", default=80, show_default=True, type=click.IntRange(1), help="SM count.")
+@click.option("--sms", default=80, show_default=True, type=SMS, help="SM count.")
 @force_option
 def command(output: Path, sms: int, *, force: bool) -> None:
     """Run the main job on a packaged real trace.

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
+from depgraph.cli.option_types import ID, OCCUPANCY, SMS, Bandwidth, LaunchGap
+from depgraph.cli.options import say
+from depgraph.limits import LARGEST_ID, whole_number
+from depgraph.text import in_short, one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from depgraph.fit import Fit
     from depgraph.footprint import Footprints
     from depgraph.model import Model, Where
     from depgraph.store import Store
@@ -27,6 +33,7 @@ class ModelOptions(TypedDict):
     context: int | None
     stream: int | None
     iteration: str
+    allow_mismatch: bool
     measured_sms: int | None
     gpu: str | None
     gpu_file: Path | None
@@ -34,46 +41,6 @@ class ModelOptions(TypedDict):
     launch_gap: float | Literal["measured"]
     what_ifs: tuple[Statement, ...]
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
-
-
-class LaunchGap(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A time, or the word ``measured``."""
-
-    name = "TIME"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | Literal["measured"]:
-        """Return the time, or the word."""
-        if value == "measured":
-            return "measured"
-        try:
-            gap = float(str(value))
-        except ValueError:
-            gap = -1.0
-        if not 0 <= gap < float("inf"):
-            self.fail(f"{value!r} is no launch gap: give a time from 0, or measured", param, ctx)
-        return gap
-
-
-class Bandwidth(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A number of GB/s, or the word ``gpu``."""
-
-    name = "GB/s"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | Literal["gpu"]:
-        """Return the bandwidth, or the word."""
-        if value == "gpu":
-            return "gpu"
-        try:
-            bandwidth = float(str(value))
-        except ValueError:
-            bandwidth = 0.0
-        if not 0 < bandwidth < float("inf"):
-            self.fail(f"{value!r} is no bandwidth: give GB/s above 0, or gpu", param, ctx)
-        return bandwidth
 
 
 def _parse_what_ifs(
@@ -91,12 +58,12 @@ def _parse_what_ifs(
 
 
 def profile_options(function: Function) -> Function:
-    """Add --device, --process, --context, --stream and --iteration."""
+    """Add --device, --process, --context, --stream, --iteration and --allow-mismatch."""
     for option in reversed(
         [
             *(
                 click.option(
-                    f"--{what}", type=click.IntRange(0), metavar="N",
+                    f"--{what}", type=ID, metavar="N",
                     help=f"Take only kernels of one {what} of the profile.",
                 )
                 for what in ("device", "process", "context", "stream")
@@ -104,6 +71,10 @@ def profile_options(function: Function) -> Function:
             click.option(
                 "--iteration", default="mean", show_default=True, metavar="N|mean|min|last",
                 help="What to take of a profile of several iterations, numbered from 0.",
+            ),
+            click.option(
+                "--allow-mismatch", is_flag=True,
+                help="Use what fits of a profile though it seems to be of another program.",
             ),
         ]
     ):  # fmt: skip
@@ -122,7 +93,7 @@ def model_options(function: Function) -> Function:
             ),
             profile_options,
             click.option(
-                "--measured-sms", type=click.IntRange(1), metavar="N",
+                "--measured-sms", type=SMS, metavar="N",
                 help="SMs of the GPU that kernel times were measured on [default: the profile's].",
             ),
             click.option(
@@ -134,7 +105,7 @@ def model_options(function: Function) -> Function:
                 help="GPU model of your own.",
             ),
             click.option(
-                "--occupancy", "fixed_occupancy", type=click.IntRange(1, 64), metavar="N",
+                "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
                 help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
             ),
             click.option(
@@ -174,8 +145,8 @@ def where_from(
     from depgraph.match import PICKS
     from depgraph.model import Where
 
-    if iteration not in PICKS and not iteration.isdecimal():
-        message = f"--iteration {iteration!r}: give {', '.join(PICKS)} or a number from 0"
+    if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
+        message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
         raise click.UsageError(message)
     return Where(device, process, context, stream, iteration)
 
@@ -208,7 +179,7 @@ def model_from(
         from depgraph.parsers.profiles import read_profile
 
         profile = read_profile(timing)
-    return build_model(
+    model = build_model(
         store.graph(kinds),
         store.kernels,
         profile=profile,
@@ -219,6 +190,7 @@ def model_from(
             options["stream"],
             options["iteration"],
         ),
+        allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
@@ -227,3 +199,11 @@ def model_from(
         memory_gb_per_s=options.get("memory_bandwidth"),
         footprints=footprints,
     )
+    warn_of_mismatch(model.fit)
+    return model
+
+
+def warn_of_mismatch(fit: Fit | None) -> None:
+    """Tell the user if not all of a profile fits the trace."""
+    if fit is not None and fit.warning:
+        say(f"depgraph: {one_line(fit.warning)}")

@@ -194,7 +194,7 @@ class BoundTable:
 
 
 def default_gpu(graph: BlockGraph) -> tuple[Gpu, str]:
-    """Choose the GPU whose limits apply: by the trace's SASS version, else an H100.
+    """Choose the GPU whose limits apply: by the trace's SASS version if it is known, else an H100.
 
     Returns
     -------
@@ -206,7 +206,12 @@ def default_gpu(graph: BlockGraph) -> tuple[Gpu, str]:
     if architecture is None:
         gpu = load_gpu(DEFAULT_GPU)
         return gpu, f"the trace names no architecture: the limits of {gpu.name} are assumed (--gpu)"
-    gpu = gpu_for_architecture(architecture)
+    try:
+        gpu = gpu_for_architecture(architecture)
+    except ModelError:
+        gpu = load_gpu(DEFAULT_GPU)
+        what = f"the trace names sm_{architecture}, of which there is no model"
+        return gpu, f"{what}: the limits of {gpu.name} are assumed (--gpu)"
     return gpu, f"the trace is for sm_{architecture}: the limits of {gpu.name} are used (--gpu)"
 
 

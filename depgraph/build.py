@@ -38,7 +38,7 @@ class GraphBuilder:
         self._sets: dict[tuple[bytes, float, float], int] = {}
         self._members: list[NDArray[np.int32]] = []
         self._places: list[tuple[float, float]] = []
-        self._joins: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
+        self._joins: dict[tuple[int, int, tuple[int, ...]], dict[int, None]] = {}
 
     def add(
         self,
@@ -64,9 +64,8 @@ class GraphBuilder:
         first = self._set(source, 0.0, done_at)
         second = self._set(target, needed_at, 1.0)
         operation = self._operation(second)
-        targets = self._joins.setdefault((KIND_NAMES.index(kind), operation, (first,)), [])
-        if second not in targets:
-            targets.append(second)
+        targets = self._joins.setdefault((KIND_NAMES.index(kind), operation, (first,)), {})
+        targets[second] = None
 
     def _set(self, blocks: ArrayLike, needed_at: float, done_at: float) -> int:
         members = np.unique(np.asarray(blocks, np.int32))
@@ -83,7 +82,9 @@ class GraphBuilder:
 
     def build(self, kinds: Collection[str] = ALL_KINDS) -> BlockGraph:
         """Return the graph."""
-        joins = [(kind, sources, targets) for (kind, _, sources), targets in self._joins.items()]
+        joins = [
+            (kind, sources, list(targets)) for (kind, _, sources), targets in self._joins.items()
+        ]
         operation = np.array([self._operation(s) for s in range(len(self._members))], np.int32)
         set_offsets, set_blocks = _lists(self._members, np.int32)
         source_offsets, sources = _lists([s for _, s, _ in joins], np.int32)

@@ -13,6 +13,7 @@ from depgraph.gather import BLOCK_BYTES, Gatherer, Scratch, without_ranges
 from depgraph.jobs import Threads
 from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
+from depgraph.overflow import NoOverflow
 from depgraph.records import HostCopy
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from depgraph.extraction import Kernel
     from depgraph.jobs import Workers
-    from depgraph.records import PartTask, ScannedPart, Trace
+    from depgraph.records import Damage, PartTask, ScannedPart, Trace
 
 _EVERYTHING = 1 << 62
 
@@ -90,27 +91,28 @@ class Checkup:
 class _Checker(Gatherer):
     """Gathers counts alone, and notes damage with its place instead of raising it."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, allow_empty: bool) -> None:
         super().__init__(
             trace,
             (None, None),
             allow_damaged=True,
+            allow_empty=allow_empty,
             memory=_EVERYTHING,
             scratch=Scratch(None),
             most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
         )
         self.faults: list[Problem] = []
 
-    def _damage(self, line: int, found: str, path: str | None = None) -> None:
-        number = line if path else self.lines + line
-        place = f"{path or self.trace.name}:{number}"
-        self.faults.append(Problem(is_error=True, found=found, place=place))
+    def _damage(self, damage: Damage) -> None:
+        place = f"{damage.path or self.trace.name}:{damage.line}"
+        self.faults.append(Problem(is_error=True, found=damage.found, place=place))
 
 
 def check_trace(
     trace: Trace,
     *,
     workers: Workers | None = None,
+    allow_empty: bool = False,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> Checkup:
     """Read a whole trace and say what is in it and what is wrong with it.
@@ -121,15 +123,18 @@ def check_trace(
         As `depgraph.parsers.open_trace` returns it.
     workers : Workers, optional
         Default threads on all processors.
+    allow_empty : bool
+        Find nothing wrong with a trace that has not one access to global memory.
     on_progress : callable
         Is called with the number of input bytes that have just been scanned.
     """
-    checker = _Checker(trace)
+    checker = _Checker(trace, allow_empty=allow_empty)
     try:
-        for part in (workers or Threads()).map(_scan_counts, trace.tasks()):
-            checker.add(part)
-            on_progress(part.bytes)
-        checker.finish()
+        with trace.sources.unchanged():
+            for part in (workers or Threads()).map(_scan_counts, trace.tasks()):
+                checker.add(part)
+                on_progress(part.bytes)
+            checker.finish()
     except TraceError as error:
         checker.faults.append(
             Problem(
@@ -153,7 +158,7 @@ def check_trace(
 
 
 def _scan_counts(task: PartTask) -> ScannedPart:
-    return without_ranges(task.scan())
+    return without_ranges(task.scan(NoOverflow()))
 
 
 def _kernels(checker: Gatherer) -> list[Kernel]:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from depgraph.errors import ClusterError, DepgraphError
+from depgraph.interrupts import closed_on_interrupt
+from depgraph.limits import MOST_JOBS, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -85,16 +87,18 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
         raise ClusterError(message) from None
     if address.startswith(_LOCAL):
         count = address.removeprefix(_LOCAL)
-        if not count.isdigit() or int(count) < 1:
+        workers = whole_number(count, 1, MOST_JOBS)
+        if workers is None:
             message = f"scheduler {address!r}: give local:N with N workers, such as local:4"
             raise ClusterError(message)
         with (
             LocalCluster(  # type: ignore[no-untyped-call, unused-ignore]
-                n_workers=int(count),
+                n_workers=workers,
                 threads_per_worker=1,
                 dashboard_address=None,
                 silence_logs=logging.ERROR,
             ) as cluster,
+            closed_on_interrupt(cluster.close),
             Client(cluster) as client,  # type: ignore[no-untyped-call, unused-ignore]
         ):
             yield ClusterWorkers(client)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from depgraph.bounds import (
     MeasuredSchedule,
     default_gpu,
@@ -15,8 +13,8 @@ from depgraph.bounds import (
     work_per_sm,
 )
 from depgraph.errors import ModelError
+from depgraph.fit import fit_profile
 from depgraph.gpu import load_gpu
-from depgraph.matching import match_profile
 from depgraph.profile import BlockProfile
 from depgraph.stated import default_durations
 from depgraph.timing import (
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
     from depgraph.bounds import Occupancies
     from depgraph.extraction import Kernel
+    from depgraph.fit import Fit
     from depgraph.footprint import Footprints
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
@@ -82,6 +81,8 @@ class Model:
         The same as a schedule beside others.
     memory : float
         Bytes over memory bandwidth, in the unit of the durations; 0 where it does not count.
+    fit : Fit or None
+        Whether the profile is of this program.
     """
 
     graph: BlockGraph
@@ -93,6 +94,7 @@ class Model:
     run: MeasuredRun | None = None
     measured: MeasuredSchedule | None = None
     memory: float = 0.0
+    fit: Fit | None = None
 
 
 def build_model(
@@ -101,6 +103,7 @@ def build_model(
     *,
     profile: KernelProfile | BlockProfile | None = None,
     where: Where | None = None,
+    allow_mismatch: bool = False,
     measured_sms: int | None = None,
     gpu: Gpu | None = None,
     fixed_occupancy: int | None = None,
@@ -119,6 +122,8 @@ def build_model(
         Measured times; default the instructions that the trace shows.
     where : Where, optional
         Which kernels of the profile count.
+    allow_mismatch : bool
+        Take what fits of a profile that seems to be of another program, instead of refusing it.
     measured_sms : int, optional
         SMs of the GPU that kernels were measured on; default what the profile says, else those of
         its GPU's model.
@@ -145,8 +150,10 @@ def build_model(
         If the profile does not fit, or a GPU is not known.
     """
     where = where or Where()
-    launches = profile.kernels if isinstance(profile, BlockProfile) else profile
-    match = None if launches is None else match_profile(launches, kernels, **asdict(where))
+    fit = None if profile is None else fit_profile(profile, kernels, **asdict(where))
+    if fit is not None:
+        fit.check(allow_mismatch=allow_mismatch)
+    match = None if fit is None else fit.match
     filled: tuple[str, ...] = ()
     if match is not None and graph.resources is not None:
         resources, filled = match.fill_resources(graph.resources)
@@ -155,9 +162,9 @@ def build_model(
     occupancy = _resident(graph, gpu or measured_gpu, fixed_occupancy)
     notes = filled if gpu else (reason, *filled)
     occupancy = replace(occupancy, assumptions=(*notes, *occupancy.assumptions))
-    found = Model(graph, kernels, default_durations(graph), occupancy, 0.0, match)
-    if isinstance(profile, BlockProfile):
-        found = replace(found, durations=_block_durations(graph, kernels, profile, match))
+    found = Model(graph, kernels, default_durations(graph), occupancy, 0.0, match, fit=fit)
+    if fit is not None and isinstance(profile, BlockProfile):
+        found = replace(found, durations=_block_durations(graph, profile, fit))
     elif match is not None:
         found = _with_kernel_times(
             found, match, _resident(graph, measured_gpu, fixed_occupancy), measured_sms
@@ -246,29 +253,21 @@ def _measured_gpu(graph: BlockGraph, match: Match | None) -> tuple[Gpu, str]:
     return gpu, f"the profile is of {name}: the limits of {gpu.name} are used (--gpu)"
 
 
-def _block_durations(
-    graph: BlockGraph, kernels: Sequence[Kernel], profile: BlockProfile, match: Match | None
-) -> Durations:
-    kernel, keep = profile.kernel, np.ones(len(profile), np.bool_)
+def _block_durations(graph: BlockGraph, profile: BlockProfile, fit: Fit) -> Durations:
+    kernel, is_usable = fit.usable_blocks()
     notes = profile.notes
-    if match is not None and match.profile.kernel is not None:
-        stated = match.profile.kernel.tolist()
-        number = {
-            stated[row]: k.kernel
-            for row, k in zip(match.row.tolist(), kernels, strict=True)
-            if row >= 0
-        }
-        kernel = np.array([number.get(n, -1) for n in kernel.tolist()], np.int64)
-        keep = kernel >= 0
-        notes = (f"profile and trace: {match.summary()}", *match.notes, *notes)
+    if fit.match is not None:
+        notes = (f"profile and trace: {fit.match.summary()}", *fit.match.notes, *notes)
+    elif fit.warning:
+        notes = (f"profile and trace: {fit.summary}", *notes)
     durations = measured_block_durations(
         graph,
-        kernel[keep],
-        profile.block[keep],
-        profile.duration[keep],
+        kernel[is_usable],
+        profile.block[is_usable],
+        profile.duration[is_usable],
         unit=profile.unit,
         source=f"block times of {profile.source.name}",
-        kernels=kernels,
+        kernels=fit.kernels,
     )
     return replace(durations, assumptions=(*notes, *durations.assumptions))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.errors import OutputError, OutputExistsError
+from depgraph.interrupts import interrupts_held, remove_scratch, scratch_file, scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,15 +76,13 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
             raise OutputError(path, "is a folder", "give a file name")
         if path.exists() and not path.is_file():
             raise OutputError(path, "is no plain file", "give a file name")
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(descriptor)
-        temporary = Path(name)
+        temporary = scratch_file(path.parent, f".{path.name}.")
         try:
             temporary.chmod(0o666 & ~_umask())
             yield temporary
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            remove_scratch(temporary)
 
 
 @contextmanager
@@ -109,16 +108,17 @@ def new_folder(
     """
     with _one_line_errors(path):
         refuse_existing(path, force=force, is_ours=is_ours)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        temporary = scratch_folder(path.parent, f".{path.name}.")
         try:
             temporary.chmod(0o777 & ~_umask())
             yield temporary
             if os.path.lexists(path):
-                _replace(path, temporary)
+                with interrupts_held():
+                    _replace(path, temporary)
             else:
                 temporary.rename(path)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove_scratch(temporary)
 
 
 def _replace(path: Path, new: Path) -> None:

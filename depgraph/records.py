@@ -10,9 +10,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from depgraph.sources import SourceFiles
 
 READ = 0
 WRITE = 1
@@ -108,7 +109,7 @@ class BlockTouches:
 class Damage:
     """A fault of a trace: its 1-based line within the part, and what was found.
 
-    Where a trace has several files, `path` names the one at fault and the line counts within it.
+    Where a part holds several files, `path` names the one at fault and the line counts within it.
     """
 
     line: int
@@ -144,6 +145,8 @@ class ScannedPart:
         The first of `damaged_lines` access lines (of `access_lines`) that lost something.
     lines, bytes : int
         Size of the part.
+    path : str or None
+        The file that the part is cut from, if the trace has several.
     """
 
     keys: list[tuple[int, ...]] = field(default_factory=list)
@@ -160,6 +163,23 @@ class ScannedPart:
     access_lines: int = 0
     lines: int = 0
     bytes: int = 0
+    path: str | None = None
+
+
+class Overflow(Protocol):
+    """Takes ranges of a part that would take too much memory until all of it is scanned."""
+
+    most_ranges: int  # a scanner holds about so many at most
+
+    def take(
+        self,
+        row: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        start: NDArray[np.uint64],
+        end: NDArray[np.uint64],
+    ) -> None:
+        """Take some ranges, as `BlockTouches` holds them; others of the same rows may follow."""
+        ...
 
 
 class PartTask(Protocol):
@@ -170,8 +190,8 @@ class PartTask(Protocol):
         """Bytes of input that this part stands for."""
         ...
 
-    def scan(self) -> ScannedPart:
-        """Read and scan the part."""
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the part; what `overflow` takes is missing in the result."""
         ...
 
 
@@ -196,7 +216,7 @@ class Trace(Protocol):
 
     format: str
     name: str
-    paths: list[Path]
+    sources: SourceFiles
     blind_spots: tuple[str, ...]  # what no trace of this format shows, a sentence each
 
     @property

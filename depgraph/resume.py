@@ -7,8 +7,9 @@ import json
 import os
 import pickle
 import tempfile
+import uuid
 from collections import Counter
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,16 +18,15 @@ import numpy as np
 from depgraph.errors import OutputError
 from depgraph.footprint import Footprints
 from depgraph.gather import RunFile, without_ranges
+from depgraph.overflow import FileOverflow, write_ranges
 from depgraph.records import BlockTouches, Damage, KernelLaunch, ScannedPart
-from depgraph.shards import sample_starts
-from depgraph.spill import write_run_by_start
 from depgraph.version import tool_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from depgraph.gather import Scratch
-    from depgraph.records import PartTask
+    from depgraph.records import Overflow, PartTask
 
 _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
@@ -52,17 +52,31 @@ def open_folder(folder: Path) -> None:
     (folder / MARK).touch()
 
 
-def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:
-    """Scan a part and leave its ranges in a file, for whoever reads it on another machine."""
-    part = task.scan()
-    touches = part.touches
-    by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
+def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> tuple[ScannedPart, list[RunFile]]:
+    """Scan a part and leave its ranges in files, for whoever reads them on another machine.
+
+    Parameters
+    ----------
+    task : PartTask
+    path : Path
+        Of the first file; those beside it, for parts of many ranges, have names of their own.
+    most_ranges : int
+        How many ranges may be in memory.
+    """
     # A worker that was taken for lost may still be writing what another one scans again.
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
-        whole = Path(folder) / path.name
-        write_run_by_start(by_row, whole)
-        whole.replace(path)
-    return without_ranges(part), RunFile(path, len(by_row), sample_starts(by_row))
+        mark = uuid.uuid4().hex[:12]
+
+        def new_file() -> Path:
+            return Path(folder) / f"{path.stem}-{mark}-{len(overflow.runs)}{path.suffix}"
+
+        overflow = FileOverflow(new_file, most_ranges)
+        part = task.scan(overflow)
+        touches = part.touches
+        by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
+        written = [*overflow.runs, write_ranges(by_row, Path(folder) / path.name)]
+        runs = [replace(run, path=run.path.replace(path.parent / run.path.name)) for run in written]
+    return without_ranges(part), runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +86,10 @@ class FiledTask:
     path: Path
     input_bytes: int
 
-    def scan(self) -> ScannedPart:
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Scan the part."""
         task: PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
-        return task.scan()
+        return task.scan(overflow)
 
 
 def file_large_task(task: PartTask, files: Scratch) -> PartTask:
@@ -98,21 +112,24 @@ class ResumableScan:
     Attributes
     ----------
     folder : Path
+    most_ranges : int
+        How many ranges of a part may be in memory.
     """
 
     folder: Path
+    most_ranges: int
 
-    def __call__(self, task: PartTask) -> tuple[ScannedPart, RunFile]:
-        """Return the part, its ranges in a file."""
+    def __call__(self, task: PartTask) -> tuple[ScannedPart, list[RunFile]]:
+        """Return the part, its ranges in files."""
         name = fingerprint(task)
         run = self.folder / f"{name}.parquet"
         rows = self.folder / f"{name}.npz"
         about = self.folder / f"{name}.json"
         if about.is_file():
-            return _load_part(about, rows, run)
-        part, run_file = scan_to_file(task, run)
-        _save_part(part, run_file, about, rows)
-        return part, run_file
+            return _load_part(about, rows, self.folder)
+        part, runs = scan_to_file(task, run, self.most_ranges)
+        _save_part(part, runs, about, rows)
+        return part, runs
 
 
 def fingerprint(task: PartTask) -> str:
@@ -130,7 +147,8 @@ def fingerprint(task: PartTask) -> str:
             status = path.stat()
         except OSError:
             continue
-        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+        state = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+        digest.update(f"{path} {state}\n".encode())
     return digest.hexdigest()[:32]
 
 
@@ -145,18 +163,20 @@ def _paths_in(value: Any) -> Iterator[Path]:
             yield from _paths_in(item)
 
 
-def _save_part(part: ScannedPart, run: RunFile, about: Path, rows: Path) -> None:
+def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) -> None:
     columns = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
     if part.durations is not None:
         columns["durations"] = part.durations
-    _write_whole(rows, lambda file: np.savez(file, samples=run.samples, **columns))
+    samples = {f"samples_{i}": run.samples for i, run in enumerate(runs)}
+    _write_whole(rows, lambda file: np.savez(file, **samples, **columns))
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
         "unseen": list(part.unseen.items()),
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
-        "n_ranges": run.n_ranges,
+        "path": part.path,
+        "runs": [(run.path.name, run.n_ranges) for run in runs],
         **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
     }
     # Written last: a part without it was interrupted, and is scanned again.
@@ -174,7 +194,7 @@ def _write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         raise
 
 
-def _load_part(about: Path, rows: Path, run: Path) -> tuple[ScannedPart, RunFile]:
+def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list[RunFile]]:
     content = json.loads(about.read_bytes())
     with np.load(rows, allow_pickle=False) as file:
         columns = dict(file)
@@ -194,11 +214,16 @@ def _load_part(about: Path, rows: Path, run: Path) -> tuple[ScannedPart, RunFile
         durations=columns.get("durations"),
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),
+        path=content["path"],
         **{name: content[name] for name in _NUMBERS},
     )
     for name in _COUNTERS:
         setattr(part, name, Counter(content[name]))
-    return part, RunFile(run, content["n_ranges"], columns["samples"])
+    runs = [
+        RunFile(folder / name, n_ranges, columns[f"samples_{i}"])
+        for i, (name, n_ranges) in enumerate(content["runs"])
+    ]
+    return part, runs
 
 
 def _launch(values: dict[str, Any]) -> KernelLaunch:

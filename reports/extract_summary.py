@@ -104,6 +104,9 @@ def _skipped(metadata: dict[str, Any]) -> Table:
     return Table(
         "skipped",
         "Left out",
-        [Column("reason", "reason", is_text=True), Column("count", "count", show=show_number)],
+        [
+            Column("reason", "reason", is_text=True, wraps=True),
+            Column("count", "count", show=show_number),
+        ],
         list(metadata["skipped"].items()),
     )

@@ -73,6 +73,16 @@ def sample_store(sample_trace, tmp_path_factory):
     return depgraph.extract(parsers.open_trace(sample_trace), folder / "sample.out")
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before():
+    """Undo what running the program in this process does to signals."""
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    handlers = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
 class Outcome(NamedTuple):
     """How a run of the program ended, and what it said."""
 
@@ -86,7 +96,6 @@ def program(capsys, tmp_path, monkeypatch):
     """Return a function that runs the program in an empty folder and returns an `Outcome`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DEPGRAPH_STORE", raising=False)
-    handler = signal.getsignal(signal.SIGTERM)
     log = logging.getLogger("depgraph")
     log_handlers, log_level = log.handlers[:], log.level
 
@@ -97,6 +106,5 @@ def program(capsys, tmp_path, monkeypatch):
         return Outcome(end.value.code or 0, *capsys.readouterr())
 
     yield run
-    signal.signal(signal.SIGTERM, handler)
     log.handlers[:] = log_handlers
     log.setLevel(log_level)

@@ -280,6 +280,8 @@ OPCODES = {
     "CCTL.E.PF2": ("none", 4),
 }
 SHARED_WINDOW = 1 << 20
+ADDRESS_END = 1 << 57
+LONGEST_LINE = 1 << 20
 
 
 def split_records(line):
@@ -315,6 +317,9 @@ class Log:
         lines = text.split(b"\n")
         for line in lines if lines[-1] else lines[:-1]:
             self.counts["lines"] += 1
+            if len(line) > LONGEST_LINE:
+                self.counts["overlong"] += 1
+                continue
             _, records = split_records(line)
             self.counts["foreign"] += not records
             for record in records:
@@ -339,19 +344,23 @@ class Log:
         elif found := ACCESS.match(record):
             self._read_access(found)
         else:
-            self.counts["verbose" if VERBOSE.match(record) else "malformed"] += 1
+            is_verbose = bool(VERBOSE.match(record))
+            self.counts["verbose" if is_verbose else "malformed"] += 1
+            self.counts["access"] += not is_verbose
 
     def _read_access(self, found):
         opcode = found["opcode"].decode()
         effect, width = OPCODES[opcode]
         self.counts["access"] += 1
-        self.opcodes[opcode] += 1
         number = self._newest[found["context"], found["id"]]
         x, y, z = dimensions(found["block"])
         gx, gy, _ = self.launches[number]["grid"]
         block = x + gx * (y + gy * z)
         reads, writes = self.launches[number]["touched"].setdefault(block, (set(), set()))
         lanes = lane_addresses(found["lanes"])
+        if effect != "none" and self._is_left_out(lanes):
+            return
+        self.opcodes[opcode] += 1
         if effect == "copy" and max(lanes, default=0) < SHARED_WINDOW:
             self.counts["shared side"] += 1
             return
@@ -364,6 +373,11 @@ class Log:
             reads |= touched
         if effect in {"write", "update"}:
             writes |= touched
+
+    def _is_left_out(self, lanes):
+        kind = "empty" if not lanes else "out of range" if max(lanes) >= ADDRESS_END else None
+        self.counts[kind] += 1
+        return kind is not None
 
     def program(self):
         """Return the launches as a program, its blocks numbered through over all of them."""

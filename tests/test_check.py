@@ -57,8 +57,14 @@ def test_a_clean_trace_has_no_problems(tmp_path: Path) -> None:
     ("text", "remark"),
     [
         (launch(0) + access(0, 0), "blocks of the grid without an instruction in the trace"),
-        (launch(0), "no instruction in the trace"),
-        (launch(0, 1) + access(0, 0, "LDS"), "no global-memory access in the trace"),
+        (
+            launch(0) + access(0, 0) + access(0, 1) + launch(1),
+            "no instruction in the trace",
+        ),
+        (
+            launch(0, 1) + access(0, 0) + launch(1, 1) + access(1, 0, "LDS"),
+            "no global-memory access in the trace",
+        ),
         (launch(0, 1, registers=0) + access(0, 0), "registers per thread unknown"),
     ],
 )

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 
 def edges_in(path, **options):
-    return edges_of(analyse(open_trace(path), jobs=1, **options).graph)
+    return edges_of(analyse(open_trace(path), jobs=1, allow_empty=True, **options).graph)
 
 
 def write(number, block, address, **options):
@@ -173,7 +173,9 @@ def test_a_kernel_is_what_its_launch_line_says(log_file):
 
 
 def test_registers_of_a_lazily_loaded_kernel_are_unknown(log_file):
-    (kernel,) = analyse(open_trace(log_file(launch_line(0, registers=0)))).kernels
+    (kernel,) = analyse(
+        open_trace(log_file(launch_line(0, registers=0), write(0, 0, BASE)))
+    ).kernels
     assert kernel.registers is None
 
 
@@ -209,7 +211,7 @@ def as_program(log):
 @given(log_records(max_launches=3))
 def test_edges_and_counts_are_those_of_a_plain_reader(folder, records):
     (folder / "drawn.log").write_bytes(b"".join(records))
-    extraction = analyse(open_trace(folder / "drawn.log"), jobs=1)
+    extraction = analyse(open_trace(folder / "drawn.log"), jobs=1, allow_empty=True)
     log = naive.Log(b"".join(records))
     program = as_program(log)
     assert edges_of(extraction.graph) == sorted(naive.dependences(program))
@@ -245,8 +247,10 @@ def test_nothing_depends_on_where_the_log_is_cut(folder, records, part_bytes, jo
     text = b"".join(records)
     (folder / "whole.log").write_bytes(text)
     (folder / "cut.log").write_bytes(gzip.compress(text, 1) if is_packed else text)
-    whole = analyse(NvbitTrace(folder / "whole.log"), jobs=1)
-    cut = analyse(NvbitTrace(folder / "cut.log", part_bytes=part_bytes), jobs=jobs)
+    whole = analyse(NvbitTrace(folder / "whole.log"), jobs=1, allow_empty=True)
+    cut = analyse(
+        NvbitTrace(folder / "cut.log", part_bytes=part_bytes), jobs=jobs, allow_empty=True
+    )
     expected, found = outcome(whole), outcome(cut)
     expected["metadata"]["input_bytes"] = found["metadata"]["input_bytes"]
     assert found == expected
@@ -463,7 +467,9 @@ def test_granularities_are_bytes_sectors_and_lines(log_file, granularity):
 @given(log_records(max_launches=3), st.sampled_from([32, 128]))
 def test_false_edges_are_those_that_bytes_do_not_have(folder, records, granularity):
     (folder / "drawn.log").write_bytes(b"".join(records))
-    coarse = analyse(open_trace(folder / "drawn.log"), granularity=granularity, jobs=1)
+    coarse = analyse(
+        open_trace(folder / "drawn.log"), granularity=granularity, jobs=1, allow_empty=True
+    )
     program = as_program(naive.Log(b"".join(records)))
     exact = naive.dependences(program)
     rounded = naive.dependences(naive.rounded(program, granularity))
@@ -488,11 +494,14 @@ def test_little_memory_gives_the_same_through_files(sample_trace, sample_store, 
 @given(log_records(max_launches=3), st.integers(1, 100))
 def test_footprints_may_go_through_files(folder, records, memory_limit):
     (folder / "drawn.log").write_bytes(b"".join(records))
-    in_memory = outcome(analyse(open_trace(folder / "drawn.log"), jobs=1, granularity=32))
+    in_memory = outcome(
+        analyse(open_trace(folder / "drawn.log"), jobs=1, allow_empty=True, granularity=32)
+    )
     with analyse(
         open_trace(folder / "drawn.log"),
         jobs=1,
         granularity=32,
+        allow_empty=True,
         memory_limit=memory_limit,
         scratch=folder,
     ) as extraction:

@@ -15,7 +15,7 @@ from depgraph.resume import fingerprint
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from depgraph.records import ScannedPart
+    from depgraph.records import Overflow, ScannedPart
 
 PART_BYTES = 4 << 20
 
@@ -33,9 +33,9 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     scan = LogRange.scan
 
-    def counted(self: LogRange) -> ScannedPart:
+    def counted(self: LogRange, overflow: Overflow | None = None) -> ScannedPart:
         found.append(self.begin)
-        return scan(self)
+        return scan(self, overflow)
 
     monkeypatch.setattr(LogRange, "scan", counted)
     return found
@@ -57,10 +57,10 @@ def test_only_parts_that_are_missing_are_scanned_again(
     with monkeypatch.context() as interrupted:
         counted = LogRange.scan
 
-        def stop_at_third(self: LogRange) -> ScannedPart:
+        def stop_at_third(self: LogRange, overflow: Overflow | None) -> ScannedPart:
             if self.begin == everything[2]:
                 raise KeyboardInterrupt
-            return counted(self)
+            return counted(self, overflow)
 
         interrupted.setattr(LogRange, "scan", stop_at_third)
         with pytest.raises(KeyboardInterrupt):

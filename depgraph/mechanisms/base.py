@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from depgraph import limits
 from depgraph.errors import ModelError
+from depgraph.limits import LARGEST_PARAMETER
+from depgraph.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -189,7 +192,7 @@ class Mechanism(ABC):
         ModelError
             If it takes none or other ones.
         """
-        raise ModelError(f"{cls.name} takes no parameters, not ({','.join(parameters)})")
+        raise ModelError(f"{cls.name} takes no parameters, not ({in_short(','.join(parameters))})")
 
     @abstractmethod
     def rules(self, program: Program, charges: Charges) -> Rules:
@@ -208,20 +211,19 @@ class Mechanism(ABC):
         """
 
 
-def whole_number(mechanism: str, text: str, least: int = 1) -> int:
+def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
     """Read a parameter.
 
     Raises
     ------
     ModelError
-        If it is no whole number from `least`.
+        If it is no whole number from `least` to `most`.
     """
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise ModelError(f"{mechanism}: {text!r} is no whole number from {least}")
+    value = limits.whole_number(text, least, most)
+    if value is None:
+        raise ModelError(
+            f"{mechanism}: {in_short(text)!r} is no whole number from {least} to {most}"
+        )
     return value
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.build import GraphBuilder
+from depgraph.errors import ModelError
 from depgraph.jit.bloom import fill_filters, query_filters
 from depgraph.mechanisms.base import (
     Availability,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 128
 SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
+_MOST_HASHES = 64
 _MOST_FILTER_BYTES = 1 << 30
 _MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
 _KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
@@ -69,7 +71,10 @@ class DataflowBloom(Mechanism):
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read bits and hashes."""
-        return cls(*whole_numbers(cls, parameters, 2))
+        bits, hashes = whole_numbers(cls, parameters, 2)
+        if hashes > _MOST_HASHES:
+            raise ModelError(f"{cls.name}: {hashes} hashes; give 1 to {_MOST_HASHES}")
+        return cls(bits, hashes)
 
     def rules(self, program: Program, charges: Charges) -> Rules:
         """Take the dependences from filters."""

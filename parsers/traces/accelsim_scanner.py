@@ -22,6 +22,7 @@ from depgraph.parsers.traces.text_scanner import (
     GLOBAL_WRITE,
     IGNORE,
     LANES,
+    MAX_LINE_BYTES,
     MINUS,
     SHARED_WINDOW_END,
     SPACE,
@@ -85,10 +86,8 @@ HOLE_LINES = 12
 UNSEEN_LINES = 13
 WRONG_COUNTS = 14
 OVERLONG_LINES = 15
-N_COUNTERS = 16
-
-# Longer lines are left out here and by whoever cuts the text into buffers.
-MAX_LINE_BYTES = 1 << 20
+OUT_OF_RANGE_LINES = 16
+N_COUNTERS = 17
 
 _MAX_BULK_BYTES = 1 << 20
 _MAX_REGISTERS = 64  # in one instruction, of one kind
@@ -215,7 +214,8 @@ def read_addresses(text, position, stop, mask, lists_active_lanes, lanes):
             if position < 0:
                 return bad
             count += 1
-        if count < wanted:
+        has_more = position + 1 < stop and text[position] == DIGIT_0 and text[position + 1] == 0x78
+        if count < wanted or has_more:
             return bad
         return count, np.int64(count > wanted), np.int64(0)
     base, position = read_hex(text, position, stop)
@@ -529,6 +529,7 @@ def scan_lines(
         n_ranges = sizes[1]
         counts = True
         seen = True
+        fault = MALFORMED_LINES
         if good and opcode_meaning[slot] & BULK != 0:
             mode, number, each, base, p = read_bulk_head(text, p, stop)
             if n_ranges + 2 * number > range_row.shape[0]:
@@ -554,6 +555,8 @@ def scan_lines(
             for lane in range(count):
                 largest = max(largest, lanes[lane])
                 smallest = min(smallest, lanes[lane])
+            if largest >= ADDRESS_END:
+                fault = OUT_OF_RANGE_LINES
             good = bool(count >= 0 and largest < ADDRESS_END)
             if good:
                 counters[SUPERSET_LINES] += superset
@@ -594,7 +597,7 @@ def scan_lines(
                     counters[UNSEEN_LINES] += 1
             counters[INSTRUCTION_LINES] += 1
         else:
-            counters[MALFORMED_LINES] += 1
+            counters[fault] += 1
             note_damaged(counters)
         state[SEEN] += 1
         counters[LINES] += 1

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PADDING = 64
+MAX_LINE_BYTES = 1 << 20  # longer lines are left out
 LANES = 32
 OPCODE_WORDS = 6  # opcode texts up to 48 bytes
 
