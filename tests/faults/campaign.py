@@ -57,14 +57,15 @@ class Worker:
         if mount and os.geteuid() == 0:
             command = [mount, "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "depgraph", str(disk)]
             subprocess.run(command, check=False, capture_output=True)
-        tests = Path(__file__).resolve().parents[1]
+        tests = str(Path(__file__).resolve().parents[1])
+        path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
         self.log = (self.folder / "log").open("w+b")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "faults.worker", str(self.folder), str(self.seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            env={**os.environ, "PYTHONPATH": str(tests), "CI": "1", "PYTHONHASHSEED": "0"},
+            env={**os.environ, "PYTHONPATH": path, "CI": "1", "PYTHONHASHSEED": "0"},
         )
         if self._reply(SECONDS_TO_START) is None:
             raise RuntimeError(f"no case can run:\n{self._said()}")
