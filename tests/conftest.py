@@ -35,6 +35,12 @@ hypothesis.settings.load_profile(
 )
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seeds", type=int, default=2, metavar="N", help="hundreds of cases in tests/faults"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items):
     no_shared_data = pytest.mark.skip(reason=f"no folder {SHARED_DATA}")

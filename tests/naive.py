@@ -270,6 +270,7 @@ OPCODES = {
     "ATOM.E.ADD.F16x2.RN.STRONG.GPU": ("update", 4),
     "RED.E.ADD.F32.FTZ.RN.STRONG.GPU": ("update", 4),
     "REDG.E.ADD.F64.RN.STRONG.GPU": ("update", 8),
+    "LDS": ("none", 4),
     "LDS.128": ("none", 16),
     "STS": ("none", 4),
     "LDSM.16.MT88.4": ("none", 16),

@@ -6,12 +6,11 @@ import lzma
 import os
 import re
 import shutil
-import struct
 import sys
 
 import numpy as np
 import pytest
-from kernel_texts import GLOBAL, Form, header_text
+from kernel_texts import GLOBAL, Form, as_tracez, header_text
 
 from depgraph import parsers
 from depgraph.checkup import check_trace
@@ -454,34 +453,6 @@ def test_the_line_of_a_fault_counts_from_the_start_of_the_file(folder):
 
 
 # .tracez
-
-
-def as_tracez(text, *, chunk=3, dictionary=b""):
-    """Pack grouped text as Accel-Sim 2.0 does."""
-    header, _, body = text.partition("#BEGIN_TB")
-    zstd_dict = zstd.ZstdDict(dictionary, is_raw=True) if dictionary else None
-    out = bytearray(header.encode() + b"\0")
-    out += struct.pack("<II", len(dictionary), chunk) + dictionary
-    index = []
-    for block in body.split("#BEGIN_TB"):
-        x, y, z = map(int, re.search(r"thread block = (\d+),(\d+),(\d+)", block).groups())
-        warps = []
-        for warp in re.split(r"warp = \d+\n", block)[1:]:
-            lines = [line for line in warp.split("\n") if re.match("[0-9a-f]{4} ", line)]
-            chunks = [lines[i : i + chunk] for i in range(0, len(lines), chunk)]
-            warps.append((len(lines), len(chunks), len(out), list(map(len, chunks))))
-            out += struct.pack("<II", len(lines), len(chunks))
-            for some in chunks:
-                frame = zstd.compress("\n".join(some).encode(), zstd_dict=zstd_dict)
-                out += struct.pack("<I", len(frame)) + frame
-        index.append((x, y, z, warps))
-    at = len(out)
-    out += struct.pack("<I", len(index))
-    for x, y, z, warps in index:
-        out += struct.pack("<11I", x, y, z, 0, 0, 0, 0, 0, 0, 0, len(warps))
-        for count, chunks, offset, counts in warps:
-            out += struct.pack(f"<IIQ{len(counts)}I", count, chunks, offset, *counts)
-    return bytes(out + struct.pack("<Q", at))
 
 
 def unpacked(path):
