@@ -117,8 +117,6 @@ def analyse(
         workers = Threads(min(jobs or available_jobs(), max(1, limit // _THREAD_BYTES)))
     files = Scratch(scratch)
     ahead = CompileAhead()
-    if ahead.needed:
-        on_phase("compile")
     try:
         gathered = Gatherer(
             trace,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depgraph.jit.compiled import announce_compiling
 from depgraph.jobs import available_jobs
 
 if TYPE_CHECKING:
@@ -63,23 +64,17 @@ def _jobs() -> dict[str, tuple[Any, Callable[[], None]]]:
 
 
 class CompileAhead:
-    """Compiles in other processes what an extraction needs, where no earlier run has.
-
-    Attributes
-    ----------
-    needed : bool
-        Whether anything had to be compiled.
-    """
+    """Compiles in other processes what an extraction needs, where no earlier run has."""
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
-        self.needed = False
         missing = [
             name
             for name, (function, _) in _jobs().items()
             if not getattr(function, "is_kept", True)
         ]
-        self.needed = bool(missing)
+        if missing:
+            announce_compiling()
         helpers = max(1, min(len(missing), available_jobs() - 1))
         for i in range(helpers if missing else 0):
             self._running.append(_start(missing[i::helpers]))

@@ -105,11 +105,11 @@ def test_a_function_that_takes_longer_than_its_arguments_say_is_compiled_at_once
 ANNOUNCED = """
 import sys
 import numpy as np
-from depgraph.jit.compiled import CompiledFunction, compiled
+from depgraph.jit.compiled import before_compiling
 sys.path.insert(0, {folder!r})
 from fresh import double, triple
 
-CompiledFunction.before_compiling = lambda: print("compiling")
+before_compiling(lambda: print("compiling"))
 print(double(np.ones(1))[0])
 print(triple(np.ones(1))[0])
 """

@@ -11,7 +11,7 @@ import sys
 import threading
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,29 @@ def compile_always() -> None:
     _Interpreter.elements_left = -1
 
 
+def before_compiling(announce: Callable[[], object] | None) -> None:
+    """Have a function called, once, before anything is compiled that no earlier run has.
+
+    Parameters
+    ----------
+    announce : callable or None
+        Is called on whatever thread compiles first. None: nothing is called.
+    """
+    _announcements[:] = [announce] if announce is not None else []
+
+
+def announce_compiling() -> None:
+    """Call what `before_compiling` was given, unless that has been done."""
+    try:
+        announce = _announcements.pop()  # atomic: threads may get here side by side
+    except IndexError:
+        return
+    announce()
+
+
+_announcements: list[Callable[[], object]] = []
+
+
 class CompiledFunction:
     """A function that numba compiles, or loads from its cache, when it is first called.
 
@@ -59,11 +82,7 @@ class CompiledFunction:
     ----------
     py_func : callable
         What is compiled.
-    before_compiling : callable or None
-        Called, of the class, before anything is compiled that no earlier run has.
     """
-
-    before_compiling: ClassVar[Callable[[], None] | None] = None
 
     def __init__(self, function: Callable[..., Any], *, interpretable: bool) -> None:
         update_wrapper(self, function)
@@ -80,7 +99,8 @@ class CompiledFunction:
             return self.py_func(*arguments)
         if self._interpretable and not self._is_at_hand and _interpreter.affords(arguments):
             return _interpreter.run(self.py_func, arguments)
-        self._announce()
+        if not self.is_kept:
+            announce_compiling()
         self._chosen = self.dispatcher
         return self._chosen(*arguments)
 
@@ -117,13 +137,6 @@ class CompiledFunction:
             return False
         index = self._index
         return index is not None and index.is_file()
-
-    def _announce(self) -> None:
-        announce = CompiledFunction.before_compiling
-        if announce is not None and not self.is_kept:
-            CompiledFunction.before_compiling = None
-            announce()
-
 
 _one_dispatcher = threading.Lock()
 
