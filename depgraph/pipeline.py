@@ -128,13 +128,15 @@ def analyse(
         )
         with _phase("scan", on_phase):
             for part, run in _scanned(trace, workers, files, resume):
+                ahead.start_if_large(gathered.n_ranges)
                 gathered.add(part, run)
                 on_progress(part.bytes)
             gathered.finish()
-        ahead.wait()
         with _phase("dependences", on_phase):
+            ahead.wait("dependences")
             analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
         with _phase("graph", on_phase):
+            ahead.wait("graph")
             extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
     except BaseException:
         ahead.stop()

@@ -157,9 +157,8 @@ class TouchTable:
 
     def _joined(self) -> tuple[NDArray[Any], ...]:
         n_rows, n_ranges = (int(size) for size in self.sizes)
-        joined: tuple[NDArray[Any], ...] = join_ranges(
-            self.range_row, self.range_kind, self.range_start, self.range_end, n_ranges, n_rows
-        )
+        columns = (getattr(self, name)[:n_ranges] for name, _ in _RANGE_COLUMNS)
+        joined: tuple[NDArray[Any], ...] = join_ranges(*columns, n_ranges, n_rows)
         return joined
 
     def touches(self) -> BlockTouches:
