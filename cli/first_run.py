@@ -8,7 +8,7 @@ import click
 
 from depgraph.jit.compiled import before_compiling
 
-FIRST_RUN = "depgraph: compiling, as this is the first run after an installation (some seconds)"
+FIRST_RUN = "depgraph: compiling what no earlier run has needed (about 5 s; kept for later runs)"
 
 
 def announce_first_run(*, quiet: bool) -> None:

@@ -17,8 +17,8 @@ import pytest
 from programs import BASE, PACKERS, access_line, edges_of, launch_line
 
 from depgraph.cli.app import COMMANDS
-from depgraph.cli.options import Command
 from depgraph.cli.first_run import FIRST_RUN
+from depgraph.cli.options import Command
 from depgraph.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]

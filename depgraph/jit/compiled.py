@@ -3,10 +3,10 @@
 Importing numba and setting it up takes longer than a whole `bound` of a small graph, and compiling
 much longer. Both are left until there is enough to do, and small inputs are interpreted.
 
-A function is compiled for the types it is called with, and so are those that it calls: one for
-``int32`` and one for ``int64``, one for each constant that is passed as such. Seconds of a first run
-are saved by passing numbers of one type (`np.int64` of a constant), by allocating arrays in the
-caller, and by few functions.
+A function is compiled for each set of types that it is called with, by compiled code as well: once
+for ``int32`` and once for ``int64``, and once for every constant that is passed as such. A first
+run takes seconds less where numbers of one type are passed (`np.int64` of a constant), arrays are
+allocated in the caller, and functions are few.
 """
 
 from __future__ import annotations
