@@ -222,7 +222,7 @@ STORE_COMMANDS = {
     "report": "report {store} --sms 8 -o report",
     "report, all mechanisms": "report {store} --sms 8 -o report --mechanism all",
     "show kernels": "show {store} kernels",
-    "show pairs": "show {store} pairs --cusync --sms 8",
+    "show pairs": "show {store} pairs --cusync",
     "show path": "show {store} path",
     "show block": "show {store} block 5:0",
     "export edges": "export {store} --what edges -o edges.csv",
