@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache
 
 import click
 
@@ -12,5 +12,10 @@ FIRST_RUN = "depgraph: compiling what no earlier run has needed (about 5 s; kept
 
 
 def announce_first_run(*, quiet: bool) -> None:
-    """Have the user told once if this command has to compile something, on whatever thread."""
-    before_compiling(None if quiet else partial(click.echo, FIRST_RUN, err=True))
+    """Have the user told, on whatever thread, if this command has to compile something."""
+    before_compiling(None if quiet else _say_once)
+
+
+@cache
+def _say_once() -> None:
+    click.echo(FIRST_RUN, err=True)

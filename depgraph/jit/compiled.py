@@ -84,12 +84,12 @@ def compile_always() -> None:
 
 
 def before_compiling(announce: Callable[[], object] | None) -> None:
-    """Have a function called, once, before anything is compiled that no earlier run has.
+    """Have a function called before anything is compiled that no earlier run has.
 
     Parameters
     ----------
     announce : callable or None
-        Is called on whatever thread compiles first. None: nothing is called.
+        Is called once, on whatever thread compiles first. None: nothing is called.
     """
     _announcements[:] = [announce] if announce is not None else []
 

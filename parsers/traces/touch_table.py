@@ -157,8 +157,14 @@ class TouchTable:
 
     def _joined(self) -> tuple[NDArray[Any], ...]:
         n_rows, n_ranges = (int(size) for size in self.sizes)
-        columns = (getattr(self, name)[:n_ranges] for name, _ in _RANGE_COLUMNS)
-        joined: tuple[NDArray[Any], ...] = join_ranges(*columns, n_ranges, n_rows)
+        joined: tuple[NDArray[Any], ...] = join_ranges(
+            self.range_row[:n_ranges],
+            self.range_kind[:n_ranges],
+            self.range_start[:n_ranges],
+            self.range_end[:n_ranges],
+            n_ranges,
+            n_rows,
+        )
         return joined
 
     def touches(self) -> BlockTouches:
