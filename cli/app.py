@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from depgraph.cli.phases import say_first_run
 from depgraph.errors import DepgraphError
-from depgraph.jit.compiled import CompiledFunction
 from depgraph.text import one_line
 
 if TYPE_CHECKING:
@@ -92,15 +90,13 @@ def depgraph() -> None:
 
 @contextmanager
 def _started_quickly() -> Iterator[None]:
-    """Collect garbage more seldom, and say so if something has to be compiled first."""
+    """Collect garbage more seldom."""
     thresholds = gc.get_threshold()
     if thresholds[0]:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *thresholds[1:])
-    CompiledFunction.before_compiling = say_first_run
     try:
         yield
     finally:
-        CompiledFunction.before_compiling = None
         gc.set_threshold(*thresholds)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from depgraph.cli.first_run import announce_first_run
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,6 +38,11 @@ class Command(click.Command):
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, now that the options have said whether it may speak."""
+        announce_first_run(quiet=is_quiet())
+        return super().invoke(ctx)
 
 
 def _set_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -121,8 +121,6 @@ def analyse(
         workers = Threads(min(jobs or available_jobs(), max(1, limit // _THREAD_BYTES)))
     files = Scratch(scratch)
     ahead = CompileAhead()
-    if ahead.needed:
-        on_phase("compile")
     try:
         gathered = Gatherer(
             trace,
@@ -141,13 +139,15 @@ def analyse(
             closing(_scanned(trace, workers, files, resume, ranges)) as parts,
         ):
             for part, runs in parts:
+                ahead.start_if_large(gathered.n_ranges)
                 gathered.add(part, runs)
                 on_progress(part.bytes)
             gathered.finish()
-        ahead.wait()
         with _phase("dependences", on_phase):
+            ahead.wait("dependences")
             analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
         with _phase("graph", on_phase), trace.sources.unchanged():
+            ahead.wait("graph")
             extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
     except BaseException:
         ahead.stop()

@@ -15,6 +15,7 @@ import pytest
 import depgraph
 from depgraph import parsers
 from depgraph.cli import main
+from depgraph.cli.first_run import FIRST_RUN
 from depgraph.jit.compiled import compile_always
 from depgraph.samples import sample_path
 
@@ -103,7 +104,8 @@ def program(capsys, tmp_path, monkeypatch):
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main([str(word) for word in words])
-        return Outcome(end.value.code or 0, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        return Outcome(end.value.code or 0, out, err.replace(f"{FIRST_RUN}\n", ""))
 
     yield run
     log.handlers[:] = log_handlers

@@ -19,8 +19,8 @@ from programs import BASE, PACKERS, access_line, edges_of, launch_line
 from stores import make_version
 
 from depgraph.cli.app import COMMANDS
+from depgraph.cli.first_run import FIRST_RUN
 from depgraph.cli.options import Command
-from depgraph.cli.phases import FIRST_RUN
 from depgraph.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]

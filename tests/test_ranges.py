@@ -4,11 +4,18 @@ from itertools import pairwise
 
 import naive
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
-from depgraph.jit.ranges import _sort_ranges, cut_at_multiples, cut_ranges, join_ranges
+from depgraph.jit.ranges import (
+    _join_by_sorting,
+    _sort_ranges,
+    cut_at_multiples,
+    cut_ranges,
+    join_ranges,
+)
 from depgraph.records import READ, WRITE
 
 HIGHEST = 1 << 57
@@ -54,26 +61,41 @@ def test_reads_and_writes_and_rows_stay_apart():
     ]
 
 
-@given(ranges())
-def test_join_ranges(drawn):
-    assert rows(*join_ranges(*columns(drawn), len(drawn), 4)) == naive.join_ranges(drawn)
+either_form = pytest.mark.parametrize("join", [join_ranges, _join_by_sorting])
 
 
-@given(ranges(rows=1, memory=400, max_size=80))
-def test_join_ranges_of_one_long_row(drawn):
-    assert rows(*join_ranges(*columns(drawn), len(drawn), 1)) == naive.join_ranges(drawn)
+@either_form
+@given(drawn=ranges())
+def test_join_ranges(join, drawn):
+    assert rows(*join(*columns(drawn), len(drawn), 4)) == naive.join_ranges(drawn)
 
 
-@given(ranges(), ranges())
-def test_only_the_first_ranges_count(drawn, rest):
-    joined = join_ranges(*columns(drawn + rest), len(drawn), 4)
+@either_form
+@given(drawn=ranges(rows=1, memory=400, max_size=80))
+def test_join_ranges_of_one_long_row(join, drawn):
+    assert rows(*join(*columns(drawn), len(drawn), 1)) == naive.join_ranges(drawn)
+
+
+@either_form
+@given(drawn=ranges(), rest=ranges())
+def test_only_the_first_ranges_count(join, drawn, rest):
+    joined = join(*columns(drawn + rest), len(drawn), 4)
     assert rows(*joined) == naive.join_ranges(drawn)
 
 
-@given(ranges())
-def test_ranges_may_lie_at_the_end_of_the_address_space(drawn):
+def test_both_forms_give_columns_of_the_same_types():
+    drawn = [(1, WRITE, 0, 4), (1, READ, 4, 8)]
+    for ours, theirs in zip(
+        _join_by_sorting(*columns(drawn), 2, 2), join_ranges(*columns(drawn), 2, 2), strict=True
+    ):
+        assert ours.dtype == theirs.dtype
+
+
+@either_form
+@given(drawn=ranges())
+def test_ranges_may_lie_at_the_end_of_the_address_space(join, drawn):
     shifted = [(row, kind, HIGHEST + start, HIGHEST + end) for row, kind, start, end in drawn]
-    joined = rows(*join_ranges(*columns(shifted), len(drawn), 4))
+    joined = rows(*join(*columns(shifted), len(drawn), 4))
     assert joined == [
         (row, kind, HIGHEST + start, HIGHEST + end)
         for row, kind, start, end in naive.join_ranges(drawn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled, compiled_if_large
+from depgraph.jit.compiled import compiled_if_large
 
 _SALT_1 = np.uint64(0x9E3779B97F4A7C15)
 
@@ -80,7 +80,7 @@ def intern_lists(offsets, values, label):
     Returns
     -------
     number : int32[n]
-    first : int32[n_distinct]
+    first : int64[n_distinct]
         The first list of each number.
     """
     n = len(offsets) - 1
@@ -89,7 +89,7 @@ def intern_lists(offsets, values, label):
         slots *= 2
     table = _unset(slots)
     number = np.empty(n, np.int32)
-    first = np.empty(n, np.int32)
+    first = np.empty(n, np.int64)
     distinct = 0
     for i in range(n):
         mixed = mix64(np.uint64(label[i]), _SALT_1)
@@ -177,7 +177,7 @@ def group_targets(
     return joins_offsets, joins, member_offsets, members
 
 
-@compiled
+@compiled_if_large
 def union_sources(
     joins, join_kind, source_offsets, sources, set_offsets, set_blocks, first_block, kinds, found
 ):
@@ -210,7 +210,7 @@ def union_sources(
     return n
 
 
-@compiled
+@compiled_if_large
 def describe_pair(
     low_join,
     high_join,
@@ -278,7 +278,7 @@ def describe_pair(
     return result, names[:n_names], sizes[:n_names]
 
 
-@compiled
+@compiled_if_large
 def count_edges_not_in(
     groups_joins_offsets,
     groups_joins,
@@ -345,7 +345,7 @@ def count_edges_not_in(
     return total
 
 
-@compiled
+@compiled_if_large
 def fill_edges(
     cursor,
     joins_offsets,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled
+from depgraph.jit.compiled import compiled, compiled_if_large, compiled_if_larger
 
 
-@compiled
+@compiled_if_large
 def _begins(offsets):
     """Return where each list begins, to be counted up while the lists are filled."""
     begins = np.empty(len(offsets) - 1, np.int64)
@@ -16,7 +16,7 @@ def _begins(offsets):
     return begins
 
 
-@compiled
+@compiled_if_large
 def _sort_ranges(starts, ends, low, high):
     """Sort ``[low, high)`` by start, merging the runs that are already in order."""
     n = high - low
@@ -61,7 +61,25 @@ def _sort_ranges(starts, ends, low, high):
         n_runs = merged
 
 
-@compiled
+def _join_by_sorting(row, kind, start, end, n_ranges, n_rows):
+    """Do what `join_ranges` does, without being compiled."""
+    del n_rows
+    group = 2 * row[:n_ranges].astype(np.int64) + kind[:n_ranges]
+    order = np.lexsort((start[:n_ranges], group))
+    group, start, end = group[order], start[order], end[order]
+    by_end = np.lexsort((end, group))
+    rank = np.empty(n_ranges, np.int64)
+    rank[by_end] = np.arange(n_ranges)
+    reach = end[by_end][np.maximum.accumulate(rank)]  # how far a group has got
+    begins = np.ones(n_ranges, np.bool_)
+    begins[1:] = (group[1:] != group[:-1]) | (start[1:] > reach[:-1])
+    first = np.flatnonzero(begins)
+    last = np.append(first, n_ranges)[1:] - 1
+    group = group[first]
+    return (group >> 1).astype(np.int32), (group & 1).astype(np.uint8), start[first], reach[last]
+
+
+@compiled_if_larger(400_000, _join_by_sorting)
 def join_ranges(row, kind, start, end, n_ranges, n_rows):
     """Sort ranges by (row, kind, start) and join those that overlap or touch.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled
+from depgraph.jit.compiled import compiled_if_large
 
 READ = 0
 WRITE = 1
@@ -27,7 +27,7 @@ _SALT_2 = np.uint64(0xD1B54A32D192ED03)
 _GAPS = np.array([1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927])
 
 
-@compiled
+@compiled_if_large
 def _unset(size):
     """Return int32[size] filled with -1."""
     array = np.empty(size, np.int32)
@@ -36,7 +36,7 @@ def _unset(size):
     return array
 
 
-@compiled
+@compiled_if_large
 def mix64(value, salt):
     """Scramble a 64-bit value (the finaliser of splitmix64; Steele et al., OOPSLA 2014)."""
     value = (value + salt) * np.uint64(0xBF58476D1CE4E5B9)
@@ -45,7 +45,7 @@ def mix64(value, salt):
     return value ^ (value >> np.uint64(31))
 
 
-@compiled
+@compiled_if_large
 def _grown_int32(array):
     larger = np.empty(2 * len(array), np.int32)
     for i in range(len(array)):
@@ -53,7 +53,7 @@ def _grown_int32(array):
     return larger
 
 
-@compiled
+@compiled_if_large
 def _grown_int64(array):
     larger = np.empty(2 * len(array), np.int64)
     for i in range(len(array)):
@@ -61,7 +61,7 @@ def _grown_int64(array):
     return larger
 
 
-@compiled
+@compiled_if_large
 def _grown_uint64(array):
     larger = np.empty(2 * len(array), np.uint64)
     for i in range(len(array)):
@@ -69,7 +69,7 @@ def _grown_uint64(array):
     return larger
 
 
-@compiled
+@compiled_if_large
 def _lowest_bit(word):
     """Return the index of the lowest set bit of a non-zero word."""
     index = 0
@@ -80,7 +80,7 @@ def _lowest_bit(word):
     return index
 
 
-@compiled
+@compiled_if_large
 def _highest_bit(word):
     """Return the index of the highest set bit of a non-zero word."""
     index = 0
@@ -91,7 +91,7 @@ def _highest_bit(word):
     return index
 
 
-@compiled
+@compiled_if_large
 def _set_member(bits, member, present):
     """Write one member of a two-level bit set: row 0 holds members, row 1 the non-empty words."""
     word = member >> 6
@@ -104,7 +104,7 @@ def _set_member(bits, member, present):
             bits[1, word >> 6] &= ~(_ONE << np.uint64(word & 63))
 
 
-@compiled
+@compiled_if_large
 def _next_member(bits, member):
     """Return the smallest member that is at least `member`, or -1."""
     word = member >> 6
@@ -126,7 +126,7 @@ def _next_member(bits, member):
     return -1
 
 
-@compiled
+@compiled_if_large
 def _previous_member(bits, member):
     """Return the largest member that is below `member`, or -1."""
     member -= 1
@@ -151,7 +151,7 @@ def _previous_member(bits, member):
     return -1
 
 
-@compiled
+@compiled_if_large
 def _pack(source, target, kind):
     """Pack a pair in 64 bits: source in the upper 31, target in the next 31, kind in the last 2."""
     return (
@@ -159,7 +159,7 @@ def _pack(source, target, kind):
     )
 
 
-@compiled
+@compiled_if_large
 def _sort_blocks(blocks, low, high):
     """Sort ``blocks[low:high]`` in place (Shell's method with Ciura's gaps, grown by 9/4)."""
     for i in range(low + 1, high):
@@ -185,7 +185,7 @@ def _sort_blocks(blocks, low, high):
             blocks[at] = block
 
 
-@compiled
+@compiled_if_large
 def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_block, n_operations):
     """Find the sets of blocks that share bytes, and the pairs of sets that depend on one another.
 

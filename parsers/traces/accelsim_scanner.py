@@ -24,8 +24,10 @@ from depgraph.parsers.traces.text_scanner import (
     LANES,
     MAX_LINE_BYTES,
     MINUS,
+    READ,
     SHARED_WINDOW_END,
     SPACE,
+    WRITE,
     emit_ranges,
     find_line_end,
     find_opcode,
@@ -152,7 +154,7 @@ def read_structure(text, words, position, stop, state, counters):
         at += 1
     if word == _THREAD_BLOCK:
         end_warp(state, counters)
-        packed, after = read_coordinates(text, at, stop, COMMA)
+        packed, after = read_coordinates(text, at, stop, np.int64(COMMA))
         state[BLOCK] = packed
         state[ROW] = -1
         if packed >= 0 and after <= stop:
@@ -320,13 +322,13 @@ def emit_bulk(
             return np.int64(-1)
         if meaning != GLOBAL_WRITE:
             range_row[n] = row
-            range_kind[n] = 0
+            range_kind[n] = READ
             range_start[n] = address
             range_end[n] = address + width
             n += 1
         if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
             range_row[n] = row
-            range_kind[n] = 1
+            range_kind[n] = WRITE
             range_start[n] = address
             range_end[n] = address + width
             n += 1
@@ -444,7 +446,7 @@ def scan_lines(
         else:
             skipped = columns
             if not grouped:
-                block, p = read_coordinates(text, p, stop, SPACE)
+                block, p = read_coordinates(text, p, stop, np.int64(SPACE))
                 good = block >= 0
                 p = skip_token(text, words, p, stop)
                 skipped -= 3
@@ -577,12 +579,12 @@ def scan_lines(
                         counters[ZERO_LINES] += 1
                     if meaning != GLOBAL_WRITE:
                         n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, 0,
+                            lanes, count, opcode_width[slot], row, READ,
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
                         n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, 1,
+                            lanes, count, opcode_width[slot], row, WRITE,
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
         if good:

@@ -24,8 +24,10 @@ from depgraph.parsers.traces.text_scanner import (
     MAX_LINE_BYTES,
     NEWLINE,
     ONES,
+    READ,
     SHARED_WINDOW_END,
     SPACE,
+    WRITE,
     emit_ranges,
     find_line_end,
     find_opcode,
@@ -396,12 +398,12 @@ def scan_lines(
                     width = opcode_width[slot]
                     if meaning != GLOBAL_WRITE:
                         n_ranges = emit_ranges(
-                            lanes, count, width, row, 0,
+                            lanes, count, width, row, READ,
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
                         n_ranges = emit_ranges(
-                            lanes, count, width, row, 1,
+                            lanes, count, width, row, WRITE,
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     sizes[1] = n_ranges

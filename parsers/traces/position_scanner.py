@@ -26,7 +26,9 @@ from depgraph.parsers.traces.text_scanner import (
     IGNORE,
     LANES,
     MAX_LINE_BYTES,
+    READ,
     SHARED_WINDOW_END,
+    WRITE,
     emit_ranges,
     find_opcode,
     parse_hex8,
@@ -181,12 +183,12 @@ def scan_positions(
         before = n_ranges
         if meaning != GLOBAL_WRITE:
             n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, 0,
+                lanes, count, opcode_width[slot], block, READ,
                 range_block, range_kind, range_start, range_end, n_ranges,
             )  # fmt: skip
         if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
             n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, 1,
+                lanes, count, opcode_width[slot], block, WRITE,
                 range_block, range_kind, range_start, range_end, n_ranges,
             )  # fmt: skip
         for i in range(before, n_ranges):

@@ -32,6 +32,10 @@ GLOBAL_WRITE = 2
 GLOBAL_UPDATE = 3  # atomics and reductions: read and write
 ASYNC_COPY = 4  # LDGSTS: one line for the shared side, one for the global side, which is read
 
+# Kinds of range. As plain constants they would have `emit_ranges` compiled once for each.
+READ = np.uint8(0)
+WRITE = np.uint8(1)
+
 # Shared-memory offsets are below the 256 KiB window; global addresses never are.
 SHARED_WINDOW_END = np.uint64(1 << 20)
 

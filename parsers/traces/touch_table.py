@@ -180,7 +180,12 @@ class TouchTable:
     def _joined(self) -> tuple[NDArray[Any], ...]:
         n_rows, n_ranges = (int(size) for size in self.sizes)
         joined: tuple[NDArray[Any], ...] = join_ranges(
-            self.range_row, self.range_kind, self.range_start, self.range_end, n_ranges, n_rows
+            self.range_row[:n_ranges],
+            self.range_kind[:n_ranges],
+            self.range_start[:n_ranges],
+            self.range_end[:n_ranges],
+            n_ranges,
+            n_rows,
         )
         return joined
 
