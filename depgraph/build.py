@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph import ALL_KINDS, KIND_NAMES, BlockGraph
+from depgraph.graph import ALL_KINDS, KIND_NAMES, Basis, BlockGraph
 from depgraph.jit.graph import gather_lists, group_targets
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class GraphBuilder:
         self._sets: dict[tuple[bytes, float, float], int] = {}
         self._members: list[NDArray[np.int32]] = []
         self._places: list[tuple[float, float]] = []
-        self._joins: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
+        self._joins: dict[tuple[int, Basis, int, tuple[int, ...]], list[int]] = {}
 
     def add(
         self,
@@ -48,6 +48,7 @@ class GraphBuilder:
         *,
         needed_at: float = 0.0,
         done_at: float = 1.0,
+        basis: Basis = Basis.SEEN,
     ) -> None:
         """Let every block of `target` wait for every block of `source`.
 
@@ -60,11 +61,14 @@ class GraphBuilder:
             Share of a target's work that it can do before.
         done_at : float
             Share of a source's work that has to be done.
+        basis : Basis
+            What the dependence rests on.
         """
         first = self._set(source, 0.0, done_at)
         second = self._set(target, needed_at, 1.0)
         operation = self._operation(second)
-        targets = self._joins.setdefault((KIND_NAMES.index(kind), operation, (first,)), [])
+        key = KIND_NAMES.index(kind), basis, operation, (first,)
+        targets = self._joins.setdefault(key, [])
         if second not in targets:
             targets.append(second)
 
@@ -83,18 +87,19 @@ class GraphBuilder:
 
     def build(self, kinds: Collection[str] = ALL_KINDS) -> BlockGraph:
         """Return the graph."""
-        joins = [(kind, sources, targets) for (kind, _, sources), targets in self._joins.items()]
+        joins = [(sources, targets) for (*_, sources), targets in self._joins.items()]
         operation = np.array([self._operation(s) for s in range(len(self._members))], np.int32)
         set_offsets, set_blocks = _lists(self._members, np.int32)
-        source_offsets, sources = _lists([s for _, s, _ in joins], np.int32)
-        target_offsets, targets = _lists([t for _, _, t in joins], np.int32)
+        source_offsets, sources = _lists([s for s, _ in joins], np.int32)
+        target_offsets, targets = _lists([t for _, t in joins], np.int32)
         graph = assemble(
             self._kernel,
             self._first_block,
             (operation, set_offsets, set_blocks),
-            np.array([kind for kind, _, _ in joins], np.uint8),
+            np.array([kind for kind, *_ in self._joins], np.uint8),
             (source_offsets, sources),
             (target_offsets, targets),
+            np.array([basis for _, basis, *_ in self._joins], np.uint8),
         )
         graph = replace(graph, kinds=frozenset(kinds))
         if not self._positions:
@@ -117,6 +122,7 @@ def assemble(
     join_kind: NDArray[np.uint8],
     sources: tuple[NDArray[np.int64], NDArray[np.int32]],
     targets: tuple[NDArray[np.int64], NDArray[np.int32]],
+    join_basis: NDArray[np.uint8] | None = None,
 ) -> BlockGraph:
     """Put sets and joins, in any order, into the order of a `BlockGraph`.
 
@@ -129,7 +135,11 @@ def assemble(
     join_kind : uint8[n_joins]
     sources, targets : (int64[n_joins + 1], int32[...])
         Lists of sets, none empty.
+    join_basis : uint8[n_joins], optional
+        What each join rests on; default accesses that were seen.
     """
+    if join_basis is not None and (join_basis == Basis.SEEN).all():
+        join_basis = None
     set_operation, set_offsets, set_blocks = sets
     order = np.argsort(set_operation, kind="stable")
     number = np.empty(len(order), np.int32)
@@ -139,7 +149,7 @@ def assemble(
     source_sets, target_sets = number[sources[1]], number[targets[1]]
     source_operation = set_operation[source_sets[sources[0][:-1]]]
     target_operation = set_operation[target_sets[targets[0][:-1]]]
-    order = np.lexsort((join_kind, source_operation, target_operation))
+    order = join_order(join_kind, join_basis, source_operation, target_operation)
     source_offsets, source_sets = gather_lists(sources[0], source_sets, order)
     target_offsets, target_sets = gather_lists(targets[0], target_sets, order)
     return BlockGraph(
@@ -149,6 +159,7 @@ def assemble(
         set_offsets=set_offsets,
         set_blocks=set_blocks,
         join_kind=join_kind[order],
+        join_basis=None if join_basis is None else join_basis[order],
         join_source_operation=source_operation[order],
         join_target_operation=target_operation[order],
         source_offsets=source_offsets,
@@ -156,6 +167,18 @@ def assemble(
         target_offsets=target_offsets,
         targets=target_sets,
     )
+
+
+def join_order(
+    kind: NDArray[np.uint8],
+    basis: NDArray[np.uint8] | None,
+    source_operation: NDArray[np.int32],
+    target_operation: NDArray[np.int32],
+) -> NDArray[np.int64]:
+    """Return the order of the joins of a `BlockGraph`."""
+    if basis is None:
+        return np.lexsort((kind, source_operation, target_operation))
+    return np.lexsort((basis, kind, basis >= Basis.OPAQUE, source_operation, target_operation))
 
 
 def _lists(

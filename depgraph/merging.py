@@ -78,6 +78,7 @@ def merge_kernels(
         graph.join_kind[kept],
         gather_lists(graph.source_offsets, graph.sources, kept),
         gather_lists(graph.target_offsets, graph.targets, kept),
+        None if graph.join_basis is None else graph.join_basis[kept],
     )
 
     def summed(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:

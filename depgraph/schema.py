@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "joins": (
         _c("join", "int32", "", "number of the join"),
         _c("kind", "dictionary", "", '"RAW", "WAR" or "WAW"'),
+        _c("certain", "bool", "", "whether accesses in the trace make it; else it is possible"),
+        _c(
+            "basis",
+            "dictionary",
+            "",
+            'what it rests on: "seen", "ldgsts" (reads by LDGSTS alone), "opaque" (a kernel whose '
+            'accesses the trace cannot show), "unit" (a kernel whose blocks wait for one another)',
+        ),
         _c("source_kernel", "int32", "", "kernel waited for; -1 - i for host copy i"),
         _c("target_kernel", "int32", "", "kernel that waits"),
         _c("sources", "list<int32>", "", "sets; all their blocks are waited for"),
@@ -123,15 +131,17 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "pairs": (
         _c("source", "int32", "", "kernel waited for; -1 - i for host copy i"),
         _c("target", "int32", "", "kernel that waits"),
-        _c("raw", "int64", "edges", "distinct read-after-write edges"),
-        _c("war", "int64", "edges", "distinct write-after-read edges"),
-        _c("waw", "int64", "edges", "distinct write-after-write edges"),
-        _c("edges", "int64", "edges", "distinct edges of any kind"),
+        _c("raw", "int64", "edges", "distinct certain read-after-write edges"),
+        _c("war", "int64", "edges", "distinct certain write-after-read edges"),
+        _c("waw", "int64", "edges", "distinct certain write-after-write edges"),
+        _c("edges", "int64", "edges", "distinct certain edges of any kind"),
         _c("pattern", "dictionary", "", "shape of the dependence"),
         _c("waiting", "int64", "blocks", "blocks of the target that wait"),
         _c("awaited", "int64", "blocks", "blocks of the source waited for"),
         _c("most_sources", "int64", "blocks", "most blocks that one block waits for"),
         _c("most_targets", "int64", "blocks", "most blocks that wait for one block"),
+        _c("ldgsts", "int64", "edges", "of raw and war those that rest on LDGSTS reads alone"),
+        _c("possible", "int64", "edges", "distinct edges of any kind that are only possible"),
         _c("cross_stream", "bool", "", "source and target run in different streams"),
     ),
     "edges": (
@@ -140,6 +150,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("dst_kernel", "int64", "", "kernel that waits"),
         _c("dst_block", "int64", "", "its block, numbered within the kernel"),
         _c("kind", "string", "", '"RAW", "WAR" or "WAW"'),
+        _c("certain", "bool", "", "false where it is only possible"),
+        _c("ldgsts", "bool", "", "whether it rests on LDGSTS reads alone"),
     ),
 }
 

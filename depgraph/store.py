@@ -25,7 +25,7 @@ from depgraph.arrow import (
 from depgraph.errors import ModelError, StoreError
 from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
-from depgraph.graph import KIND_NAMES, BlockGraph, PairSummary, Pattern
+from depgraph.graph import BASIS_NAMES, KIND_NAMES, BlockGraph, PairSummary, Pattern
 from depgraph.output import new_folder
 from depgraph.records import ACCESS_KINDS
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
@@ -176,6 +176,8 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
         "joins": {
             "join": np.arange(len(graph.join_kind), dtype=np.int32),
             "kind": from_codes(graph.join_kind, KIND_NAMES),
+            "certain": graph.join_certain,
+            "basis": from_codes(_bases(graph), BASIS_NAMES),
             "source_kernel": graph.kernel[graph.join_source_operation],
             "target_kernel": graph.kernel[graph.join_target_operation],
             "sources": from_lists(graph.source_offsets, graph.sources),
@@ -197,6 +199,12 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             ],
         },
     }
+
+
+def _bases(graph: BlockGraph) -> NDArray[np.uint8]:
+    return (
+        np.zeros(len(graph.join_kind), np.uint8) if graph.join_basis is None else graph.join_basis
+    )
 
 
 def _coordinates(extraction: Extraction, index: NDArray[np.int64]) -> dict[str, NDArray[np.int32]]:
@@ -375,6 +383,7 @@ class Store:
         has_positions = sets["first_use"].null_count < len(sets)
         source_offsets, sources = to_lists(joins["sources"])
         target_offsets, targets = to_lists(joins["targets"])
+        basis = to_codes(joins["basis"], BASIS_NAMES)
         spaces = self.metadata.get("address_spaces")
 
         def operations_of(column: str) -> NDArray[np.int32]:
@@ -389,6 +398,7 @@ class Store:
             set_offsets=set_offsets,
             set_blocks=set_blocks,
             join_kind=to_codes(joins["kind"], KIND_NAMES),
+            join_basis=basis if basis.any() else None,
             join_source_operation=operations_of("source_kernel"),
             join_target_operation=operations_of("target_kernel"),
             source_offsets=source_offsets,

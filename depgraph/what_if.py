@@ -30,8 +30,9 @@ GRAMMAR = (
 )
 _KIND_BITS = np.uint64(3)
 _DEPENDENCES = (
-    "set_operation", "set_offsets", "set_blocks", "join_kind", "join_source_operation",
-    "join_target_operation", "source_offsets", "sources", "target_offsets", "targets",
+    "set_operation", "set_offsets", "set_blocks", "join_kind", "join_basis",
+    "join_source_operation", "join_target_operation", "source_offsets", "sources",
+    "target_offsets", "targets",
 )  # fmt: skip
 _TERM = re.compile(r"(?P<word>[^\s=*/]+)(?P<sign>\*=|/=|=)(?P<value>\S+)")
 _SPAN = re.compile(r"(?P<low>0x[0-9a-fA-F]+|\d+)(?P<sign>[:+])(?P<high>0x[0-9a-fA-F]+|\d+)")

@@ -147,16 +147,21 @@ def mix64(value, salt):
 
 
 def expand(graph):
-    """Return the edges of a factored graph: every target set waits for every source set."""
+    """Return the edges of a factored graph: every target set waits for every source set.
+
+    Each edge and kind is mapped to the lowest `Basis` of its joins: 0 and 1 are certain.
+    """
 
     def members(number):
         return graph.set_blocks[graph.set_offsets[number] : graph.set_offsets[number + 1]].tolist()
 
-    edges = set()
+    bases = [0] * len(graph.join_kind) if graph.join_basis is None else graph.join_basis.tolist()
+    edges = {}
     for join, kind in enumerate(graph.join_kind.tolist()):
         for s in graph.sources[graph.source_offsets[join] : graph.source_offsets[join + 1]]:
             for t in graph.targets[graph.target_offsets[join] : graph.target_offsets[join + 1]]:
-                edges |= {(a, b, KINDS[kind]) for a in members(s) for b in members(t)}
+                for edge in {(a, b, KINDS[kind]) for a in members(s) for b in members(t)}:
+                    edges[edge] = min(edges.get(edge, bases[join]), bases[join])
     return edges
 
 
@@ -192,16 +197,21 @@ def longest_tail(edges, durations):
 
 def pair_counts(edges, sources, targets):
     """Count the edges from some blocks to others: a dictionary in the words of the pairs table."""
-    chosen = [(s, t, kind) for s, t, kind in edges if s in sources and t in targets]
+    within = {e: basis for e, basis in edges.items() if e[0] in sources and e[1] in targets}
+    certain = {edge for edge, basis in within.items() if basis < 2}
+    possible = {(s, t) for s, t, _ in within} - {(s, t) for s, t, _ in certain}
+    chosen = certain or set(within)
     distinct = {(s, t) for s, t, _ in chosen}
-    kinds = Counter(kind for _, _, kind in chosen)
+    kinds = Counter(kind for _, _, kind in certain)
     sources_of = Counter(t for _, t in distinct)
     targets_of = Counter(s for s, _ in distinct)
     return {
         "raw": kinds["RAW"],
         "war": kinds["WAR"],
         "waw": kinds["WAW"],
-        "edges": len(distinct),
+        "edges": len({(s, t) for s, t, _ in certain}),
+        "ldgsts": sum(basis == 1 for basis in within.values()),
+        "possible": len(possible),
         "waiting": len(sources_of),
         "awaited": len(targets_of),
         "most_sources": max(sources_of.values(), default=0),
