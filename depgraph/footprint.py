@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.jit.ranges import join_ranges
-from depgraph.records import READ
+from depgraph.records import LDGSTS_READ, READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ class Footprints:
     block : int32[n]
         Global block number.
     kind : uint8[n]
-        `READ` or `WRITE`; atomics stand in both.
+        `READ`, `WRITE`, or `LDGSTS_READ` where LDGSTS alone reads; atomics read and write.
     start, end : uint64[n]
         Half-open byte range. Sorted by (block, kind, start); those of one block and kind neither
-        overlap nor touch.
+        overlap nor touch, nor do the two kinds of reads of a block overlap.
     """
 
     block: NDArray[np.int32]
@@ -43,6 +43,16 @@ class Footprints:
     def __len__(self) -> int:
         """Return the number of ranges."""
         return len(self.block)
+
+    @property
+    def access(self) -> NDArray[np.uint8]:
+        """`READ` or `WRITE` for each range, whatever reads."""
+        return self.kind & np.uint8(WRITE)
+
+    @property
+    def ldgsts(self) -> NDArray[np.bool_]:
+        """Whether LDGSTS alone reads each range."""
+        return self.kind == LDGSTS_READ
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]] | slice) -> Footprints:
         """Return the ranges that a mask, indices or a slice pick, in that order."""
@@ -83,9 +93,9 @@ class Footprints:
             self.block, self.kind, self.start & ~mask, (self.end + mask) & ~mask, n_blocks
         )
 
-    def bytes_per_block(self, kind: int, n_blocks: int) -> NDArray[np.int64]:
+    def bytes_per_block(self, access: int, n_blocks: int) -> NDArray[np.int64]:
         """Return how many distinct bytes each block reads or writes."""
-        chosen = self.kind == kind
+        chosen = self.access == access
         sizes = (self.end[chosen] - self.start[chosen]).astype(np.float64)
         return np.bincount(self.block[chosen], weights=sizes, minlength=n_blocks).astype(np.int64)
 
@@ -95,15 +105,16 @@ class Footprints:
         return self.take(slice(low, high))
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a range: block, kind ("read" or "write"), start, end."""
+        """Return one row a range: block, kind ("read" or "write"), start, end, ldgsts."""
         import pandas as pd
 
         return pd.DataFrame(
             {
                 "block": self.block,
-                "kind": np.where(self.kind == READ, "read", "write"),
+                "kind": np.where(self.access == READ, "read", "write"),
                 "start": self.start,
                 "end": self.end,
+                "ldgsts": self.ldgsts,
             }
         )
 

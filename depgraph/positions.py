@@ -84,7 +84,7 @@ def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
         for f in fields(PositionedRanges)
     ]
     block, kind, start, end, first, last = columns
-    group = 2 * block.astype(np.int64) + kind
+    group = 4 * block.astype(np.int64) + kind
     order = np.lexsort((start, group))
     return PositionedRanges(
         *overlay_ranges(group[order], start[order], end[order], first[order], last[order], STEPS)

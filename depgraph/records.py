@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 READ = 0
 WRITE = 1
+# Read by LDGSTS and in no other way. Bit 0 tells reads from writes; see `Footprints.access`.
+LDGSTS_READ = 2
 ACCESS_KINDS = ("read", "write")
 
 Dim3 = tuple[int, int, int]
@@ -65,7 +67,7 @@ class BlockTouches:
 
     A *row* is one block of one launch. A *range* belongs to a row and is ``[start, end)`` in
     bytes of global memory. Ranges are sorted by (row, kind, start); those of one row and kind
-    are disjoint and do not touch.
+    are disjoint and do not touch, and no byte is both in a `READ` and an `LDGSTS_READ` of a row.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class BlockTouches:
         Traced warp instructions of any kind.
     row : int32[n_ranges]
     kind : uint8[n_ranges]
-        `READ` or `WRITE`.
+        `READ`, `WRITE` or `LDGSTS_READ`.
     start, end : uint64[n_ranges]
     """
 

@@ -85,6 +85,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("kind", "dictionary", "", '"read" or "write"; atomics stand in both'),
         _c("start", "uint64", "byte address", "first byte"),
         _c("end", "uint64", "byte address", "first byte after the range"),
+        _c("ldgsts", "bool", "", "whether LDGSTS alone reads it, which may only fill with zeros"),
     ),
     "copies": (
         _c("copy", "int32", "", "host copy number, from 0 in program order"),

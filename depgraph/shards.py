@@ -146,7 +146,7 @@ class ShardAnalysis:
 
 
 def _bytes_by_kind(footprints: Footprints, n: int) -> NDArray[np.int64]:
-    return np.stack([footprints.bytes_per_block(kind, n) for kind in (READ, WRITE)])
+    return np.stack([footprints.bytes_per_block(access, n) for access in (READ, WRITE)])
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.graph import BASIS_NAMES, KIND_NAMES, BlockGraph, PairSummary, Pattern
 from depgraph.output import new_folder
-from depgraph.records import ACCESS_KINDS
+from depgraph.records import ACCESS_KINDS, LDGSTS_READ
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
 from depgraph.version import tool_version
 
@@ -108,8 +108,9 @@ def _write_footprints(
     ) as writer:
 
         def write(rows: Footprints) -> None:
-            kinds = from_codes(rows.kind, ACCESS_KINDS)
-            columns = [from_numpy(rows.block), kinds, from_numpy(rows.start), from_numpy(rows.end)]
+            kinds = from_codes(rows.access, ACCESS_KINDS)
+            columns = [from_numpy(rows.block), kinds]
+            columns += [from_numpy(column) for column in (rows.start, rows.end, rows.ldgsts)]
             writer.write_table(
                 pa.Table.from_arrays(columns, schema=schema), row_group_size=_ROW_GROUP
             )
@@ -337,7 +338,11 @@ class Store:
         table = self.table("footprints")
         return Footprints(
             to_numpy(table["block"]),
-            to_codes(table["kind"], ACCESS_KINDS),
+            np.where(
+                to_numpy(table["ldgsts"]),
+                np.uint8(LDGSTS_READ),
+                to_codes(table["kind"], ACCESS_KINDS),
+            ),
             to_numpy(table["start"]),
             to_numpy(table["end"]),
         )

@@ -7,6 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 from naive_accelsim import OPCODES, WINDOW, Block
 
+from depgraph.records import READ, WRITE
+
 GLOBAL = 0x7F6500000000
 SHARED = 0x7F9000000000
 LOCAL = 0x7F8E00000000
@@ -256,9 +258,11 @@ def blocks_of(part):
         touches.row.tolist(), touches.kind.tolist(), touches.start.tolist(), touches.end.tolist(),
         strict=True,
     ):  # fmt: skip
-        target = found[keys[row]].written if kind else found[keys[row]].read
+        target = found[keys[row]].written if kind == WRITE else found[keys[row]].read
         assert not target & set(range(start, end))
         target |= set(range(start, end))
+        if kind == READ:
+            found[keys[row]].read_plainly |= set(range(start, end))
     return {key: block for key, block in found.items() if block.instructions}
 
 
@@ -271,5 +275,6 @@ def merged(parts):
             into.accesses += block.accesses
             into.instructions += block.instructions
             into.read |= block.read
+            into.read_plainly |= block.read_plainly
             into.written |= block.written
     return total

@@ -76,10 +76,16 @@ def byte_ranges(touched):
 
 
 def join_ranges(ranges):
-    """Join (row, kind, start, end) that overlap or touch, byte by byte."""
+    """Join (row, kind, start, end) that overlap or touch, byte by byte.
+
+    What stands in kinds 0 and 2 of a row is left out of kind 2.
+    """
     touched = defaultdict(set)
     for row, kind, start, end in ranges:
         touched[row, kind].update(range(start, end))
+    for row, kind in list(touched):
+        if kind == 2:
+            touched[row, 2] -= touched[row, 0]
     return [
         (row, kind, start, end)
         for row, kind in sorted(touched)
@@ -359,7 +365,8 @@ class Log:
         x, y, z = dimensions(found["block"])
         gx, gy, _ = self.launches[number]["grid"]
         block = x + gx * (y + gy * z)
-        reads, writes = self.launches[number]["touched"].setdefault(block, (set(), set()))
+        touched = self.launches[number]["touched"]
+        reads, writes, by_ldgsts = touched.setdefault(block, (set(), set(), set()))
         lanes = lane_addresses(found["lanes"])
         if effect == "copy" and max(lanes, default=0) < SHARED_WINDOW:
             self.counts["shared side"] += 1
@@ -368,18 +375,25 @@ class Log:
         if effect == "none":
             return
         self.accesses[number, block] += 1
-        touched = {b for lane in lanes if lane for b in range(lane, lane + width)}
-        if effect != "write":
-            reads |= touched
+        bytes_ = {b for lane in lanes if lane for b in range(lane, lane + width)}
+        if effect == "copy":
+            by_ldgsts |= bytes_
+        elif effect != "write":
+            reads |= bytes_
         if effect in {"write", "update"}:
-            writes |= touched
+            writes |= bytes_
 
     def program(self):
         """Return the launches as a program, its blocks numbered through over all of them."""
         program = []
         first = 0
         for launch in self.launches:
-            program.append({first + block: sets for block, sets in launch["touched"].items()})
+            program.append(
+                {
+                    first + block: (reads | by_ldgsts, writes)
+                    for block, (reads, writes, by_ldgsts) in launch["touched"].items()
+                }
+            )
             gx, gy, gz = launch["grid"]
             first += gx * gy * gz
         return program

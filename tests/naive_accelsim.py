@@ -58,6 +58,7 @@ class Block:
     def __init__(self):
         self.instructions = self.accesses = 0
         self.read, self.written = set(), set()
+        self.read_plainly = set()  # by anything but LDGSTS
 
     def __eq__(self, other):
         return vars(self) == vars(other)
@@ -129,6 +130,8 @@ def take(blocks, here, tokens, header):
     touched = {byte for a in addresses if a for byte in range(a, a + width)}
     if effect == "async" or "r" in effect:
         block.read |= touched
+    if "r" in effect:
+        block.read_plainly |= touched
     if "w" in effect:
         block.written |= touched
 

@@ -32,6 +32,31 @@ BASE = 0x7F0000000000
 
 
 @st.composite
+def programs_with_ldgsts(draw, **options):
+    """Draw a program as `programs` does, its blocks with a third set: bytes read by LDGSTS alone.
+
+    Those bytes are not in the first set.
+    """
+    program = draw(programs(**options))
+    return [
+        {
+            block: (reads - by_ldgsts, writes, by_ldgsts)
+            for block, (reads, writes) in operation.items()
+            for by_ldgsts in [draw(st.sets(st.sampled_from(sorted(reads)))) if reads else set()]
+        }
+        for operation in program
+    ]
+
+
+def with_all_reads(program):
+    """Return a program of `programs_with_ldgsts` in two sets: bytes read, in whatever way."""
+    return [
+        {block: (reads | more, writes) for block, (reads, writes, more) in operation.items()}
+        for operation in program
+    ]
+
+
+@st.composite
 def programs(draw, *, max_operations=6, max_blocks=4, memory=24, sizes=None):
     """Draw a program: a list of operations, each a mapping of block to (bytes read, written).
 
@@ -63,7 +88,7 @@ def footprints_of(program, base=BASE):
         (block, kind, base + start, base + end)
         for operation in program
         for block, touched in operation.items()
-        for kind in (0, 1)
+        for kind in range(len(touched))
         for start, end in naive.byte_ranges(touched[kind])
     ]
     block, kind, start, end = zip(*ranges, strict=True) if ranges else ([],) * 4

@@ -62,6 +62,35 @@ def _sort_ranges(starts, ends, low, high):
 
 
 @compiled
+def _subtract(starts, ends, low, high, without_low, without_high, out_start, out_end, n):
+    """Write the ranges ``[low, high)`` less the ranges ``[without_low, without_high)``.
+
+    Both are sorted and disjoint. Returns the new number of ranges in the output, which is only
+    counted where it has no room.
+    """
+    cut = without_low
+    for i in range(low, high):
+        start = starts[i]
+        while cut < without_high and ends[cut] <= start:
+            cut += 1
+        at = cut
+        while start < ends[i]:
+            stop = ends[i]
+            following = stop
+            if at < without_high and starts[at] < stop:
+                stop = starts[at]
+                following = ends[at]
+                at += 1
+            if start < stop:
+                if n < len(out_start):
+                    out_start[n] = start
+                    out_end[n] = stop
+                n += 1
+            start = following
+    return n
+
+
+@compiled
 def join_ranges(row, kind, start, end, n_ranges, n_rows):
     """Sort ranges by (row, kind, start) and join those that overlap or touch.
 
@@ -70,7 +99,7 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
     row : int32[>= n_ranges]
         Group of each range, below `n_rows`.
     kind : uint8[>= n_ranges]
-        0 or 1.
+        0 to 2. Of what stands in kinds 0 and 2 of a row, it is left out of kind 2.
     start, end : uint64[>= n_ranges]
         Half-open byte ranges.
     n_ranges, n_rows : int
@@ -79,30 +108,30 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
     -------
     row, kind, start, end : arrays of the joined ranges, in order
     """
-    offsets = np.zeros(2 * n_rows + 1, np.int64)
+    offsets = np.zeros(3 * n_rows + 1, np.int64)
     for i in range(n_ranges):
-        offsets[2 * np.int64(row[i]) + kind[i] + 1] += 1
-    for g in range(2 * n_rows):
+        offsets[3 * np.int64(row[i]) + kind[i] + 1] += 1
+    for g in range(3 * n_rows):
         offsets[g + 1] += offsets[g]
-    fill = _begins(offsets)
+    stops = _begins(offsets)
     starts = np.empty(n_ranges, np.uint64)
     ends = np.empty(n_ranges, np.uint64)
     for i in range(n_ranges):
-        group = 2 * np.int64(row[i]) + kind[i]
-        at = fill[group]
+        group = 3 * np.int64(row[i]) + kind[i]
+        at = stops[group]
         # Runs that go on where the last one ended are joined before the sort sees them.
         if at > offsets[group] and ends[at - 1] == start[i] and starts[at - 1] <= start[i]:
             ends[at - 1] = end[i]
             continue
         starts[at] = start[i]
         ends[at] = end[i]
-        fill[group] = at + 1
+        stops[group] = at + 1
 
-    kept = np.zeros(2 * n_rows, np.int64)
-    total = 0
-    for group in range(2 * n_rows):
+    nothing = np.empty(0, np.uint64)
+    total = np.int64(0)
+    for group in range(3 * n_rows):
         low = offsets[group]
-        high = fill[group]
+        high = stops[group]
         if low == high:
             continue
         ordered = True
@@ -120,22 +149,36 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
                 last += 1
                 starts[last] = starts[i]
                 ends[last] = ends[i]
-        kept[group] = last + 1 - low
-        total += kept[group]
+        stops[group] = last + 1
+        if group % 3 == 2:
+            total = _subtract(
+                starts, ends, low, last + 1, offsets[group - 2], stops[group - 2],
+                nothing, nothing, total,
+            )  # fmt: skip
+        else:
+            total += last + 1 - low
 
     out_row = np.empty(total, np.int32)
     out_kind = np.empty(total, np.uint8)
     out_start = np.empty(total, np.uint64)
     out_end = np.empty(total, np.uint64)
-    n = 0
-    for group in range(2 * n_rows):
+    n = np.int64(0)
+    for group in range(3 * n_rows):
         low = offsets[group]
-        for i in range(low, low + kept[group]):
-            out_row[n] = group >> 1
-            out_kind[n] = group & 1
-            out_start[n] = starts[i]
-            out_end[n] = ends[i]
-            n += 1
+        first = n
+        if group % 3 == 2 and low < stops[group]:
+            n = _subtract(
+                starts, ends, low, stops[group], offsets[group - 2], stops[group - 2],
+                out_start, out_end, n,
+            )  # fmt: skip
+        else:
+            for i in range(low, stops[group]):
+                out_start[n] = starts[i]
+                out_end[n] = ends[i]
+                n += 1
+        for i in range(first, n):
+            out_row[i] = group // 3
+            out_kind[i] = group % 3
     return out_row, out_kind, out_start, out_end
 
 

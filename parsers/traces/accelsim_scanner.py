@@ -36,6 +36,7 @@ from depgraph.parsers.traces.text_scanner import (
     read_signed,
     skip_token,
 )
+from depgraph.records import LDGSTS_READ, READ
 
 # Why `scan_lines` returned.
 DONE = 0
@@ -574,7 +575,8 @@ def scan_lines(
                         counters[ZERO_LINES] += 1
                     if meaning != GLOBAL_WRITE:
                         n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, 0,
+                            lanes, count, opcode_width[slot], row,
+                            LDGSTS_READ if meaning == ASYNC_COPY else READ,
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:

@@ -29,6 +29,7 @@ from depgraph.parsers.traces.text_scanner import (
     find_opcode,
     parse_hex8,
 )
+from depgraph.records import LDGSTS_READ, READ
 
 # Why `scan_positions` returned.
 DONE = 0
@@ -166,7 +167,8 @@ def scan_positions(
         before = n_ranges
         if meaning != GLOBAL_WRITE:
             n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, 0,
+                lanes, count, opcode_width[slot], block,
+                LDGSTS_READ if meaning == ASYNC_COPY else READ,
                 range_block, range_kind, range_start, range_end, n_ranges,
             )  # fmt: skip
         if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
