@@ -23,6 +23,7 @@ from depgraph.parsers.traces.text_scanner import (
     IGNORE,
     LANES,
     MINUS,
+    READ_KINDS,
     SHARED_WINDOW_END,
     SPACE,
     emit_ranges,
@@ -36,7 +37,6 @@ from depgraph.parsers.traces.text_scanner import (
     read_signed,
     skip_token,
 )
-from depgraph.records import LDGSTS_READ, READ
 
 # Why `scan_lines` returned.
 DONE = 0
@@ -321,7 +321,7 @@ def emit_bulk(
             return np.int64(-1)
         if meaning != GLOBAL_WRITE:
             range_row[n] = row
-            range_kind[n] = 0
+            range_kind[n] = READ_KINDS[meaning]
             range_start[n] = address
             range_end[n] = address + width
             n += 1
@@ -576,7 +576,7 @@ def scan_lines(
                     if meaning != GLOBAL_WRITE:
                         n_ranges = emit_ranges(
                             lanes, count, opcode_width[slot], row,
-                            LDGSTS_READ if meaning == ASYNC_COPY else READ,
+                            READ_KINDS[meaning],
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:

@@ -23,6 +23,7 @@ from depgraph.parsers.traces.text_scanner import (
     LANES,
     NEWLINE,
     ONES,
+    READ_KINDS,
     SHARED_WINDOW_END,
     SPACE,
     emit_ranges,
@@ -32,7 +33,6 @@ from depgraph.parsers.traces.text_scanner import (
     parse_decimal,
     parse_hex8,
 )
-from depgraph.records import LDGSTS_READ, READ
 
 MAX_RANGES_PER_LINE = 2 * LANES
 
@@ -343,7 +343,7 @@ def scan_lines(
                 width = opcode_width[slot]
                 if meaning != GLOBAL_WRITE:
                     n_ranges = emit_ranges(
-                        lanes, count, width, row, LDGSTS_READ if meaning == ASYNC_COPY else READ,
+                        lanes, count, width, row, READ_KINDS[meaning],
                         range_row, range_kind, range_start, range_end, n_ranges,
                     )  # fmt: skip
                 if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:

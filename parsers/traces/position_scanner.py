@@ -23,13 +23,13 @@ from depgraph.parsers.traces.text_scanner import (
     GLOBAL_WRITE,
     IGNORE,
     LANES,
+    READ_KINDS,
     SHARED_WINDOW_END,
     emit_ranges,
     find_line_end,
     find_opcode,
     parse_hex8,
 )
-from depgraph.records import LDGSTS_READ, READ
 
 # Why `scan_positions` returned.
 DONE = 0
@@ -168,7 +168,7 @@ def scan_positions(
         if meaning != GLOBAL_WRITE:
             n_ranges = emit_ranges(
                 lanes, count, opcode_width[slot], block,
-                LDGSTS_READ if meaning == ASYNC_COPY else READ,
+                READ_KINDS[meaning],
                 range_block, range_kind, range_start, range_end, n_ranges,
             )  # fmt: skip
         if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:

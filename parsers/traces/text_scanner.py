@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from depgraph.jit.compiled import compiled
+from depgraph.records import LDGSTS_READ, READ, SYNC_READ
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +31,10 @@ GLOBAL_READ = 1
 GLOBAL_WRITE = 2
 GLOBAL_UPDATE = 3  # atomics and reductions: read and write
 ASYNC_COPY = 4  # LDGSTS: one line for the shared side, one for the global side, which is read
+ORDERED_READ = 5  # a load that is ordered with other blocks (volatile, acquire, ld.cg)
+
+# The kind of range that each of these reads.
+READ_KINDS = np.array([READ, READ, READ, SYNC_READ, LDGSTS_READ, SYNC_READ], np.int64)
 
 # Shared-memory offsets are below the 256 KiB window; global addresses never are.
 SHARED_WINDOW_END = np.uint64(1 << 20)
