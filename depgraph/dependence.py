@@ -33,6 +33,7 @@ class SetPairs:
         As `sweep_addresses` returns them.
     pairs : uint64[n_pairs]
     shared_bytes : int64[n_operations]
+    inside : uint8[n_operations]
     """
 
     set_operation: NDArray[np.int32]
@@ -42,6 +43,7 @@ class SetPairs:
     set_hash: NDArray[np.uint64]
     pairs: NDArray[np.uint64]
     shared_bytes: NDArray[np.int64]
+    inside: NDArray[np.uint8]
 
 
 def sweep(

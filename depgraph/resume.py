@@ -32,7 +32,7 @@ _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
 # A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
 _SENT_BYTES = 1 << 20
-_NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
+_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes")
 
 
 MARK = "depgraph-partial"

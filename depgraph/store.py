@@ -27,7 +27,7 @@ from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.graph import BASIS_NAMES, KIND_NAMES, BlockGraph, PairSummary, Pattern
 from depgraph.output import new_folder
-from depgraph.records import ACCESS_KINDS, LDGSTS_READ
+from depgraph.records import ACCESS_KINDS, ACCESS_WAYS
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
 from depgraph.version import tool_version
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _METADATA_KEY = b"depgraph"
 _ROW_GROUP = 1 << 19
+# What to add to `READ` for each of `ACCESS_WAYS`.
+_READS = np.array([0, 2, 3], np.uint8)
 _PATTERNS = [pattern.value for pattern in Pattern]
 
 
@@ -103,14 +105,14 @@ def _write_footprints(
         schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=["kind"],
+        use_dictionary=["kind", "way"],
         column_encoding=dict.fromkeys(("block", "start", "end"), "DELTA_BINARY_PACKED"),
     ) as writer:
 
         def write(rows: Footprints) -> None:
             kinds = from_codes(rows.access, ACCESS_KINDS)
-            columns = [from_numpy(rows.block), kinds]
-            columns += [from_numpy(column) for column in (rows.start, rows.end, rows.ldgsts)]
+            columns = [from_numpy(rows.block), kinds, from_numpy(rows.start), from_numpy(rows.end)]
+            columns.append(from_codes(rows.way, ACCESS_WAYS))
             writer.write_table(
                 pa.Table.from_arrays(columns, schema=schema), row_group_size=_ROW_GROUP
             )
@@ -338,11 +340,7 @@ class Store:
         table = self.table("footprints")
         return Footprints(
             to_numpy(table["block"]),
-            np.where(
-                to_numpy(table["ldgsts"]),
-                np.uint8(LDGSTS_READ),
-                to_codes(table["kind"], ACCESS_KINDS),
-            ),
+            to_codes(table["kind"], ACCESS_KINDS) + _READS[to_codes(table["way"], ACCESS_WAYS)],
             to_numpy(table["start"]),
             to_numpy(table["end"]),
         )

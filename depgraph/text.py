@@ -1,11 +1,16 @@
-"""Text from outside, made harmless for a terminal."""
+"""Text for people: what comes from outside made harmless, numbers listed."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
+_LISTED = 8
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -17,3 +22,8 @@ def clean_text(text: str) -> str:
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNPRINTABLE else c for c in text
     )
+
+
+def some_numbers(numbers: Sequence[int]) -> str:
+    """List numbers, of many the first eight."""
+    return ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")

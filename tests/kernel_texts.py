@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 from naive_accelsim import OPCODES, WINDOW, Block
 
-from depgraph.records import READ, WRITE
+from depgraph.records import READ, SYNC_READ, WRITE
 
 GLOBAL = 0x7F6500000000
 SHARED = 0x7F9000000000
@@ -263,6 +263,8 @@ def blocks_of(part):
         target |= set(range(start, end))
         if kind == READ:
             found[keys[row]].read_plainly |= set(range(start, end))
+        elif kind == SYNC_READ:
+            found[keys[row]].read_in_order |= set(range(start, end))
     return {key: block for key, block in found.items() if block.instructions}
 
 
@@ -276,5 +278,6 @@ def merged(parts):
             into.instructions += block.instructions
             into.read |= block.read
             into.read_plainly |= block.read_plainly
+            into.read_in_order |= block.read_in_order
             into.written |= block.written
     return total

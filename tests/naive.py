@@ -64,6 +64,26 @@ def rounded(program, granularity):
     ]
 
 
+def inside(operation):
+    """Say what the blocks of an operation do with each other's bytes: 1 synchronise, 2 exchange.
+
+    Blocks have four sets of bytes: read plainly, written, read in order with others, by LDGSTS.
+    """
+    flags = 0
+    for byte in set().union(*(sets[1] for sets in operation.values())):
+        plain, writers, sync, ldgsts = (
+            {block for block, sets in operation.items() if byte in sets[way]} for way in range(4)
+        )
+        if any(writers - {reader} for reader in sync):
+            flags |= 1
+            # An atomic writes what it reads; so these are ordered loads.
+            if len(sync) > len(writers) or (len(sync) == len(writers) and sync != writers):
+                flags |= 2
+        if any(writers - {reader} for reader in plain | ldgsts):
+            flags |= 2
+    return flags
+
+
 def byte_ranges(touched):
     """Turn a set of bytes into the longest half-open ranges."""
     ranges = []
@@ -78,14 +98,15 @@ def byte_ranges(touched):
 def join_ranges(ranges):
     """Join (row, kind, start, end) that overlap or touch, byte by byte.
 
-    What stands in kinds 0 and 2 of a row is left out of kind 2.
+    What stands in kind 0 of a row is left out of kinds 2 and 3, what in kind 2 out of kind 3.
     """
     touched = defaultdict(set)
     for row, kind, start, end in ranges:
         touched[row, kind].update(range(start, end))
-    for row, kind in list(touched):
-        if kind == 2:
-            touched[row, 2] -= touched[row, 0]
+    for row in {row for row, _ in touched}:
+        plain, sync, ldgsts = (touched[row, kind] for kind in (0, 2, 3))
+        ldgsts -= plain | sync
+        sync -= plain
     return [
         (row, kind, start, end)
         for row, kind in sorted(touched)
@@ -169,6 +190,21 @@ def expand(graph):
                 for edge in {(a, b, KINDS[kind]) for a in members(s) for b in members(t)}:
                     edges[edge] = min(edges.get(edge, bases[join]), bases[join])
     return edges
+
+
+def opaque_pairs(opaque, reads, writes, space):
+    """Return every dependence that an opaque operation makes possible, none left out."""
+    return {
+        (j, k, kind)
+        for j, k in itertools.combinations(range(len(opaque)), 2)
+        if (opaque[j] or opaque[k]) and (space is None or space[j] == space[k])
+        for kind, before, after in (
+            ("RAW", writes, reads),
+            ("WAR", reads, writes),
+            ("WAW", writes, writes),
+        )
+        if (opaque[j] or before[j]) and (opaque[k] or after[k])
+    }
 
 
 def reachable(edges, n_blocks):
@@ -281,6 +317,7 @@ OPCODES = {
     "STG.E.64": ("write", 8),
     "STG.E.U16": ("write", 2),
     "ST.E": ("write", 4),
+    "LDG.E.STRONG.GPU": ("read", 4),
     "ATOMG.E.ADD.STRONG.GPU": ("update", 4),
     "ATOMG.E.CAS.64.STRONG.GPU": ("update", 8),
     "ATOM.E.ADD.F16x2.RN.STRONG.GPU": ("update", 4),
@@ -366,7 +403,7 @@ class Log:
         gx, gy, _ = self.launches[number]["grid"]
         block = x + gx * (y + gy * z)
         touched = self.launches[number]["touched"]
-        reads, writes, by_ldgsts = touched.setdefault(block, (set(), set(), set()))
+        reads, writes, sync, by_ldgsts = touched.setdefault(block, (set(), set(), set(), set()))
         lanes = lane_addresses(found["lanes"])
         if effect == "copy" and max(lanes, default=0) < SHARED_WINDOW:
             self.counts["shared side"] += 1
@@ -378,7 +415,9 @@ class Log:
         bytes_ = {b for lane in lanes if lane for b in range(lane, lane + width)}
         if effect == "copy":
             by_ldgsts |= bytes_
-        elif effect != "write":
+        elif effect == "update" or (effect == "read" and ".STRONG." in opcode):
+            sync |= bytes_
+        elif effect == "read":
             reads |= bytes_
         if effect in {"write", "update"}:
             writes |= bytes_
@@ -390,8 +429,8 @@ class Log:
         for launch in self.launches:
             program.append(
                 {
-                    first + block: (reads | by_ldgsts, writes)
-                    for block, (reads, writes, by_ldgsts) in launch["touched"].items()
+                    first + block: (reads | sync | by_ldgsts, writes)
+                    for block, (reads, writes, sync, by_ldgsts) in launch["touched"].items()
                 }
             )
             gx, gy, gz = launch["grid"]

@@ -24,6 +24,7 @@ OPCODES = {
     "LD.E.U8": ("rg", 1),
     "ST.E.64": ("wg", 8),
     "ATOM.E.ADD.F64.RN": ("rwg", 8),
+    "LDG.E.128.STRONG.SYS": ("r", 16),
     "ATOMG.E.ADD.STRONG.GPU": ("rw", 4),
     "ATOMG.E.CAS.64.STRONG.SYS": ("rw", 8),
     "RED.E.ADD.F16x2.RN": ("rwg", 4),
@@ -58,10 +59,14 @@ class Block:
     def __init__(self):
         self.instructions = self.accesses = 0
         self.read, self.written = set(), set()
-        self.read_plainly = set()  # by anything but LDGSTS
+        self.read_plainly, self.read_in_order = set(), set()  # the rest by LDGSTS alone
 
     def __eq__(self, other):
-        return vars(self) == vars(other)
+        return self._facts() == other._facts()
+
+    def _facts(self):
+        in_order = self.read_in_order - self.read_plainly
+        return {**vars(self), "read_in_order": in_order}
 
     __hash__ = None
 
@@ -131,7 +136,8 @@ def take(blocks, here, tokens, header):
     if effect == "async" or "r" in effect:
         block.read |= touched
     if "r" in effect:
-        block.read_plainly |= touched
+        in_order = "w" in effect or ".STRONG." in opcode
+        (block.read_in_order if in_order else block.read_plainly).update(touched)
     if "w" in effect:
         block.written |= touched
 

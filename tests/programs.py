@@ -32,26 +32,30 @@ BASE = 0x7F0000000000
 
 
 @st.composite
-def programs_with_ldgsts(draw, **options):
-    """Draw a program as `programs` does, its blocks with a third set: bytes read by LDGSTS alone.
+def programs_with_ways(draw, **options):
+    """Draw a program as `programs` does, its blocks with four sets of bytes.
 
-    Those bytes are not in the first set.
+    Read plainly, written, read by atomics or ordered loads, read by LDGSTS; the reads are disjoint.
     """
-    program = draw(programs(**options))
+
+    def dealt(reads, writes):
+        ways = {byte: draw(st.sampled_from([0, 2, 3])) for byte in sorted(reads)}
+        plain, sync, ldgsts = ({b for b in reads if ways[b] == way} for way in (0, 2, 3))
+        return plain, writes, sync, ldgsts
+
     return [
-        {
-            block: (reads - by_ldgsts, writes, by_ldgsts)
-            for block, (reads, writes) in operation.items()
-            for by_ldgsts in [draw(st.sets(st.sampled_from(sorted(reads)))) if reads else set()]
-        }
-        for operation in program
+        {block: dealt(*touched) for block, touched in operation.items()}
+        for operation in draw(programs(**options))
     ]
 
 
 def with_all_reads(program):
-    """Return a program of `programs_with_ldgsts` in two sets: bytes read, in whatever way."""
+    """Return a program of `programs_with_ways` in two sets: bytes read, in whatever way."""
     return [
-        {block: (reads | more, writes) for block, (reads, writes, more) in operation.items()}
+        {
+            block: (plain | sync | ldgsts, writes)
+            for block, (plain, writes, sync, ldgsts) in operation.items()
+        }
         for operation in program
     ]
 

@@ -11,13 +11,14 @@ from programs import (
     graph_of,
     n_blocks_of,
     programs,
-    programs_with_ldgsts,
+    programs_with_ways,
     with_all_reads,
 )
 
-from depgraph.dependence import find_dependences
+from depgraph.dependence import find_dependences, operations_of_blocks, sweep
 from depgraph.errors import ModelError
 from depgraph.footprint import join_footprints
+from depgraph.graph import Basis
 from depgraph.records import LDGSTS_READ, READ, WRITE
 
 
@@ -133,22 +134,32 @@ def test_edges_are_those_of_the_definition_over_many_kernels(drawn):
     assert edges_of(graph_of(drawn)) == sorted(naive.dependences(drawn))
 
 
-@given(programs_with_ldgsts())
+@given(programs_with_ways())
 def test_edges_that_rest_on_ldgsts_would_be_gone_without_its_reads(drawn):
     graph = graph_of(drawn)
     whole = naive.dependences(with_all_reads(drawn))
     without = naive.dependences(
-        [{block: sets[:2] for block, sets in operation.items()} for operation in drawn]
+        with_all_reads(
+            [{b: (*sets[:3], set()) for b, sets in operation.items()} for operation in drawn]
+        )
     )
     assert edges_of(graph) == sorted(whole)
-    assert {edge for edge, basis in naive.expand(graph).items() if basis} == whole - without
+    found = naive.expand(graph)
+    assert {edge for edge in found if found[edge] == Basis.LDGSTS} == whole - without
     assert sum(pair.ldgsts for pair in graph.pairs()) == len(whole - without)
 
 
-@given(programs_with_ldgsts())
+@given(programs_with_ways())
 def test_shared_bytes_do_not_depend_on_how_bytes_are_read(drawn):
     _, shared = find_dependences(*footprints_of(drawn))
     assert shared.tolist() == [naive.shared_bytes(o) for o in with_all_reads(drawn)]
+
+
+@given(programs_with_ways())
+def test_what_blocks_of_a_kernel_do_with_each_others_bytes(drawn):
+    footprints, first_block, _ = footprints_of(drawn)
+    found = sweep(footprints, operations_of_blocks(first_block), len(drawn)).inside
+    assert found.tolist() == [naive.inside(operation) for operation in drawn]
 
 
 def test_a_block_that_reads_a_byte_both_ways_does_not_rest_on_ldgsts():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
 from depgraph.jit.ranges import _sort_ranges, cut_at_multiples, cut_ranges, join_ranges
-from depgraph.records import LDGSTS_READ, READ, WRITE
+from depgraph.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
 HIGHEST = 1 << 57
 
@@ -18,7 +18,7 @@ HIGHEST = 1 << 57
 def ranges(draw, *, rows=4, memory=40, max_size=12):
     """Draw (row, kind, start, end), in any order, overlapping or not."""
     one = st.tuples(
-        st.integers(0, rows - 1), st.integers(0, 2), st.integers(0, memory), st.integers(1, 9)
+        st.integers(0, rows - 1), st.integers(0, 3), st.integers(0, memory), st.integers(1, 9)
     )
     return [
         (row, kind, start, start + size)
@@ -55,13 +55,12 @@ def test_reads_and_writes_and_rows_stay_apart():
 
 
 def test_what_other_reads_cover_is_not_read_by_ldgsts_alone():
-    drawn = [(0, LDGSTS_READ, 0, 12), (0, READ, 4, 6), (0, READ, 8, 9), (0, WRITE, 0, 2)]
+    drawn = [(0, LDGSTS_READ, 0, 12), (0, READ, 4, 6), (0, SYNC_READ, 5, 9), (0, WRITE, 0, 2)]
     assert rows(*join_ranges(*columns(drawn), 4, 1)) == [
         (0, READ, 4, 6),
-        (0, READ, 8, 9),
         (0, WRITE, 0, 2),
+        (0, SYNC_READ, 6, 9),
         (0, LDGSTS_READ, 0, 4),
-        (0, LDGSTS_READ, 6, 8),
         (0, LDGSTS_READ, 9, 12),
     ]
 
@@ -138,7 +137,7 @@ def test_rounding_out(drawn, granularity):
 def test_bytes_per_block(drawn):
     footprints = join_footprints(*columns(drawn), 4)
     joined = naive.join_ranges(drawn)
-    for access, kinds in ((READ, {READ, LDGSTS_READ}), (WRITE, {WRITE})):
+    for access, kinds in ((READ, {READ, SYNC_READ, LDGSTS_READ}), (WRITE, {WRITE})):
         assert footprints.bytes_per_block(access, 4).tolist() == [
             sum(end - start for row, k, start, end in joined if row == block and k in kinds)
             for block in range(4)
@@ -160,5 +159,5 @@ def test_footprints_as_a_data_frame():
         "kind": ["read", "write"],
         "start": [0, 8],
         "end": [4, 12],
-        "ldgsts": [False, False],
+        "way": ["plain", "plain"],
     }

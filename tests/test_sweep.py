@@ -6,7 +6,7 @@ import naive
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import BASE, edges_of, footprints_of, programs, programs_with_ldgsts, to_lists
+from programs import BASE, edges_of, footprints_of, programs, programs_with_ways, to_lists
 
 from depgraph.dependence import build_graph, find_dependences, operations_of_blocks, sweep
 from depgraph.footprint import Footprints
@@ -114,7 +114,7 @@ def test_tables_grow_with_what_they_hold():
 
 
 @given(
-    programs_with_ldgsts(memory=600),
+    programs_with_ways(memory=600),
     st.lists(st.integers(0, 600), max_size=4, unique=True).map(sorted),
 )
 def test_pieces_of_the_address_space_give_the_graph_of_the_whole(program, at):

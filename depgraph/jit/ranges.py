@@ -62,31 +62,35 @@ def _sort_ranges(starts, ends, low, high):
 
 
 @compiled
-def _subtract(starts, ends, low, high, without_low, without_high, out_start, out_end, n):
-    """Write the ranges ``[low, high)`` less the ranges ``[without_low, without_high)``.
+def _subtract(starts, ends, low, high, cut, cut_end, other, other_end, out_start, out_end, n):
+    """Write the ranges ``[low, high)`` less those of ``[cut, cut_end)`` and ``[other, other_end)``.
 
-    Both are sorted and disjoint. Returns the new number of ranges in the output, which is only
-    counted where it has no room.
+    All three are sorted and disjoint. Returns the new number of ranges in the output, which is
+    only counted where it has no room.
     """
-    cut = without_low
     for i in range(low, high):
         start = starts[i]
-        while cut < without_high and ends[cut] <= start:
-            cut += 1
-        at = cut
         while start < ends[i]:
+            while cut < cut_end and ends[cut] <= start:
+                cut += 1
+            while other < other_end and ends[other] <= start:
+                other += 1
+            if cut < cut_end and starts[cut] <= start:
+                start = ends[cut]
+                continue
+            if other < other_end and starts[other] <= start:
+                start = ends[other]
+                continue
             stop = ends[i]
-            following = stop
-            if at < without_high and starts[at] < stop:
-                stop = starts[at]
-                following = ends[at]
-                at += 1
-            if start < stop:
-                if n < len(out_start):
-                    out_start[n] = start
-                    out_end[n] = stop
-                n += 1
-            start = following
+            if cut < cut_end:
+                stop = min(stop, starts[cut])
+            if other < other_end:
+                stop = min(stop, starts[other])
+            if n < len(out_start):
+                out_start[n] = start
+                out_end[n] = stop
+            n += 1
+            start = stop
     return n
 
 
@@ -99,7 +103,8 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
     row : int32[>= n_ranges]
         Group of each range, below `n_rows`.
     kind : uint8[>= n_ranges]
-        0 to 2. Of what stands in kinds 0 and 2 of a row, it is left out of kind 2.
+        0 to 3. What stands in kind 0 of a row is left out of kinds 2 and 3, and what stands in
+        kind 2 is left out of kind 3.
     start, end : uint64[>= n_ranges]
         Half-open byte ranges.
     n_ranges, n_rows : int
@@ -108,16 +113,16 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
     -------
     row, kind, start, end : arrays of the joined ranges, in order
     """
-    offsets = np.zeros(3 * n_rows + 1, np.int64)
+    offsets = np.zeros(4 * n_rows + 1, np.int64)
     for i in range(n_ranges):
-        offsets[3 * np.int64(row[i]) + kind[i] + 1] += 1
-    for g in range(3 * n_rows):
+        offsets[4 * np.int64(row[i]) + kind[i] + 1] += 1
+    for g in range(4 * n_rows):
         offsets[g + 1] += offsets[g]
     stops = _begins(offsets)
     starts = np.empty(n_ranges, np.uint64)
     ends = np.empty(n_ranges, np.uint64)
     for i in range(n_ranges):
-        group = 3 * np.int64(row[i]) + kind[i]
+        group = 4 * np.int64(row[i]) + kind[i]
         at = stops[group]
         # Runs that go on where the last one ended are joined before the sort sees them.
         if at > offsets[group] and ends[at - 1] == start[i] and starts[at - 1] <= start[i]:
@@ -129,7 +134,7 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
 
     nothing = np.empty(0, np.uint64)
     total = np.int64(0)
-    for group in range(3 * n_rows):
+    for group in range(4 * n_rows):
         low = offsets[group]
         high = stops[group]
         if low == high:
@@ -150,10 +155,12 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
                 starts[last] = starts[i]
                 ends[last] = ends[i]
         stops[group] = last + 1
-        if group % 3 == 2:
+        if group & 2:
+            plain = group & ~3
+            other = plain + 2 if group & 1 else plain
             total = _subtract(
-                starts, ends, low, last + 1, offsets[group - 2], stops[group - 2],
-                nothing, nothing, total,
+                starts, ends, low, last + 1, offsets[plain], stops[plain],
+                offsets[other], stops[other], nothing, nothing, total,
             )  # fmt: skip
         else:
             total += last + 1 - low
@@ -163,13 +170,15 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
     out_start = np.empty(total, np.uint64)
     out_end = np.empty(total, np.uint64)
     n = np.int64(0)
-    for group in range(3 * n_rows):
+    for group in range(4 * n_rows):
         low = offsets[group]
         first = n
-        if group % 3 == 2 and low < stops[group]:
+        if group & 2 and low < stops[group]:
+            plain = group & ~3
+            other = plain + 2 if group & 1 else plain
             n = _subtract(
-                starts, ends, low, stops[group], offsets[group - 2], stops[group - 2],
-                out_start, out_end, n,
+                starts, ends, low, stops[group], offsets[plain], stops[plain],
+                offsets[other], stops[other], out_start, out_end, n,
             )  # fmt: skip
         else:
             for i in range(low, stops[group]):
@@ -177,8 +186,8 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
                 out_end[n] = ends[i]
                 n += 1
         for i in range(first, n):
-            out_row[i] = group // 3
-            out_kind[i] = group % 3
+            out_row[i] = group >> 2
+            out_kind[i] = group & 3
     return out_row, out_kind, out_start, out_end
 
 

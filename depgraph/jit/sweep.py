@@ -15,10 +15,15 @@ from depgraph.jit.compiled import compiled
 
 READ = 0
 WRITE = 1
-LDGSTS_READ = 2
+SYNC_READ = 2
+LDGSTS_READ = 3
 RAW = 0
 WAR = 1
 WAW = 2
+
+# What the blocks of an operation do with each other's bytes.
+SYNCHRONISES = 1
+EXCHANGES = 2
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -188,10 +193,12 @@ def _sort_blocks(blocks, low, high):
 
 @compiled
 def _has_other(block, head, count, readers, writers):
-    """Tell whether a list of readers has a block that is not the only one of `writers`."""
+    """Tell whether a block of a list of readers reads what another one, of `writers`, writes."""
     if count[readers] == 0:
         return False
-    return count[readers] > 1 or block[head[readers]] != block[head[writers]]
+    if count[readers] > 1 or count[writers] > 1:
+        return True
+    return block[head[readers]] != block[head[writers]]
 
 
 @compiled
@@ -207,7 +214,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     block : int32[n]
         Global block number of each range.
     kind : uint8[n]
-        `READ`, `WRITE` or `LDGSTS_READ`; the two kinds of readers are sets of their own.
+        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`; the readers of each kind are a set.
     start, end : uint64[n]
         Byte ranges; those of one block and kind are disjoint and do not touch.
     by_start, by_end : int64[n]
@@ -230,10 +237,12 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
         Source set, target set and kind of dependence, packed as in `_pack`.
     shared_bytes : int64[n_operations]
         Bytes written by a block and touched by another block of the same operation.
+    inside : uint8[n_operations]
+        `SYNCHRONISES` where a block reads what another block of the operation writes by an atomic
+        or an ordered load, `EXCHANGES` where it reads such bytes by a load.
     """
     n = len(block)
-    # Links of the ranges that are open at the current address, one list per operation and kind:
-    # list 4 * operation + kind, of which the fourth is unused.
+    # Links of the ranges that are open at the current address, one list per operation and kind.
     following = _unset(n)
     preceding = _unset(n)
     head = _unset(4 * n_operations)
@@ -246,6 +255,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     since = np.zeros(n_operations, np.uint64)
     is_shared = np.zeros(n_operations, np.bool_)
     shared_bytes = np.zeros(n_operations, np.int64)
+    inside = np.zeros(n_operations, np.uint8)
 
     words = (n_operations >> 6) + 1
     readers = np.zeros((2, words), np.uint64)
@@ -262,8 +272,9 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     n_pairs = 0
     pairs = np.empty(1024, np.uint64)
     pair_table = _unset(4096)
-    # A changed write set is paired with each set of readers at most twice, and with two writers.
-    found_pairs = np.empty(4 * n_operations + 4, np.uint64)
+    # A changed write set is paired with each of three sets of readers at most twice, and with two
+    # writers.
+    found_pairs = np.empty(6 * n_operations + 4, np.uint64)
 
     next_start = 0
     next_end = 0
@@ -314,7 +325,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
             operation = list_ >> 2
             found = np.int32(-1)
             if count[list_] > 0:
-                label = 2 * operation + (list_ >> 1 & 1)
+                label = 2 * operation + (1 if list_ & 3 == LDGSTS_READ else 0)
                 mixed = hash_1[list_] ^ (np.uint64(label) * _SALT_2)
                 slots = len(set_table)
                 slot = np.int64(mix64(mixed, _SALT_1) & np.uint64(slots - 1))
@@ -367,11 +378,17 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                 is_shared[operation] = False
             appears = found < 0 or current[list_] < 0
             current[list_] = found
-            if appears and list_ & 1 == WRITE:
+            if appears and list_ & 3 == WRITE:
                 _set_member(writers, operation, found >= 0)
             elif appears:
-                other = current[list_ ^ LDGSTS_READ]
-                _set_member(readers, operation, found >= 0 or other >= 0)
+                first = 4 * operation
+                _set_member(
+                    readers,
+                    operation,
+                    current[first + READ] >= 0
+                    or current[first + SYNC_READ] >= 0
+                    or current[first + LDGSTS_READ] >= 0,
+                )
             touched[n_changed] = list_
             n_changed += 1
 
@@ -380,17 +397,28 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
             operation = np.int64(list_ >> 2)
             writing = current[4 * operation + WRITE]
             since[operation] = address
-            is_shared[operation] = writing >= 0 and (
-                count[4 * operation + WRITE] > 1
-                or _has_other(block, head, count, 4 * operation + READ, 4 * operation + WRITE)
-                or _has_other(
-                    block, head, count, 4 * operation + LDGSTS_READ, 4 * operation + WRITE
-                )
-            )
+            is_shared[operation] = False
+            if writing >= 0:
+                written = 4 * operation + WRITE
+                sync = 4 * operation + SYNC_READ
+                exchanged = _has_other(
+                    block, head, count, 4 * operation + READ, written
+                ) or _has_other(block, head, count, 4 * operation + LDGSTS_READ, written)
+                if _has_other(block, head, count, sync, written):
+                    inside[operation] |= np.uint8(SYNCHRONISES)
+                    # An atomic writes what it reads: a block that only reads is a load.
+                    exchanged = exchanged or (
+                        count[sync] > count[written]
+                        or (count[sync] == count[written] and hash_1[sync] != hash_1[written])
+                    )
+                    is_shared[operation] = True
+                if exchanged:
+                    inside[operation] |= np.uint8(EXCHANGES)
+                is_shared[operation] |= exchanged or count[written] > 1
             before = _previous_member(writers, operation)
             after = _next_member(writers, operation + 1)
             n_found = 0
-            if list_ & 1 == READ:
+            if list_ & 3 != WRITE:
                 reading = current[list_]
                 if reading >= 0 and before >= 0:
                     found_pairs[n_found] = _pack(current[4 * before + WRITE], reading, RAW)
@@ -410,7 +438,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                 # Readers since the writer before; up to the next writer, which may read as well.
                 reader = _next_member(readers, max(before, 0))
                 while reader >= 0 and (after < 0 or reader <= after):
-                    for reads in (READ, LDGSTS_READ):
+                    for reads in (READ, SYNC_READ, LDGSTS_READ):
                         at_reader = current[4 * reader + reads]
                         if at_reader < 0:
                             continue
@@ -464,4 +492,5 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
         set_hash,
         pairs[:n_pairs],
         shared_bytes,
+        inside,
     )

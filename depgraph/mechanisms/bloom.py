@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.build import GraphBuilder
+from depgraph.build import GraphBuilder, with_possible_joins_of
 from depgraph.jit.bloom import fill_filters, query_filters
 from depgraph.mechanisms.base import (
     Availability,
@@ -129,7 +129,7 @@ def bloom_graph(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
                     footprints.block, footprints.access, first, last, own, filters[others], hashes,
                     graph.first_block[graph.operation_of_block], reported,
                 )  # fmt: skip
-    return _graph_of(graph, reported)
+    return with_possible_joins_of(_graph_of(graph, reported), graph)
 
 
 def _graph_of(graph: BlockGraph, reported: NDArray[np.uint64]) -> BlockGraph:
