@@ -151,6 +151,7 @@ class Gatherer:
         self.bytes = 0
         self.operations: list[Operation] = []
         self.unseen: dict[int, str] = {}
+        self._shows_bulk = False
         self.pieces: list[Footprints] = []
         self.runs: list[Run] = []
         self.samples: list[NDArray[np.uint64]] = []
@@ -213,6 +214,7 @@ class Gatherer:
         self.skipped += part.skipped
         self.warnings += part.warnings
         self.opcodes += part.opcodes
+        self._shows_bulk |= part.shows_bulk
         indices = self._order.add(part)
         self._take_operations()
         for index, reason in part.unseen.items():
@@ -446,7 +448,9 @@ class Gatherer:
         launch = self.operations[operation]
         if operation in self.unseen:
             return self.unseen[operation]
-        return self.trace.unseen(launch) if isinstance(launch, KernelLaunch) else None
+        if self._shows_bulk or not isinstance(launch, KernelLaunch):
+            return None
+        return self.trace.unseen(launch)
 
 
 def without_ranges(part: ScannedPart) -> ScannedPart:

@@ -36,7 +36,7 @@ _COUNTERS = ("skipped", "opcodes", "warnings")
 # A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
 _SENT_BYTES = 1 << 20
 _CHANGED = "it has changed since it was written"
-_NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
+_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes")
 
 
 MARK = "depgraph-partial"

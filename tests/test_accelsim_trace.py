@@ -68,7 +68,7 @@ def operations(trace):
 def edges(extraction):
     kernel_of, block_of = extraction.graph.block_names()
     found = set()
-    for source, target, kind in extraction.graph.edges():
+    for source, target, kind in extraction.graph.certain().edges():
         found |= set(
             zip(
                 kernel_of[source].tolist(), block_of[source].tolist(),

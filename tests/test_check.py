@@ -53,6 +53,14 @@ def test_a_clean_trace_has_no_problems(tmp_path: Path) -> None:
     assert (kernel.blocks, kernel.active_blocks, kernel.accesses) == (2, 2, 2)
 
 
+def test_kernels_that_read_by_ldgsts_are_counted(tmp_path: Path) -> None:
+    asynchronous = access(0, 0, "LDGSTS.E.LTC128B") + access(2, 1, "LDGSTS.E.LTC128B")
+    text = launch(0) + launch(1) + launch(2) + asynchronous + access(1, 0) + access(1, 1)
+    (problem,) = [p for p in check(tmp_path, text).problems if "LDGSTS" in p.found]
+    assert (problem.is_error, problem.count) == (False, 2)
+    assert problem.found.startswith("kernels that read by LDGSTS (cp.async)")
+
+
 @pytest.mark.parametrize(
     ("text", "remark"),
     [
