@@ -43,6 +43,7 @@ BLIND_SPOTS: tuple[str, ...] = (
 _BUFFER_BYTES = 1 << 22
 _MAX_REQUEST_BYTES = 1 << 16
 _ADDRESS_END = 1 << 57
+_TEXTURES = "reads textures, which do not count as global memory"
 _KINDS = {b"GLOBAL_R": READ, b"GLOBAL_W": WRITE}
 
 _REQUEST = re.compile(
@@ -161,6 +162,8 @@ class _Log:
             self._damaged()
             return
         address, size, kind = int(match[1], 16), int(match[2]), match[3]
+        if kind.startswith(b"TEXTURE") and match[7] is not None:
+            self._part.unseen[self._index_of(int(match[7]))] = _TEXTURES
         if kind not in _KINDS:
             self._counts[f"{kind.decode().split('_')[0].lower()}-memory requests"] += 1
         elif match[7] is None:
@@ -185,11 +188,13 @@ class _Log:
             if block[0] > MAX_X or max(block[1:]) > MAX_Y:
                 self._damaged()
                 return -1
-            if (kernel,) not in self._part.keys:
-                self._part.keys.append((kernel,))
-            launch = self._part.keys.index((kernel,))
-            self._rows[key] = self._touches.find_row(launch, pack_block(*block))
+            self._rows[key] = self._touches.find_row(self._index_of(kernel), pack_block(*block))
         return self._rows[key]
+
+    def _index_of(self, kernel: int) -> int:
+        if (kernel,) not in self._part.keys:
+            self._part.keys.append((kernel,))
+        return self._part.keys.index((kernel,))
 
     def _add(self, requests: list[tuple[int, int, int, int]]) -> None:
         if not requests:
