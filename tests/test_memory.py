@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_texts import GLOBAL, Form, header_text
+from programs import BASE, access_line, edges_of, launch_line
 
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
@@ -20,7 +21,7 @@ from depgraph.memory import _free_in_groups, default_limit, parse_size
 from depgraph.overflow import FileOverflow
 from depgraph.parsers import open_trace
 from depgraph.parsers.traces import nvbit_text, touch_table
-from depgraph.pipeline import extract
+from depgraph.pipeline import analyse, extract
 from depgraph.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run, write_run_by_start
 from depgraph.store import Store
 
@@ -87,6 +88,45 @@ def test_a_grid_that_memory_cannot_hold_is_refused_at_once(tmp_path: Path) -> No
     )
     with pytest.raises(TraceError, match="kernel 0 has a grid of 1073741824 blocks"):
         extract(open_trace(trace), tmp_path / "store", memory_limit=64 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("grid", "found"),
+    [
+        ("2147483647,65535,65535", "a grid of 9223090559730712575 blocks; no more than 2146435072"),
+        (
+            f"{1 << 64},1,1",
+            r"log:1: grid of 18446744073709551616,1,1 blocks is not possible",
+        ),
+        ("9" * 90 + ",1,1", r"trace\.log:1: grid of 999999999\.\.\.,1,1 blocks is not possible"),
+    ],
+)
+def test_a_grid_that_no_gpu_could_launch_is_one_clear_line(
+    tmp_path: Path, grid: str, found: str
+) -> None:
+    line = launch_line(0, (7, 7, 7)).replace(b"7,7,7", grid.encode())
+    (tmp_path / "trace.log").write_bytes(line + access_line(0, 0, "LDG.E", [BASE]))
+    with pytest.raises(TraceError, match=found) as caught:
+        extract(open_trace(tmp_path / "trace.log"), tmp_path / "store")
+    assert "\n" not in str(caught.value)
+    # Another kernel can be extracted all the same.
+    if "possible" not in found:
+        with (tmp_path / "trace.log").open("ab") as file:
+            file.write(launch_line(1) + access_line(1, 0, "LDG.E", [BASE]))
+        store = extract(open_trace(tmp_path / "trace.log"), tmp_path / "store", kernels=(1, 2))
+        assert [kernel.kernel for kernel in store.kernels] == [1]
+
+
+@pytest.mark.parametrize("granularity", [1, 32, 128])
+def test_the_last_addresses_of_all_are_as_good_as_any(tmp_path: Path, granularity: int) -> None:
+    top = (1 << 57) - 4
+    text = launch_line(0) + access_line(0, 1, "STG.E.128", [top])
+    text += launch_line(1) + access_line(1, 2, "LDG.E.128", [top])
+    (tmp_path / "trace.log").write_bytes(text)
+    trace = open_trace(tmp_path / "trace.log")
+    with analyse(trace, granularity=granularity, memory_limit=1, scratch=tmp_path) as extraction:
+        assert edges_of(extraction.graph) == [(1, 6, "RAW")]
+        assert extraction.footprints.load().end.max() == (1 << 57) + 12
 
 
 def files_of(store: Path) -> dict[str, bytes]:
