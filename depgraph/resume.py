@@ -183,11 +183,12 @@ def _paths_in(value: Any) -> Iterator[Path]:
 
 
 def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) -> None:
-    columns = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
+    columns: dict[str, Any] = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
     if part.durations is not None:
         columns["durations"] = part.durations
-    samples = {f"samples_{i}": run.samples for i, run in enumerate(runs)}
-    _write_whole(rows, lambda whole: _write_arrays(whole, {**samples, **columns}))
+    for i, run in enumerate(runs):
+        columns[f"samples_{i}"] = run.samples
+    _write_whole(rows, lambda whole: _write_arrays(whole, columns))
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],

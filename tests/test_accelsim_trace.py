@@ -477,6 +477,18 @@ def test_tracez(folder, dictionary):
     assert packed.kernels[0].instructions == unpacked_.kernels[0].instructions == 10
 
 
+def test_chunks_that_the_index_names_over_and_over_are_refused(folder):
+    # A small file would unpack to any size.
+    packed = as_tracez(kernel(1, *[load(4 * i) for i in range(300)]), chunk=300)
+    (at,) = struct.unpack("<Q", packed[-8:])
+    entry = packed[at + 4 : -8]
+    index = struct.pack("<I", 100) + 100 * entry
+    path = folder / "kernel-1.tracez"
+    path.write_bytes(packed[:at] + index + packed[-8:])
+    with pytest.raises(TraceError, match=r"the \.tracez file is damaged \(its chunks overlap\)"):
+        analyse(opened(path))
+
+
 def test_a_cut_tracez_is_damage(folder):
     whole = as_tracez(kernel(1, *(load(4 * i) for i in range(10))))
     path = folder / "kernel-1.tracez"

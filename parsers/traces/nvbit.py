@@ -14,11 +14,11 @@ import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.parsers.traces.compression import TraceInput
-from depgraph.parsers.traces.line_buffers import MAX_LINE_BYTES, last_line_end, whole_lines
+from depgraph.parsers.traces.line_buffers import last_line_end, whole_lines
 from depgraph.parsers.traces.nvbit_text import OVERLONG, is_launch, scan_text, text_buffer
 from depgraph.parsers.traces.nvbit_wordings import CURRENT, MARK, IdOffset, begun_launch, wording_of
 from depgraph.parsers.traces.opaque_names import copies_by_tma
-from depgraph.parsers.traces.text_scanner import PADDING, end_of_line
+from depgraph.parsers.traces.text_scanner import MAX_LINE_BYTES, PADDING, end_of_line
 from depgraph.records import Damage, KernelLaunch, ScannedPart
 from depgraph.sources import FileState, SourceFiles, unreadable
 
