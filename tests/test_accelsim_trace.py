@@ -6,6 +6,7 @@ import lzma
 import os
 import re
 import shutil
+import struct
 import sys
 
 import numpy as np
