@@ -11,6 +11,7 @@ from pathlib import Path
 import against_dataframes
 import bound_speed
 import extract_speed
+import first_run
 import large_input
 from figures import section
 from inputs import Options, options, parser
@@ -19,6 +20,7 @@ _BEGIN = "<!-- tables: begin -->\n"
 _END = "<!-- tables: end -->"
 _PROGRAMS = {
     "extract_speed": extract_speed,
+    "first_run": first_run,
     "large_input": large_input,
     "bound_speed": bound_speed,
     "against_dataframes": against_dataframes,

@@ -149,6 +149,7 @@ def write_graph(graph: BlockGraph, path: Path) -> None:
     instructions = graph.cost.astype(np.int64)
     nothing = np.zeros(graph.n_blocks, np.int64)
     sizes = np.diff(graph.first_block).tolist()
+    counted = np.add.reduceat(instructions, graph.first_block[:-1]).tolist()
     kernels = [
         Kernel(
             kernel=number,
@@ -170,8 +171,8 @@ def write_graph(graph: BlockGraph, path: Path) -> None:
             first_block=int(graph.first_block[number]),
             blocks=size,
             active_blocks=size,
-            accesses=size,
-            instructions=size,
+            accesses=counted[number],
+            instructions=counted[number],
             read_bytes=0,
             written_bytes=0,
             shared_written_bytes=0,

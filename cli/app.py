@@ -5,16 +5,14 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from depgraph.cli.phases import say_first_run
 from depgraph.errors import DepgraphError
-from depgraph.jit.compiled import CompiledFunction
+from depgraph.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +23,6 @@ _OBJECTS_BETWEEN_COLLECTIONS = 500_000
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 # Command -> what it does. Modules are imported when their command is run: help stays fast.
 COMMANDS = {
@@ -60,13 +57,6 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an interrupt ends it without the empty line that click prints."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise click.Abort from None
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         del ctx
@@ -100,21 +90,18 @@ def depgraph() -> None:
 
 @contextmanager
 def _started_quickly() -> Iterator[None]:
-    """Collect garbage more seldom, and say so if something has to be compiled first."""
+    """Collect garbage more seldom."""
     thresholds = gc.get_threshold()
     if thresholds[0]:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *thresholds[1:])
-    CompiledFunction.before_compiling = say_first_run
     try:
         yield
     finally:
-        CompiledFunction.before_compiling = None
         gc.set_threshold(*thresholds)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the program and exit: 0 done, 1 failed, 2 wrong usage, 3 threshold, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Run the program and exit: 0 done, 1 failed, 2 wrong usage, 3 threshold."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in words
     try:
@@ -124,11 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
+        error.message = one_line(error.message)  # type: ignore[misc, unused-ignore]
         error.show()
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        _say("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone: nothing is left to say, at exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -151,12 +136,5 @@ def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}; this is a fault of depgraph (see --debug)"
 
 
-def _interrupt(signum: int, frame: Any) -> NoReturn:
-    del signum, frame
-    raise KeyboardInterrupt
-
-
 def _say(message: str) -> None:
-    from depgraph.text import clean_text
-
-    click.echo("depgraph: " + clean_text(" ".join(message.split())), err=True)
+    click.echo("depgraph: " + one_line(message), err=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs
-from depgraph.cli.model import memory_option, model_options, scenario_from
+from depgraph.cli.model import memory_option, model_options, open_notes, scenario_from
+from depgraph.cli.option_types import SmCounts
 from depgraph.cli.options import (
     Command,
-    SmCounts,
     deps_option,
     format_option,
     print_report,
@@ -58,11 +58,17 @@ def command(
     if costs:
         message = "--cost changes a mechanism: give --mechanism too"
         raise click.UsageError(message)
+    from dataclasses import replace
+
     from depgraph.bounds import bound
     from depgraph.reports.bound_table import bound_report
     from depgraph.store import Store
 
-    print_report(bound_report(bound(scenario_from(Store(store), kinds, **model), sms)), form)
+    source = Store(store)
+    scenario = scenario_from(source, kinds, **model)
+    table = bound(scenario, sms)
+    notes = open_notes(source, scenario, is_whole=kinds is None and not model["what_ifs"])
+    print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
 
 
 def _compare(
@@ -74,12 +80,17 @@ def _compare(
     form: str,
     model: ModelOptions,
 ) -> None:
+    from dataclasses import replace
+
     from depgraph.comparison import compare_mechanisms
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.mechanism_tables import comparison_report
     from depgraph.store import Store
 
     found = find_mechanisms(mechanisms)
-    scenario = scenario_from(Store(path), kinds, **model)
+    source = Store(path)
+    scenario = scenario_from(source, kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
+    notes = open_notes(source, scenario, is_whole=kinds is None and not model["what_ifs"])
+    comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
     print_report(comparison_report(comparison), form)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import click
 
+from depgraph.cli.option_types import JOBS
 from depgraph.cli.options import Command, format_option, is_quiet, print_report
 
 
 @click.command("check", cls=Command)
 @click.argument("trace", nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Threads [default: all processors].")
+@click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
 @click.option(
     "--allow-outside", is_flag=True,
     help="Read kernel files that a kernelslist names outside its own folder.",
 )  # fmt: skip
+@click.option(
+    "--allow-empty", is_flag=True,
+    help="Find nothing wrong with a trace without a single access to global memory.",
+)  # fmt: skip
 @format_option
 def command(
-    trace: tuple[str, ...], strict: bool, jobs: int | None, allow_outside: bool, form: str
+    trace: tuple[str, ...],
+    strict: bool,
+    jobs: int | None,
+    allow_outside: bool,
+    allow_empty: bool,
+    form: str,
 ) -> None:
     """Read a trace, say what is in it and what is wrong with it, write nothing.
 
@@ -32,7 +42,9 @@ def command(
 
     opened = open_trace(trace, allow_outside=allow_outside)
     with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
-        checkup = check_trace(opened, workers=Threads(jobs), on_progress=on_progress)
+        checkup = check_trace(
+            opened, workers=Threads(jobs), allow_empty=allow_empty, on_progress=on_progress
+        )
     is_bad = bool(checkup.errors or (strict and checkup.warnings))
     verdict = "not to be trusted" if is_bad else "usable" if checkup.warnings else "good"
     shown = None if form in {"json", "csv"} else 40

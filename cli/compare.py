@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from depgraph.cli.model import memory_option, model_options, scenario_from
+from depgraph.cli.option_types import ROWS, SMS, Percent
 from depgraph.cli.options import Command, deps_option, print_report
 from depgraph.cli.thresholds import METRICS, fail_threshold
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 @click.command("compare", cls=Command)
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option(
-    "--sms", type=click.IntRange(1), metavar="N", help="SM count [default: the GPU model's]."
-)
+@click.option("--sms", type=SMS, metavar="N", help="SM count [default: the GPU model's].")
 @click.option(
     "--fail-on-increase", "up", type=click.Choice(METRICS), multiple=True,
     help="Exit with 3 if the metric is higher in NEW. May be repeated.",
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     help="Exit with 3 if the metric is lower in NEW. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--tolerance", type=click.FloatRange(0), default=0.0, show_default=True, metavar="PERCENT",
+    "--tolerance", type=Percent(), default=0.0, show_default=True, metavar="PERCENT",
     help="Change in percent that is no failure yet.",
 )  # fmt: skip
 @click.option(
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     help="Metric of NEW that --format total prints.",
 )  # fmt: skip
 @click.option(
-    "--top", type=click.IntRange(0), default=20, show_default=True, metavar="N",
+    "--top", type=ROWS, default=20, show_default=True, metavar="N",
     help="Rows of each table in Markdown and on a terminal.",
 )  # fmt: skip
 @click.option(

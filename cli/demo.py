@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from depgraph.cli.option_types import SMS
 from depgraph.cli.options import Command, force_option, print_report, say, wrote
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _PAIRS_SHOWN = 6
     "-o", "--output", type=click.Path(path_type=Path), default="depgraph-demo.out",
     show_default=True, metavar="STORE", help="Store to write.",
 )  # fmt: skip
-@click.option("--sms", default=80, show_default=True, type=click.IntRange(1), help="SM count.")
+@click.option("--sms", default=80, show_default=True, type=SMS, help="SM count.")
 @force_option
 def command(output: Path, sms: int, *, force: bool) -> None:
     """Run the main job on a packaged real trace.
@@ -39,10 +40,10 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from depgraph.reports.extract_summary import extract_summary
     from depgraph.samples import KERNEL_TIMES, sample_path
     from depgraph.scenario_builder import build_scenario
-    from depgraph.store import write_store
+    from depgraph.store import not_a_store, write_store
 
     force = force or _is_own_demo(output)
-    refuse_existing(output, force=force)
+    refuse_existing(output, force=force, not_ours=not_a_store)
     trace, times = sample_path(), sample_path(KERNEL_TIMES)
     say(f"$ depgraph extract {trace} -o {output}")
     with analyse(open_trace(trace), on_phase=PhaseClock()) as extraction:

@@ -9,6 +9,7 @@ import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs
 from depgraph.cli.model import model_options, refuse_given, refuse_others, scenario_from
+from depgraph.cli.option_types import SMS
 from depgraph.cli.options import (
     Command,
     deps_option,
@@ -44,7 +45,7 @@ _GRAPHS = ("edges", "graph")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write."
 )
-@click.option("--sms", type=click.IntRange(1), help="SM count, for a schedule.")
+@click.option("--sms", type=SMS, help="SM count, for a schedule.")
 @click.option(
     "--schedule", "schedule_name", default="dataflow", show_default=True,
     type=click.Choice(["serial", "dataflow"]), help="Which schedule.",
@@ -75,6 +76,10 @@ def command(
     edges: one row a distinct edge and kind, blocks numbered within their kernels, host copy i as
     kernel -1-i. graph: one node a kernel. Edges and tables are written as Parquet, CSV or JSON
     (one object a line), the graph as GraphML, DOT or node-link JSON.
+
+    Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
+    JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
+    a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph import export
     from depgraph.output import refuse_existing

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from depgraph.cli.option_types import JOBS, KernelRange
 from depgraph.cli.options import (
     DEFAULT_STORE,
     STORE_VARIABLE,
     Command,
-    KernelRange,
     deps_option,
     force_option,
     format_option,
@@ -40,7 +40,7 @@ def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int
 
 _OPTIONS_OF_TRACES = {
     "granularity", "kernels", "memory_limit", "resume", "scheduler", "positions", "allow_outside",
-    "allow_damaged",
+    "allow_damaged", "allow_empty",
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def _refuse_options_of_traces() -> None:
     "--kernels", type=KernelRange(), default=(None, None), metavar="A:B",
     help="Only kernels A to B - 1, in launch order from 0.",
 )  # fmt: skip
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Threads [default: all processors].")
+@click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
 @click.option(
     "--memory-limit", metavar="SIZE", callback=_parse_size,
     help="Memory to stay within, such as 512MiB or 8GiB [default: half of what is free]. "
@@ -101,6 +101,10 @@ def _refuse_options_of_traces() -> None:
     "--allow-damaged", is_flag=True,
     help="Use what is readable of a cut or damaged trace; what was lost is counted.",
 )  # fmt: skip
+@click.option(
+    "--allow-empty", is_flag=True,
+    help="Take a trace without a single access to global memory.",
+)  # fmt: skip
 @force_option
 @format_option
 def command(
@@ -116,6 +120,7 @@ def command(
     allow_outside: bool,
     positions: bool,
     allow_damaged: bool,
+    allow_empty: bool,
     force: bool,
     form: str,
 ) -> None:
@@ -134,9 +139,9 @@ def command(
     from depgraph.parsers import open_trace
     from depgraph.parsers.traces.workload import is_workload
     from depgraph.pipeline import analyse
-    from depgraph.store import is_store, write_store
+    from depgraph.store import not_a_store, write_store
 
-    refuse_existing(output, force=force, is_ours=is_store)
+    refuse_existing(output, force=force, not_ours=not_a_store)
     began = time.perf_counter()
     if any(map(is_workload, trace)):
         if len(trace) > 1:
@@ -166,20 +171,21 @@ def command(
             scratch=output.absolute().parent,
             resume=partial,
             allow_damaged=allow_damaged,
+            allow_empty=allow_empty,
             on_progress=on_progress,
             on_phase=clock,
         )
-    if positions:
-        from depgraph.parsers.traces.positions import read_positions
-        from depgraph.positions import with_positions
-
-        clock("positions")
-        extraction = with_positions(extraction, read_positions(opened, extraction))
-    clock("write")
     with extraction:
-        write_store(extraction, output, force=force)
-    if partial is not None:
-        shutil.rmtree(partial, ignore_errors=True)
+        if positions:
+            from depgraph.parsers.traces.positions import read_positions
+            from depgraph.positions import with_positions
+
+            clock("positions")
+            extraction = with_positions(extraction, read_positions(opened, extraction))
+        clock("write")
+        write_store(extraction, output, force=force, place_checked=True)
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
     clock(None)
     _print_summary(extraction, form, seconds=time.perf_counter() - began)
     wrote(output)
@@ -204,6 +210,6 @@ def _extract_workload(
     extraction = read_workload(path)
     graph = extraction.graph.with_kinds(kinds)
     extraction = replace(extraction, graph=graph, pairs=graph.pairs())
-    write_store(extraction, output, force=force)
+    write_store(extraction, output, force=force, place_checked=True)
     _print_summary(extraction, form)
     wrote(output)

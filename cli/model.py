@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
+from depgraph.cli.option_types import ID, OCCUPANCY, SMS, Bandwidth
+from depgraph.cli.options import say
+from depgraph.limits import LARGEST_ID, whole_number
+from depgraph.text import in_short, one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from depgraph.fit import Fit
     from depgraph.launch import LaunchChoice
     from depgraph.scenario import Scenario
     from depgraph.scenario_builder import Where
@@ -28,6 +34,7 @@ class ModelOptions(TypedDict):
     context: int | None
     stream: int | None
     iteration: str
+    allow_mismatch: bool
     measured_sms: int | None
     gpu: str | None
     gpu_file: Path | None
@@ -35,26 +42,6 @@ class ModelOptions(TypedDict):
     launch: LaunchChoice
     what_ifs: tuple[Statement, ...]
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
-
-
-class Bandwidth(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A number of GB/s, or the word ``gpu``."""
-
-    name = "GB/s"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | Literal["gpu"]:
-        """Return the bandwidth, or the word."""
-        if value == "gpu":
-            return "gpu"
-        try:
-            bandwidth = float(str(value))
-        except ValueError:
-            bandwidth = 0.0
-        if not 0 < bandwidth < float("inf"):
-            self.fail(f"{value!r} is no bandwidth: give GB/s above 0, or gpu", param, ctx)
-        return bandwidth
 
 
 def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
@@ -82,12 +69,12 @@ def _parse_what_ifs(
 
 
 def profile_options(function: Function) -> Function:
-    """Add --device, --process, --context, --stream and --iteration."""
+    """Add --device, --process, --context, --stream, --iteration and --allow-mismatch."""
     for option in reversed(
         [
             *(
                 click.option(
-                    f"--{what}", type=click.IntRange(0), metavar="N",
+                    f"--{what}", type=ID, metavar="N",
                     help=f"Take only kernels of one {what} of the profile.",
                 )
                 for what in ("device", "process", "context", "stream")
@@ -95,6 +82,10 @@ def profile_options(function: Function) -> Function:
             click.option(
                 "--iteration", default="mean", show_default=True, metavar="N|mean|min|last",
                 help="What to take of a profile of several iterations, numbered from 0.",
+            ),
+            click.option(
+                "--allow-mismatch", is_flag=True,
+                help="Use what fits of a profile though it seems to be of another program.",
             ),
         ]
     ):  # fmt: skip
@@ -113,7 +104,7 @@ def model_options(function: Function) -> Function:
             ),
             profile_options,
             click.option(
-                "--measured-sms", type=click.IntRange(1), metavar="N",
+                "--measured-sms", type=SMS, metavar="N",
                 help="SMs of the GPU that kernel times were measured on [default: the profile's].",
             ),
             click.option(
@@ -125,7 +116,7 @@ def model_options(function: Function) -> Function:
                 help="GPU model of your own.",
             ),
             click.option(
-                "--occupancy", "fixed_occupancy", type=click.IntRange(1, 64), metavar="N",
+                "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
                 help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
             ),
             click.option(
@@ -169,8 +160,8 @@ def where_from(
     from depgraph.match import PICKS
     from depgraph.scenario_builder import Where
 
-    if iteration not in PICKS and not iteration.isdecimal():
-        message = f"--iteration {iteration!r}: give {', '.join(PICKS)} or a number from 0"
+    if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
+        message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
         raise click.UsageError(message)
     return Where(device, process, context, stream, iteration)
 
@@ -197,7 +188,7 @@ def scenario_from(
         from depgraph.parsers.profiles import read_profile
 
         profile = read_profile(timing)
-    return build_scenario(
+    scenario = build_scenario(
         store.graph(kinds),
         store.kernels,
         profile=profile,
@@ -208,6 +199,7 @@ def scenario_from(
             options["stream"],
             options["iteration"],
         ),
+        allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
@@ -218,6 +210,30 @@ def scenario_from(
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
     )
+    warn_of_mismatch(scenario.fit)
+    return scenario
+
+
+def warn_of_mismatch(fit: Fit | None) -> None:
+    """Tell the user if not all of a profile fits the trace."""
+    if fit is not None and fit.warning:
+        say(f"depgraph: {one_line(fit.warning)}")
+
+
+def open_notes(store: Store, scenario: Scenario, *, is_whole: bool) -> tuple[str, ...]:
+    """Say what of the program is not certain, and what that means.
+
+    Parameters
+    ----------
+    store : Store
+    scenario : Scenario
+    is_whole : bool
+        Whether the scenario has all dependences of the store, unchanged.
+    """
+    from depgraph.possible import openness
+
+    pairs = store.pairs if is_whole else scenario.graph.pairs()
+    return openness(scenario.kernels, pairs).notes
 
 
 def refuse_others(subject: str, *used: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from depgraph.cli.first_run import announce_first_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,11 @@ class Command(click.Command):
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, now that the options have said whether it may speak."""
+        announce_first_run(quiet=is_quiet())
+        return super().invoke(ctx)
 
 
 def _set_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -104,64 +110,6 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
         message = f"{value!r} is not a list of raw, war, waw"
         raise click.BadParameter(message)
     return kinds
-
-
-class SmCounts(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """SM counts: ``80``, ``8,16,80``, ``8:132``, ``8:132:4``, ``inf``."""
-
-    name = "N[,N...]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the counts in the order given."""
-        if not isinstance(value, str):
-            return tuple(value)
-        counts: list[float] = []
-        for part in value.split(","):
-            try:
-                counts += self._one(part.strip().lower())
-            except ValueError:
-                self.fail(
-                    f"{part!r} is no number of SMs: give N, FIRST:LAST[:STEP] or inf", param, ctx
-                )
-        return tuple(counts)
-
-    @staticmethod
-    def _one(part: str) -> list[float]:
-        if part in {"inf", "unlimited"}:
-            return [math.inf]
-        bounds = [int(number) for number in part.split(":")]
-        if len(bounds) > len(("first", "last", "step")) or min(bounds) < 1:
-            raise ValueError(part)
-        if len(bounds) == 1:
-            return [float(bounds[0])]
-        first, last, step = (*bounds, 1)[:3]
-        if last < first:
-            raise ValueError(part)
-        return [float(n) for n in range(first, last + 1, step)]
-
-
-class KernelRange(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Kernels in launch order: ``A:B``, ``A:``, ``:B``, or one number."""
-
-    name = "A:B"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int | None, int | None]:
-        """Return the first kernel and the last one plus one."""
-        if not isinstance(value, str):
-            return value  # type: ignore[no-any-return]
-        first, colon, last = value.partition(":")
-        try:
-            low = int(first) if first.strip() else None
-            high = (int(last) if last.strip() else None) if colon else (low or 0) + 1
-        except ValueError:
-            self.fail(f"{value!r} is no range of kernels: give A:B", param, ctx)
-        if (low is not None and low < 0) or (high is not None and high <= (low or 0)):
-            self.fail(f"{value!r} names no kernel: give A:B with A below B", param, ctx)
-        return low, high
 
 
 def print_report(report: Report, form: str) -> None:

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import cache
-
-from depgraph.cli.options import say
 
 _log = logging.getLogger("depgraph")
-
-FIRST_RUN = "depgraph: compiling, as this is the first run after an installation (some seconds)"
-
-
-@cache
-def say_first_run() -> None:
-    """Tell the user, once, that this run takes longer than later ones."""
-    say(FIRST_RUN)
 
 
 class PhaseClock:
@@ -28,9 +17,6 @@ class PhaseClock:
 
     def __call__(self, name: str | None) -> None:
         """Begin a phase; None ends the last one."""
-        if name == "compile":
-            say_first_run()
-            return
         now = time.perf_counter()
         if self._name is not None:
             _log.info("%s: %.2f s", self._name, now - self._began)

@@ -12,6 +12,7 @@ import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs
 from depgraph.cli.model import memory_option, model_options, scenario_from
+from depgraph.cli.option_types import ROWS, SMS, Pair
 from depgraph.cli.options import (
     Command,
     deps_option,
@@ -37,28 +38,9 @@ DEFAULT_FOLDER = "depgraph.report"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-class Pair(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Two kernels: ``SOURCE:TARGET``."""
-
-    name = "SOURCE:TARGET"
-
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> tuple[int, int]:
-        """Return the kernel waited for and the kernel that waits."""
-        try:
-            source, target = (int(part) for part in str(value).split(":"))
-        except ValueError:
-            self.fail(f"{value!r}: give two kernels as SOURCE:TARGET, such as 3:11", param, ctx)
-        return source, target
-
-
 @click.command("report", cls=Command)
 @store_argument
-@click.option("--sms", type=click.IntRange(1), required=True, metavar="N", help="SM count.")
+@click.option("--sms", type=SMS, required=True, metavar="N", help="SM count.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
     help=f"Folder to write [default: {DEFAULT_FOLDER}, nothing with --format].",
@@ -68,7 +50,7 @@ class Pair(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="Print the report in this form as well, and write a folder only with -o.",
 )  # fmt: skip
 @click.option(
-    "--top", type=click.IntRange(0), default=20, show_default=True, metavar="N",
+    "--top", type=ROWS, default=20, show_default=True, metavar="N",
     help="Rows of each table in Markdown and on a terminal.",
 )  # fmt: skip
 @click.option("--github", is_flag=True, help=f"Append the report to ${SUMMARY_VARIABLE}.")
@@ -133,8 +115,9 @@ def command(
 
         brief, full = report_of(top), report_of(None)
         left_out = write_report(
-            found, output, brief=brief, full=full, pair=pair, flows=flows, force=force
-        )
+            found, output, brief=brief, full=full, pair=pair, flows=flows, force=force,
+            place_checked=True,
+        )  # fmt: skip
         if left_out:
             say(f"{left_out} arrows are not in the timeline: it holds 100 000 at most")
         _wrote_page(output, show=show)
@@ -144,12 +127,13 @@ def command(
 
 def _check_outputs(output: Path | None, *, github: bool, show: bool, force: bool) -> None:
     from depgraph.output import refuse_existing
+    from depgraph.reports.folder import not_a_report
 
     if github and not os.environ.get(SUMMARY_VARIABLE):
         message = f"--github: ${SUMMARY_VARIABLE} is not set"
         raise click.UsageError(message)
     if output is not None:
-        refuse_existing(output, force=force)
+        refuse_existing(output, force=force, not_ours=not_a_report)
     elif show:
         message = "--open: there is no page without -o DIR"
         raise click.UsageError(message)

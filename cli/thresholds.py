@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+
+from depgraph.cli.option_types import OptionType
+from depgraph.limits import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,34 +18,25 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
+_LARGEST_LIMIT = 1e300
 METRICS = (
     "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
 )  # fmt: skip
 
 
-class MetricLimit(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+class MetricLimit(OptionType):
     """A metric and a limit: ``bound=1.5``."""
 
     name = "METRIC=VALUE"
 
-    def convert(
-        self,
-        value: object,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> tuple[str, float]:
+    def read(self, text: str) -> tuple[str, float]:
         """Return the metric and the limit."""
-        metric, equals, number = str(value).partition("=")
+        metric, equals, value = text.partition("=")
         if not equals or metric.strip() not in METRICS:
-            self.fail(
-                f"{value!r}: give METRIC=VALUE, METRIC one of {', '.join(METRICS)}", param, ctx
-            )
-        try:
-            limit = float(number)
-        except ValueError:
-            limit = math.nan
-        if math.isnan(limit):
-            self.fail(f"{number!r} is no number", param, ctx)
+            raise ValueError(f"is no limit: give METRIC=VALUE, METRIC one of {', '.join(METRICS)}")
+        limit = number(value, -_LARGEST_LIMIT, _LARGEST_LIMIT)
+        if limit is None:
+            raise ValueError("is no limit: its value is no number")
         return metric.strip(), limit
 
 

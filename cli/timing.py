@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from depgraph.cli.model import profile_options, where_from
+from depgraph.cli.model import profile_options, warn_of_mismatch, where_from
 from depgraph.cli.options import Command, format_option, print_report, store_argument
 
 
@@ -23,6 +23,7 @@ def command(
     context: int | None,
     stream: int | None,
     iteration: str,
+    allow_mismatch: bool,
     form: str,
 ) -> None:
     """Show which measured kernel of FILE is which kernel of STORE.
@@ -30,20 +31,17 @@ def command(
     FILE is a PyTorch profiler trace, an nsys, ncu or nvprof export, a simulator's log, or a table
     of your own; which one is told by its contents. What --timing FILE would take of it is shown:
     kernels that match, those that were guessed because the name or the grid differs, and those
-    that only one side has.
+    that only one side has. Exit code 1 if --timing FILE would be refused.
     """
     from dataclasses import asdict
 
-    from depgraph.matching import match_profile
+    from depgraph.fit import fit_profile
     from depgraph.parsers.profiles import read_profile
-    from depgraph.profile import BlockProfile
-    from depgraph.reports.match_table import block_profile_report, match_report
+    from depgraph.reports.match_table import fit_report
     from depgraph.store import Store
 
     where = where_from(device, process, context, stream, iteration)
-    kernels = Store(store).kernels
-    profile = read_profile(file)
-    if isinstance(profile, BlockProfile):
-        print_report(block_profile_report(profile, kernels), form)
-    else:
-        print_report(match_report(match_profile(profile, kernels, **asdict(where))), form)
+    fit = fit_profile(read_profile(file), Store(store).kernels, **asdict(where))
+    print_report(fit_report(fit), form)
+    fit.check(allow_mismatch=allow_mismatch)
+    warn_of_mismatch(fit)

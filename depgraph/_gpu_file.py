@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import re
-import tomllib
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
+from depgraph.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
+from depgraph.text import in_short
+from depgraph.toml_file import (
+    TomlError,
+    line_of_key,
+    parse_toml,
+    read_toml_text,
+    show_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+
+_LONGEST_KEY = 100
+_LONGEST_TEXT = 1000
+_MOST_ITEMS = 1000
+_LARGEST_SIZE = 1 << 50  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +47,28 @@ class Source:
     url: str = ""
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file; `ModelError` if it cannot be read."""
+def read_gpu_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a TOML file, and its tables; `ModelError` if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        text = read_toml_text(path)
+        return text, parse_toml(text)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: not TOML: {error}") from None
+    except TomlError as error:
+        raise ModelError(f"{_place(path, error.line)}: not TOML: {error.found}") from None
 
 
-def read_keys(path: Path, table: dict[str, Any], *more: str) -> dict[str, Any]:
+def read_keys(path: Path, text: str, table: dict[str, Any], *more: str) -> dict[str, Any]:
     """Return the checked values of a table whose keys are those of `READERS` and `more`.
+
+    Parameters
+    ----------
+    path : Path
+        For messages.
+    text : str
+        What the table was read from, for the line numbers of messages.
+    table : dict
+    *more : str
 
     Raises
     ------
@@ -54,56 +76,68 @@ def read_keys(path: Path, table: dict[str, Any], *more: str) -> dict[str, Any]:
         If a key is unknown or its value impossible.
     """
     known = (*READERS, *more)
-    for key in table:
-        if key not in known:
-            close = get_close_matches(key, known, n=1)
-            raise ModelError(
-                f"{path}: {key} is not a key of a GPU model"
-                + (f"; did you mean {close[0]}?" if close else "")
-            )
     checked = {}
     for key, value in table.items():
+        place = _place(path, line_of_key(text, key))
+        if key not in known:
+            close = get_close_matches(key[:_LONGEST_KEY], known, n=1)
+            raise ModelError(
+                f"{place}: {in_short(key)} is not a key of a GPU model"
+                + (f"; did you mean {close[0]}?" if close else "")
+            )
         try:
             checked[key] = READERS.get(key, _text)(value)
         except (TypeError, ValueError) as error:
-            raise ModelError(f"{path}: {key} = {value!r}: expected {error}") from None
+            raise ModelError(f"{place}: {key} = {show_value(value)}: expected {error}") from None
     return checked
 
 
+def _place(path: Path, line: int | None) -> str:
+    return str(path) if line is None else f"{path}:{line}"
+
+
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_TEXT:
         raise ValueError("text")
     return value
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
+    if not isinstance(value, list) or len(value) > _MOST_ITEMS:
         raise TypeError("a list of texts")
     return tuple(_text(item) for item in value)
 
 
-def _count(value: object) -> int:
+def _count(value: object, most: int = LARGEST_PARAMETER) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError("a whole number above 0")
+    if value > most:
+        raise ValueError(f"a whole number up to {most}")
     return value
 
 
+def _sm_count(value: object) -> int:
+    return _count(value, MOST_SMS)
+
+
 def _rate(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         raise ValueError("a number above 0")
+    if not SLOWEST_MEMORY <= value <= FASTEST_MEMORY:
+        raise ValueError(f"a number from {SLOWEST_MEMORY:g} to {FASTEST_MEMORY:g}")
     return float(value)
 
 
 def _size(value: object) -> int:
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+) ?([KMG])iB", value)):
-        return int(match[1]) << {"K": 10, "M": 20, "G": 30}[match[2]]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,15}) ?([KMG])iB", value)):
+        value = int(match[1]) << {"K": 10, "M": 20, "G": 30}[match[2]]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_SIZE:
         raise ValueError('a number of bytes, or "N KiB" or "N MiB"')
     return value
 
 
 def _sizes(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_ITEMS:
         raise ValueError("a list of sizes")
     return tuple(_size(item) for item in value)
 
@@ -114,7 +148,11 @@ def _sources(value: object) -> tuple[Source, ...]:
         raise TypeError(expected)
     try:
         return tuple(
-            Source(_text(item["title"]), _texts(item["numbers"]), item.get("url", ""))
+            Source(
+                _text(item["title"]),
+                _texts(item["numbers"]),
+                _text(item["url"]) if "url" in item else "",
+            )
             for item in value
         )
     except (KeyError, TypeError, AttributeError, ValueError):
@@ -125,7 +163,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "name": _text,
     "aliases": _texts,
     "architecture": _count,
-    "sms": _count,
+    "sms": _sm_count,
     "warp_size": _count,
     "max_threads_per_block": _count,
     "max_threads_per_sm": _count,

@@ -16,7 +16,6 @@ from depgraph.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -77,21 +76,27 @@ def from_lists(offsets: NDArray[np.int64], values: NDArray[np.int32]) -> pa.List
     return pa.ListArray.from_arrays(from_numpy(offsets.astype(np.int32)), from_numpy(values))
 
 
-def read_parquet(path: Path) -> pa.Table:
-    """Read a whole Parquet file."""
-    with pq.ParquetFile(path) as file:
+def read_parquet(content: bytes) -> pa.Table:
+    """Read a whole Parquet file, given as what stands in it."""
+    with pq.ParquetFile(pa.BufferReader(content)) as file:
         return file.read()
 
 
 def to_numpy(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
-    """Return a column of numbers as a NumPy array, null as NaN in a column of floats."""
+    """Return a column of numbers or booleans as a NumPy array, null as NaN among floats."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())
     pieces = [np.empty(0, dtype)]
     for chunk in chunks:
         validity, data = chunk.buffers()
         span = slice(chunk.offset, chunk.offset + len(chunk))
-        piece = np.frombuffer(data, dtype)[span] if data is not None else np.empty(0, dtype)
+        if data is None:
+            piece = np.empty(0, dtype)
+        elif pa.types.is_boolean(column.type):
+            bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+            piece = bits[span].astype(np.bool_)
+        else:
+            piece = np.frombuffer(data, dtype)[span]
         if chunk.null_count:
             bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
             piece = np.where(bits[span], piece, np.nan).astype(dtype)
@@ -114,10 +119,10 @@ def to_codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]
     return np.concatenate(pieces)
 
 
-def to_lists(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def to_lists(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Turn a column of lists into offsets and values."""
     offsets = [np.zeros(1, np.int64)]
-    values = [np.empty(0, np.int32)]
+    values = [np.empty(0, column.type.value_type.to_pandas_dtype())]
     total = 0
     for chunk in column.chunks:
         starts = to_numpy(chunk.offsets).astype(np.int64)

@@ -14,9 +14,9 @@ from depgraph.errors import ModelError
 from depgraph.graph import ALL_KINDS, BlockGraph
 from depgraph.jobs import available_jobs
 from depgraph.launch_costs import launch_costs
-from depgraph.limits import Paths, limits_of, outcome_of
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import Serial
+from depgraph.outcome import Paths, limits_of, outcome_of
 from depgraph.rules import Rules
 from depgraph.scenario import Scenario
 from depgraph.schedule import Schedule
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from depgraph.limits import Bound, Outcome
+    from depgraph.outcome import Bound, Outcome
     from depgraph.scenario import MeasuredSchedule
 
 MANY_SIZES = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,16 +13,23 @@ from depgraph.gather import BLOCK_BYTES, Gatherer, Scratch, without_ranges
 from depgraph.jobs import Threads
 from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
-from depgraph.records import HostCopy
+from depgraph.records import LDGSTS_READ, HostCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from depgraph.extraction import Kernel
     from depgraph.jobs import Workers
-    from depgraph.records import PartTask, ScannedPart, Trace
+    from depgraph.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
 
 _EVERYTHING = 1 << 62
+_LDGSTS = (
+    "kernels that read by LDGSTS (cp.async): lanes that only fill with zeros are traced as if they "
+    "read, so that some dependences may not be real; a recording with the Compute Sanitizer would "
+    "tell"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +97,32 @@ class Checkup:
 class _Checker(Gatherer):
     """Gathers counts alone, and notes damage with its place instead of raising it."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, allow_empty: bool) -> None:
         super().__init__(
             trace,
             (None, None),
             allow_damaged=True,
+            allow_empty=allow_empty,
             memory=_EVERYTHING,
             scratch=Scratch(None),
             most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
         )
         self.faults: list[Problem] = []
+        self.ldgsts_blocks: list[NDArray[np.int32]] = []
 
-    def _damage(self, line: int, found: str, path: str | None = None) -> None:
-        number = line if path else self.lines + line
-        place = f"{path or self.trace.name}:{number}"
-        self.faults.append(Problem(is_error=True, found=found, place=place))
+    def _keep_ranges(self, touches: BlockTouches, blocks: NDArray[np.int32]) -> None:
+        self.ldgsts_blocks.append(blocks[touches.row])
+
+    def _damage(self, damage: Damage) -> None:
+        place = f"{damage.path or self.trace.name}:{damage.line}"
+        self.faults.append(Problem(is_error=True, found=damage.found, place=place))
 
 
 def check_trace(
     trace: Trace,
     *,
     workers: Workers | None = None,
+    allow_empty: bool = False,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> Checkup:
     """Read a whole trace and say what is in it and what is wrong with it.
@@ -121,15 +133,18 @@ def check_trace(
         As `depgraph.parsers.open_trace` returns it.
     workers : Workers, optional
         Default threads on all processors.
+    allow_empty : bool
+        Find nothing wrong with a trace that has not one access to global memory.
     on_progress : callable
         Is called with the number of input bytes that have just been scanned.
     """
-    checker = _Checker(trace)
+    checker = _Checker(trace, allow_empty=allow_empty)
     try:
-        for part in (workers or Threads()).map(_scan_counts, trace.tasks()):
-            checker.add(part)
-            on_progress(part.bytes)
-        checker.finish()
+        with trace.sources.unchanged():
+            for part in (workers or Threads()).map(_scan_counts, trace.tasks()):
+                checker.add(part)
+                on_progress(part.bytes)
+            checker.finish()
     except TraceError as error:
         checker.faults.append(
             Problem(
@@ -153,7 +168,34 @@ def check_trace(
 
 
 def _scan_counts(task: PartTask) -> ScannedPart:
-    return without_ranges(task.scan())
+    """Scan a part; of its ranges one remains for each block that reads by LDGSTS alone."""
+    ldgsts = _LdgstsRows()
+    part = task.scan(ldgsts)
+    touches = part.touches
+    ldgsts.take(touches.row, touches.kind, touches.start, touches.end)
+    counted = without_ranges(part)
+    counted.touches = replace(counted.touches, row=np.unique(np.concatenate(ldgsts.rows)))
+    return counted
+
+
+class _LdgstsRows:
+    """Forgets ranges, but for the rows that read by LDGSTS alone."""
+
+    most_ranges = 1 << 17
+
+    def __init__(self) -> None:
+        self.rows: list[NDArray[np.int32]] = []
+
+    def take(
+        self,
+        row: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        start: NDArray[np.uint64],
+        end: NDArray[np.uint64],
+    ) -> None:
+        """Note the rows of some ranges."""
+        del start, end
+        self.rows.append(np.unique(row[kind == LDGSTS_READ]))
 
 
 def _kernels(checker: Gatherer) -> list[Kernel]:
@@ -164,13 +206,19 @@ def _kernels(checker: Gatherer) -> list[Kernel]:
     return kernel_rows(
         checker,
         BlockCounts(accesses, instructions, unknown, unknown),
-        np.zeros((2, n_operations), np.int64),
+        np.zeros((3, n_operations), np.int64),
         np.zeros(n_operations, np.int64),
+        np.zeros(n_operations, np.uint8),
     )
 
 
-def _warnings(checker: Gatherer, kernels: list[Kernel]) -> list[Problem]:
+def _warnings(checker: _Checker, kernels: list[Kernel]) -> list[Problem]:
     found = [Problem(is_error=False, found=w, count=n) for w, n in checker.warnings.most_common()]
+    blocks = np.unique(np.concatenate([np.empty(0, np.int32), *checker.ldgsts_blocks]))
+    first = [k.first_block for k in kernels]
+    by_ldgsts = np.unique(np.searchsorted(first, blocks[blocks >= 0], side="right"))
+    if len(by_ldgsts):
+        found.append(Problem(is_error=False, found=_LDGSTS, count=len(by_ldgsts)))
     found += [
         Problem(is_error=False, found=f"kernels with: {remark}", count=len(which))
         for remark, which in remarks(kernels).items()

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from depgraph.errors import ClusterError, DepgraphError
+from depgraph.interrupts import closed_on_interrupt
+from depgraph.limits import MOST_JOBS, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,7 +39,7 @@ class ClusterWorkers:
         threads = client.nthreads().values()
         self.jobs = max(1, sum(threads))
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result]:
         """Yield the results in the order of the items, a few tasks a thread under way at most."""
         running: deque[Any] = deque()
         try:
@@ -85,16 +87,18 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
         raise ClusterError(message) from None
     if address.startswith(_LOCAL):
         count = address.removeprefix(_LOCAL)
-        if not count.isdigit() or int(count) < 1:
+        workers = whole_number(count, 1, MOST_JOBS)
+        if workers is None:
             message = f"scheduler {address!r}: give local:N with N workers, such as local:4"
             raise ClusterError(message)
         with (
             LocalCluster(  # type: ignore[no-untyped-call, unused-ignore]
-                n_workers=int(count),
+                n_workers=workers,
                 threads_per_worker=1,
                 dashboard_address=None,
                 silence_logs=logging.ERROR,
             ) as cluster,
+            closed_on_interrupt(cluster.close),
             Client(cluster) as client,  # type: ignore[no-untyped-call, unused-ignore]
         ):
             yield ClusterWorkers(client)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from depgraph.anomalies import Swept, anomaly_notes
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.launch import OFF
-from depgraph.limits import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.mechanisms import MECHANISMS, Charges
+from depgraph.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.rules import run_rules
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from depgraph.launch import LaunchModel
-    from depgraph.limits import Bound
     from depgraph.mechanisms import Mechanism, Quantity, Rules
+    from depgraph.outcome import Bound
     from depgraph.scenario import Scenario
     from depgraph.schedule import Schedule
 

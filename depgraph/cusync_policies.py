@@ -10,9 +10,9 @@ import numpy as np
 from depgraph.build import GraphBuilder, grouped_pairs
 from depgraph.comparison import run_mechanism
 from depgraph.launch import OFF
-from depgraph.limits import ratio
 from depgraph.mechanisms import Charges, Quantity
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
+from depgraph.outcome import ratio
 from depgraph.schedules import serial
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from depgraph.arrow import from_codes, from_numpy
 from depgraph.graph import KIND_NAMES
 from depgraph.output import new_file
 from depgraph.schema import arrow_schema
+from depgraph.text import clean_text, csv_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,17 +39,27 @@ def _table_writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Callable
         )
         options = pa.csv.WriteOptions(quoting_style="needed")
         with pa.csv.CSVWriter(path, plain, write_options=options) as writer:
-            yield lambda table: writer.write_table(table.cast(plain))
+            yield lambda table: writer.write_table(_with_safe_text(table.cast(plain)))
     else:
         with path.open("w", encoding="utf-8") as file:
 
             def write_lines(table: pa.Table) -> None:
                 for batch in table.to_batches(_JSON_ROWS):
-                    file.writelines(
-                        json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()
-                    )
+                    # In ASCII: names from a trace may hold characters that steer a terminal.
+                    file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
 
             yield write_lines
+
+
+def _with_safe_text(table: pa.Table) -> pa.Table:
+    """Return a table whose texts no spreadsheet takes for formulas."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            encoded = table.column(at).combine_chunks().dictionary_encode()
+            safe = [csv_cell(text) for text in encoded.dictionary.to_pylist()]
+            column = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(safe, field.type))
+            table = table.set_column(at, field, column.cast(field.type))
+    return table
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
@@ -159,7 +170,6 @@ def write_kernel_graph(
     import networkx as nx
 
     from depgraph.names import base_name
-    from depgraph.text import clean_text
 
     result = graph.to_networkx(level="kernel")
     for kernel in kernels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ class Kernel:
     unseen: str | None
     occupancy: int | None = None
     cuttable: bool | None = None
+    waits_inside: str | None = None
+    ldgsts_bytes: int = 0
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -151,5 +154,15 @@ def launch_resources(kernels: Sequence[Kernel], n_operations: int) -> Resources:
             value = getattr(kernel, name)
             if value is not None:
                 column[kernel.operation] = value
-    architectures = {k.architecture for k in kernels if k.architecture is not None}
-    return Resources(**columns, architecture=max(architectures, default=None))
+    return Resources(**columns, architecture=common_architecture(kernels))
+
+
+def common_architecture(kernels: Sequence[Kernel]) -> int | None:
+    """Return the SASS version that more than half of the kernels name, None if there is none.
+
+    Some tracers leave the number uninitialised, so that a kernel may name any.
+    """
+    ((architecture, count),) = Counter(k.architecture for k in kernels).most_common(1) or (
+        (None, 0),
+    )
+    return architecture if 2 * count > len(kernels) else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
+import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,11 +17,15 @@ from depgraph.dependence import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
 from depgraph.memory import return_free_memory
-from depgraph.records import WRITE, BlockTouches, HostCopy, KernelLaunch
+from depgraph.output import one_line_errors
+from depgraph.records import WRITE, BlockTouches, Damage, HostCopy, KernelLaunch
 from depgraph.shards import sample_starts
 from depgraph.spill import write_run_by_start
+from depgraph.work_folder import WorkFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from depgraph.records import Operation, ScannedPart, Trace
@@ -30,8 +36,6 @@ _DAMAGED_LINES_LIMIT = 0.01
 _MAX_BLOCKS = 2**31 - 2**20
 # What a block costs at the peak, whether or not it touches anything: measured on empty grids.
 BLOCK_BYTES = 128
-# More than any GPU holds; a larger copy is a damaged line, and would be cut into pages for ever.
-_MAX_COPY_BYTES = 1 << 40
 RANGE_BYTES = 21
 
 
@@ -78,21 +82,32 @@ class Scratch:
     """
 
     def __init__(self, parent: Path | None) -> None:
-        self._parent = parent
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._parent = parent or Path(gettempdir())
+        self._folder: WorkFolder | None = None
+        self._locks: list[int] = []
         self._files = 0
+        self._lock = threading.Lock()
 
     def new_file(self, name: str) -> Path:
-        """Return the path of a file that does not exist yet."""
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix=".depgraph.", dir=self._parent)
-        self._files += 1
-        return Path(self._folder.name) / f"{name}-{self._files}.parquet"
+        """Return the path of a file that does not exist yet; any thread may ask."""
+        with self._lock:
+            if self._folder is None:
+                with one_line_errors(self._parent):
+                    self._folder = WorkFolder(self._parent, "scratch")
+            self._files += 1
+            return self._folder.path / f"{name}-{self._files}.parquet"
+
+    def keep_open(self, descriptor: int | None) -> None:
+        """Close a descriptor, such as that of a lock, once the folder is removed and not before."""
+        if descriptor is not None:
+            self._locks.append(descriptor)
 
     def remove(self) -> None:
         """Delete the folder, if it was made."""
+        while self._locks:
+            os.close(self._locks.pop())
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.remove()
             self._folder = None
 
 
@@ -111,6 +126,8 @@ class Gatherer:
     scratch : Scratch
     most_blocks : int
         A trace whose grids have more is refused, before room for them is made.
+    allow_empty : bool
+        Take a trace without a single access to global memory.
     """
 
     def __init__(
@@ -122,8 +139,10 @@ class Gatherer:
         memory: int,
         scratch: Scratch,
         most_blocks: int = _MAX_BLOCKS,
+        allow_empty: bool = False,
     ) -> None:
         self.trace = trace
+        self.allow_empty = allow_empty
         self.allow_damaged = allow_damaged
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
@@ -132,6 +151,7 @@ class Gatherer:
         self.bytes = 0
         self.operations: list[Operation] = []
         self.unseen: dict[int, str] = {}
+        self._shows_bulk = False
         self.pieces: list[Footprints] = []
         self.runs: list[Run] = []
         self.samples: list[NDArray[np.uint64]] = []
@@ -153,7 +173,9 @@ class Gatherer:
         self._durations = np.full(1024, np.nan)
         self._access_lines = 0
         self._damaged_lines = 0
-        self._damaged_at: tuple[int, str, str] | None = None
+        self._damaged_at: Damage | None = None
+        self._lost_accesses = 0
+        self._lines_of: Counter[str | None] = Counter()  # of each file, where there are several
         self._ranges_in_memory = 0
         self._most_ranges = max(1, memory // RANGE_BYTES)
         self._scratch = scratch
@@ -174,26 +196,25 @@ class Gatherer:
         """Kernel number of each operation, ``-1 - i`` for host copy i: int32[n_operations]."""
         return np.array(self._kernel, np.int32)
 
-    def add(self, part: ScannedPart, run: RunFile | None = None) -> None:
+    def add(self, part: ScannedPart, runs: Sequence[RunFile] = ()) -> None:
         """Take the next part, in the order of the trace.
 
         Parameters
         ----------
         part : ScannedPart
-        run : RunFile, optional
-            Holds the ranges of the part, in place of the part itself.
+        runs : sequence of RunFile
+            Hold ranges of the part that are not in the part itself.
         """
         for damage in part.damage:
-            self._damage(damage.line, damage.found, damage.path)
+            self._damage(self._placed(damage, part))
         if part.damaged_line and self._damaged_at is None:
-            damage = part.damaged_line
-            line = damage.line + (0 if damage.path else self.lines)
-            self._damaged_at = line, damage.found, damage.path or self.trace.name
+            self._damaged_at = self._placed(part.damaged_line, part)
         self._damaged_lines += part.damaged_lines
         self._access_lines += part.access_lines
         self.skipped += part.skipped
         self.warnings += part.warnings
         self.opcodes += part.opcodes
+        self._shows_bulk |= part.shows_bulk
         indices = self._order.add(part)
         self._take_operations()
         for index, reason in part.unseen.items():
@@ -202,24 +223,32 @@ class Gatherer:
         if len(part.touches.launch):
             blocks = self._number_rows(part, indices)
             self._count_rows(part, blocks)
-            if run is None:
+            if len(part.touches.row):
                 self._keep_ranges(part.touches, blocks)
-            else:
+            for run in runs:
                 self.runs.append(Run(run.path, blocks))
                 self.samples.append(run.samples)
                 self.n_ranges += run.n_ranges
         self.lines += part.lines
+        self._lines_of[part.path] += part.lines
         self.bytes += part.bytes
 
-    def _damage(self, line: int, found: str, path: str | None = None) -> None:
+    def _placed(self, damage: Damage, part: ScannedPart) -> Damage:
+        """Let a fault of a part name its file, and count lines from the start of that."""
+        if damage.path is not None:
+            return damage
+        line = self._lines_of[part.path] + damage.line
+        return Damage(line, damage.found, part.path or self.trace.name)
+
+    def _damage(self, damage: Damage) -> None:
         if not self.allow_damaged:
             raise TraceError(
-                path or self.trace.name,
-                found,
+                damage.path or self.trace.name,
+                damage.found,
                 "trace the program again, or pass --allow-damaged to use what is readable",
-                line=line if path else self.lines + line,
+                line=damage.line,
             )
-        self.warnings[found] += 1
+        self.warnings[damage.found] += 1
 
     def _take_operations(self) -> None:
         operations = self._order.operations
@@ -237,12 +266,7 @@ class Gatherer:
             if next_kernel < self._low or (self._high is not None and next_kernel >= self._high):
                 continue
             if self.n_blocks + blocks > self._most_blocks:
-                raise TraceError(
-                    self.trace.name,
-                    f"kernel {kernel} has a grid of {blocks} blocks; with those before it that is "
-                    f"more than the {self._most_blocks} that fit in the memory allowed",
-                    "extract fewer kernels with --kernels A:B, or allow more with --memory-limit",
-                )
+                raise self._too_many_blocks(kernel, blocks)
             place = len(self.operations)
             if place == len(self._grid):
                 self._grid = np.append(self._grid, np.ones_like(self._grid), axis=0)
@@ -256,6 +280,16 @@ class Gatherer:
             self._first_block.append(self.n_blocks + blocks)
         self._seen = len(operations)
 
+    def _too_many_blocks(self, kernel: int, blocks: int) -> TraceError:
+        if blocks > _MAX_BLOCKS:
+            limit = f"no more than {_MAX_BLOCKS} can be numbered"
+            hint = "the trace is damaged; extract other kernels with --kernels A:B"
+        else:
+            limit = f"with those before it, no more than {self._most_blocks} fit in memory"
+            hint = "extract fewer kernels with --kernels A:B, or allow more with --memory-limit"
+        found = f"kernel {kernel} has a grid of {blocks} blocks; {limit}"
+        return TraceError(self.trace.name, found, hint)
+
     def _number_rows(self, part: ScannedPart, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the global block number of each row, -1 for those that do not count."""
         touches = part.touches
@@ -263,12 +297,13 @@ class Gatherer:
         known = launch >= 0
         if not known.all():
             lost = int(touches.accesses[~known].sum())
+            self._lost_accesses += lost
             key = part.keys[int(touches.launch[np.flatnonzero(~known)[0]])]
-            self._damage(
-                1,
+            found = (
                 f"{lost} accesses from here on belong to launch id {key[-1]}, "
-                "which no launch line announces",
+                "which no launch line announces"
             )
+            self._damage(self._placed(Damage(1, found), part))
         operation = np.where(known, self._kept[np.maximum(launch, 0)], -1)
         grid = self._grid[operation]
         x, y, z = touches.x.astype(np.int64), touches.y, touches.z
@@ -277,12 +312,13 @@ class Gatherer:
         if len(outside):
             row = outside[0]
             lost = int(touches.instructions[outside].sum())
-            self._damage(
-                1,
+            self._lost_accesses += int(touches.accesses[outside].sum())
+            found = (
                 f"block ({x[row]},{y[row]},{z[row]}) is outside the grid "
                 f"{tuple(grid[row].tolist())} of kernel {self._kernel[operation[row]]}; {lost} "
-                "instructions from here on belong to such blocks",
+                "instructions from here on belong to such blocks"
             )
+            self._damage(self._placed(Damage(1, found), part))
         number = self._first[operation] + x + grid[:, 0] * (y + grid[:, 1] * z)
         return np.where((operation >= 0) & inside, number, -1).astype(np.int32)
 
@@ -347,25 +383,16 @@ class Gatherer:
                 f"the trace has kernels 0 to {self._launches - 1}"
             )
         if self._damaged_lines > _DAMAGED_LINES_LIMIT * self._access_lines:
-            line, found, path = self._damaged_at or (1, "access line is damaged", self.trace.name)
-            self._damage(
-                line,
-                f"{found}, as are {self._damaged_lines} of {self._access_lines} access lines",
-                path,
-            )
+            first = self._damaged_at or Damage(1, "access line is damaged", self.trace.name)
+            of_all = f"{self._damaged_lines} of {self._access_lines} access lines"
+            self._damage(replace(first, found=f"{first.found}; {of_all} are damaged"))
+        self._refuse_empty()
         self._warn_of_spaces()
         copies = [
             (first, operation)
             for first, operation in zip(self._first_block, self.operations, strict=False)
             if isinstance(operation, HostCopy) and operation.size > 0
         ]
-        for _, copy in copies:
-            if copy.size > _MAX_COPY_BYTES:
-                raise TraceError(
-                    self.trace.name,
-                    f"a host copy of {copy.size} bytes is more than a GPU holds",
-                    "mend the kernelslist",
-                )
         if copies:
             piece = Footprints(
                 np.array([first for first, _ in copies], np.int32),
@@ -378,6 +405,21 @@ class Gatherer:
         if self.runs and self.pieces:
             self._spill()
         self.reserve_counts()
+
+    def _refuse_empty(self) -> None:
+        """Refuse kernels that never touched memory: whatever is found of them means nothing."""
+        if self.allow_empty or self._accesses.any() or self._lost_accesses:
+            return
+        launches = sum(isinstance(o, KernelLaunch) for o in self.operations)
+        seen = int(self._instructions.sum())
+        which = "no readable access" if self._damaged_lines else "no access"
+        raise TraceError(
+            self.trace.name,
+            f"the tracer saw nothing: {launches} kernels were launched, and there is {which} to "
+            f"global memory ({seen} instructions in all)",
+            "trace all instructions of these kernels (no INSTR_BEGIN, INSTR_END or kernel limits, "
+            "a tracer that knows this GPU), or pass --allow-empty",
+        )
 
     @cached_property
     def space(self) -> NDArray[np.int32] | None:
@@ -411,7 +453,9 @@ class Gatherer:
         launch = self.operations[operation]
         if operation in self.unseen:
             return self.unseen[operation]
-        return self.trace.unseen(launch) if isinstance(launch, KernelLaunch) else None
+        if self._shows_bulk or not isinstance(launch, KernelLaunch):
+            return None
+        return self.trace.unseen(launch)
 
 
 def without_ranges(part: ScannedPart) -> ScannedPart:

@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from depgraph._gpu_file import READERS, Source, read_keys, read_toml
+from depgraph._gpu_file import READERS, Source, read_gpu_toml, read_keys
 from depgraph.errors import ModelError
+from depgraph.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,7 @@ _LARGEST_L1_BYTES = 256 * 1024
 
 _MODELS = Path(__file__).parent / "gpus"
 _ARCHITECTURES = _MODELS / "architectures.toml"
+_LONGEST_NAME = 100
 _BRANDS = ("nvidia", "tesla", "geforce", "quadro")
 
 
@@ -277,16 +279,16 @@ def load_gpu(name: str) -> Gpu:
         return load_gpu_file(paths[wanted])
     known: dict[str, str] = {}
     for path in paths.values():
-        text = read_toml(path)
+        _, text = read_gpu_toml(path)
         for label in (text["name"], *text.get("aliases", ())):
             if _plain(label) == wanted:
                 return load_gpu_file(path)
             known.setdefault(_plain(label), text["name"])
-    close = get_close_matches(wanted, known, n=8)
+    close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)
     names = dict.fromkeys(known[label] for label in close) or sorted(set(known.values()))
     kind = "close matches" if close else "known"
     raise ModelError(
-        f"no GPU model is called {name!r}; {kind}: {', '.join(names)}; "
+        f"no GPU model is called {in_short(name)!r}; {kind}: {', '.join(names)}; "
         "describe another in a file and pass --gpu-file FILE"
     )
 
@@ -306,10 +308,10 @@ def load_gpu_file(path: str | Path) -> Gpu:
         If the file cannot be read, or a key is unknown, missing, or of no possible value.
     """
     path = Path(path)
-    text = read_toml(path)
-    if "based_on" in text and "architecture" in text:
+    text, table = read_gpu_toml(path)
+    if "based_on" in table and "architecture" in table:
         raise ModelError(f"{path}: give based_on or architecture, not both")
-    own = read_keys(path, text, "based_on")
+    own = read_keys(path, text, table, "based_on")
     if "based_on" in own:
         try:
             base = load_gpu(own.pop("based_on"))
@@ -395,13 +397,13 @@ def _model_paths() -> list[Path]:
 @cache
 def _architectures() -> dict[str, dict[str, Any]]:
     """Return the numbers of each architecture, complete and checked, and ``common``."""
-    text = read_toml(_ARCHITECTURES)
-    sources = READERS["sources"](text.pop("sources"))
+    text, content = read_gpu_toml(_ARCHITECTURES)
+    sources = READERS["sources"](content.pop("sources"))
     tables: dict[str, dict[str, Any]] = {}
-    for key, table in text.items():
+    for key, table in content.items():
         base = tables.get(table.pop("based_on", "common"), {})
         inherited = {name: value for name, value in base.items() if name != "default_gpu"}
-        numbers = read_keys(_ARCHITECTURES, table, "default_gpu")
+        numbers = read_keys(_ARCHITECTURES, text, table, "default_gpu")
         tables[key] = {**inherited, **numbers, "sources": sources}
     return tables
 

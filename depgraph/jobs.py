@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,7 +25,7 @@ class Workers(Protocol):
     jobs: int
     remote: bool  # whether workers share only a file system with this process
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result]:
         """Yield the results in the order of the items, reading only a few items ahead."""
         ...
 
@@ -44,7 +44,7 @@ class Threads:
     def __init__(self, jobs: int | None = None) -> None:
         self.jobs = jobs or available_jobs()
 
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result]:
         """Yield the results in the order of the items, reading only a few items ahead."""
         if self.jobs == 1:
             yield from map(function, items)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
+from depgraph.limits import LONGEST_TIME, number
+from depgraph.text import in_short
 from depgraph.time_units import convert_time
 
 if TYPE_CHECKING:
@@ -168,12 +168,15 @@ def parse_launch(text: str) -> LaunchChoice:
         elif equals and name.strip() in _FIELDS:
             times[name.strip()] = _time(value, text)
         elif equals:
-            message = f"launch costs {text!r}: {name.strip()!r} is none of {', '.join(_FIELDS)}"
+            message = (
+                f"launch costs {in_short(text)!r}: {in_short(name)!r} is none of "
+                f"{', '.join(_FIELDS)}"
+            )
             raise ModelError(message)
         else:
             plain.append(_time(part, text))
     if plain and (base or times or len(plain) not in (1, _THREE)):
-        raise ModelError(f"launch costs {text!r}: {_FORM}")
+        raise ModelError(f"launch costs {in_short(text)!r}: {_FORM}")
     if len(plain) == _THREE:
         times = {"host": plain[0], "gap": plain[1], "node": plain[2], "path": plain[2],
                  "fork": plain[2]}  # fmt: skip
@@ -183,13 +186,12 @@ def parse_launch(text: str) -> LaunchChoice:
 
 
 def _time(text: str, whole: str) -> float:
-    number = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*", text, re.IGNORECASE)
-    try:
-        value = float(number[1]) if number else math.nan
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ModelError(f"launch costs {whole!r}: {text.strip()!r} is no time; {_FORM}")
+    value = number(text, 0.0, LONGEST_TIME)
+    if value is None:
+        raise ModelError(
+            f"launch costs {in_short(whole)!r}: {in_short(text)!r} is no time from 0 to "
+            f"{LONGEST_TIME:g}; {_FORM}"
+        )
     return value
 
 

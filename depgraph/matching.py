@@ -13,6 +13,7 @@ import numpy as np
 
 from depgraph.alignment import UNPAIRED, align
 from depgraph.errors import ProfileError
+from depgraph.limits import LARGEST_ID, whole_number
 from depgraph.match import GUESSED, MATCHED, PICKS, UNMATCHED, Match
 from depgraph.names import base_name, demangle
 from depgraph.profile import UNKNOWN
@@ -99,12 +100,6 @@ def match_profile(
         profile, kernels, rows, guessed, iteration, _picked(profile, iteration, len(rows))
     )
     notes += _stream_notes(found)
-    lacking = found.status.count(UNMATCHED)
-    if 2 * lacking > len(kernels):
-        notes.append(
-            f"{lacking} of {len(kernels)} kernels are not in the profile: it may be of another "
-            "program"
-        )
     if len(rows) > 1:
         what = {"mean": "the mean is taken", "min": "the shortest is taken"}.get(
             iteration, f"iteration {found.picked[0]} is taken"
@@ -294,19 +289,20 @@ def _picked(profile: KernelProfile, iteration: str, n_iterations: int) -> NDArra
         return np.arange(n_iterations)
     if iteration == "last":
         return np.array([n_iterations - 1])
-    if not iteration.isdecimal():
+    number = whole_number(iteration, 0, LARGEST_ID)
+    if number is None:
         raise ProfileError(
             profile.source,
             f"iteration {iteration!r} cannot be taken",
             f"give {', '.join(PICKS)} or a number from 0",
         )
-    if int(iteration) >= n_iterations:
+    if number >= n_iterations:
         raise ProfileError(
             profile.source,
             f"has no iteration {iteration}",
             f"it has {n_iterations}, numbered from 0",
         )
-    return np.array([int(iteration)])
+    return np.array([number])
 
 
 def _stream_notes(match: Match) -> list[str]:

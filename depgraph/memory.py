@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def parse_size(text: str) -> int:
         message = f"{text!r} is no size: give one such as 512MiB or 8GiB"
         raise ModelError(message)
     units = _BINARY_UNITS if match[3] else _UNITS
-    size = int(float(match[1]) * units[match[2].upper()])
+    size = int(min(float(match[1]) * units[match[2].upper()], sys.maxsize))
     if size < _LEAST:
         message = f"a memory limit of {text} is too small: give 64MiB at least"
         raise ModelError(message)

@@ -202,6 +202,8 @@ def _kernel_rows(
                 accesses=one.accesses + two.accesses,
                 instructions=one.instructions + two.instructions,
                 unseen=one.unseen or two.unseen,
+                waits_inside=min(filter(None, (one.waits_inside, two.waits_inside)), default=None),
+                ldgsts_bytes=one.ldgsts_bytes + two.ldgsts_bytes,
             )
         rows.append(moved)
     return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+from collections import Counter
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MANGLED = re.compile(r"_{1,4}Z[A-Za-z0-9_$.]+\Z")
-_CLONE_MARK = re.compile(r"\s*\[clone [^\]]*\]|\.kd\Z")
+_CLONE_MARK = re.compile(r"(?<!\s)\s*\[clone [^\[\]]*\]|\.kd\Z")
 _UNNAMED_SCOPE = re.compile(
     r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|\{unnamed[^{}]*\}|`anonymous namespace'"
 )
@@ -71,19 +72,21 @@ def _without_brackets(name: str) -> str:
     """Drop every bracketed group, and all from the parameter list of the function on."""
     kept: list[str] = []
     open_groups: list[str] = []
+    waiting = Counter[str]()  # as often as each stands in `open_groups`
     parameters_at: int | None = None
     for character in name:
         if character in _CLOSING:
             if character == "(" and not open_groups:
                 parameters_at = len(kept)
             open_groups.append(_CLOSING[character])
+            waiting[_CLOSING[character]] += 1
         elif not open_groups:
             kept.append(character)
-        elif character == open_groups[-1]:
-            open_groups.pop()
-        elif character != ">" and character in open_groups:
-            while open_groups.pop() != character:
-                pass  # a `<` that compared two numbers
+        elif waiting[character] and (character != ">" or open_groups[-1] == ">"):
+            closed = ""
+            while closed != character:  # beyond it, a `<` that compared two numbers
+                closed = open_groups.pop()
+                waiting[closed] -= 1
     text = "".join(kept)
     if parameters_at is not None and _QUALIFIERS.match(text, parameters_at):
         return text[:parameters_at]

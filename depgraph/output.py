@@ -1,25 +1,31 @@
-"""Writing results: under a temporary name, put in place at the end, nothing left half-written."""
+"""Writing results: made aside, put in place when whole, over nothing but what they may replace."""
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.errors import OutputError, OutputExistsError
+from depgraph.interrupts import interrupts_held
+from depgraph.placing import exchange, place, place_beside, recover
+from depgraph.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    # Says what keeps a folder from being a result of ours, "" for nothing.
+    NotOurs = Callable[[Path], str]
+
+_STRANGE = "was not written by depgraph"
 
 
-def refuse_existing(
-    path: Path, *, force: bool, is_ours: Callable[[Path], bool] | None = None
-) -> None:
+def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None) -> None:
     """Raise an error if `path` may not be replaced or cannot be made.
+
+    What an earlier run took away from there as it was killed is brought back first.
 
     Commands call this before they begin their work, so that hours are not spent for nothing.
 
@@ -28,20 +34,22 @@ def refuse_existing(
     path : Path
     force : bool
         Whether an existing `path` may be replaced.
-    is_ours : callable, optional
-        For a folder: tells whether an existing one was written by this tool.
+    not_ours : callable, optional
+        For a folder: says what keeps an existing one from being a result of ours.
 
     Raises
     ------
     OutputExistsError, OutputError
     """
+    path = _named(path)
+    recover(path)
     if os.path.lexists(path):
         if not force:
             raise OutputExistsError(path)
-        if is_ours is not None and not _is_replaceable(path, is_ours):
-            raise OutputError(
-                path, "exists and was not written by depgraph", "remove it or name another path"
-            )
+        if path.is_symlink():
+            raise OutputError(path, "is a link", "remove it or name what it points to")
+        if not_ours is not None and (reason := _irreplaceable(path, not_ours)):
+            raise OutputError(path, f"exists and {reason}", "remove it or name another path")
     if not path.parent.is_dir():
         raise OutputError(path, f"there is no folder {path.parent}", "make it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -52,107 +60,163 @@ def refuse_existing(
         raise OutputError(path, "is no name in UTF-8", "name another path") from None
 
 
-def _is_replaceable(folder: Path, is_ours: Callable[[Path], bool]) -> bool:
+def stranger_in(folder: Path, is_known: Callable[[str], bool]) -> str:
+    """Name something in a folder that is not among the files of a result of ours.
+
+    Parameters
+    ----------
+    folder : Path
+    is_known : callable
+        Tells by its name whether a file is. Hidden files, which systems leave, do not count.
+
+    Returns
+    -------
+    str
+        As `new_folder` takes it: "" if there is nothing.
+    """
+    for name in sorted(entry.name for entry in folder.iterdir()):
+        if not is_known(name) and not name.startswith("."):
+            return f"holds {name}, which depgraph did not write"
+    return ""
+
+
+def _irreplaceable(folder: Path, not_ours: NotOurs) -> str:
     if folder.is_symlink() or not folder.is_dir():
-        return False
-    return is_ours(folder) or not any(folder.iterdir())
+        return _STRANGE
+    return not_ours(folder) if any(folder.iterdir()) else ""
 
 
 @contextmanager
 def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, and rename it to `path` once the body is done.
-
-    Raises
-    ------
-    OutputExistsError
-        If `path` exists and `force` is not given.
-    OutputError
-        If the disk is full, the folder is missing, or may not be written.
-    """
-    refuse_existing(path, force=force)
-    with _one_line_errors(path):
-        if path.is_dir():
-            raise OutputError(path, "is a folder", "give a file name")
-        if path.exists() and not path.is_file():
-            raise OutputError(path, "is no plain file", "give a file name")
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(descriptor)
-        temporary = Path(name)
-        try:
-            temporary.chmod(0o666 & ~_umask())
-            yield temporary
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def new_folder(
-    path: Path, *, force: bool = False, is_ours: Callable[[Path], bool] = lambda _: False
-) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, and rename it to `path` once the body is done.
+    """Yield a path to write to, and put what is written in the place of `path` at the end.
 
     Parameters
     ----------
     path : Path
     force : bool
-        Replace an existing folder, provided that it is empty or `is_ours` says so.
-    is_ours : callable
-        Tells whether an existing folder was written by this tool.
+        Replace an existing file. Without it `path` must be free, at the end as well.
 
     Raises
     ------
     OutputExistsError
         If `path` exists and `force` is not given.
     OutputError
-        If an existing `path` is something else, the disk is full, or may not be written.
+        If the disk is full, the folder is missing or may not be written, or if something else has
+        taken the place meanwhile: what was written stands beside it then.
     """
-    with _one_line_errors(path):
-        refuse_existing(path, force=force, is_ours=is_ours)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        try:
-            temporary.chmod(0o777 & ~_umask())
-            yield temporary
-            if os.path.lexists(path):
-                _replace(path, temporary)
-            else:
-                temporary.rename(path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    refuse_existing(path, force=force)
+    path = _named(path)
+    with one_line_errors(path), _work_folder(path) as folder:
+        _refuse_special(path)
+        new = folder / path.name
+        yield new
+        with interrupts_held():
+            if place(new, path):
+                return
+            if force and _is_plain(path):
+                new.replace(path)
+                return
+            raise _place_taken(new, path)
 
 
-def _replace(path: Path, new: Path) -> None:
-    """Put a folder in the place of another, which stays if that fails."""
-    parking = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    old = parking / "old"
-    try:
-        path.rename(old)
-        new.rename(path)
-    except BaseException:
-        if old.exists() and not os.path.lexists(path):
-            old.rename(path)
-        raise
-    finally:
-        if os.path.lexists(path):
-            shutil.rmtree(parking, ignore_errors=True)
+def _refuse_special(path: Path) -> None:
+    if path.is_dir():
+        raise OutputError(path, "is a folder", "give a file name")
+    if os.path.lexists(path) and not _is_plain(path):
+        raise OutputError(path, "is no plain file", "give a file name")
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 @contextmanager
-def _one_line_errors(path: Path) -> Iterator[None]:
+def new_folder(
+    path: Path,
+    *,
+    force: bool = False,
+    not_ours: NotOurs = lambda _: _STRANGE,
+    place_checked: bool = False,
+) -> Iterator[Path]:
+    """Yield a folder to write to, and put it in the place of `path` at the end.
+
+    Parameters
+    ----------
+    path : Path
+    force : bool
+        Replace an existing folder, provided that it is empty or a result of ours. Without it
+        `path` must be free, at the end as well.
+    not_ours : callable
+        Says what keeps a folder from being a result of ours, "" if nothing does.
+    place_checked : bool
+        Long work came before this, and before it the caller asked `refuse_existing`: what is there
+        now has come since, and must not cost the result.
+
+    Raises
+    ------
+    OutputExistsError
+        If `path` exists and `force` is not given.
+    OutputError
+        If an existing `path` is something else, the disk is full or may not be written, or if
+        something else has taken the place meanwhile: what was written stands beside it then.
+    """
+    if not place_checked:
+        refuse_existing(path, force=force, not_ours=not_ours)
+    path = _named(path)
+    with one_line_errors(path), _work_folder(path) as folder:
+        new = folder / path.name
+        new.mkdir()
+        yield new
+        with interrupts_held():
+            if not place(new, path) and not (force and _replace(path, new, not_ours)):
+                raise _place_taken(new, path)
+
+
+def _replace(path: Path, new: Path, not_ours: NotOurs) -> bool:
+    """Let a new folder change places with an earlier result, if that is one."""
+    if _irreplaceable(path, not_ours):
+        return False
+    exchange(new, path)
+    if _irreplaceable(new, not_ours):  # it was put there in this very moment
+        exchange(new, path)
+        return False
+    return True
+
+
+def _place_taken(new: Path, path: Path) -> OutputError:
+    beside = place_beside(new, path)
+    return OutputError(
+        path,
+        "was made by something else while this ran, and is left as it is",
+        f"the result is {beside}",
+    )
+
+
+def _named(path: Path) -> Path:
+    """Return a path that ends in a name, which "." and ".." do not."""
+    return path if path.name not in {"", ".."} else path.resolve()
+
+
+@contextmanager
+def _work_folder(path: Path) -> Iterator[Path]:
+    work = WorkFolder(path.parent, path.name)
+    try:
+        yield work.path
+    finally:
+        work.remove()
+
+
+@contextmanager
+def one_line_errors(path: Path) -> Iterator[None]:
+    """Raise what the system says against writing as an `OutputError` about `path`."""
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise OutputError(path, "no space is left on the disk", "free some") from None
         if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
             raise OutputError(path, f"there is no folder {path.parent}", "make it first") from None
         raise OutputError(path, f"cannot be written ({error.strerror or error})") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def folder_bytes(path: Path) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ from depgraph.jobs import Threads, available_jobs
 from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
 from depgraph.output import refuse_existing
+from depgraph.overflow import FileOverflow, most_ranges
+from depgraph.possible import with_possible_joins
 from depgraph.records import HostCopy
 from depgraph.resume import (
     FiledTask,
@@ -32,11 +34,11 @@ from depgraph.resume import (
     scan_to_file,
 )
 from depgraph.shards import analyse_shards
-from depgraph.store import is_store, write_store
+from depgraph.store import not_a_store, write_store
 from depgraph.warm import CompileAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator
 
     from depgraph.gather import RunFile
     from depgraph.graph import BlockGraph
@@ -62,6 +64,7 @@ def analyse(
     scratch: Path | None = None,
     resume: Path | None = None,
     allow_damaged: bool = False,
+    allow_empty: bool = False,
     on_progress: Callable[[int], object] = lambda _: None,
     on_phase: Callable[[str], object] = lambda _: None,
 ) -> Extraction:
@@ -92,6 +95,8 @@ def analyse(
         they are. The caller removes it once it has what it wants.
     allow_damaged : bool
         Use what is readable of a damaged trace instead of refusing it.
+    allow_empty : bool
+        Take a trace without a single access to global memory instead of refusing it.
     on_progress : callable
         Is called with the number of input bytes that have just been scanned.
     on_phase : callable
@@ -105,7 +110,7 @@ def analyse(
     Raises
     ------
     TraceError
-        If the trace cannot be read or is damaged.
+        If the trace cannot be read, is damaged, or changes while it is read.
     ModelError
         If an option makes no sense.
     """
@@ -117,8 +122,6 @@ def analyse(
         workers = Threads(min(jobs or available_jobs(), max(1, limit // _THREAD_BYTES)))
     files = Scratch(scratch)
     ahead = CompileAhead()
-    if ahead.needed:
-        on_phase("compile")
     try:
         gathered = Gatherer(
             trace,
@@ -127,16 +130,25 @@ def analyse(
             memory=limit // 8,
             scratch=files,
             most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
+            allow_empty=allow_empty,
         )
-        with _phase("scan", on_phase):
-            for part, run in _scanned(trace, workers, files, resume):
-                gathered.add(part, run)
+        ranges = most_ranges(limit, workers.jobs)
+        with (
+            _phase("scan", on_phase),
+            trace.sources.unchanged(),
+            # Closed before the files are removed that the workers may still be writing.
+            closing(_scanned(trace, workers, files, resume, ranges)) as parts,
+        ):
+            for part, runs in parts:
+                ahead.start_if_large(gathered.n_ranges)
+                gathered.add(part, runs)
                 on_progress(part.bytes)
             gathered.finish()
-        ahead.wait()
         with _phase("dependences", on_phase):
+            ahead.wait("dependences")
             analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
-        with _phase("graph", on_phase):
+        with _phase("graph", on_phase), trace.sources.unchanged():
+            ahead.wait("graph")
             extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
     except BaseException:
         ahead.stop()
@@ -168,9 +180,9 @@ def extract(
     TraceError, ModelError, OutputError
         As `analyse` and `write_store` raise them.
     """
-    refuse_existing(Path(path), force=force, is_ours=is_store)
+    refuse_existing(Path(path), force=force, not_ours=not_a_store)
     with analyse(trace, **options) as extraction:
-        return write_store(extraction, Path(path), force=force)
+        return write_store(extraction, Path(path), force=force, place_checked=True)
 
 
 @contextmanager
@@ -181,43 +193,52 @@ def _phase(name: str, on_phase: Callable[[str], object]) -> Iterator[None]:
         yield
 
 
-def _scan(task: PartTask) -> tuple[ScannedPart, RunFile | None]:
-    with nvtx.annotate("scan part", domain="depgraph"):
-        return task.scan(), None
+@dataclass(frozen=True, slots=True)
+class _LocalScan:
+    """Scans parts, their ranges in memory; in `files` only what is too much of them."""
+
+    files: Scratch
+    most_ranges: int
+
+    def __call__(self, task: PartTask) -> tuple[ScannedPart, list[RunFile]]:
+        with nvtx.annotate("scan part", domain="depgraph"):
+            overflow = FileOverflow(lambda: self.files.new_file("part"), self.most_ranges)
+            return task.scan(overflow), overflow.runs
 
 
-def _scan_to_file(item: tuple[PartTask, Path]) -> tuple[ScannedPart, RunFile | None]:
+def _scan_to_file(item: tuple[PartTask, Path, int]) -> tuple[ScannedPart, list[RunFile]]:
     with nvtx.annotate("scan part", domain="depgraph"):
         return scan_to_file(*item)
 
 
 def _scanned(
-    trace: Trace, workers: Workers, files: Scratch, resume: Path | None
-) -> Iterator[tuple[ScannedPart, RunFile | None]]:
+    trace: Trace, workers: Workers, files: Scratch, resume: Path | None, most_ranges: int
+) -> Generator[tuple[ScannedPart, list[RunFile]]]:
     if resume is not None:
-        open_folder(resume)
-        return workers.map(ResumableScan(resume), trace.tasks())
+        files.keep_open(open_folder(resume))
+        return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
     if workers.remote:
-        return _scanned_remotely(trace, workers, files)
-    return workers.map(_scan, trace.tasks())
+        return _scanned_remotely(trace, workers, files, most_ranges)
+    return workers.map(_LocalScan(files, most_ranges), trace.tasks())
 
 
 def _scanned_remotely(
-    trace: Trace, workers: Workers, files: Scratch
-) -> Iterator[tuple[ScannedPart, RunFile | None]]:
+    trace: Trace, workers: Workers, files: Scratch, most_ranges: int
+) -> Generator[tuple[ScannedPart, list[RunFile]]]:
     texts: deque[Path | None] = deque()
 
-    def items() -> Iterator[tuple[PartTask, Path]]:
+    def items() -> Iterator[tuple[PartTask, Path, int]]:
         for task in trace.tasks():
             filed = file_large_task(task, files)
             texts.append(filed.path if isinstance(filed, FiledTask) else None)
-            yield filed, files.new_file("part")
+            yield filed, files.new_file("part"), most_ranges
 
-    for result in workers.map(_scan_to_file, items()):
-        text = texts.popleft()
-        if text is not None:
-            text.unlink()
-        yield result
+    with closing(workers.map(_scan_to_file, items())) as results:
+        for result in results:
+            text = texts.popleft()
+            if text is not None:
+                text.unlink()
+            yield result
 
 
 def _put_together(
@@ -234,10 +255,11 @@ def _put_together(
         exact, graph = graph, build_graph(analysed.rounded, first_block, kernel).with_kinds(kinds)
         false_edges = graph.count_edges_not_in(exact)
     shared_bytes = np.sum([swept.shared_bytes for swept in analysed.exact], axis=0)
+    inside = np.bitwise_or.reduce([swept.inside for swept in analysed.exact], axis=0)
     accesses, instructions, durations = gathered.counts()
-    graph = replace(graph, space=gathered.space)
     counts = BlockCounts(accesses, instructions, *analysed.block_bytes)
-    rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes)
+    rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes, inside)
+    graph = with_possible_joins(replace(graph, space=gathered.space), rows)
     return Extraction(
         kernels=rows,
         copies=_copy_rows(gathered),
@@ -280,7 +302,7 @@ def _metadata(
     low, high = kernels
     return {
         "format": gathered.trace.format,
-        "sources": [describe_source(path) for path in gathered.trace.paths],
+        "sources": [describe_source(path) for path in gathered.trace.sources.paths],
         "options": {
             "granularity": granularity,
             "kinds": sorted(graph.kinds),

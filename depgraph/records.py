@@ -10,13 +10,18 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from depgraph.sources import SourceFiles
+
 READ = 0
 WRITE = 1
+SYNC_READ = 2  # by an atomic, or by a load that is ordered with other blocks
+LDGSTS_READ = 3
 ACCESS_KINDS = ("read", "write")
+# How a kind accesses; what several instructions of a block read counts as the first of these.
+ACCESS_WAYS = ("plain", "sync", "ldgsts")
 
 Dim3 = tuple[int, int, int]
 
@@ -65,7 +70,7 @@ class BlockTouches:
 
     A *row* is one block of one launch. A *range* belongs to a row and is ``[start, end)`` in
     bytes of global memory. Ranges are sorted by (row, kind, start); those of one row and kind
-    are disjoint and do not touch.
+    are disjoint and do not touch, and no byte of a row is in two kinds of reads.
 
     Attributes
     ----------
@@ -79,7 +84,7 @@ class BlockTouches:
         Traced warp instructions of any kind.
     row : int32[n_ranges]
     kind : uint8[n_ranges]
-        `READ` or `WRITE`.
+        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`.
     start, end : uint64[n_ranges]
     """
 
@@ -108,7 +113,7 @@ class BlockTouches:
 class Damage:
     """A fault of a trace: its 1-based line within the part, and what was found.
 
-    Where a trace has several files, `path` names the one at fault and the line counts within it.
+    Where a part holds several files, `path` names the one at fault and the line counts within it.
     """
 
     line: int
@@ -136,6 +141,8 @@ class ScannedPart:
         Things the user should know, each with the number of times they occurred.
     unseen : dict
         What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
+    shows_bulk : bool
+        Whether bulk or tensor copies are among the instructions, so that they are traced.
     durations : float64[n_rows] or None
         Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
     damage : list of Damage
@@ -144,6 +151,8 @@ class ScannedPart:
         The first of `damaged_lines` access lines (of `access_lines`) that lost something.
     lines, bytes : int
         Size of the part.
+    path : str or None
+        The file that the part is cut from, if the trace has several.
     """
 
     keys: list[tuple[int, ...]] = field(default_factory=list)
@@ -153,6 +162,7 @@ class ScannedPart:
     opcodes: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     unseen: dict[int, str] = field(default_factory=dict)
+    shows_bulk: bool = False
     durations: NDArray[np.float64] | None = None
     damage: list[Damage] = field(default_factory=list)
     damaged_line: Damage | None = None
@@ -160,6 +170,23 @@ class ScannedPart:
     access_lines: int = 0
     lines: int = 0
     bytes: int = 0
+    path: str | None = None
+
+
+class Overflow(Protocol):
+    """Takes ranges of a part that would take too much memory until all of it is scanned."""
+
+    most_ranges: int  # a scanner holds about so many at most
+
+    def take(
+        self,
+        row: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        start: NDArray[np.uint64],
+        end: NDArray[np.uint64],
+    ) -> None:
+        """Take some ranges, as `BlockTouches` holds them; others of the same rows may follow."""
+        ...
 
 
 class PartTask(Protocol):
@@ -170,8 +197,8 @@ class PartTask(Protocol):
         """Bytes of input that this part stands for."""
         ...
 
-    def scan(self) -> ScannedPart:
-        """Read and scan the part."""
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the part; what `overflow` takes is missing in the result."""
         ...
 
 
@@ -196,7 +223,7 @@ class Trace(Protocol):
 
     format: str
     name: str
-    paths: list[Path]
+    sources: SourceFiles
     blind_spots: tuple[str, ...]  # what no trace of this format shows, a sentence each
 
     @property
@@ -213,5 +240,8 @@ class Trace(Protocol):
         ...
 
     def unseen(self, launch: KernelLaunch) -> str | None:
-        """Say what the trace cannot show of a kernel, if its name gives it away."""
+        """Say what the trace cannot show of a kernel, if its name gives it away.
+
+        Asked only where no kernel of the trace shows such instructions.
+        """
         ...

@@ -7,62 +7,93 @@ import json
 import os
 import pickle
 import tempfile
+import uuid
 from collections import Counter
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from depgraph.errors import OutputError
 from depgraph.footprint import Footprints
 from depgraph.gather import RunFile, without_ranges
+from depgraph.output import one_line_errors
+from depgraph.overflow import FileOverflow, write_ranges
 from depgraph.records import BlockTouches, Damage, KernelLaunch, ScannedPart
-from depgraph.shards import sample_starts
-from depgraph.spill import write_run_by_start
 from depgraph.version import tool_version
+from depgraph.work_folder import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from depgraph.gather import Scratch
-    from depgraph.records import PartTask
+    from depgraph.records import Overflow, PartTask
 
 _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
 # A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
 _SENT_BYTES = 1 << 20
-_NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
+_CHANGED = "it has changed since it was written"
+_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes")
 
 
 MARK = "depgraph-partial"
 
 
-def open_folder(folder: Path) -> None:
+def open_folder(folder: Path) -> int | None:
     """Make the folder of an interrupted run, or check that an existing one is such a folder.
+
+    Returns
+    -------
+    int or None
+        A descriptor that keeps other runs from using it as long as it is open.
 
     Raises
     ------
     OutputError
-        If it exists and depgraph did not make it.
+        If it exists and depgraph did not make it, another run is using it, or the disk is full.
     """
-    if folder.exists() and not (folder / MARK).is_file():
+    if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
         raise OutputError(folder, "exists and was not made by --resume", "move it away")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARK).touch()
+    with one_line_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).touch()
+        try:
+            return lock(folder)
+        except BlockingIOError:
+            raise OutputError(folder, "is in use by another run", "wait for it") from None
 
 
-def scan_to_file(task: PartTask, path: Path) -> tuple[ScannedPart, RunFile]:
-    """Scan a part and leave its ranges in a file, for whoever reads it on another machine."""
-    part = task.scan()
-    touches = part.touches
-    by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
+def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> tuple[ScannedPart, list[RunFile]]:
+    """Scan a part and leave its ranges in files, for whoever reads them on another machine.
+
+    Parameters
+    ----------
+    task : PartTask
+    path : Path
+        Of the first file; those beside it, for parts of many ranges, have names of their own.
+    most_ranges : int
+        How many ranges may be in memory.
+    """
     # A worker that was taken for lost may still be writing what another one scans again.
-    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
-        whole = Path(folder) / path.name
-        write_run_by_start(by_row, whole)
-        whole.replace(path)
-    return without_ranges(part), RunFile(path, len(by_row), sample_starts(by_row))
+    with (
+        one_line_errors(path.parent),
+        tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder,
+    ):
+        mark = uuid.uuid4().hex[:12]
+
+        def new_file() -> Path:
+            return Path(folder) / f"{path.stem}-{mark}-{len(overflow.runs)}{path.suffix}"
+
+        overflow = FileOverflow(new_file, most_ranges)
+        part = task.scan(overflow)
+        touches = part.touches
+        by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
+        written = [*overflow.runs, write_ranges(by_row, Path(folder) / path.name)]
+        runs = [replace(run, path=run.path.replace(path.parent / run.path.name)) for run in written]
+    return without_ranges(part), runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +103,10 @@ class FiledTask:
     path: Path
     input_bytes: int
 
-    def scan(self) -> ScannedPart:
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Scan the part."""
         task: PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
-        return task.scan()
+        return task.scan(overflow)
 
 
 def file_large_task(task: PartTask, files: Scratch) -> PartTask:
@@ -98,21 +129,26 @@ class ResumableScan:
     Attributes
     ----------
     folder : Path
+    most_ranges : int
+        How many ranges of a part may be in memory.
     """
 
     folder: Path
+    most_ranges: int
 
-    def __call__(self, task: PartTask) -> tuple[ScannedPart, RunFile]:
-        """Return the part, its ranges in a file."""
+    def __call__(self, task: PartTask) -> tuple[ScannedPart, list[RunFile]]:
+        """Return the part, its ranges in files."""
         name = fingerprint(task)
         run = self.folder / f"{name}.parquet"
         rows = self.folder / f"{name}.npz"
         about = self.folder / f"{name}.json"
         if about.is_file():
-            return _load_part(about, rows, run)
-        part, run_file = scan_to_file(task, run)
-        _save_part(part, run_file, about, rows)
-        return part, run_file
+            # What a power cut or a bad disk has changed is scanned again.
+            with suppress(OSError, ValueError):
+                return _load_part(about, rows, self.folder)
+        part, runs = scan_to_file(task, run, self.most_ranges)
+        _save_part(part, runs, about, rows)
+        return part, runs
 
 
 def fingerprint(task: PartTask) -> str:
@@ -130,7 +166,8 @@ def fingerprint(task: PartTask) -> str:
             status = path.stat()
         except OSError:
             continue
-        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+        state = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+        digest.update(f"{path} {state}\n".encode())
     return digest.hexdigest()[:32]
 
 
@@ -145,37 +182,69 @@ def _paths_in(value: Any) -> Iterator[Path]:
             yield from _paths_in(item)
 
 
-def _save_part(part: ScannedPart, run: RunFile, about: Path, rows: Path) -> None:
-    columns = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
+def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) -> None:
+    columns: dict[str, Any] = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
     if part.durations is not None:
         columns["durations"] = part.durations
-    _write_whole(rows, lambda file: np.savez(file, samples=run.samples, **columns))
+    for i, run in enumerate(runs):
+        columns[f"samples_{i}"] = run.samples
+    _write_whole(rows, lambda whole: _write_arrays(whole, columns))
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
         "unseen": list(part.unseen.items()),
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
-        "n_ranges": run.n_ranges,
+        "path": part.path,
+        "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
+        "rows_sha256": _sha256_of(rows),
         **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
     }
+    text = json.dumps(content)
     # Written last: a part without it was interrupted, and is scanned again.
-    _write_whole(about, lambda file: file.write(json.dumps(content).encode()))
+    _write_whole(
+        about, lambda whole: whole.write_text(f"{_sha256(text.encode())}\n{text}", "utf-8")
+    )
 
 
-def _write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _write_arrays(path: Path, columns: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **columns)
 
 
-def _load_part(about: Path, rows: Path, run: Path) -> tuple[ScannedPart, RunFile]:
-    content = json.loads(about.read_bytes())
+def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under a name of its own, and rename it.
+
+    A worker that was taken for lost may still be writing what another one scans again.
+    """
+    with one_line_errors(path.parent):
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        os.close(descriptor)
+        try:
+            write(Path(name))
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list[RunFile]]:
+    digest, text = about.read_text(encoding="utf-8").split("\n", 1)
+    if digest != _sha256(text.encode()):
+        raise ValueError(_CHANGED)
+    content = json.loads(text)
+    files = {rows: content["rows_sha256"]}
+    files |= {folder / name: checksum for name, _, checksum in content["runs"]}
+    if any(_sha256_of(file) != checksum for file, checksum in files.items()):
+        raise ValueError(_CHANGED)
     with np.load(rows, allow_pickle=False) as file:
         columns = dict(file)
     empty = BlockTouches.empty()
@@ -194,11 +263,16 @@ def _load_part(about: Path, rows: Path, run: Path) -> tuple[ScannedPart, RunFile
         durations=columns.get("durations"),
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),
+        path=content["path"],
         **{name: content[name] for name in _NUMBERS},
     )
     for name in _COUNTERS:
         setattr(part, name, Counter(content[name]))
-    return part, RunFile(run, content["n_ranges"], columns["samples"])
+    runs = [
+        RunFile(folder / name, n_ranges, columns[f"samples_{i}"])
+        for i, (name, n_ranges, _) in enumerate(content["runs"])
+    ]
+    return part, runs
 
 
 def _launch(values: dict[str, Any]) -> KernelLaunch:

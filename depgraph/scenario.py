@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.extraction import Kernel
+    from depgraph.fit import Fit
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
     from depgraph.launch import LaunchModel
-    from depgraph.match import Match, MeasuredRun
+    from depgraph.match import MeasuredRun
     from depgraph.sm_resources import SmResources
     from depgraph.timing import Durations
 
@@ -73,8 +74,8 @@ class Scenario:
         What launches cost, in the unit of the durations.
     memory : float
         Time below which the memory bandwidth keeps every schedule; 0 where it does not count.
-    match : Match or None
-        How the profile fits the trace.
+    fit : Fit or None
+        Whether the profile is of this program.
     run : MeasuredRun or None
         How the program ran when it was profiled.
     measured : MeasuredSchedule or None
@@ -96,7 +97,7 @@ class Scenario:
     sms: float = math.inf
     launch: LaunchModel = OFF
     memory: float = 0.0
-    match: Match | None = None
+    fit: Fit | None = None
     run: MeasuredRun | None = None
     measured: MeasuredSchedule | None = None
     read_footprints: Callable[[], Footprints] | None = None

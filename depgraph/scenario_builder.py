@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from depgraph.errors import ModelError
+from depgraph.fit import fit_profile
 from depgraph.gpu import load_gpu
 from depgraph.launch import MEASURED, NO_LAUNCHES, launch_model
-from depgraph.matching import match_profile
 from depgraph.profile import BlockProfile
 from depgraph.scenario import MeasuredSchedule, Scenario
 from depgraph.sm_resources import default_gpu, share_of, sm_resources
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.extraction import Kernel
+    from depgraph.fit import Fit
     from depgraph.footprint import Footprints
     from depgraph.gpu import Gpu
     from depgraph.graph import BlockGraph
@@ -62,6 +61,7 @@ def build_scenario(
     *,
     profile: KernelProfile | BlockProfile | None = None,
     where: Where | None = None,
+    allow_mismatch: bool = False,
     measured_sms: int | None = None,
     gpu: Gpu | None = None,
     fixed_occupancy: int | None = None,
@@ -83,6 +83,8 @@ def build_scenario(
         Measured times; default the instructions that the trace shows.
     where : Where, optional
         Which kernels of the profile count.
+    allow_mismatch : bool
+        Take what fits of a profile that seems to be of another program, instead of refusing it.
     measured_sms : int, optional
         SMs of the GPU that kernels were measured on; default what the profile says, else those of
         its GPU's model.
@@ -112,8 +114,10 @@ def build_scenario(
         If the profile does not fit, or a GPU is not known.
     """
     where = where or Where()
-    launches = profile.kernels if isinstance(profile, BlockProfile) else profile
-    match = None if launches is None else match_profile(launches, kernels, **asdict(where))
+    fit = None if profile is None else fit_profile(profile, kernels, **asdict(where))
+    if fit is not None:
+        fit.check(allow_mismatch=allow_mismatch)
+    match = None if fit is None else fit.match
     filled: tuple[str, ...] = ()
     if match is not None and graph.resources is not None:
         resources, filled = match.fill_resources(graph.resources)
@@ -131,17 +135,17 @@ def build_scenario(
         timing=default_durations(graph),
         resources_of=resources_of,
         kernels=kernels,
-        match=match,
+        fit=fit,
         read_footprints=footprints,
         granularity=granularity,
         metadata=metadata or {},
         profile_clock_mhz=None if profile is None else profile.clock_mhz,
     )
-    if isinstance(profile, BlockProfile):
-        times = _block_durations(graph, kernels, profile, match)
+    if fit is not None and isinstance(profile, BlockProfile):
+        times = _block_durations(graph, profile, fit)
         scenario = replace(scenario, timing=times)
     elif match is not None:
-        measured_on = sm_resources(graph, named or _suggested_gpu(graph, gpu), fixed_occupancy)
+        measured_on = sm_resources(graph, named or default_gpu(graph, gpu)[0], fixed_occupancy)
         scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
     scenario = _with_launches(scenario, launch)
     if memory_gb_per_s is not None:
@@ -159,16 +163,6 @@ def _named_gpu(match: Match | None) -> tuple[Gpu | None, tuple[str, ...]]:
     except ModelError:
         return None, (f"the profile is of {name}, of which there is no model",)
     return gpu, (f"the profile is of {name}: the limits of {gpu.name} are used (--gpu)",)
-
-
-def _suggested_gpu(graph: BlockGraph, asked: Gpu | None) -> Gpu:
-    """Return the GPU that the trace suggests; where there is no model of it, the one asked for."""
-    try:
-        return default_gpu(graph)[0]
-    except ModelError:
-        if asked is None:
-            raise
-        return asked
 
 
 def _with_memory(scenario: Scenario, gb_per_s: float | Literal["gpu"]) -> Scenario:
@@ -204,29 +198,21 @@ def _with_memory(scenario: Scenario, gb_per_s: float | Literal["gpu"]) -> Scenar
     return replace(scenario.noting(note), memory=time)
 
 
-def _block_durations(
-    graph: BlockGraph, kernels: Sequence[Kernel], profile: BlockProfile, match: Match | None
-) -> Durations:
-    kernel, keep = profile.kernel, np.ones(len(profile), np.bool_)
+def _block_durations(graph: BlockGraph, profile: BlockProfile, fit: Fit) -> Durations:
+    kernel, is_usable = fit.usable_blocks()
     notes = profile.notes
-    if match is not None and match.profile.kernel is not None:
-        stated = match.profile.kernel.tolist()
-        number = {
-            stated[row]: k.kernel
-            for row, k in zip(match.row.tolist(), kernels, strict=True)
-            if row >= 0
-        }
-        kernel = np.array([number.get(n, -1) for n in kernel.tolist()], np.int64)
-        keep = kernel >= 0
-        notes = (f"profile and trace: {match.summary()}", *match.notes, *notes)
+    if fit.match is not None:
+        notes = (f"profile and trace: {fit.match.summary()}", *fit.match.notes, *notes)
+    elif fit.warning:
+        notes = (f"profile and trace: {fit.summary}", *notes)
     durations = measured_block_durations(
         graph,
-        kernel[keep],
-        profile.block[keep],
-        profile.duration[keep],
+        kernel[is_usable],
+        profile.block[is_usable],
+        profile.duration[is_usable],
         unit=profile.unit,
         source=f"block times of {profile.source.name}",
-        kernels=kernels,
+        kernels=fit.kernels,
     )
     return replace(durations, assumptions=(*notes, *durations.assumptions))
 

@@ -57,9 +57,24 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "bytes",
             "bytes that a block writes and another block of the kernel touches",
         ),
-        _c("unseen", "string", "", "what the trace cannot show of the kernel", nullable=True),
+        _c(
+            "unseen",
+            "string",
+            "",
+            "why the kernel is opaque: what of its accesses the trace cannot show",
+            nullable=True,
+        ),
         _c("occupancy", "int32", "blocks", "per SM, where the input states it", nullable=True),
         _c("cuttable", "bool", "", "blocks may be cut, where the input says so", nullable=True),
+        _c(
+            "waits_inside",
+            "string",
+            "",
+            '"found" where blocks synchronise and read what others wrote, "suspected" where they '
+            "only share counters",
+            nullable=True,
+        ),
+        _c("ldgsts_bytes", "int64", "bytes", "of read_bytes those that LDGSTS alone reads"),
     ),
     "blocks": (
         _c("block", "int32", "", "global block number"),
@@ -86,6 +101,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("kind", "dictionary", "", '"read" or "write"; atomics stand in both'),
         _c("start", "uint64", "byte address", "first byte"),
         _c("end", "uint64", "byte address", "first byte after the range"),
+        _c(
+            "way",
+            "dictionary",
+            "",
+            'how it is read: "plain", "sync" (by atomics or ordered loads alone) or "ldgsts" (by '
+            'LDGSTS alone); "plain" for what is written',
+        ),
     ),
     "copies": (
         _c("copy", "int32", "", "host copy number, from 0 in program order"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -185,11 +186,11 @@ def sm_resources(
     Raises
     ------
     ModelError
-        If the graph carries no launch resources, or no GPU is known that fits its architecture.
+        If the graph carries no launch resources.
     """
     reasons: tuple[str, ...] = ()
     if gpu is None:
-        gpu, reason = default_gpu(graph, is_needed=fixed_occupancy is None)
+        gpu, reason = default_gpu(graph)
         reasons = (reason,)
     is_kernel = graph.kernel >= 0
     if fixed_occupancy is not None:
@@ -303,36 +304,29 @@ def _capacity(gpu: Gpu) -> NDArray[np.int64]:
     )
 
 
-def default_gpu(graph: BlockGraph, *, is_needed: bool = True) -> tuple[Gpu, str]:
-    """Choose the GPU whose limits apply: by the trace's SASS version, else an H100.
+def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, str]:
+    """Choose the GPU whose limits apply: by the trace's SASS version if it is known, else an H100.
 
     Parameters
     ----------
     graph : BlockGraph
-    is_needed : bool
-        Whether a trace of an architecture without a model is an error, not an H100.
+    otherwise : Gpu, optional
+        Instead of the H100.
 
     Returns
     -------
     gpu : Gpu
     reason : str
         One line for the report.
-
-    Raises
-    ------
-    ModelError
-        If there is no model of the trace's architecture.
     """
     architecture = None if graph.resources is None else graph.resources.architecture
-    if architecture is None:
-        gpu = load_gpu(DEFAULT_GPU)
-        return gpu, f"the trace names no architecture: the limits of {gpu.name} are assumed (--gpu)"
-    try:
-        gpu = gpu_for_architecture(architecture)
-    except ModelError:
-        if is_needed:
-            raise
-        gpu = load_gpu(DEFAULT_GPU)
-        reason = f"there is no model of sm_{architecture}: what is not asked for is of {gpu.name}"
-        return gpu, reason
-    return gpu, f"the trace is for sm_{architecture}: the limits of {gpu.name} are used (--gpu)"
+    if architecture is not None:
+        with suppress(ModelError):
+            gpu = gpu_for_architecture(architecture)
+            what = f"the trace is for sm_{architecture}"
+            return gpu, f"{what}: the limits of {gpu.name} are used (--gpu)"
+    gpu = otherwise or load_gpu(DEFAULT_GPU)
+    what = "the trace names no architecture"
+    if architecture is not None:
+        what = f"the trace names sm_{architecture}, of which there is no model"
+    return gpu, f"{what}: the limits of {gpu.name} are assumed (--gpu)"

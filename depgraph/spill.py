@@ -13,6 +13,8 @@ from depgraph.arrow import from_numpy, to_numpy
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.jit.ranges import cut_at_multiples
 from depgraph.memory import return_free_memory
+from depgraph.output import one_line_errors
+from depgraph.records import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,11 +32,20 @@ _SCHEMA = pa.schema(
 
 
 def write_run(footprints: Footprints, path: Path) -> None:
-    """Write footprints in their present order, which is that of the column to slice by."""
+    """Write footprints in their present order, which is that of the column to slice by.
+
+    Raises
+    ------
+    OutputError
+        If the disk is full, or may not be written.
+    """
     table = pa.Table.from_arrays(
         [from_numpy(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
     )
-    pq.write_table(table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False)
+    with one_line_errors(path.parent):
+        pq.write_table(
+            table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False
+        )
 
 
 def write_run_by_start(footprints: Footprints, path: Path) -> None:
@@ -103,18 +114,40 @@ class SpilledFootprints:
     batch_ranges: int
 
     def batches(self) -> Iterator[Footprints]:
-        """Yield the ranges of some blocks after another, in the order of the blocks."""
+        """Yield the ranges of some blocks after another, in the order of the blocks.
+
+        A block that has more ranges than a batch may hold comes in several.
+        """
         n_blocks = len(self.ranges_before) - 1
         low = 0
         while low < n_blocks:
             full = self.ranges_before[low] + self.batch_ranges
-            high = max(low + 1, int(np.searchsorted(self.ranges_before, full, side="right")) - 1)
+            high = int(np.searchsorted(self.ranges_before, full, side="right")) - 1
+            if high <= low:
+                yield from self._pieces_of(low)
+                low += 1
+                continue
             pieces = [read_slice(path, "block", low, high) for path in self.paths]
             shifted = [Footprints(p.block - np.int32(low), p.kind, p.start, p.end) for p in pieces]
             joined = concatenate_footprints(shifted, high - low)
             yield Footprints(joined.block + np.int32(low), joined.kind, joined.start, joined.end)
             return_free_memory()
             low = high
+
+    def _pieces_of(self, block: int) -> Iterator[Footprints]:
+        """Yield the ranges of one block shard by shard, those that a boundary cut put together."""
+        for kind in (READ, WRITE):
+            kept = concatenate_footprints([], 0)
+            for path in self.paths:
+                piece = read_slice(path, "block", block, block + 1)
+                piece = stack_footprints([kept, piece.take(piece.kind == kind)])
+                if len(kept) and len(piece) > 1 and piece.start[1] == piece.end[0]:
+                    piece.start[1] = piece.start[0]
+                    piece = piece.take(slice(1, None))
+                yield piece.take(slice(0, -1))
+                kept = piece.take(slice(-1, None))
+                return_free_memory()
+            yield kept
 
     def load(self) -> Footprints:
         """Return all ranges in memory."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from depgraph.extraction import Kernel
     from depgraph.graph import PairSummary
-    from depgraph.limits import Bound
+    from depgraph.outcome import Bound
     from depgraph.scenario import Scenario
 
 METRICS = (

@@ -12,8 +12,8 @@ import numpy as np
 from depgraph.bounds import bound, bound_one
 from depgraph.comparison import charges_of, run_mechanism
 from depgraph.inspection import critical_path
-from depgraph.limits import Paths, limits_of, ratio
 from depgraph.mechanisms.dataflow import Dataflow
+from depgraph.outcome import Paths, limits_of, ratio
 from depgraph.schedules import PRIORITIES, serial
 from depgraph.slack import kernel_slacks
 from depgraph.sm_resources import share_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from depgraph.extraction import Kernel
     from depgraph.graph import BlockGraph, PairSummary
     from depgraph.inspection import PathStep
-    from depgraph.limits import Bound
+    from depgraph.outcome import Bound
     from depgraph.scenario import Scenario
     from depgraph.schedule import Schedule
     from depgraph.slack import KernelSlack

@@ -1,11 +1,20 @@
-"""Text from outside, made harmless for a terminal."""
+"""Text for people: made harmless where it comes from outside, cut short, numbers listed."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
+# What a spreadsheet takes for the beginning of a formula: OWASP, "CSV Injection". The last four are
+# the wide forms, which some locales read as the plain ones.
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_LONG_WORD = re.compile(r"\S{500,}")  # a path, or what someone wrote instead of a number
+_LISTED = 8
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -17,3 +26,32 @@ def clean_text(text: str) -> str:
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNPRINTABLE else c for c in text
     )
+
+
+def csv_cell(text: str) -> str:
+    """Return a text as a cell of a CSV file, which no spreadsheet takes for a formula.
+
+    Control and formatting characters go as in `clean_text`. What would begin a formula gets an
+    apostrophe in front, which says that text follows. Numbers are no text: hand them over as they
+    are.
+    """
+    text = clean_text(text)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+
+
+def one_line(text: str) -> str:
+    """Return a message as one line, without anything in it that is endless or not for people."""
+    return _LONG_WORD.sub(lambda word: in_short(word[0]), clean_text(" ".join(text.split())))
+
+
+def in_short(text: str, width: int = 80) -> str:
+    """Cut what someone wrote to `width` characters, for a message that quotes it."""
+    if len(text) <= width:
+        return text
+    kept = (width - 3) // 2
+    return f"{text[:kept]}...{text[-kept:]}"
+
+
+def some_numbers(numbers: Sequence[int]) -> str:
+    """List numbers, of many the first eight."""
+    return ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -11,11 +10,15 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from depgraph.build import DEPENDENCES
 from depgraph.dependence import build_graph, operations_of_blocks, sweep_spaces
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint import join_footprints
+from depgraph.limits import GREATEST_FACTOR, LARGEST_ID, LONGEST_TIME, number, whole_number
 from depgraph.merging import merge_kernels
 from depgraph.names import base_name
+from depgraph.possible import with_possible_joins
+from depgraph.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,11 +31,8 @@ GRAMMAR = (
     "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw, merge=A,B, gap*=F or gap=TIME"
 )
 _KIND_BITS = np.uint64(3)
-_DEPENDENCES = (
-    "set_operation", "set_offsets", "set_blocks", "join_kind", "join_basis",
-    "join_source_operation", "join_target_operation", "source_offsets", "sources",
-    "target_offsets", "targets",
-)  # fmt: skip
+_ADDRESS_END = 1 << 64
+_MOST_DIGITS = 20  # of an address, decimal
 _TERM = re.compile(r"(?P<word>[^\s=*/]+)(?P<sign>\*=|/=|=)(?P<value>\S+)")
 _SPAN = re.compile(r"(?P<low>0x[0-9a-fA-F]+|\d+)(?P<sign>[:+])(?P<high>0x[0-9a-fA-F]+|\d+)")
 
@@ -95,9 +95,9 @@ def parse_what_if(text: str) -> Statement:
     for part in text.split():
         match = _TERM.fullmatch(part)
         if match is None:
-            raise _wrong(text, f"{part!r} is not WORD=VALUE")
+            raise _wrong(text, f"{in_short(part)!r} is not WORD=VALUE")
         if match["word"] not in {"kernel", "duration", "buffer", "drop", "merge", "gap"}:
-            raise _wrong(text, f"there is no word {match['word']!r}")
+            raise _wrong(text, f"there is no word {in_short(match['word'])!r}")
         if match["word"] in terms:
             raise _wrong(text, f"{match['word']} stands there twice")
         terms[match["word"]] = match["sign"], match["value"]
@@ -117,7 +117,7 @@ def parse_what_if(text: str) -> Statement:
 
 
 def _wrong(text: str, found: str) -> ModelError:
-    return ModelError(f"--what-if {text!r}: {found}; give {GRAMMAR}")
+    return ModelError(f"--what-if {in_short(text)!r}: {found}; give {GRAMMAR}")
 
 
 def _scale(text: str, terms: dict[str, tuple[str, str]]) -> Scale:
@@ -129,6 +129,8 @@ def _scale(text: str, terms: dict[str, tuple[str, str]]) -> Scale:
         if factor == 0:
             raise _wrong(text, "a duration cannot be divided by 0")
         factor = 1 / factor
+    if factor > GREATEST_FACTOR:
+        raise _wrong(text, f"a factor may be {GREATEST_FACTOR:g} at most")
     return Scale(text, terms["kernel"][1], factor)
 
 
@@ -139,40 +141,47 @@ def _drop(text: str, terms: dict[str, tuple[str, str]]) -> Drop:
     span = _SPAN.fullmatch(terms["buffer"][1])
     if span is None:
         raise _wrong(text, "buffer takes FROM:TO or FROM+BYTES, such as 0x7f10:0x7f20")
-    low, high = int(span["low"], 0), int(span["high"], 0)
+    low, high = (_address(text, span[end]) for end in ("low", "high"))
     high = low + high if span["sign"] == "+" else high
     if high <= low:
         raise _wrong(text, "the buffer is empty")
+    if high > _ADDRESS_END:
+        raise _wrong(text, "the buffer ends beyond the last address, 0xffffffffffffffff")
     return Drop(text, low, high, kinds)
 
 
+def _address(text: str, value: str) -> int:
+    digits = value.removeprefix("0x")
+    if len(digits) > _MOST_DIGITS:
+        raise _wrong(text, "an address has 64 bits")
+    return int(digits, 10 if digits == value else 16)
+
+
 def _merge(text: str, terms: dict[str, tuple[str, str]]) -> Merge:
-    numbers = terms["merge"][1].split(",")
-    try:
-        first, second = sorted(int(number) for number in numbers)
-    except ValueError:
-        raise _wrong(text, "merge takes two kernel numbers, such as 3,4") from None
-    return Merge(text, first, second)
+    numbers = [whole_number(part, 0, LARGEST_ID) for part in terms["merge"][1].split(",")]
+    if len(numbers) != len(("first", "second")) or numbers[0] is None or numbers[1] is None:
+        raise _wrong(text, "merge takes two kernel numbers, such as 3,4")
+    return Merge(text, min(numbers[0], numbers[1]), max(numbers[0], numbers[1]))
 
 
 def _gap(text: str, terms: dict[str, tuple[str, str]]) -> Gap:
     sign, value = terms["gap"]
-    number = _number(text, value)
+    factor = _number(text, value)
     if sign == "=":
-        return Gap(text, 0.0, number)
-    if sign == "/=" and number == 0:
+        return Gap(text, 0.0, factor)
+    if sign == "/=" and factor == 0:
         raise _wrong(text, "a gap cannot be divided by 0")
-    return Gap(text, number if sign == "*=" else 1 / number, 0.0)
+    factor = factor if sign == "*=" else 1 / factor
+    if factor > GREATEST_FACTOR:
+        raise _wrong(text, f"a factor may be {GREATEST_FACTOR:g} at most")
+    return Gap(text, factor, 0.0)
 
 
 def _number(text: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < math.inf:
-        raise _wrong(text, f"{value!r} is no number from 0")
-    return number
+    found = number(value, 0.0, LONGEST_TIME)
+    if found is None:
+        raise _wrong(text, f"{in_short(value)!r} is no number from 0 to {LONGEST_TIME:g}")
+    return found
 
 
 def apply_what_ifs(scenario: Scenario, statements: Sequence[Statement]) -> Scenario:
@@ -208,6 +217,7 @@ def apply_what_ifs(scenario: Scenario, statements: Sequence[Statement]) -> Scena
             scenario = _with_merged_kernels(scenario, statement)
         elif isinstance(statement, Gap):
             launch = scenario.launch.of_gap(statement.factor, statement.time)
+            _refuse_long(statement.text, launch.plain)
             scenario = scenario.with_launch(launch).noting(
                 f"what if {statement.text}: what launches cost changes"
             )
@@ -221,13 +231,14 @@ def _with_scaled_kernels(scenario: Scenario, scale: Scale) -> Scenario:
     if not chosen:
         numbers = [k.kernel for k in scenario.kernels]
         raise ModelError(
-            f"--what-if {scale.text!r}: no kernel is {scale.kernels!r}; give a number or a range "
-            f"in {min(numbers)}:{max(numbers) + 1}, or a name such as "
+            f"--what-if {in_short(scale.text)!r}: no kernel is {in_short(scale.kernels)!r}; give "
+            f"a number or a range in {min(numbers)}:{max(numbers) + 1}, or a name such as "
             f"{base_name(scenario.kernels[0].name)!r}"
         )
     durations = scenario.durations.copy()
     for kernel in chosen:
         durations[kernel.first_block : kernel.first_block + kernel.blocks] *= scale.factor
+    _refuse_long(scale.text, float(durations.max(initial=0.0)))
     note = (
         f"what if {scale.text}: durations of {len(chosen)} of {len(scenario.kernels)} kernels "
         f"times {scale.factor:g}"
@@ -235,14 +246,23 @@ def _with_scaled_kernels(scenario: Scenario, scale: Scale) -> Scenario:
     return scenario.with_durations(durations, note)
 
 
+def _refuse_long(text: str, time: float) -> None:
+    if time > LONGEST_TIME:
+        raise ModelError(
+            f"--what-if {in_short(text)!r}: makes a time of {time:.4g}; {LONGEST_TIME:g} is the "
+            "longest that is taken"
+        )
+
+
 def _is_meant(kernels: str, kernel: Kernel) -> bool:
     """Tell whether a kernel is in a list of numbers, ranges A:B, and patterns of names."""
     for part in kernels.split(","):
         low, colon, high = part.partition(":")
-        if part.isdecimal():
-            found = kernel.kernel == int(part)
-        elif colon and all(not end or end.isdecimal() for end in (low, high)):
-            found = int(low or 0) <= kernel.kernel and (not high or kernel.kernel < int(high))
+        ends = [whole_number(end or "0", 0, LARGEST_ID) for end in (low, high)]
+        if part and not colon and ends[0] is not None:
+            found = kernel.kernel == ends[0]
+        elif colon and ends[0] is not None and ends[1] is not None:
+            found = ends[0] <= kernel.kernel and (not high or kernel.kernel < ends[1])
         else:
             found = fnmatchcase(base_name(kernel.name), part) or fnmatchcase(kernel.name, part)
         if found:
@@ -305,9 +325,10 @@ def _without_dependences(scenario: Scenario, drops: Sequence[Drop]) -> Scenario:
             keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
             swept.append(replace(found, pairs=found.pairs[keep]))
     rebuilt = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), scenario.kernels)
     changed = replace(
         graph,
-        **{name: getattr(rebuilt, name) for name in _DEPENDENCES},
+        **{name: getattr(rebuilt, name) for name in DEPENDENCES},
         first_use=None,
         last_use=None,
     )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil")
 FORMAT = "workload"
+MOST_JOINS = 1 << 18  # sets of blocks that wait for sets: each is a Python object on the way
+MOST_SOURCES = 1 << 24  # blocks waited for, over all joins
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ def workload_graph(
     """
     builder = GraphBuilder(range(len(kernels)), [k.blocks for k in kernels], positions=True)
     first = np.concatenate([[0], np.cumsum([k.blocks for k in kernels])])
+    total = (0, 0)
     for dependence in dependences:
         source, target = kernels[dependence.source], kernels[dependence.target]
         lows = first[dependence.source], first[dependence.target]
@@ -119,6 +122,13 @@ def workload_graph(
                 needed_at=needed_at,
             )
 
+        joins, sources = _size(source, target, dependence)
+        total = total[0] + joins, total[1] + sources
+        if total[0] > MOST_JOINS or total[1] > MOST_SOURCES:
+            raise ModelError(
+                f"{dependence.pattern}: {source.name} and {target.name} need {joins} joins of "
+                f"{sources} blocks; a program may have {MOST_JOINS} of {MOST_SOURCES} in all"
+            )
         _PATTERN_RULES[dependence.pattern](source, target, dependence, add)
     graph = builder.build()
     return replace(
@@ -126,6 +136,32 @@ def workload_graph(
         duration=np.concatenate([np.empty(0), *(k.durations for k in kernels)]),
         occupancy=np.array([k.occupancy or 0 for k in kernels], np.int64),
     )
+
+
+def check_dependence(kernels: Sequence[WorkloadKernel], dependence: WorkloadDependence) -> None:
+    """Raise the `ModelError` that `workload_graph` does, if this dependence is the reason."""
+    pair = [kernels[dependence.source], kernels[dependence.target]]
+    workload_graph(pair, [replace(dependence, source=0, target=1)])
+
+
+def _size(
+    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence
+) -> tuple[int, int]:
+    """Return about how many joins a dependence needs, and how many blocks stand in them."""
+    rows = source.grid[1] * source.grid[2]
+    if dependence.pattern == "edges":
+        return len({after for _, after in dependence.edges}), len(dependence.edges)
+    if dependence.pattern == "one-to-one":
+        return source.blocks, source.blocks
+    if dependence.pattern == "stencil":
+        reach = 2 * dependence.radius + 1
+        near = min(reach, source.grid[0]) * min(reach, source.grid[1]) * min(reach, source.grid[2])
+        return source.blocks, source.blocks * near
+    if dependence.pattern == "all":
+        return 1, source.blocks + target.blocks
+    tiles = {"row": source.grid[0], "tile": 1}.get(dependence.pattern, dependence.tiles)
+    steps = max(1, source.grid[0] // tiles)
+    return rows * steps, source.blocks + steps * target.blocks
 
 
 def _all(

@@ -37,7 +37,7 @@ def command_page(name: str) -> str:
 def columns_page() -> str:
     """Return the reference of all tables and columns."""
     about = (
-        "A store is a folder of Parquet files, one a table. This is schema version "
+        "A [store](store.md) is a folder of Parquet files, one a table. This is schema version "
         f"{SCHEMA_VERSION}, which the metadata of every file states, with the sources, the options "
         "and what was skipped. `depgraph export` writes tables as CSV and JSON as well; the table "
         "`edges` exists only there."

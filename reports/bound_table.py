@@ -19,7 +19,7 @@ from depgraph.reports.tables import (
 
 if TYPE_CHECKING:
     from depgraph.bounds import BoundTable
-    from depgraph.limits import Bound
+    from depgraph.outcome import Bound
 
 
 _ALL = "RAW,WAR,WAW"

@@ -39,8 +39,8 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
             [
                 Column("severity", "", is_text=True),
                 Column("count", "count", show=show_number),
-                Column("found", "what was found", is_text=True),
-                Column("place", "where", is_text=True),
+                Column("found", "what was found", is_text=True, wraps=True),
+                Column("place", "where", is_text=True, wraps=True),
             ],
             [
                 ("error" if p.is_error else "warning", p.count, p.found, p.place)
@@ -56,7 +56,7 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
                 Column("blocks", "blocks", show=show_number),
                 Column("active_blocks", "with code", show=show_number),
                 Column("accesses", "accesses", show=show_number),
-                Column("remarks", "remarks", is_text=True, show="; ".join),
+                Column("remarks", "remarks", is_text=True, show="; ".join, wraps=True),
             ],
             [
                 (k.kernel, k.name, k.blocks, k.active_blocks, k.accesses, kernel_remarks(k))
@@ -68,7 +68,10 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
         Table(
             "skipped",
             "Left out",
-            [Column("reason", "reason", is_text=True), Column("count", "count", show=show_number)],
+            [
+                Column("reason", "reason", is_text=True, wraps=True),
+                Column("count", "count", show=show_number),
+            ],
             list(checkup.skipped.items()),
         ),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.output import new_folder
+from depgraph.output import new_folder, stranger_in
 from depgraph.reports.page import write_page
 from depgraph.reports.perfetto import write_perfetto
 from depgraph.reports.plots import write_plots
@@ -22,9 +22,11 @@ PAGE, PLOTS, MARKDOWN, JSON, TIMELINE = (
 )  # fmt: skip
 
 
-def is_report(path: Path) -> bool:
-    """Tell whether a folder looks like a report of ours."""
-    return all((path / name).is_file() for name in (PAGE, JSON, TIMELINE))
+def not_a_report(path: Path) -> str:
+    """Say what keeps a folder from being a report of ours, "" if nothing does."""
+    if not all((path / name).is_file() for name in (PAGE, JSON, TIMELINE)):
+        return "was not written by depgraph"
+    return stranger_in(path, {PAGE, PLOTS, MARKDOWN, JSON, TIMELINE}.__contains__)
 
 
 def write_report(
@@ -36,6 +38,7 @@ def write_report(
     pair: tuple[int, int] | None = None,
     flows: Flows = "path",
     force: bool = False,
+    place_checked: bool = False,
 ) -> int:
     """Write a report folder; return how many arrows the timeline had no room for.
 
@@ -50,6 +53,8 @@ def write_report(
     flows : {"path", "all", "none"}
     force : bool
         Replace an earlier report.
+    place_checked : bool
+        As `depgraph.output.new_folder` takes it.
 
     Raises
     ------
@@ -58,7 +63,9 @@ def write_report(
     ModelError
         If there is no such pair of kernels.
     """
-    with new_folder(path, force=force, is_ours=is_report) as folder:
+    with new_folder(
+        path, force=force, not_ours=not_a_report, place_checked=place_checked
+    ) as folder:
         plot_folder = folder / PLOTS
         plot_folder.mkdir()
         plots = write_plots(study, plot_folder, pair)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.match import GUESSED, MATCHED, UNMATCHED
+from depgraph.profile import UNKNOWN, BlockProfile
 from depgraph.reports.tables import (
     Column,
     Report,
@@ -22,9 +23,8 @@ from depgraph.reports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.extraction import Kernel
+    from depgraph.fit import Fit
     from depgraph.match import Match
-    from depgraph.profile import BlockProfile
 
 
 _NAMES_SHOWN = 5
@@ -36,6 +36,15 @@ def _time(value: float | None) -> str:
 
 def _grid(value: Sequence[int] | None) -> str:
     return "-" if value is None else ",".join(map(str, value))
+
+
+def fit_report(fit: Fit) -> Report:
+    """Describe how well a profile fits: every kernel, and what only the profile has."""
+    if isinstance(fit.profile, BlockProfile):
+        return _block_report(fit.profile, fit)
+    if fit.match is None:
+        raise TypeError("times of kernels are matched")
+    return match_report(fit.match)
 
 
 def match_report(match: Match) -> Report:
@@ -135,20 +144,20 @@ def _only_in_profile(match: Match) -> Table:
     )
 
 
-def block_profile_report(profile: BlockProfile, kernels: Sequence[Kernel]) -> Report:
+def _block_report(profile: BlockProfile, fit: Fit) -> Report:
     """Describe block times: how many blocks of each kernel have one."""
     rows = []
-    for kernel in kernels:
-        times = profile.duration[profile.kernel == kernel.kernel]
+    for place, kernel in enumerate(fit.kernels):
+        times = profile.duration[fit.place == place]
         some = bool(len(times))
         rows.append(
             (kernel.kernel, kernel.name, kernel.blocks, len(times),
+             "fits" if fit.is_measured[place] else "differs" if some else UNMATCHED,
              float(times.mean()) if some else None, float(times.max()) if some else None)
         )  # fmt: skip
-    known = {kernel.kernel for kernel in kernels}
-    unknown = int((~np.isin(profile.kernel, sorted(known))).sum())
-    timed = sum(row[3] for row in rows)
+    timed = sum(row[2] for row, fits in zip(rows, fit.is_measured, strict=True) if fits)
     blocks = sum(row[2] for row in rows)
+    unknown = int(np.count_nonzero(fit.place == UNKNOWN))
     return Report(
         "timing",
         {
@@ -160,7 +169,8 @@ def block_profile_report(profile: BlockProfile, kernels: Sequence[Kernel]) -> Re
             "unknown_blocks": unknown,
         },
         headline=[
-            f"{timed} of {blocks} blocks have a time, {unknown} times are of no block of the trace"
+            f"{timed} of {blocks} blocks have a time, {unknown} times are of no block of the trace",
+            *([fit.summary] if fit.misfit else []),
         ],
         tables=[
             Table(
@@ -171,13 +181,14 @@ def block_profile_report(profile: BlockProfile, kernels: Sequence[Kernel]) -> Re
                     Column("name", "name", is_text=True, show=kernel_name),
                     Column("blocks", "blocks", show=show_number),
                     Column("timed_blocks", "with a time", show=show_number),
+                    Column("status", "match", is_text=True),
                     Column("mean", "mean", profile.unit, _time),
                     Column("longest", "longest", profile.unit, _time),
                 ],
                 rows,
             )
         ],
-        notes=profile.notes,
+        notes=[*(() if fit.match is None else fit.match.notes), *profile.notes],
         notes_title="Notes",
     )
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from depgraph.comparison import Comparison
     from depgraph.cusync_policies import Policy
     from depgraph.extraction import Kernel
-    from depgraph.limits import Bound, Outcome
     from depgraph.mechanisms import Mechanism
+    from depgraph.outcome import Bound, Outcome
 
 _FIXED = (
     "bounds and gains hold for fixed durations: measured overlap has beaten them by up to 15 % on "

@@ -71,7 +71,7 @@ def write_perfetto(study: Study, file: Path, *, flows: Flows = "path") -> int:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _batches(events: Iterator[str]) -> Iterator[list[str]]:
@@ -91,7 +91,7 @@ def _about(study: Study, flows: Flows, left_out: int) -> dict[str, Any]:
         "tool": "depgraph",
         "sms": study.sms,
         "unit": study.unit,
-        "durations": study.scenario.timing.source,
+        "durations": clean_text(study.scenario.timing.source),
         "flows": flows,
         "flows_left_out": left_out,
         "kernels": kernels,
@@ -120,7 +120,7 @@ def _flow_pairs(study: Study, flows: Flows) -> tuple[list[tuple[int, int]], int]
         pairs = list(itertools.pairwise(path))
         return pairs[:MOST_FLOWS], max(0, len(pairs) - MOST_FLOWS)
     kept: list[tuple[int, int]] = []
-    for source, target, _ in study.graph.edges():
+    for source, target, _ in study.graph.certain().edges():
         new = dict.fromkeys(zip(source.tolist(), target.tolist(), strict=True))
         kept += list(new)[: MOST_FLOWS - len(kept)]
         if len(kept) >= MOST_FLOWS:
@@ -138,7 +138,7 @@ def _schedule_events(
     study: Study, schedule: Schedule, pid: int, labels: list[str], pairs: list[tuple[int, int]]
 ) -> Iterator[str]:
     scale = "" if study.unit in {"us", "ns"} else f", 1 us here is 1 of {study.unit}"
-    name = _json(f"{schedule.name} on {study.sms} SMs{scale}")
+    name = _json(f"{clean_text(schedule.name)} on {study.sms} SMs{scale}")
     yield _metadata("process_name", pid, 0, f'"name":{name}')
     yield _metadata("process_sort_index", pid, 0, f'"sort_index":{pid}')
     slot = slots_on_sm(schedule).astype(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from depgraph.limits import ratio
+from depgraph.outcome import ratio
 from depgraph.reports.bound_table import bound_report, launch_table
 from depgraph.reports.pair_table import pair_table
 from depgraph.reports.tables import (
@@ -39,7 +39,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     top : int, optional
         Rows of each table at most; default all.
     """
-    unseen = unseen_notes(study.kernels, study.metadata)
+    unseen = unseen_notes(study.kernels, study.pairs, study.metadata)
     sentences = bound_report(study.table).headline
     tables = [
         schedule_table(study),

@@ -7,18 +7,20 @@ import io
 import json
 import math
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from depgraph.names import base_name
-from depgraph.text import clean_text
+from depgraph.text import clean_text, csv_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 JSON_SCHEMA_VERSION = 1
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
 _THOUSAND, _KIBI = 1000, 1024
+_LEAST_WRAPPED = 24
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
@@ -37,6 +39,8 @@ class Column:
         Turns a value into text for a terminal and Markdown.
     is_text : bool
         Text is set to the left and truncated in the middle, numbers to the right.
+    wraps : bool
+        Text goes on in further lines instead of being truncated, as what a user must read does.
     """
 
     key: str
@@ -44,6 +48,7 @@ class Column:
     unit: str = ""
     show: Callable[[Any], str] = str
     is_text: bool = False
+    wraps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +226,8 @@ def _csv_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, list):
-        return clean_text("; ".join(map(str, value)))
-    return clean_text(value) if isinstance(value, str) else plain(value)
+        return csv_cell("; ".join(map(str, value)))
+    return csv_cell(value) if isinstance(value, str) else plain(value)
 
 
 def _head(column: Column) -> str:
@@ -243,7 +248,8 @@ def _as_markdown(report: Report) -> str:
     def escaped(text: str) -> str:
         text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
         text = text.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")
-        return text.replace("*", "\\*").replace("_", "\\_")
+        text = text.replace("*", "\\*").replace("_", "\\_")
+        return text.replace("~", "\\~").replace("@", "&#64;")  # struck out text, mentions
 
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
@@ -293,11 +299,11 @@ def _as_text(report: Report, *, color: bool) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+def _wrapped(text: str, first: str = "", rest: str = "", *, width: int = WIDTH) -> list[str]:
     import textwrap
 
     return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False,
         break_on_hyphens=False,
     ) or [""]  # fmt: skip
 
@@ -308,18 +314,27 @@ def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
     cells = _cells(table)
     units = [f"({column.unit})" if column.unit else "" for column in table.columns]
     is_text = [column.is_text for column in table.columns]
+    wraps = [column.wraps for column in table.columns]
     widths = _widths(heads, units, cells)
     if _excess(widths) > 0:
         units = [_SHORT_UNITS.get(unit, unit) for unit in units]
         widths = _widths(heads, units, cells)
     if _excess(widths) > 0:
-        widths = _narrowed(widths, heads, is_text, _excess(widths))
+        least = [
+            min(len(head), 8)
+            if text and not wrap
+            else min(width, _LEAST_WRAPPED)
+            if wrap
+            else width
+            for head, text, wrap, width in zip(heads, is_text, wraps, widths, strict=True)
+        ]
+        widths = _narrowed(widths, least, _excess(widths))
     lines: list[str] = []
     for columns in _pieces(widths):
 
         def line(row: Sequence[str], columns: Sequence[int] = columns) -> str:
             parts = [
-                shorten(row[i], widths[i]).ljust(widths[i])
+                shorten(row[i], max(widths[i], wraps[i] * len(row[i]))).ljust(widths[i])
                 if is_text[i]
                 else row[i].rjust(widths[i])
                 for i in columns
@@ -330,8 +345,19 @@ def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
         lines.append(f"{bold}{line(heads)}{plain_}")
         if any(units[i] for i in columns):
             lines.append(line(units))
-        lines += [line(row) for row in cells]
+        lines += [line(part) for row in cells for part in _wrapped_row(row, widths, wraps)]
     return lines
+
+
+def _wrapped_row(
+    row: Sequence[str], widths: Sequence[int], wraps: Sequence[bool]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the lines that a row takes: one where no cell is too wide for its column."""
+    cells = [
+        _wrapped(cell, width=width) if wrap else [cell]
+        for cell, width, wrap in zip(row, widths, wraps, strict=True)
+    ]
+    return zip_longest(*cells, fillvalue="")
 
 
 def _widths(
@@ -357,15 +383,11 @@ def _pieces(widths: Sequence[int]) -> list[list[int]]:
     return pieces
 
 
-def _narrowed(
-    widths: list[int], heads: Sequence[str], is_text: Sequence[bool], excess: int
-) -> list[int]:
-    """Take `excess` characters from the widest text columns."""
-    least = [min(len(head), 8) if text else width for head, text, width in
-             zip(heads, is_text, widths, strict=True)]  # fmt: skip
+def _narrowed(widths: list[int], least: Sequence[int], excess: int) -> list[int]:
+    """Take `excess` characters from the widest columns, as far as that leaves each its least."""
     while excess > 0:
         widest = max(
-            (i for i, text in enumerate(is_text) if text and widths[i] > least[i]),
+            (i for i, width in enumerate(widths) if width > least[i]),
             key=lambda i: widths[i],
             default=None,
         )

@@ -15,6 +15,7 @@ import pytest
 import depgraph
 from depgraph import parsers
 from depgraph.cli import main
+from depgraph.cli.first_run import FIRST_RUN
 from depgraph.jit.compiled import compile_always
 from depgraph.samples import sample_path
 
@@ -33,6 +34,12 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
 )
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seeds", type=int, default=2, metavar="N", help="hundreds of cases in tests/faults"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
@@ -67,6 +74,16 @@ def sample_store(sample_trace, tmp_path_factory):
     return depgraph.extract(parsers.open_trace(sample_trace), folder / "sample.out")
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before():
+    """Undo what running the program in this process does to signals."""
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    handlers = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
 class Outcome(NamedTuple):
     """How a run of the program ended, and what it said."""
 
@@ -80,7 +97,6 @@ def program(capsys, tmp_path, monkeypatch):
     """Return a function that runs the program in an empty folder and returns an `Outcome`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DEPGRAPH_STORE", raising=False)
-    handler = signal.getsignal(signal.SIGTERM)
     log = logging.getLogger("depgraph")
     log_handlers, log_level = log.handlers[:], log.level
 
@@ -88,9 +104,9 @@ def program(capsys, tmp_path, monkeypatch):
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main([str(word) for word in words])
-        return Outcome(end.value.code or 0, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        return Outcome(end.value.code or 0, out, err.replace(f"{FIRST_RUN}\n", ""))
 
     yield run
-    signal.signal(signal.SIGTERM, handler)
     log.handlers[:] = log_handlers
     log.setLevel(log_level)

@@ -1,11 +1,21 @@
 """Random Accel-Sim kernels, written as any version of the tracer would write them."""
 
+import re
+import struct
+import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
 from naive_accelsim import OPCODES, WINDOW, Block
+
+from depgraph.records import READ, SYNC_READ, WRITE
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 GLOBAL = 0x7F6500000000
 SHARED = 0x7F9000000000
@@ -256,9 +266,13 @@ def blocks_of(part):
         touches.row.tolist(), touches.kind.tolist(), touches.start.tolist(), touches.end.tolist(),
         strict=True,
     ):  # fmt: skip
-        target = found[keys[row]].written if kind else found[keys[row]].read
+        target = found[keys[row]].written if kind == WRITE else found[keys[row]].read
         assert not target & set(range(start, end))
         target |= set(range(start, end))
+        if kind == READ:
+            found[keys[row]].read_plainly |= set(range(start, end))
+        elif kind == SYNC_READ:
+            found[keys[row]].read_in_order |= set(range(start, end))
     return {key: block for key, block in found.items() if block.instructions}
 
 
@@ -271,5 +285,35 @@ def merged(parts):
             into.accesses += block.accesses
             into.instructions += block.instructions
             into.read |= block.read
+            into.read_plainly |= block.read_plainly
+            into.read_in_order |= block.read_in_order
             into.written |= block.written
     return total
+
+
+def as_tracez(text, *, chunk=3, dictionary=b""):
+    """Pack grouped text as Accel-Sim 2.0 does."""
+    header, _, body = text.partition("#BEGIN_TB")
+    zstd_dict = zstd.ZstdDict(dictionary, is_raw=True) if dictionary else None
+    out = bytearray(header.encode() + b"\0")
+    out += struct.pack("<II", len(dictionary), chunk) + dictionary
+    index = []
+    for block in body.split("#BEGIN_TB"):
+        x, y, z = map(int, re.search(r"thread block = (\d+),(\d+),(\d+)", block).groups())
+        warps = []
+        for warp in re.split(r"warp = \d+\n", block)[1:]:
+            lines = [line for line in warp.split("\n") if re.match("[0-9a-f]{4} ", line)]
+            chunks = [lines[i : i + chunk] for i in range(0, len(lines), chunk)]
+            warps.append((len(lines), len(chunks), len(out), list(map(len, chunks))))
+            out += struct.pack("<II", len(lines), len(chunks))
+            for some in chunks:
+                frame = zstd.compress("\n".join(some).encode(), zstd_dict=zstd_dict)
+                out += struct.pack("<I", len(frame)) + frame
+        index.append((x, y, z, warps))
+    at = len(out)
+    out += struct.pack("<I", len(index))
+    for x, y, z, warps in index:
+        out += struct.pack("<11I", x, y, z, 0, 0, 0, 0, 0, 0, 0, len(warps))
+        for count, chunks, offset, counts in warps:
+            out += struct.pack(f"<IIQ{len(counts)}I", count, chunks, offset, *counts)
+    return bytes(out + struct.pack("<Q", at))

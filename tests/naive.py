@@ -64,6 +64,26 @@ def rounded(program, granularity):
     ]
 
 
+def inside(operation):
+    """Say what the blocks of an operation do with each other's bytes: 1 synchronise, 2 exchange.
+
+    Blocks have four sets of bytes: read plainly, written, read in order with others, by LDGSTS.
+    """
+    flags = 0
+    for byte in set().union(*(sets[1] for sets in operation.values())):
+        plain, writers, sync, ldgsts = (
+            {block for block, sets in operation.items() if byte in sets[way]} for way in range(4)
+        )
+        if any(writers - {reader} for reader in sync):
+            flags |= 1
+            # An atomic writes what it reads; so these are ordered loads.
+            if len(sync) > len(writers) or (len(sync) == len(writers) and sync != writers):
+                flags |= 2
+        if any(writers - {reader} for reader in plain | ldgsts):
+            flags |= 2
+    return flags
+
+
 def byte_ranges(touched):
     """Turn a set of bytes into the longest half-open ranges."""
     ranges = []
@@ -76,10 +96,17 @@ def byte_ranges(touched):
 
 
 def join_ranges(ranges):
-    """Join (row, kind, start, end) that overlap or touch, byte by byte."""
+    """Join (row, kind, start, end) that overlap or touch, byte by byte.
+
+    What stands in kind 0 of a row is left out of kinds 2 and 3, what in kind 2 out of kind 3.
+    """
     touched = defaultdict(set)
     for row, kind, start, end in ranges:
         touched[row, kind].update(range(start, end))
+    for row in {row for row, _ in touched}:
+        plain, sync, ldgsts = (touched[row, kind] for kind in (0, 2, 3))
+        ldgsts -= plain | sync
+        sync -= plain
     return [
         (row, kind, start, end)
         for row, kind in sorted(touched)
@@ -163,6 +190,21 @@ def expand(graph):
                 for edge in {(a, b, KINDS[kind]) for a in members(s) for b in members(t)}:
                     edges[edge] = min(edges.get(edge, bases[join]), bases[join])
     return edges
+
+
+def opaque_pairs(opaque, reads, writes, space):
+    """Return every dependence that an opaque operation makes possible, none left out."""
+    return {
+        (j, k, kind)
+        for j, k in itertools.combinations(range(len(opaque)), 2)
+        if (opaque[j] or opaque[k]) and (space is None or space[j] == space[k])
+        for kind, before, after in (
+            ("RAW", writes, reads),
+            ("WAR", reads, writes),
+            ("WAW", writes, writes),
+        )
+        if (opaque[j] or before[j]) and (opaque[k] or after[k])
+    }
 
 
 def reachable(edges, n_blocks):
@@ -275,11 +317,13 @@ OPCODES = {
     "STG.E.64": ("write", 8),
     "STG.E.U16": ("write", 2),
     "ST.E": ("write", 4),
+    "LDG.E.STRONG.GPU": ("read", 4),
     "ATOMG.E.ADD.STRONG.GPU": ("update", 4),
     "ATOMG.E.CAS.64.STRONG.GPU": ("update", 8),
     "ATOM.E.ADD.F16x2.RN.STRONG.GPU": ("update", 4),
     "RED.E.ADD.F32.FTZ.RN.STRONG.GPU": ("update", 4),
     "REDG.E.ADD.F64.RN.STRONG.GPU": ("update", 8),
+    "LDS": ("none", 4),
     "LDS.128": ("none", 16),
     "STS": ("none", 4),
     "LDSM.16.MT88.4": ("none", 16),
@@ -289,6 +333,8 @@ OPCODES = {
     "CCTL.E.PF2": ("none", 4),
 }
 SHARED_WINDOW = 1 << 20
+ADDRESS_END = 1 << 57
+LONGEST_LINE = 1 << 20
 
 
 def split_records(line):
@@ -324,6 +370,9 @@ class Log:
         lines = text.split(b"\n")
         for line in lines if lines[-1] else lines[:-1]:
             self.counts["lines"] += 1
+            if len(line) > LONGEST_LINE:
+                self.counts["overlong"] += 1
+                continue
             _, records = split_records(line)
             self.counts["foreign"] += not records
             for record in records:
@@ -348,19 +397,24 @@ class Log:
         elif found := ACCESS.match(record):
             self._read_access(found)
         else:
-            self.counts["verbose" if VERBOSE.match(record) else "malformed"] += 1
+            is_verbose = bool(VERBOSE.match(record))
+            self.counts["verbose" if is_verbose else "malformed"] += 1
+            self.counts["access"] += not is_verbose
 
     def _read_access(self, found):
         opcode = found["opcode"].decode()
         effect, width = OPCODES[opcode]
         self.counts["access"] += 1
-        self.opcodes[opcode] += 1
         number = self._newest[found["context"], found["id"]]
         x, y, z = dimensions(found["block"])
         gx, gy, _ = self.launches[number]["grid"]
         block = x + gx * (y + gy * z)
-        reads, writes = self.launches[number]["touched"].setdefault(block, (set(), set()))
+        touched = self.launches[number]["touched"]
+        reads, writes, sync, by_ldgsts = touched.setdefault(block, (set(), set(), set(), set()))
         lanes = lane_addresses(found["lanes"])
+        if effect != "none" and self._is_left_out(lanes):
+            return
+        self.opcodes[opcode] += 1
         if effect == "copy" and max(lanes, default=0) < SHARED_WINDOW:
             self.counts["shared side"] += 1
             return
@@ -368,18 +422,32 @@ class Log:
         if effect == "none":
             return
         self.accesses[number, block] += 1
-        touched = {b for lane in lanes if lane for b in range(lane, lane + width)}
-        if effect != "write":
-            reads |= touched
+        bytes_ = {b for lane in lanes if lane for b in range(lane, lane + width)}
+        if effect == "copy":
+            by_ldgsts |= bytes_
+        elif effect == "update" or (effect == "read" and ".STRONG." in opcode):
+            sync |= bytes_
+        elif effect == "read":
+            reads |= bytes_
         if effect in {"write", "update"}:
-            writes |= touched
+            writes |= bytes_
+
+    def _is_left_out(self, lanes):
+        kind = "empty" if not lanes else "out of range" if max(lanes) >= ADDRESS_END else None
+        self.counts[kind] += 1
+        return kind is not None
 
     def program(self):
         """Return the launches as a program, its blocks numbered through over all of them."""
         program = []
         first = 0
         for launch in self.launches:
-            program.append({first + block: sets for block, sets in launch["touched"].items()})
+            program.append(
+                {
+                    first + block: (reads | sync | by_ldgsts, writes)
+                    for block, (reads, writes, sync, by_ldgsts) in launch["touched"].items()
+                }
+            )
             gx, gy, gz = launch["grid"]
             first += gx * gy * gz
         return program

@@ -32,6 +32,35 @@ BASE = 0x7F0000000000
 
 
 @st.composite
+def programs_with_ways(draw, **options):
+    """Draw a program as `programs` does, its blocks with four sets of bytes.
+
+    Read plainly, written, read by atomics or ordered loads, read by LDGSTS; the reads are disjoint.
+    """
+
+    def dealt(reads, writes):
+        ways = {byte: draw(st.sampled_from([0, 2, 3])) for byte in sorted(reads)}
+        plain, sync, ldgsts = ({b for b in reads if ways[b] == way} for way in (0, 2, 3))
+        return plain, writes, sync, ldgsts
+
+    return [
+        {block: dealt(*touched) for block, touched in operation.items()}
+        for operation in draw(programs(**options))
+    ]
+
+
+def with_all_reads(program):
+    """Return a program of `programs_with_ways` in two sets: bytes read, in whatever way."""
+    return [
+        {
+            block: (plain | sync | ldgsts, writes)
+            for block, (plain, writes, sync, ldgsts) in operation.items()
+        }
+        for operation in program
+    ]
+
+
+@st.composite
 def programs(draw, *, max_operations=6, max_blocks=4, memory=24, sizes=None):
     """Draw a program: a list of operations, each a mapping of block to (bytes read, written).
 
@@ -63,7 +92,7 @@ def footprints_of(program, base=BASE):
         (block, kind, base + start, base + end)
         for operation in program
         for block, touched in operation.items()
-        for kind in (0, 1)
+        for kind in range(len(touched))
         for start, end in naive.byte_ranges(touched[kind])
     ]
     block, kind, start, end = zip(*ranges, strict=True) if ranges else ([],) * 4

@@ -27,7 +27,7 @@ from depgraph.parsers.traces import accelsim_scanner, accelsim_text, text_scanne
 from depgraph.parsers.traces.accelsim import AccelSimTrace, KernelSection
 from depgraph.parsers.traces.accelsim_header import find_layout, parse_header
 from depgraph.parsers.traces.accelsim_text import PartScanner
-from depgraph.parsers.traces.kernelslist import KernelFile, KernelList
+from depgraph.parsers.traces.kernelslist import KernelList
 from depgraph.parsers.traces.text_scanner import PADDING, overlapping_words
 from depgraph.parsers.traces.touch_table import pack_block
 
@@ -92,7 +92,8 @@ def test_any_cut_into_sections_gives_the_same(tmp_path_factory, blocks, form, si
     path = tmp_path_factory.getbasetemp() / "kernel-7.traceg"
     text = kernel_text(blocks, form).encode()
     path.write_bytes(text)
-    kernels = KernelList("a folder", [KernelFile(path)], [path])
+    kernels = KernelList("a folder")
+    kernels.add_kernel(path)
     tasks = list(AccelSimTrace(kernels, section_bytes=size, buffer_bytes=512).tasks())
     parts = [task.scan() for task in tasks[1:]]
     whole = scan(text)
@@ -324,7 +325,22 @@ def test_a_damaged_line_is_counted_and_placed():
     assert part.access_lines == 3
     assert part.damaged_line.line == text[: text.index("0000z001")].count("\n") + 1
     assert part.damaged_line.path == "kernel-7.traceg"
-    assert part.warnings == {"damaged instruction lines, left out": 1}
+    assert part.warnings == part.skipped == {"damaged instruction lines": 1}
+
+
+def test_an_address_that_no_gpu_has_is_counted_once_under_its_name():
+    good = f"0090 00000001 1 R0 LDG.E 1 R4 4 1 0x{GLOBAL:x} 0 0"
+    part = scan(body(good, good.replace(f"{GLOBAL:x}", "0200000000000000")))
+    left_out = {"instruction lines with an address that no GPU has": 1}
+    assert (part.warnings, part.skipped) == (left_out, left_out)
+    assert (part.access_lines, part.damaged_lines, part.opcodes) == (2, 1, {"LDG.E": 1})
+
+
+def test_a_list_of_more_than_32_addresses_is_damaged():
+    many = " ".join(f"0x{GLOBAL + 4 * lane:016x}" for lane in range(33))
+    part = scan(body(f"0090 ffffffff 1 R0 LDG.E 1 R4 4 0 {many} 0"))
+    assert part.skipped == {"damaged instruction lines": 1}
+    assert part.touches.accesses.tolist() == [0]
 
 
 @pytest.mark.parametrize(

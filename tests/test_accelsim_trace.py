@@ -11,9 +11,10 @@ import sys
 
 import numpy as np
 import pytest
-from kernel_texts import GLOBAL, Form, header_text
+from kernel_texts import GLOBAL, Form, as_tracez, header_text
 
 from depgraph import parsers
+from depgraph.checkup import check_trace
 from depgraph.errors import ModelError, TraceError
 from depgraph.parsers.traces import accelsim, kernelslist, tracez
 from depgraph.parsers.traces.kernelslist import list_folder
@@ -68,7 +69,7 @@ def operations(trace):
 def edges(extraction):
     kernel_of, block_of = extraction.graph.block_names()
     found = set()
-    for source, target, kind in extraction.graph.edges():
+    for source, target, kind in extraction.graph.certain().edges():
         found |= set(
             zip(
                 kernel_of[source].tolist(), block_of[source].tolist(),
@@ -149,7 +150,8 @@ def test_a_copy_that_no_gpu_could_hold_is_refused(folder):
     (folder / "kernelslist.g").write_text(
         f"MemcpyHtoD,0x{GLOBAL:016x},{1 << 50}\nkernel-1.traceg\n"
     )
-    with pytest.raises(TraceError, match="a host copy of 1125899906842624 bytes is more than"):
+    found = r"kernelslist\.g:1: host copy of 1125899906842624 bytes is more than a GPU holds"
+    with pytest.raises(TraceError, match=found):
         analyse(opened(folder))
 
 
@@ -166,6 +168,41 @@ def test_other_entries_are_counted_by_what_they_are(folder):
         "lines of the list: not known to depgraph": 1,
     }
     assert operations(opened(folder)) == ["k1", "k2"]
+
+
+@pytest.mark.parametrize("name", ["kernelslist.g", "my list.txt"])
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_a_list_of_files_in_subfolders_is_read(folder, name, prefix):
+    entries = []
+    for number in (1, 2):
+        (folder / f"part{number}").mkdir()
+        (folder / f"kernel-{number}.traceg").rename(folder / f"part{number}/kernel-{number}.traceg")
+        entries.append(f"{prefix}part{number}/kernel-{number}.traceg\n")
+    (folder / "kernelslist.g").unlink()
+    (folder / name).write_text("".join(entries))
+    assert operations(opened(folder / name)) == ["k1", "k2"]
+
+
+def test_a_list_of_lists_is_refused(folder):
+    (folder / "kernelslist.g").rename(folder / "kernelslist_ctx_0x1.g")
+    (folder / "all.txt").write_text("kernelslist_ctx_0x1.g\n")
+    with pytest.raises(
+        TraceError, match=r"all\.txt:1: names kernelslist_ctx_0x1\.g, a kernelslist"
+    ):
+        opened(folder / "all.txt")
+
+
+def test_the_folder_of_another_tracer_is_said_to_be_what_it_is(tmp_path):
+    (tmp_path / "commands.json").write_text("[]")
+    (tmp_path / "kernel-0.msgpack").write_bytes(b"x")
+    with pytest.raises(TraceError, match="is a trace of gpucachesim"):
+        opened(tmp_path)
+
+
+def test_a_list_beyond_all_measure_is_refused_not_cut(folder, monkeypatch):
+    monkeypatch.setattr(kernelslist, "_MAX_LIST_BYTES", 16)
+    with pytest.raises(TraceError, match="is a list of more than 0 MiB"):
+        opened(folder / "kernelslist.g")
 
 
 @pytest.mark.parametrize("listed", ["kernel-2.traceg.xz", "kernel-2.traceg.zst", "kernel-2.trace"])
@@ -305,18 +342,18 @@ def test_a_pipe_of_a_kernels_name_is_not_waited_for(folder):
 
 
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "found"),
     [
-        "MemcpyHtoD,0xfffffffffffffff0,4096",
-        "MemcpyHtoD,0x00007f0000000000,9999999999999999999",
-        "MemcpyHtoD,0x00007f0000000000,-5",
-        "MemcpyHtoD,here,5",
-        "MemcpyHtoD",
+        ("MemcpyHtoD,0xfffffffffffffff0,4096", "is to an address that no GPU has"),
+        ("MemcpyHtoD,0x00007f0000000000,9999999999999999999", "of 9999999999999999999 bytes is"),
+        ("MemcpyHtoD,0x00007f0000000000,-5", "is damaged"),
+        ("MemcpyHtoD,here,5", "is damaged"),
+        ("MemcpyHtoD", "is damaged"),
     ],
 )
-def test_an_absurd_copy_is_damage(folder, entry):
+def test_an_absurd_copy_is_damage(folder, entry, found):
     (folder / "kernelslist.g").write_text(f"{entry}\nkernel-1.traceg\n")
-    with pytest.raises(TraceError, match=r"kernelslist\.g:1: host copy is damaged"):
+    with pytest.raises(TraceError, match=rf"kernelslist\.g:1: host copy {found}"):
         analyse(opened(folder))
 
 
@@ -399,49 +436,24 @@ def test_an_xz_file_that_would_take_too_much_memory(folder):
 
 def test_the_line_of_a_fault_counts_from_the_start_of_the_file(folder):
     lines = [load(4 * i) for i in range(2000)]
-    text = kernel(1, *lines).replace(f"0x{GLOBAL + 4 * 1500:x}", "0xzz")
-    pieces = text
+    text = kernel(1, *lines)
+    for i in range(1500, 1530):
+        text = text.replace(f"0x{GLOBAL + 4 * i:x}", "0xzz")
     for i in range(100, 2000, 100):
         line = f"{load(4 * i)} \n"
-        pieces = pieces.replace(line, f"#END_TB\n#BEGIN_TB\nthread block = 0,0,0\n{line}")
+        text = text.replace(line, f"#END_TB\n#BEGIN_TB\nthread block = 0,0,0\n{line}")
     path = folder / "kernel-1.traceg"
-    path.write_text(pieces)
-    kernels = kernelslist.KernelList("x", [kernelslist.KernelFile(path)], [path])
-    parts = [t.scan() for t in accelsim.AccelSimTrace(kernels, section_bytes=8000).tasks()]
-    (damaged,) = [part.damaged_line for part in parts if part.damaged_line]
-    assert damaged.line == pieces[: pieces.index("0xzz")].count("\n") + 1
-    assert damaged.path == str(path)
+    path.write_text(text)
+    kernels = kernelslist.KernelList("x")
+    kernels.add_kernel(path)
+    trace = accelsim.AccelSimTrace(kernels, section_bytes=8000)
+    assert len(list(trace.tasks())) > 10
+    (problem,) = [problem for problem in check_trace(trace).problems if problem.is_error]
+    assert problem.place == f"{path}:{text[: text.index('0xzz')].count(chr(10)) + 1}"
+    assert problem.found == "instruction line is damaged; 30 of 2000 access lines are damaged"
 
 
 # .tracez
-
-
-def as_tracez(text, *, chunk=3, dictionary=b""):
-    """Pack grouped text as Accel-Sim 2.0 does."""
-    header, _, body = text.partition("#BEGIN_TB")
-    zstd_dict = zstd.ZstdDict(dictionary, is_raw=True) if dictionary else None
-    out = bytearray(header.encode() + b"\0")
-    out += struct.pack("<II", len(dictionary), chunk) + dictionary
-    index = []
-    for block in body.split("#BEGIN_TB"):
-        x, y, z = map(int, re.search(r"thread block = (\d+),(\d+),(\d+)", block).groups())
-        warps = []
-        for warp in re.split(r"warp = \d+\n", block)[1:]:
-            lines = [line for line in warp.split("\n") if re.match("[0-9a-f]{4} ", line)]
-            chunks = [lines[i : i + chunk] for i in range(0, len(lines), chunk)]
-            warps.append((len(lines), len(chunks), len(out), list(map(len, chunks))))
-            out += struct.pack("<II", len(lines), len(chunks))
-            for some in chunks:
-                frame = zstd.compress("\n".join(some).encode(), zstd_dict=zstd_dict)
-                out += struct.pack("<I", len(frame)) + frame
-        index.append((x, y, z, warps))
-    at = len(out)
-    out += struct.pack("<I", len(index))
-    for x, y, z, warps in index:
-        out += struct.pack("<11I", x, y, z, 0, 0, 0, 0, 0, 0, 0, len(warps))
-        for count, chunks, offset, counts in warps:
-            out += struct.pack(f"<IIQ{len(counts)}I", count, chunks, offset, *counts)
-    return bytes(out + struct.pack("<Q", at))
 
 
 def unpacked(path):
@@ -464,6 +476,18 @@ def test_tracez(folder, dictionary):
     packed, unpacked_ = (analyse(opened(p)) for p in (folder / "kernel-1.tracez", plain))
     assert packed.kernels[0].read_bytes == unpacked_.kernels[0].read_bytes == 40
     assert packed.kernels[0].instructions == unpacked_.kernels[0].instructions == 10
+
+
+def test_chunks_that_the_index_names_over_and_over_are_refused(folder):
+    # A small file would unpack to any size.
+    packed = as_tracez(kernel(1, *[load(4 * i) for i in range(300)]), chunk=300)
+    (at,) = struct.unpack("<Q", packed[-8:])
+    entry = packed[at + 4 : -8]
+    index = struct.pack("<I", 100) + 100 * entry
+    path = folder / "kernel-1.tracez"
+    path.write_bytes(packed[:at] + index + packed[-8:])
+    with pytest.raises(TraceError, match=r"the \.tracez file is damaged \(its chunks overlap\)"):
+        analyse(opened(path))
 
 
 def test_a_cut_tracez_is_damage(folder):

@@ -46,6 +46,7 @@ def output_of(*arguments: str | Path) -> str:
     [
         ("extract_speed.py", "two-kernel log"),
         ("large_input.py", "`--memory-limit 512MiB`"),
+        ("first_run.py", "first `check`, packaged log"),
         ("bound_speed.py", "all-to-all"),
         ("against_dataframes.py", "pandas"),
     ],

@@ -14,7 +14,7 @@ from depgraph.bounds import bound, bound_one
 from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu
 from depgraph.launch import LaunchModel, LaunchTime
-from depgraph.limits import longest_path
+from depgraph.outcome import longest_path
 from depgraph.scenario import Scenario
 from depgraph.schedules import PRIORITIES
 from depgraph.sm_resources import sm_resources

@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import click
 import pyarrow.parquet as pq
 import pytest
 from programs import BASE, PACKERS, access_line, edges_of, launch_line
+from stores import make_version
 
 from depgraph.cli.app import COMMANDS
+from depgraph.cli.first_run import FIRST_RUN
 from depgraph.cli.options import Command
-from depgraph.cli.phases import FIRST_RUN
 from depgraph.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -284,18 +286,106 @@ def test_force_does_not_delete_what_is_no_store(program, log):
     assert files(Path("mine")) == ["thesis.tex"]
 
 
+def test_force_does_not_delete_what_stands_beside_the_tables(program, log):
+    program("extract", log)
+    inside = log.rename(Path("depgraph.out", "some.log"))
+    outcome = program("extract", inside, "--force")
+    assert outcome.code == 1
+    assert is_one_line(outcome, "depgraph.out: exists and holds some.log, which depgraph did not")
+    assert inside.read_bytes() == LOG
+
+
+def test_a_store_may_stand_in_the_folder_of_its_trace(program, shared_data, tmp_path):
+    for file in (shared_data / "accelsim/streams4").rglob("*"):
+        if file.is_file():
+            shutil.copyfile(file, tmp_path / file.name)
+    before = files(tmp_path)
+    for words in (["extract", "."], ["extract", ".", "--force"]):
+        outcome = program(*words)
+        assert outcome.code == 0, outcome.err
+    assert files(tmp_path) == sorted([*before, "depgraph.out"])
+
+
+MORE_THAN_A_PIPE_HOLDS = b"what the program says itself\n" * 10_000
+
+
+def test_what_is_made_at_the_output_path_meanwhile_is_left_alone(tmp_path):
+    process = start("extract", "-", "-q", cwd=tmp_path)
+    process.stdin.write(LOG + MORE_THAN_A_PIPE_HOLDS)  # when this returns, it is reading
+    process.stdin.flush()
+    (tmp_path / "depgraph.out").mkdir()
+    (tmp_path / "depgraph.out" / "thesis.tex").write_text("years of work")
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert err.decode() == (
+        "depgraph: error: depgraph.out: was made by something else while this ran, and is left as "
+        "it is; the result is depgraph.out.1\n"
+    )
+    assert files(tmp_path / "depgraph.out") == ["thesis.tex"]
+    assert edges_of(Store(tmp_path / "depgraph.out.1").graph()) == [(1, 6, "RAW")]
+    assert files(tmp_path) == ["depgraph.out", "depgraph.out.1"]
+
+
+def test_of_two_extractions_to_one_place_neither_is_lost(tmp_path):
+    both = [start("extract", "-", "-q", cwd=tmp_path) for _ in range(2)]
+    for process in both:
+        process.stdin.write(LOG + MORE_THAN_A_PIPE_HOLDS)
+        process.stdin.flush()
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 1]
+    assert said[0] == b""
+    assert b"the result is depgraph.out.1" in said[1]
+    for name in ("depgraph.out", "depgraph.out.1"):
+        assert edges_of(Store(tmp_path / name).graph()) == [(1, 6, "RAW")]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a folder on a file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = [shutil.which("mount"), "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(mount, check=False, capture_output=True).returncode
+    ):
+        pytest.skip("no right to mount a small file system")
+    yield folder
+    subprocess.run([shutil.which("umount"), "--lazy", folder], check=True)
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ([], "out: no space is left on the disk"),
+        (["--resume"], "out.partial: no space is left on the disk"),
+        (["--memory-limit", "64MiB"], ": no space is left on the disk"),
+    ],
+    ids=["store", "resume", "scratch"],
+)
+def test_a_disk_that_is_full_is_named(program, shared_data, small_disk, words, named):
+    trace = shared_data / "nvbit/lstm_h128.log.xz"
+    outcome = program("extract", trace, "-o", small_disk / "out", "-q", *words)
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert f"depgraph: error: {small_disk}" in outcome.err
+    assert named in outcome.err
+    assert [name for name in files(small_disk) if name != "out.partial"] == []
+
+
 @pytest.mark.parametrize(
     "words",
     [["bound", "--sms", "8"], ["show", "kernels"], ["export", "--what", "edges", "-o", "e.csv"]],
 )
 def test_a_store_of_another_schema_version(program, log, words):
     program("extract", log)
-    file = Path("depgraph.out", "kernels.parquet")
-    metadata = json.dumps({**Store("depgraph.out").metadata, "schema_version": 99})
-    pq.write_table(pq.read_table(file).replace_schema_metadata({"depgraph": metadata}), file)
+    make_version(Path("depgraph.out"), 1)
     outcome = program(*words)
     assert outcome.code == 1
-    assert is_one_line(outcome, "depgraph.out: has schema version 99", "--force")
+    assert is_one_line(
+        outcome, "depgraph.out: has schema version 1", "extract the trace again with --force"
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,7 +402,7 @@ def test_a_full_disk(program, log, monkeypatch):
     def write_table(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", write_table)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", write_table)
     outcome = program("extract", log)
     assert outcome.code == 1
     assert is_one_line(outcome, "depgraph.out: no space is left on the disk")
@@ -408,14 +498,21 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, number):
     assert files(tmp_path) == []
 
 
-def test_an_interrupt_while_writing_leaves_nothing_behind(program, log, monkeypatch):
-    def write_table(*_, **__):
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(pq, "write_table", write_table)
-    outcome = program("extract", log)
-    assert outcome.code == 130
-    assert (outcome.out, outcome.err) == ("", "depgraph: interrupted\n")
+def test_an_interrupt_while_writing_leaves_nothing_behind(log):
+    script = """
+import os, signal, sys
+import pyarrow.parquet as pq
+from depgraph.cli import main
+pq.ParquetWriter.write_table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)
+main(sys.argv[1:])
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script, "extract", log.name],
+        cwd=log.parent, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 130
+    assert (result.stdout, result.stderr) == (b"", b"depgraph: interrupted\n")
     assert files(log.parent) == ["some.log"]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.cluster import ClusterWorkers
-    from depgraph.records import PartTask, ScannedPart
+    from depgraph.records import Overflow, PartTask, ScannedPart
 
 distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
 
@@ -95,10 +95,10 @@ class SlowPart:
         self.started = started
         self.input_bytes = part.input_bytes
 
-    def scan(self) -> ScannedPart:
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         self.started.touch()
         time.sleep(0.3)
-        return self.part.scan()
+        return self.part.scan(overflow)
 
 
 class SlowTrace(NvbitTrace):
@@ -106,7 +106,7 @@ class SlowTrace(NvbitTrace):
 
     def tasks(self) -> Iterator[PartTask]:
         for part in super().tasks():
-            yield SlowPart(part, self.paths[0].with_suffix(".started"))
+            yield SlowPart(part, self.sources.paths[0].with_suffix(".started"))
 
 
 def test_a_lost_worker_does_not_change_the_result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -42,8 +43,13 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def run(script: str) -> list[str]:
     """Run a script that has not loaded numba yet; return the lines it prints."""
+    kept_beside_the_source = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
-        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=kept_beside_the_source,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -81,7 +87,7 @@ def test_numba_is_loaded_for_a_large_input():
 
 @pytest.mark.jit_only
 def test_numba_is_loaded_once_small_inputs_add_up():
-    loaded = run(CALLS.format(sizes=[10_000] * 20))[0].split()
+    loaded = run(CALLS.format(sizes=[10_000] * 100))[0].split()
     assert loaded == sorted(loaded)
     assert (loaded[0], loaded[-1]) == ("False", "True")
 
@@ -105,11 +111,11 @@ def test_a_function_that_takes_longer_than_its_arguments_say_is_compiled_at_once
 ANNOUNCED = """
 import sys
 import numpy as np
-from depgraph.jit.compiled import CompiledFunction, compiled
+from depgraph.jit.compiled import before_compiling
 sys.path.insert(0, {folder!r})
 from fresh import double, triple
 
-CompiledFunction.before_compiling = lambda: print("compiling")
+before_compiling(lambda: print("compiling"))
 print(double(np.ones(1))[0])
 print(triple(np.ones(1))[0])
 """
@@ -155,6 +161,74 @@ def test_small_inputs_are_not_worth_compiling_for(tmp_path: Path):
     (tmp_path / "fresh.py").write_text(FRESH_TOTAL)
     script = COMPILED_ONCE_LARGE.format(folder=str(tmp_path))
     assert run(script) == ["10.0 False 100000.0 True"]
+
+
+ANNOUNCED_ON_THREADS = """
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from depgraph.jit.compiled import before_compiling
+sys.path.insert(0, {folder!r})
+from fresh import double, triple
+
+before_compiling(lambda: print("compiling"))
+ready = threading.Barrier(4)
+
+def call(function):
+    ready.wait()
+    return function(np.ones(1))[0]
+
+with ThreadPoolExecutor(4) as pool:
+    print(*pool.map(call, [double, triple, double, triple]))
+"""
+
+
+@pytest.mark.jit_only
+def test_compiling_is_announced_once_however_many_threads_compile(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH)
+    lines = run(ANNOUNCED_ON_THREADS.format(folder=str(tmp_path)))
+    assert lines == ["compiling", "2.0 3.0 2.0 3.0"]
+
+
+KEPT_AFTER = """
+import sys
+from pathlib import Path
+import numba
+import numpy as np
+sys.path.insert(0, {folder!r})
+from depgraph.jit import compiled
+from fresh import total
+
+for seconds in (9e9, 0.0):
+    compiled._SECONDS_BEFORE_COMPILING = seconds
+    print(*(total(np.ones(10)) for _ in range(3)), any(Path({folder!r}).rglob("*.nbi")))
+"""
+
+
+@pytest.mark.jit_only
+def test_small_inputs_are_interpreted_until_that_takes_as_long_as_compiling(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH_TOTAL)
+    lines = run(KEPT_AFTER.format(folder=str(tmp_path)))
+    assert lines == ["10.0 10.0 10.0 False", "10.0 10.0 10.0 True"]
+
+
+OTHERWISE = """
+import sys
+import numpy as np
+from depgraph.jit.compiled import compiled_if_larger
+
+@compiled_if_larger(100, lambda values: "numpy")
+def size(values):
+    return len(values)
+
+print(size(np.ones(100)), size(np.ones(101)), size(np.ones(100)))
+"""
+
+
+@pytest.mark.jit_only
+def test_a_function_may_have_a_stand_in_for_small_inputs():
+    assert run(OTHERWISE) == ["numpy 101 100"]
 
 
 @pytest.mark.jit_only

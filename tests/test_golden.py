@@ -54,7 +54,7 @@ def test_edges_of_the_packaged_trace(sample_store, sample_edges):
 def test_edges_of_real_traces(name, shared_data, tmp_path):
     trace = parsers.open_trace(shared_data / "nvbit" / f"{name}.log.xz")
     graph = depgraph.extract(trace, tmp_path / "out").graph()
-    edges = edges_of(graph)
+    edges = edges_of(graph.certain())
     golden = pd.read_parquet(shared_data / "golden" / f"{name}.edges.parquet")
     assert len(edges) == EDGES[name]
     assert np.array_equal(in_order(edges), in_order(golden))

@@ -194,7 +194,7 @@ def test_a_bad_file_is_one_line_that_names_file_and_key(tmp_path, text, message)
     path = write_model(tmp_path, text)
     with pytest.raises(ModelError, match=message) as caught:
         load_gpu_file(path)
-    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"{path}:")
     assert "\n" not in str(caught.value)
 
 

@@ -16,8 +16,8 @@ from depgraph.comparison import compare_mechanisms
 from depgraph.errors import ModelError
 from depgraph.graph import Basis
 from depgraph.launch import OFF, LaunchModel, LaunchTime
-from depgraph.limits import limits_of
 from depgraph.mechanisms import find_mechanisms
+from depgraph.outcome import limits_of
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.study import study
 from depgraph.study_mechanisms import study_mechanisms

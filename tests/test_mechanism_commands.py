@@ -83,7 +83,8 @@ def test_the_plain_bound_keeps_its_rows(run, store):
     _, out, _ = run("bound", store, "--sms", 80, "--format", "csv")
     schedules = [row["schedule"] for row in csv.DictReader(io.StringIO(out))]
     assert schedules[:4] == [
-        "serial", "dataflow", "dataflow(newest-first)", "dataflow(longest-path-first)",
+        "serial", "dataflow (oldest-first)", "dataflow (newest-first)",
+        "dataflow (longest-path-first)",
     ]  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from depgraph.comparison import run_mechanism
 from depgraph.errors import ModelError
 from depgraph.footprint import Footprints
 from depgraph.jit.bloom import filter_bit
-from depgraph.limits import fine_path, limits_of
 from depgraph.mechanisms import (
     MECHANISMS,
     Availability,
@@ -31,6 +30,7 @@ from depgraph.mechanisms.dynamic import launch_cycles, spawns
 from depgraph.mechanisms.gemms import is_gemm
 from depgraph.mechanisms.learned import learned_kernels
 from depgraph.mechanisms.waves import wave_time, wave_utilization, waves
+from depgraph.outcome import fine_path, limits_of
 from depgraph.rules import Against
 
 FREE = {

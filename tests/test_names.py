@@ -56,6 +56,19 @@ def test_base_name(spelling, expected):
     assert base_name(spelling) == expected
 
 
+@pytest.mark.parametrize(
+    ("spelling", "expected"),
+    [
+        ("f" + "<" * 200_000 + "0)]}" * 50_000 + ">" * 200_000, "f"),
+        ("f" + " " * 200_000 + "g", "g"),
+        ("f" + "[clone " * 100_000, "f"),
+        ("f(" + "(" * 100_000 + "]" * 100_000, "f"),
+    ],
+)
+def test_damaged_names_of_any_length_take_no_longer_than_their_length(spelling, expected):
+    assert base_name(spelling) == expected
+
+
 def test_demangle_spells_out_what_is_mangled_and_leaves_the_rest():
     assert demangle("_Z5saxpyifPfS_") == "saxpy(int, float, float*, float*)"
     assert demangle("saxpy") == "saxpy"

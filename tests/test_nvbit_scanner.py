@@ -14,6 +14,7 @@ from depgraph.parsers.traces import nvbit_scanner as scanner
 from depgraph.parsers.traces import text_scanner
 from depgraph.parsers.traces.nvbit_text import scan_text
 from depgraph.parsers.traces.text_scanner import PADDING, overlapping_words
+from depgraph.records import Damage
 
 TEXT = st.lists(
     st.sampled_from([b"M", b"MEMTRACE: CTX 0x", b"MEMTRACE", b" ", b"\n", b"0x", b"a7", b"\xff"])
@@ -241,13 +242,13 @@ def test_verbose_lines(line, expected):
 
 
 def touched(part):
-    """Return what each (launch, block) of a part touches: bytes read, bytes written."""
+    """Return what each (launch, block) touches: bytes read, written, read in order, by LDGSTS."""
     touches = part.touches
     blocks = list(
         zip(*(a.tolist() for a in (touches.launch, touches.x, touches.y, touches.z)), strict=True)
     )
     assert len(set(blocks)) == len(blocks)
-    found = {block: (set(), set()) for block in blocks}
+    found = {block: (set(), set(), set(), set()) for block in blocks}
     columns = touches.row, touches.kind, touches.start, touches.end
     for row, kind, start, end in zip(*(a.tolist() for a in columns), strict=True):
         found[blocks[row]][kind].update(range(start, end))
@@ -261,7 +262,8 @@ def expected_of(log):
         gx, gy, _ = launch["grid"]
         for block, sets in launch["touched"].items():
             key = (number, block % gx, block // gx % gy, block // gx // gy)
-            found[key] = sets
+            reads, writes, sync, by_ldgsts = sets
+            found[key] = reads, writes, sync - reads, by_ldgsts - reads - sync
             counted[key] = (log.accesses[number, block], log.instructions[number, block])
     return found, counted
 
@@ -277,6 +279,9 @@ def same_as_naive(text):
         "foreign": "lines that are not the tracer's",
         "verbose": "verbose lines of the tracer",
         "malformed": "damaged access lines",
+        "empty": "access lines without addresses (cut, or printed by a modified tool)",
+        "out of range": "access lines with an address that no GPU has",
+        "overlong": "lines of more than 1 MiB",
         "shared side": "shared-memory side of asynchronous copies (LDGSTS)",
     }
     for key, reason in skipped.items():
@@ -368,7 +373,7 @@ def test_more_blocks_than_the_tables_begin_with():
     )
     found, _ = touched(scan(text))
     assert len(found) == blocks
-    assert found[0, 4_999, 0, 0] == (set(), set(range(BASE + 39_992, BASE + 39_996)))
+    assert found[0, 4_999, 0, 0] == (set(), set(range(BASE + 39_992, BASE + 39_996)), set(), set())
 
 
 def test_more_ranges_than_the_tables_begin_with():
@@ -418,13 +423,48 @@ def test_a_damaged_access_line_is_counted_and_placed(good, bad):
     line = access_line(0, 1, "LDG.E", [BASE])
     assert good in line
     part = scan(launch_line(0) + line + line.replace(good, bad) + line)
-    assert (part.lines, part.access_lines, part.damaged_lines) == (4, 2, 1)
+    assert (part.lines, part.access_lines, part.damaged_lines) == (4, 3, 1)
     assert (part.damaged_line.line, part.damaged_line.found) == (3, "access line is damaged")
     assert part.skipped["damaged access lines"] == 1
 
 
 def test_an_address_that_no_gpu_has_is_damage():
     part = scan(launch_line(0) + access_line(0, 0, "LDG.E", [1 << 60]))
-    assert part.warnings["damaged access lines, left out"] == 1
-    assert part.damaged_line.line == 2
+    # One count under one name, and not among those of the good lines.
+    left_out = {"access lines with an address that no GPU has": 1}
+    assert (part.warnings, part.skipped, part.opcodes) == (left_out, left_out, {})
+    assert part.damaged_line == Damage(2, "access line has an address that no GPU has")
+    assert (part.access_lines, part.damaged_lines) == (1, 1)
     assert len(part.touches.row) == 0
+
+
+def test_a_line_of_a_modified_tool_is_named_and_is_no_access():
+    line = access_line(0, 0, "LDG.E", [BASE])
+    modified = line[: line.index(b"LDG.E")] + b"LDG.E - first address 0x00007f0000000000\n"
+    part = same_as_naive(launch_line(0) + 63 * line + modified)
+    warning = "access lines without addresses (cut, or printed by a modified tool)"
+    assert (part.warnings, part.skipped) == ({warning: 1}, {warning: 1})
+    found = "access line has no address where mem_trace prints them"
+    assert part.damaged_line == Damage(65, found)
+    assert (part.access_lines, part.damaged_lines) == (64, 1)
+    assert part.touches.accesses.sum() == 63
+
+
+def test_of_more_than_32_addresses_the_first_32_count():
+    line = access_line(0, 0, "LDG.E", range(BASE, BASE + 128, 4))
+    part = same_as_naive(launch_line(0) + line[:-1] + f"{BASE + 128:#018x} \n".encode() + line)
+    assert part.warnings == {"access lines with more than 32 addresses, of which 32 count": 1}
+    assert part.damaged_line == Damage(2, "access line has more than 32 addresses")
+    assert (part.access_lines, part.damaged_lines) == (2, 1)
+    assert part.touches.end.tolist() == [BASE + 128]
+
+
+def test_a_short_line_without_a_blank_at_its_end_keeps_its_last_address():
+    short = access_line(0, 0, "LDG.E", [BASE])
+    short = short[: short.index(b" 0x0000000000000000", 60)] + b"\n"
+    # The next line ends where a whole one would have ended.
+    head = access_line(0, 0, "LDG.E", [])
+    filler = len(head) - len(short) - 1
+    same_as_naive(
+        launch_line(0) + short + b"x" * filler + b"\n" + access_line(0, 1, "STG.E", [BASE])
+    )

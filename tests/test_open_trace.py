@@ -48,7 +48,7 @@ def test_standard_input(monkeypatch, name, pack):
     data = io.BytesIO(pack(TEXTS[name]))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data)))
     trace = parsers.open_trace("-")
-    assert (trace.format, trace.input_bytes, trace.paths) == (name, None, [])
+    assert (trace.format, trace.input_bytes, trace.sources.paths) == (name, None, [])
     assert len(analyse(trace).kernels) == 1
 
 
@@ -100,6 +100,13 @@ NSYS = (
     b"DymSMem (MB),Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name\n"
 )
 STATS = b"kernel id, kernel mangled name, grid_dimX\nkernel-1.trace, _Z1kv, 1\n"
+GPUCACHESIM = (
+    b'[\n  {\n "cuda_ctx": 9,\n "instr_opcode": "LDG.E.CG",\n "addrs": [140703922388992]}]'
+)
+COMMANDS = b'[{"MemcpyHtoD": {"dest_device_addr": 139826641764352, "num_bytes": 400}}]'
+ROCPROFV3 = b'{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}, "buffer_records": {}}]}'
+ROCPROF = b'{"traceEvents": [{"args": {"name": "0 CPU HIP API"}, "ph": "M", "pid": 2}]}'
+ROCPROF_CSV = b'"Index","KernelName","gpu-id","queue-id"\n0,"k(int)",1,0\n'
 SIMULATOR = b"GPGPU-Sim PTX: pushing kernel 'k' to stream 0\ngpu_sim_cycle = 5\n"
 
 
@@ -116,6 +123,14 @@ SIMULATOR = b"GPGPU-Sim PTX: pushing kernel 'k' to stream 0\ngpu_sim_cycle = 5\n
         (CUTRACER, "is the output of CUTracer, which has registers but no addresses"),
         (REG_VALS, "is the output of NVBit's record_reg_vals, which has registers but no"),
         (COUNTS, "is the output of an NVBit tool that counts instructions; trace the program"),
+        (
+            GPUCACHESIM,
+            "is a trace of gpucachesim .*; trace the program again with NVBit's mem_trace",
+        ),
+        (COMMANDS, "is a trace of gpucachesim"),
+        (ROCPROFV3, "is a profile of rocprof, of an AMD GPU; it has times but no memory accesses"),
+        (ROCPROF, "is a profile of rocprof"),
+        (ROCPROF_CSV, "is a profile of rocprof"),
         (KINETO, "is a PyTorch profiler trace; it has times but no memory accesses: .*--timing"),
         (NSYS, "is a profile of nsys; .*--timing"),
         (STATS, "is the statistics file of an Accel-Sim trace; give the kernelslist beside it"),

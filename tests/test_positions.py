@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import edges_of
 
-from depgraph.comparison import fine_path
 from depgraph.errors import ModelError
+from depgraph.outcome import fine_path
 from depgraph.parsers import open_trace
 from depgraph.parsers.traces.positions import read_positions
 from depgraph.pipeline import analyse
@@ -135,7 +135,7 @@ def test_positions_need_a_log_that_can_be_read_twice(tmp_path):
 
 ranges_lists = st.lists(
     st.tuples(
-        st.integers(0, 2), st.integers(0, 1), st.integers(0, 12), st.integers(1, 6),
+        st.integers(0, 2), st.integers(0, 3), st.integers(0, 12), st.integers(1, 6),
         st.integers(0, STEPS), st.integers(0, STEPS),
     ),
     max_size=12,

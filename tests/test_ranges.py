@@ -4,12 +4,19 @@ from itertools import pairwise
 
 import naive
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.footprint import Footprints, concatenate_footprints, join_footprints
-from depgraph.jit.ranges import _sort_ranges, cut_at_multiples, cut_ranges, join_ranges
-from depgraph.records import READ, WRITE
+from depgraph.jit.ranges import (
+    _join_by_sorting,
+    _sort_ranges,
+    cut_at_multiples,
+    cut_ranges,
+    join_ranges,
+)
+from depgraph.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
 HIGHEST = 1 << 57
 
@@ -18,7 +25,7 @@ HIGHEST = 1 << 57
 def ranges(draw, *, rows=4, memory=40, max_size=12):
     """Draw (row, kind, start, end), in any order, overlapping or not."""
     one = st.tuples(
-        st.integers(0, rows - 1), st.integers(0, 1), st.integers(0, memory), st.integers(1, 9)
+        st.integers(0, rows - 1), st.integers(0, 3), st.integers(0, memory), st.integers(1, 9)
     )
     return [
         (row, kind, start, start + size)
@@ -54,26 +61,53 @@ def test_reads_and_writes_and_rows_stay_apart():
     ]
 
 
-@given(ranges())
-def test_join_ranges(drawn):
-    assert rows(*join_ranges(*columns(drawn), len(drawn), 4)) == naive.join_ranges(drawn)
+either_form = pytest.mark.parametrize("join", [join_ranges, _join_by_sorting])
 
 
-@given(ranges(rows=1, memory=400, max_size=80))
-def test_join_ranges_of_one_long_row(drawn):
-    assert rows(*join_ranges(*columns(drawn), len(drawn), 1)) == naive.join_ranges(drawn)
+@either_form
+def test_what_other_reads_cover_is_not_read_by_ldgsts_alone(join):
+    drawn = [(0, LDGSTS_READ, 0, 12), (0, READ, 4, 6), (0, SYNC_READ, 5, 9), (0, WRITE, 0, 2)]
+    assert rows(*join(*columns(drawn), 4, 1)) == [
+        (0, READ, 4, 6),
+        (0, WRITE, 0, 2),
+        (0, SYNC_READ, 6, 9),
+        (0, LDGSTS_READ, 0, 4),
+        (0, LDGSTS_READ, 9, 12),
+    ]
 
 
-@given(ranges(), ranges())
-def test_only_the_first_ranges_count(drawn, rest):
-    joined = join_ranges(*columns(drawn + rest), len(drawn), 4)
+@either_form
+@given(drawn=ranges())
+def test_join_ranges(join, drawn):
+    assert rows(*join(*columns(drawn), len(drawn), 4)) == naive.join_ranges(drawn)
+
+
+@either_form
+@given(drawn=ranges(rows=1, memory=400, max_size=80))
+def test_join_ranges_of_one_long_row(join, drawn):
+    assert rows(*join(*columns(drawn), len(drawn), 1)) == naive.join_ranges(drawn)
+
+
+@either_form
+@given(drawn=ranges(), rest=ranges())
+def test_only_the_first_ranges_count(join, drawn, rest):
+    joined = join(*columns(drawn + rest), len(drawn), 4)
     assert rows(*joined) == naive.join_ranges(drawn)
 
 
-@given(ranges())
-def test_ranges_may_lie_at_the_end_of_the_address_space(drawn):
+def test_both_forms_give_columns_of_the_same_types():
+    drawn = [(1, WRITE, 0, 4), (1, READ, 4, 8)]
+    for ours, theirs in zip(
+        _join_by_sorting(*columns(drawn), 2, 2), join_ranges(*columns(drawn), 2, 2), strict=True
+    ):
+        assert ours.dtype == theirs.dtype
+
+
+@either_form
+@given(drawn=ranges())
+def test_ranges_may_lie_at_the_end_of_the_address_space(join, drawn):
     shifted = [(row, kind, HIGHEST + start, HIGHEST + end) for row, kind, start, end in drawn]
-    joined = rows(*join_ranges(*columns(shifted), len(drawn), 4))
+    joined = rows(*join(*columns(shifted), len(drawn), 4))
     assert joined == [
         (row, kind, HIGHEST + start, HIGHEST + end)
         for row, kind, start, end in naive.join_ranges(drawn)
@@ -126,9 +160,9 @@ def test_rounding_out(drawn, granularity):
 def test_bytes_per_block(drawn):
     footprints = join_footprints(*columns(drawn), 4)
     joined = naive.join_ranges(drawn)
-    for kind in (READ, WRITE):
-        assert footprints.bytes_per_block(kind, 4).tolist() == [
-            sum(end - start for row, k, start, end in joined if (row, k) == (block, kind))
+    for access, kinds in ((READ, {READ, SYNC_READ, LDGSTS_READ}), (WRITE, {WRITE})):
+        assert footprints.bytes_per_block(access, 4).tolist() == [
+            sum(end - start for row, k, start, end in joined if row == block and k in kinds)
             for block in range(4)
         ]
 
@@ -148,4 +182,5 @@ def test_footprints_as_a_data_frame():
         "kind": ["read", "write"],
         "start": [0, 8],
         "end": [4, 12],
+        "way": ["plain", "plain"],
     }

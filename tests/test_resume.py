@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import lzma
+import os
 from typing import TYPE_CHECKING
 
 import pytest
+from stores import flip_bit
 
 from depgraph.errors import OutputError
 from depgraph.parsers.traces.nvbit import LogRange, NvbitTrace
 from depgraph.pipeline import extract
-from depgraph.resume import fingerprint
+from depgraph.resume import fingerprint, open_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from depgraph.records import ScannedPart
+    from depgraph.records import Overflow, ScannedPart
 
 PART_BYTES = 4 << 20
 
@@ -33,9 +35,9 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     scan = LogRange.scan
 
-    def counted(self: LogRange) -> ScannedPart:
+    def counted(self: LogRange, overflow: Overflow | None = None) -> ScannedPart:
         found.append(self.begin)
-        return scan(self)
+        return scan(self, overflow)
 
     monkeypatch.setattr(LogRange, "scan", counted)
     return found
@@ -57,10 +59,10 @@ def test_only_parts_that_are_missing_are_scanned_again(
     with monkeypatch.context() as interrupted:
         counted = LogRange.scan
 
-        def stop_at_third(self: LogRange) -> ScannedPart:
+        def stop_at_third(self: LogRange, overflow: Overflow | None) -> ScannedPart:
             if self.begin == everything[2]:
                 raise KeyboardInterrupt
-            return counted(self)
+            return counted(self, overflow)
 
         interrupted.setattr(LogRange, "scan", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
@@ -72,6 +74,40 @@ def test_only_parts_that_are_missing_are_scanned_again(
     extract(trace, tmp_path / "out", jobs=1, resume=tmp_path / "partial")
     assert scanned == everything[2:]
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize("ending", ["json", "npz", "parquet"])
+def test_a_part_that_is_damaged_is_scanned_again(
+    tmp_path: Path, log: Path, scanned: list[int], ending: str
+) -> None:
+    trace = NvbitTrace(log, part_bytes=PART_BYTES)
+    extract(trace, tmp_path / "whole", jobs=1, resume=tmp_path / "partial")
+    everything = scanned.copy()
+    scanned.clear()
+    damaged = sorted((tmp_path / "partial").glob(f"*.{ending}"))[:2]
+    for file in damaged:
+        content = file.read_bytes()
+        file.write_bytes(flip_bit(content, 4 * len(content)))
+    extract(trace, tmp_path / "out", jobs=1, resume=tmp_path / "partial")
+    assert len(scanned) == len(damaged) == 2
+    assert set(scanned) < set(everything)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+def test_a_folder_that_was_made_and_no_more_is_taken(tmp_path: Path, log: Path) -> None:
+    (tmp_path / "partial").mkdir()
+    extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
+    assert (tmp_path / "out").is_dir()
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, log: Path) -> None:
+    held = open_folder(tmp_path / "partial")
+    assert held is not None
+    with pytest.raises(OutputError, match="partial: is in use by another run; wait for it"):
+        extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
+    os.close(held)
+    extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
 
 
 def test_a_part_whose_file_has_changed_is_another_part(log: Path) -> None:

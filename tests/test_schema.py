@@ -53,6 +53,6 @@ def test_every_stored_column_carries_unit_and_meaning(table, sample_store):
         assert field.metadata[b"meaning"].decode() == column.meaning
 
 
-def test_a_store_holds_the_stored_tables_and_nothing_else(sample_store):
+def test_a_store_holds_the_stored_tables_and_their_checksums(sample_store):
     files = {path.name for path in sample_store.path.iterdir()}
-    assert files == {f"{table}.parquet" for table in STORED_TABLES}
+    assert files == {"SHA256SUMS", *(f"{table}.parquet" for table in STORED_TABLES)}

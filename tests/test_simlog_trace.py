@@ -14,6 +14,7 @@ from depgraph.parsers.traces.compression import TraceInput
 from depgraph.parsers.traces.simlog import SimlogTrace
 from depgraph.pipeline import analyse
 from depgraph.records import HostCopy
+from depgraph.stated import default_durations
 
 BASE = 0x7F4E34A00000
 BANNER = "        *** GPGPU-Sim Simulator Version 4.0.0 ***\n\nGPGPU-Sim: Configuration options:\n"
@@ -93,6 +94,15 @@ def test_edges_come_from_requests_of_their_size(log_file):
     assert extraction.metadata["format"] == "simlog"
 
 
+def test_texture_requests_make_a_kernel_opaque(log_file):
+    text = header(1) + request(1, 0, 0x100, kind="TEXTURE_") + request(1, 0, 0x200)
+    text += header(2) + request(2, 0, 0x300, store=True)
+    extraction = analyse(open_trace(log_file(text)))
+    assert [kernel.unseen is not None for kernel in extraction.kernels] == [True, False]
+    assert extraction.graph.certain().pairs() == []
+    assert {(p.source, p.target) for p in extraction.graph.pairs()} == {(0, 1)}
+
+
 def test_blocks_take_the_cycles_between_their_lines(log_file):
     trace = open_trace(log_file(LOG))
     (task,) = trace.tasks()
@@ -166,14 +176,14 @@ def test_damaged_requests_are_counted(log_file, line):
     part = task.scan()
     assert part.damaged_lines == 1
     assert part.damaged_line.line == LOG.count("\n") + 1
-    assert part.warnings == {"damaged memory lines, left out": 1}
+    assert part.warnings == {"damaged memory lines": 1}
 
 
 def test_requests_that_name_no_block_are_counted(log_file):
     line = "  mf: uid=    71, sid03:w02, part=1, addr=0x10, load , size=32, GLOBAL_R status = X\n"
     (task,) = open_trace(log_file(LOG + line)).tasks()
     part = task.scan()
-    assert part.warnings == {"memory requests that name no thread block, left out": 1}
+    assert part.warnings == {"memory requests that name no thread block": 1}
 
 
 def test_a_log_with_no_other_requests_is_refused(log_file):
@@ -214,3 +224,40 @@ def test_one_log_at_a_time(log_file, tmp_path):
     other.write_text(LOG)
     with pytest.raises(TraceError, match="is a second simulator log"):
         open_trace([log_file(LOG), other])
+
+
+def four_blocks(cycles):
+    """Return a log of a kernel of four blocks that finish at these cycles, None for never."""
+    lines = [BANNER, header(1)]
+    for block, cycle in enumerate(cycles):
+        lines += [started(block, 10), request(1, block, BASE + 32 * block, store=True)]
+        lines += [] if cycle is None else [finished(1, block, cycle)]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "expected"),
+    [
+        ((30, 40, 60, 90), [20, 30, 50, 80]),
+        ((30, None, 60, 90), [20, 50, 50, 80]),
+        ((30, 5, 60, 90), [20, 50, 50, 80]),  # finishes before it starts
+        ((None, None, 60, None), [50, 50, 50, 50]),
+    ],
+)
+def test_a_block_without_a_duration_does_not_drop_those_of_others(log_file, cycles, expected):
+    graph = analyse(open_trace(log_file(four_blocks(cycles)))).graph
+    durations = default_durations(graph)
+    assert durations.values.tolist() == expected
+    assert durations.unit == "cycles"
+    missing = sum(cycle is None or cycle < 10 for cycle in cycles)
+    said = [note for note in durations.assumptions if "no usable duration" in note]
+    assert len(said) == bool(missing)
+    if missing:
+        assert (
+            f"for {missing} of 4 blocks (kernel 0 block {0 if cycles[0] is None else 1}" in said[0]
+        )
+
+
+def test_without_any_duration_instructions_count(log_file):
+    graph = analyse(open_trace(log_file(four_blocks([None] * 4)))).graph
+    assert default_durations(graph).unit == "instructions"

@@ -10,7 +10,6 @@ from small_graphs import graph_of, kernels_of, resources_of, shares_of
 
 from depgraph.bounds import bound
 from depgraph.comparison import compare_mechanisms
-from depgraph.errors import ModelError
 from depgraph.gpu import load_gpu, occupancy
 from depgraph.mechanisms import find_mechanisms
 from depgraph.rules import Rules, run_rules
@@ -102,8 +101,9 @@ def test_a_stated_occupancy_counts_as_a_part_of_everything():
 def test_a_fixed_occupancy_needs_no_model_of_the_gpu():
     unknown = replace(BESIDE, resources=replace(BESIDE.resources, architecture=37))
     assert sm_resources(unknown, None, 3).occupancy.tolist() == [3, 3]
-    with pytest.raises(ModelError, match=r"no GPU model has architecture sm_37.*--gpu NAME"):
-        sm_resources(unknown)
+    assumed = sm_resources(unknown)
+    assert assumed.gpu.name == "H100 SXM"
+    assert "names sm_37, of which there is no model" in assumed.assumptions[0]
 
 
 def test_a_gpu_that_is_asked_for_wins_over_one_without_a_model():
@@ -111,8 +111,7 @@ def test_a_gpu_that_is_asked_for_wins_over_one_without_a_model():
     kernels = kernels_of([8, 8])
     assert bound(build_scenario(unknown, kernels, gpu=load_gpu("V100")), 8).gpu == "V100"
     assert bound(build_scenario(unknown, kernels, fixed_occupancy=2), 8).occupancy == (2, 2)
-    with pytest.raises(ModelError, match="sm_37"):
-        bound(build_scenario(unknown, kernels), 8)
+    assert bound(build_scenario(unknown, kernels), 8).gpu == "H100 SXM"
 
 
 def test_a_resource_that_never_runs_out_first_is_not_looked_at():

@@ -1,11 +1,10 @@
 """The store: what is written is read again, and nothing is left half-written."""
 
 import errno
+import hashlib
 import json
-import os
 import shutil
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from programs import BASE, access_line, edges_of, launch_line, log_records
+from stores import make_version, rewrite
 
-from depgraph import output
+from depgraph.checksums import Checksums
 from depgraph.errors import ModelError, OutputError, OutputExistsError, StoreError
+from depgraph.extraction import Copy
 from depgraph.graph import BlockGraph
 from depgraph.parsers import open_trace
 from depgraph.pipeline import analyse
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES
-from depgraph.store import Store, is_store, write_store
+from depgraph.store import Store, write_store
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def same(one, other):
 def test_what_is_written_is_read_again(tmp_path_factory, records):
     folder = tmp_path_factory.mktemp("drawn")
     (folder / "some.log").write_bytes(b"".join(records))
-    written = analyse(open_trace(folder / "some.log"), jobs=1)
+    written = analyse(open_trace(folder / "some.log"), jobs=1, allow_empty=True)
     read = write_store(written, folder / "out")
     same(written.graph, read.graph())
     same(written.footprints, read.footprints())
@@ -80,6 +81,30 @@ def test_metadata_tells_versions_and_provenance(store, tmp_path):
     for table in STORED_TABLES:
         stored = pq.read_schema(store.path / f"{table}.parquet").metadata[b"depgraph"]
         assert json.loads(stored) == store.metadata
+
+
+def test_every_file_holds_the_id_of_the_store(store, extraction, tmp_path):
+    def identities(folder):
+        files = [pq.read_metadata(folder / f"{table}.parquet") for table in STORED_TABLES]
+        return {file.metadata[b"depgraph_store"].decode() for file in files}
+
+    (identity,) = identities(store.path)
+    assert identity == Checksums.read(store.path).identity
+    again = write_store(extraction, tmp_path / "again")
+    assert identities(again.path) == {identity}
+    other = replace(extraction, copies=[Copy(0, 2, 16, BASE, 4)])
+    assert identities(write_store(other, tmp_path / "other").path) != {identity}
+    other = replace(extraction, metadata={**extraction.metadata, "lines": 3})
+    assert identities(write_store(other, tmp_path / "third").path) != {identity}
+
+
+def test_others_can_check_the_files(store):
+    for line in (store.path / "SHA256SUMS").read_text().splitlines()[1:-1]:  # as sha256sum reads it
+        digest, name = line.split("  ")
+        assert hashlib.sha256((store.path / name).read_bytes()).hexdigest() == digest
+    for table in STORED_TABLES:
+        file = store.path / f"{table}.parquet"
+        assert pq.read_table(file, page_checksum_verification=True).num_rows >= 0
 
 
 def test_a_dependence_across_streams_is_marked(store):
@@ -124,32 +149,32 @@ def test_a_folder_that_is_no_store(tmp_path):
         Store(tmp_path)
 
 
-def of_another_version(store):
-    file = store.path / "kernels.parquet"
-    metadata = {**store.metadata, "schema_version": 99}
-    table = pq.read_table(file).replace_schema_metadata({"depgraph": json.dumps(metadata)})
-    pq.write_table(table, file)
-
-
-def test_a_store_of_another_schema_version(store):
-    of_another_version(store)
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_store_of_another_schema_version(store, version):
+    make_version(store.path, version)
     with pytest.raises(
         StoreError,
-        match=f"has schema version 99, this depgraph reads version {SCHEMA_VERSION}; extract the",
+        match=f"has schema version {version}, this depgraph reads version {SCHEMA_VERSION}; "
+        "extract the trace again with --force",
     ):
         Store(store.path)
 
 
 def test_parquet_files_of_another_tool(store):
     pq.write_table(pa.table({"kernel": [1]}), store.path / "kernels.parquet")
+    (store.path / "SHA256SUMS").unlink()
     with pytest.raises(StoreError, match="holds Parquet files that depgraph did not write"):
         Store(store.path)
 
 
 def test_a_store_without_one_of_its_files(store):
-    (store.path / "sets.parquet").unlink()
-    with pytest.raises(StoreError, match=r"lacks sets\.parquet; extract the trace again"):
-        Store(store.path)
+    for file in sorted(store.path.iterdir()):
+        content = file.read_bytes()
+        file.unlink()
+        with pytest.raises(StoreError, match=rf"lacks {file.name}; copy the store again, or extr"):
+            Store(store.path)
+        file.write_bytes(content)
+    assert Store(store.path).metadata == store.metadata
 
 
 @pytest.mark.parametrize("table", STORED_TABLES)
@@ -169,8 +194,7 @@ def test_a_damaged_file(store, table):
     ],
 )
 def test_a_file_with_other_columns(store, change):
-    file = store.path / "pairs.parquet"
-    pq.write_table(change(pq.read_table(file)), file)
+    rewrite(store.path, "pairs", change)
     with pytest.raises(StoreError, match=r"pairs\.parquet: has columns that the schema does not"):
         Store(store.path).table("pairs")
 
@@ -195,7 +219,7 @@ def test_an_existing_store_needs_force(extraction, store, tmp_path):
 
 
 def test_force_replaces_a_store_of_any_version(extraction, store):
-    of_another_version(store)
+    make_version(store.path, 1)
     (store.path / "extra.parquet").write_text("what that version had")
     write_store(extraction, store.path, force=True)
     assert Store(store.path).metadata == store.metadata
@@ -215,7 +239,7 @@ def test_force_replaces_nothing_that_is_not_ours(extraction, tmp_path):
 
 def test_a_link_to_a_store_is_not_followed(extraction, store, tmp_path):
     (tmp_path / "link").symlink_to(store.path)
-    with pytest.raises(OutputError, match="exists and was not written by depgraph"):
+    with pytest.raises(OutputError, match="link: is a link; remove it or name what it points to"):
         write_store(extraction, tmp_path / "link", force=True)
     assert edges_of(Store(store.path).graph()) == [(1, 6, "RAW")]
 
@@ -235,14 +259,15 @@ def test_a_failure_leaves_all_as_it_was(
     if force:
         write_store(extraction, tmp_path / "out")
     before = names(tmp_path)
-    real = pq.write_table
+    write, written = pq.ParquetWriter.write_table, []
 
-    def full_after_two_tables(table, file, **options):
-        if len(names(file.parent)) == 2:
+    def full_after_two_tables(self, table):
+        if len(written) == 2:
             raise failure
-        real(table, file, **options)
+        written.append(table)
+        write(self, table)
 
-    monkeypatch.setattr(pq, "write_table", full_after_two_tables)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full_after_two_tables)
     with pytest.raises(raised, match=message):
         write_store(extraction, tmp_path / "out", force=force)
     assert names(tmp_path) == before
@@ -259,82 +284,3 @@ def test_a_new_store_has_the_permissions_of_the_user(extraction, tmp_path):
     (tmp_path / "plain").mkdir()
     store = write_store(extraction, tmp_path / "out")
     assert store.path.stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-def test_a_folder_that_cannot_be_made_is_refused_before_any_work(tmp_path):
-    for path, what in (
-        (tmp_path / "no" / "store", "there is no folder"),
-        (tmp_path / os.fsdecode(b"st\xff"), "is no name in UTF-8"),
-    ):
-        with pytest.raises(OutputError, match=what):
-            output.refuse_existing(path, force=False)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes").touch()
-    with pytest.raises(OutputError, match="was not written by depgraph"):
-        output.refuse_existing(tmp_path / "mine", force=True, is_ours=is_store)
-    output.refuse_existing(tmp_path / "mine", force=True)
-
-
-def test_the_old_folder_stays_where_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "kept").touch()
-    rename = Path.rename
-
-    def interrupted(self, target):
-        if self.name == "new":
-            raise KeyboardInterrupt
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", interrupted)
-    (tmp_path / "new").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        output._replace(tmp_path / "old", tmp_path / "new")
-    assert names(tmp_path) == ["new", "old"]
-    assert names(tmp_path / "old") == ["kept"]
-
-
-# One file
-
-
-def test_a_new_file_appears_when_it_is_whole(tmp_path):
-    with output.new_file(tmp_path / "some.csv") as temporary:
-        temporary.write_text("a,b\n")
-        assert not (tmp_path / "some.csv").exists()
-    assert names(tmp_path) == ["some.csv"]
-    assert (tmp_path / "some.csv").read_text() == "a,b\n"
-
-
-def test_a_file_that_could_not_be_finished_is_not_there(tmp_path):
-    (tmp_path / "some.csv").write_text("old")
-
-    def fill_the_disk():
-        with output.new_file(tmp_path / "some.csv", force=True) as temporary:
-            temporary.write_text("new")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with pytest.raises(OutputError, match=r"some\.csv: no space is left on the disk"):
-        fill_the_disk()
-    assert names(tmp_path) == ["some.csv"]
-    assert (tmp_path / "some.csv").read_text() == "old"
-
-
-def test_a_file_is_replaced_with_force_alone(tmp_path):
-    (tmp_path / "some.csv").write_text("old")
-    with pytest.raises(OutputExistsError), output.new_file(tmp_path / "some.csv"):
-        pass
-    with output.new_file(tmp_path / "some.csv", force=True) as temporary:
-        temporary.write_text("new")
-    assert (tmp_path / "some.csv").read_text() == "new"
-
-
-def test_what_is_no_file_is_not_replaced(tmp_path):
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for name, what in (("folder", "is a folder"), ("pipe", "is no plain file")):
-        with (
-            pytest.raises(OutputError, match=f"{name}: {what}; give a file name"),
-            output.new_file(tmp_path / name, force=True),
-        ):
-            pass
-    assert names(tmp_path) == ["folder", "pipe"]
-    assert (tmp_path / "pipe").is_fifo()

@@ -10,6 +10,7 @@ from hypothesis import given
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.bounds import bound
+from depgraph.build import GraphBuilder
 from depgraph.errors import ModelError
 from depgraph.footprint import Footprints
 from depgraph.gpu import load_gpu
@@ -17,6 +18,7 @@ from depgraph.launch import LaunchChoice
 from depgraph.profile import BlockProfile, KernelProfile
 from depgraph.scenario_builder import build_scenario
 from depgraph.schedules import serial
+from depgraph.stated import default_durations
 from depgraph.timing import (
     kernel_makespans,
     measured_block_durations,
@@ -346,3 +348,15 @@ def test_memory_bandwidth_means_nothing_for_instructions():
     )
     assert scenario.memory == 0
     assert any("durations are instructions, not times" in n for n in scenario.timing.assumptions)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_stated_durations_that_are_none_are_given_others(bad):
+    builder = GraphBuilder([0, 1, -1], [3, 2, 1])
+    graph = replace(
+        builder.build(), duration=np.array([1.0, bad, 5.0, bad, bad, bad]),
+        duration_unit="us", cost=np.array([2, 2, 2, 4, 0, 0]),
+    )  # fmt: skip
+    found = default_durations(graph)
+    assert found.values.tolist() == [1, 3, 5, 6, 1.5, 0]
+    assert "for 3 of 5 blocks (kernel 0 block 1 and 2 more)" in found.assumptions[0]

@@ -2,6 +2,11 @@
 
 Importing numba and setting it up takes longer than a whole `bound` of a small graph, and compiling
 much longer. Both are left until there is enough to do, and small inputs are interpreted.
+
+A function is compiled for each set of types that it is called with, by compiled code as well: once
+for ``int32`` and once for ``int64``, and once for every constant that is passed as such. A first
+run takes seconds less where numbers of one type are passed (`np.int64` of a constant), arrays are
+allocated in the caller, and functions are few.
 """
 
 from __future__ import annotations
@@ -9,19 +14,24 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-# Elements of arguments that a process interprets before it loads numba instead: about as much
-# time as loading takes.
-_INTERPRETED_ELEMENTS = 250_000
+# Elements of the arguments of one call that may be interpreted: a tenth of a second.
 _IN_ONE_CALL = 30_000
+# Seconds that all functions together are interpreted before numba is loaded instead: about as long
+# as loading takes.
+_SECONDS_BEFORE_LOADING = 0.25
+# Seconds that one function is interpreted, where no earlier run has compiled it, before it is.
+# Compiling takes from half a second to five.
+_SECONDS_BEFORE_COMPILING = 1.0
 # Numba's own variable. Without compilation nothing need stand between a function and its callers.
 _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
@@ -34,7 +44,7 @@ def compiled(function: Function) -> Function:
     """
     if _IS_OFF:
         return function
-    return cast("Function", CompiledFunction(function, interpretable=False))
+    return cast("Function", CompiledFunction(function))
 
 
 def compiled_if_large(function: Function) -> Function:
@@ -44,45 +54,126 @@ def compiled_if_large(function: Function) -> Function:
     """
     if _IS_OFF:
         return function
-    return cast("Function", CompiledFunction(function, interpretable=True))
+    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL))
+
+
+def compiled_if_larger(
+    elements: int, otherwise: Callable[..., Any]
+) -> Callable[[Function], Function]:
+    """As `compiled_if_large`, but call another function instead of interpreting.
+
+    Parameters
+    ----------
+    elements : int
+        Of the arguments of one call: with more, the function is compiled.
+    otherwise : callable
+        Gives the same, with NumPy alone.
+    """
+
+    def decorate(function: Function) -> Function:
+        if _IS_OFF:
+            return function
+        return cast("Function", CompiledFunction(function, otherwise, elements))
+
+    return decorate
 
 
 def compile_always() -> None:
     """Interpret nothing from now on."""
-    _Interpreter.elements_left = -1
+    _Interpreter.is_off = True
+
+
+def before_compiling(announce: Callable[[], object] | None) -> None:
+    """Have a function called before anything is compiled that no earlier run has.
+
+    Parameters
+    ----------
+    announce : callable or None
+        Is called once, on whatever thread compiles first. None: nothing is called.
+    """
+    _announcements[:] = [announce] if announce is not None else []
+
+
+def announce_compiling() -> None:
+    """Call what `before_compiling` was given, unless that has been done."""
+    try:
+        announce = _announcements.pop()  # atomic: threads may get here side by side
+    except IndexError:
+        return
+    announce()
+
+
+_announcements: list[Callable[[], object]] = []
 
 
 class CompiledFunction:
     """A function that numba compiles, or loads from its cache, when it is first called.
 
+    Parameters
+    ----------
+    function : callable
+        What is compiled.
+    otherwise : callable, optional
+        What is called while compiling is not worth it.
+    most_elements : int
+        Of the arguments of one call of `otherwise`.
+
     Attributes
     ----------
     py_func : callable
         What is compiled.
-    before_compiling : callable or None
-        Called, of the class, before anything is compiled that no earlier run has.
     """
 
-    before_compiling: ClassVar[Callable[[], None] | None] = None
-
-    def __init__(self, function: Callable[..., Any], *, interpretable: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        otherwise: Callable[..., Any] | None = None,
+        most_elements: int = 0,
+    ) -> None:
         update_wrapper(self, function)
         self.py_func = function
-        self._interpretable = interpretable
+        self._otherwise = otherwise
+        self._most_elements = most_elements
+        self._seconds_interpreted = 0.0
         self._dispatcher: Any = None
         self._chosen: Callable[..., Any] | None = None  # once it is clear that it is compiled
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
-        if self._chosen is not None and not _interpreter.is_running:
-            return self._chosen(*arguments)
         if _interpreter.is_running:
             return self.py_func(*arguments)
-        if self._interpretable and not self._is_at_hand and _interpreter.affords(arguments):
-            return _interpreter.run(self.py_func, arguments)
-        self._announce()
+        if self._chosen is not None:
+            return self._chosen(*arguments)
+        if self._otherwise is not None and self._is_interpreted(arguments):
+            return self._interpret(self._otherwise, arguments)
+        if self._index is not None and not self.is_kept:
+            announce_compiling()
         self._chosen = self.dispatcher
         return self._chosen(*arguments)
+
+    def _is_interpreted(self, arguments: tuple[Any, ...]) -> bool:
+        """Tell whether that takes less time than loading, or compiling, what would be faster."""
+        if _Interpreter.is_off:
+            return False
+        if sum(getattr(argument, "size", 1) for argument in arguments) > self._most_elements:
+            return False
+        if "numba" not in sys.modules and _Interpreter.seconds < _SECONDS_BEFORE_LOADING:
+            return True
+        return not self.is_kept and self._seconds_interpreted < _SECONDS_BEFORE_COMPILING
+
+    def _interpret(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        import numpy as np
+
+        began = time.thread_time()
+        _interpreter.is_running = True
+        try:
+            with np.errstate(over="ignore"):  # hashes wrap around
+                return function(*arguments)
+        finally:
+            _interpreter.is_running = False
+            seconds = time.thread_time() - began
+            self._seconds_interpreted += seconds
+            _Interpreter.seconds += seconds
 
     @property
     def dispatcher(self) -> Any:
@@ -99,30 +190,17 @@ class CompiledFunction:
 
     @property
     def is_kept(self) -> bool:
-        """Whether an earlier run has left a compiled form on disk, or none will."""
+        """Whether an earlier run has left a compiled form on disk."""
         index = self._index
-        return index is None or index.is_file()
+        return index is not None and index.is_file()
 
     @property
     def _index(self) -> Path | None:
-        """The file that says what is kept; None if compilation is off, or nothing can be kept."""
+        """The file that says what is kept; None if nothing can be kept."""
         try:
             return Path(self.dispatcher._cache._cache_file._index_path)  # noqa: SLF001
         except AttributeError:
             return None
-
-    @property
-    def _is_at_hand(self) -> bool:
-        if "numba" not in sys.modules:
-            return False
-        index = self._index
-        return index is not None and index.is_file()
-
-    def _announce(self) -> None:
-        announce = CompiledFunction.before_compiling
-        if announce is not None and not self.is_kept:
-            CompiledFunction.before_compiling = None
-            announce()
 
 
 _one_dispatcher = threading.Lock()
@@ -138,35 +216,21 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 
 
 class _Interpreter(threading.local):
-    """Runs functions uncompiled, as long as they have little to do in all.
+    """What is run uncompiled.
 
     Attributes
     ----------
     is_running : bool
         In this thread: what is called now is part of an interpreted function.
-    elements_left : int
-        What all threads together may still interpret.
+    is_off : bool
+        Of the class: nothing is to be interpreted.
+    seconds : float
+        Of the class: how long all threads have interpreted.
     """
 
     is_running = False
-    elements_left = _INTERPRETED_ELEMENTS
-
-    def affords(self, arguments: tuple[Any, ...]) -> bool:
-        elements = sum(getattr(argument, "size", 1) for argument in arguments)
-        if elements > _IN_ONE_CALL:  # many such calls will follow
-            compile_always()
-        _Interpreter.elements_left -= elements
-        return self.elements_left >= 0
-
-    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        import numpy as np
-
-        self.is_running = True
-        try:
-            with np.errstate(over="ignore"):  # hashes wrap around
-                return function(*arguments)
-        finally:
-            self.is_running = False
+    is_off = False
+    seconds = 0.0
 
 
 _interpreter = _Interpreter()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled
+from depgraph.jit.compiled import compiled_if_large
 
 
-@compiled
+@compiled_if_large
 def fine_finish(
     durations,
     first_block,

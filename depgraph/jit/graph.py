@@ -80,7 +80,7 @@ def intern_lists(offsets, values, label):
     Returns
     -------
     number : int32[n]
-    first : int32[n_distinct]
+    first : int64[n_distinct]
         The first list of each number.
     """
     n = len(offsets) - 1
@@ -89,7 +89,7 @@ def intern_lists(offsets, values, label):
         slots *= 2
     table = _unset(slots)
     number = np.empty(n, np.int32)
-    first = np.empty(n, np.int32)
+    first = np.empty(n, np.int64)
     distinct = 0
     for i in range(n):
         mixed = mix64(np.uint64(label[i]), _SALT_1)
@@ -177,7 +177,7 @@ def group_targets(
     return joins_offsets, joins, member_offsets, members
 
 
-@compiled
+@compiled_if_large
 def union_sources(
     joins, join_code, source_offsets, sources, set_offsets, set_blocks, first_block, codes, found
 ):
@@ -221,7 +221,7 @@ def strongest_codes(mask):
     return mask & 7 | (mask >> 3 & 3 & ~mask) << 3 | (mask >> 5 & ~certain) << 5
 
 
-@compiled
+@compiled_if_large
 def describe_pair(
     low_join,
     high_join,
@@ -294,7 +294,7 @@ def describe_pair(
     return result, names[:n_names], sizes[:n_names]
 
 
-@compiled
+@compiled_if_large
 def count_edges_not_in(
     groups_joins_offsets,
     groups_joins,
@@ -361,7 +361,7 @@ def count_edges_not_in(
     return total
 
 
-@compiled
+@compiled_if_large
 def fill_edges(
     cursor,
     joins_offsets,

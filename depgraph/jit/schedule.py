@@ -111,10 +111,10 @@ def serial_schedule(durations, first_block, slots, issued, gap):
     for k in range(n_operations):
         now = max(now, issued[k]) + gap[k]
         end = now
-        running = 0
+        running = np.int64(0)
         for block in range(first_block[k], first_block[k + 1]):
             begin = now
-            place = np.int64(running)
+            place = running
             if running < slots[k]:
                 running += 1
                 size = running - 1
@@ -207,7 +207,7 @@ def _take(free, sm, need, c, times, tree, leaves, changed, sizes):
     for r in range(need.shape[1]):
         free[sm, r] -= times * need[c, r]
     if need.shape[1] == 1:
-        _set_key(tree, 0, leaves, sm, free[sm, 0])
+        _set_key(tree, np.int64(0), leaves, sm, free[sm, 0])
         return
     changed[sizes[_CHANGES]] = sm
     sizes[_CHANGES] += 1
@@ -225,7 +225,8 @@ def _catch_up(free, need, c, tree, leaves, changed, seen, sizes):
             tree[c, at] = max(tree[c, 2 * at], tree[c, 2 * at + 1])
     else:
         for at in range(seen[c], sizes[_CHANGES]):
-            _set_key(tree, c, leaves, changed[at], _hosts(free, changed[at], need, c))
+            at_sm = np.int64(changed[at])
+            _set_key(tree, c, leaves, at_sm, _hosts(free, at_sm, need, c))
     seen[c] = sizes[_CHANGES]
 
 
@@ -245,7 +246,7 @@ def _roomiest(tree, leaves, need, c):
     # With one resource a single tree, of what is free, serves all classes.
     if need[c, 0] == 0:
         return np.int64(0)
-    return _first_with(tree, 0, leaves, tree[0, 1] // need[c, 0] * need[c, 0])
+    return _first_with(tree, np.int64(0), leaves, tree[0, 1] // need[c, 0] * need[c, 0])
 
 
 @compiled_if_large
@@ -282,7 +283,7 @@ def _fire_gates(
     for g in range(gate_offsets[operation], gate_offsets[operation + 1]):
         if gate_event[g] != event:
             continue
-        target = gate_target[g]
+        target = np.int64(gate_target[g])
         if not gate_holds[g]:
             gates_left[target] -= 1
             if gates_left[target] == 0:
@@ -405,7 +406,8 @@ def event_schedule(
     n_joins = len(source_offsets) - 1
     n_classes = len(class_need)
     start = np.zeros(n_blocks, np.float64)
-    end = np.full(n_blocks, -1.0, np.float64)
+    end = np.empty(n_blocks, np.float64)
+    end[:] = -1.0
     earliest = np.zeros(n_blocks, np.float64)
     placed_on = np.zeros(n_blocks, np.int32)
     state = np.zeros(n_blocks, np.uint8)
@@ -458,8 +460,9 @@ def event_schedule(
     n_waiting = np.zeros(n_classes, np.int64)
 
     stage_left = np.zeros(n_stages + 1, np.int64)
-    held_head = np.full(n_stages + 1, np.int32(-1), np.int32)
-    held_next = np.full(n_blocks if stages_ahead > 0 else 0, np.int32(-1), np.int32)
+    held_head = np.empty(n_stages + 1, np.int32)
+    held_head[:] = -1
+    held_next = np.empty(n_blocks if stages_ahead > 0 else 0, np.int32)
     if stages_ahead > 0:
         for block in range(n_blocks):
             stage_left[stage[block]] += 1
@@ -470,7 +473,8 @@ def event_schedule(
     n_resources = len(capacity)
     n_trees = 1 if n_resources == 1 else n_classes
     free = np.empty((n_sms, n_resources), np.int64)
-    tree = np.full((n_trees, 2 * leaves), np.int64(-1), np.int64)
+    tree = np.empty((n_trees, 2 * leaves), np.int64)
+    tree[:] = -1
     for sm in range(n_sms):
         for r in range(n_resources):
             free[sm, r] = capacity[r]
@@ -479,7 +483,8 @@ def event_schedule(
         tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
     # Where room was taken or given back, and how much of that the tree of each class has seen.
     changed = np.empty(2 * n_blocks if n_trees > 1 else 0, np.int32)
-    seen = np.full(n_classes, np.int64(-1 - leaves), np.int64)
+    seen = np.empty(n_classes, np.int64)
+    seen[:] = -1 - leaves
 
     times = np.empty(n_blocks + 2 * n_operations + 1, np.float64)
     items = np.empty(n_blocks + 2 * n_operations + 1, np.int64)
@@ -522,14 +527,14 @@ def event_schedule(
             for block in range(first_block[launch_over], first_block[launch_over + 1]):
                 places_left[block] -= _OPEN
                 if places_left[block] == -_OPEN:
-                    c = class_of_operation[k]
+                    c = np.int64(class_of_operation[k])
                     _make_ready(
                         block, stage, stages_ahead, sizes, held_head, held_next, waiting,
-                        class_offsets, n_waiting, c, rank_of_block[block],
+                        class_offsets, n_waiting, c, np.int64(rank_of_block[block]),
                     )  # fmt: skip
 
         while True:
-            best = -1
+            best = np.int64(-1)
             best_rank = np.int64(n_blocks)
             for c in range(n_classes):
                 if n_waiting[c] == 0 or waiting[class_offsets[c]] >= best_rank:
@@ -539,20 +544,20 @@ def event_schedule(
                     if not _fits(tree, class_need, c):
                         continue
                 best_rank = np.int64(waiting[class_offsets[c]])
-                best = c
+                best = np.int64(c)
             if strict and best >= 0:
                 _catch_up(free, class_need, best, tree, leaves, changed, seen, sizes)
                 if not _fits(tree, class_need, best):
-                    best = -1
+                    best = np.int64(-1)
             if best < 0:
                 break
             low = class_offsets[best]
             rank = _pop_rank(waiting, low, n_waiting[best])
             n_waiting[best] -= 1
-            block = block_of_rank[rank]
-            k = operation_of_block[block]
+            block = np.int64(block_of_rank[rank])
+            k = np.int64(operation_of_block[block])
             sm = _roomiest(tree, leaves, class_need, best)
-            _take(free, sm, class_need, best, 1, tree, leaves, changed, sizes)
+            _take(free, sm, class_need, best, np.int64(1), tree, leaves, changed, sizes)
             start[block] = now
             placed_on[block] = sm
             state[block] = _PLACED
@@ -561,7 +566,7 @@ def event_schedule(
             unplaced[k] -= 1
             if unplaced[k] == 0 and gate_offsets[k + 1] > gate_offsets[k]:
                 _fire_gates(
-                    k, ALL_PLACED, now, gate_offsets, gate_target, gate_event, gate_holds,
+                    k, np.int64(ALL_PLACED), now, gate_offsets, gate_target, gate_event, gate_holds,
                     gate_lead, first_block, gates_left, opening, holds_left, operation_holds,
                     state, start, end, earliest, durations, times, items, sizes,
                 )  # fmt: skip
@@ -589,9 +594,10 @@ def event_schedule(
                 sizes[_OPENING] += 1
                 continue
             block = item
-            k = operation_of_block[block]
-            c = class_of_operation[k]
-            _take(free, placed_on[block], class_need, c, -1, tree, leaves, changed, sizes)
+            k = np.int64(operation_of_block[block])
+            c = np.int64(class_of_operation[k])
+            sm = np.int64(placed_on[block])
+            _take(free, sm, class_need, c, np.int64(-1), tree, leaves, changed, sizes)
             if stages_ahead > 0:
                 stage_left[stage[block]] -= 1
                 while sizes[_STAGE] < n_stages and stage_left[sizes[_STAGE]] == 0:
@@ -599,14 +605,14 @@ def event_schedule(
                     admitted = sizes[_STAGE] + stages_ahead - 1
                     if admitted >= n_stages:
                         continue
-                    held = held_head[admitted]
+                    held = np.int64(held_head[admitted])
                     held_head[admitted] = -1
                     while held >= 0:
-                        following = held_next[held]
+                        following = np.int64(held_next[held])
+                        c = np.int64(class_of_operation[operation_of_block[held]])
                         _make_ready(
                             held, stage, stages_ahead, sizes, held_head, held_next, waiting,
-                            class_offsets, n_waiting, class_of_operation[operation_of_block[held]],
-                            rank_of_block[held],
+                            class_offsets, n_waiting, c, np.int64(rank_of_block[held]),
                         )  # fmt: skip
                         held = following
             for i in range(block_set_offsets[block], block_set_offsets[block + 1]):
@@ -628,21 +634,21 @@ def event_schedule(
                             if place_joins_left[target] > 0:
                                 continue
                             for at in range(low, high):
-                                follower = set_blocks[at]
+                                follower = np.int64(set_blocks[at])
                                 places_left[follower] -= 1
                                 if places_left[follower] == -_OPEN:
-                                    fk = operation_of_block[follower]
+                                    c = np.int64(class_of_operation[operation_of_block[follower]])
                                     _make_ready(
                                         follower, stage, stages_ahead, sizes, held_head,
                                         held_next, waiting, class_offsets, n_waiting,
-                                        class_of_operation[fk], rank_of_block[follower],
+                                        c, np.int64(rank_of_block[follower]),
                                     )  # fmt: skip
                             continue
                         hold_joins_left[target] -= 1
                         if hold_joins_left[target] > 0 and len(join_need) == 0:
                             continue
                         for at in range(low, high):
-                            follower = set_blocks[at]
+                            follower = np.int64(set_blocks[at])
                             need = 0.0
                             if len(join_need) > 0:
                                 need = join_need[j]
@@ -675,7 +681,7 @@ def event_schedule(
                         opening[sizes[_OPENING]] = oldest
                         sizes[_OPENING] += 1
             _fire_gates(
-                k, ALL_ENDED, now, gate_offsets, gate_target, gate_event, gate_holds,
+                k, np.int64(ALL_ENDED), now, gate_offsets, gate_target, gate_event, gate_holds,
                 gate_lead, first_block, gates_left, opening, holds_left, operation_holds,
                 state, start, end, earliest, durations, times, items, sizes,
             )  # fmt: skip

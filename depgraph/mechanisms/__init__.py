@@ -30,6 +30,7 @@ from depgraph.mechanisms.stream_k import StreamK
 from depgraph.mechanisms.streams import Streams
 from depgraph.mechanisms.wireframe import Wireframe
 from depgraph.rules import ALL_ENDED, ALL_PLACED, HOLDS, IGNORED, PLACES, Against, Gates, Rules
+from depgraph.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,11 +112,13 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
             continue
         match = _NAME.fullmatch(name)
         if match is None:
-            raise ModelError(f"{name!r} is no mechanism: give NAME, NAME(PARAMETERS) or all")
+            raise ModelError(
+                f"{in_short(name)!r} is no mechanism: give NAME, NAME(PARAMETERS) or all"
+            )
         kind = _imported(match[1]) if ":" in match[1] else _named(match[1])
         if kind is None:
             raise ModelError(
-                f"there is no mechanism {match[1]!r}; known: {', '.join(MECHANISMS)}, or "
+                f"there is no mechanism {in_short(match[1])!r}; known: {', '.join(MECHANISMS)}, or "
                 "MODULE:CLASS for one of your own"
             )
         if match[2] is None:
@@ -135,10 +138,15 @@ def _imported(name: str) -> type[Mechanism]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ModelError(f"mechanism {in_short(name)!r}: there is no module of that name")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ModelError(f"mechanism {name!r}: cannot import {module_name!r}: {error}") from None
+    except Exception as error:  # noqa: BLE001 - it is the code of the user
+        reason = str(error) if isinstance(error, ImportError) else repr(error)
+        raise ModelError(
+            f"mechanism {in_short(name)!r}: cannot import {module_name!r}: {in_short(reason, 400)}"
+        ) from None
     found = getattr(module, class_name, None)
     if not (isinstance(found, type) and issubclass(found, Mechanism)):
         raise ModelError(f"mechanism {name!r}: {module_name} has no subclass of Mechanism so named")

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from depgraph import limits
 from depgraph.anomalies import ANOMALY
 from depgraph.errors import ModelError
+from depgraph.limits import LARGEST_PARAMETER
+from depgraph.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,12 +24,6 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import Charges
     from depgraph.rules import Rules
     from depgraph.scenario import Scenario
-
-
-LARGEST = 2**31 - 1
-"""The largest whole number that a mechanism takes as a parameter."""
-_DIGITS = 20
-_SHOWN = 30
 
 
 class Availability(Enum):
@@ -142,7 +139,7 @@ class Mechanism(ABC):
         ModelError
             If it takes none or other ones.
         """
-        raise ModelError(f"{cls.name} takes no parameters, not ({','.join(parameters)})")
+        raise ModelError(f"{cls.name} takes no parameters, not ({in_short(','.join(parameters))})")
 
     @abstractmethod
     def rules(self, program: Scenario, charges: Charges) -> Rules:
@@ -162,19 +159,19 @@ class Mechanism(ABC):
         """
 
 
-def whole_number(mechanism: str, text: str, least: int = 1) -> int:
+def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
     """Read a parameter.
 
     Raises
     ------
     ModelError
-        If it is no whole number from `least` to `LARGEST`.
+        If it is no whole number from `least` to `most`.
     """
-    # The digits of a number beyond all limits are not worth turning into one.
-    value = int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else least - 1
-    if not least <= value <= LARGEST:
-        shown = text if len(text) < _SHOWN else f"{text[:_SHOWN]}..."
-        raise ModelError(f"{mechanism}: {shown!r} is no whole number from {least} to {LARGEST}")
+    value = limits.whole_number(text, least, most)
+    if value is None:
+        raise ModelError(
+            f"{mechanism}: {in_short(text)!r} is no whole number from {least} to {most}"
+        )
     return value
 
 

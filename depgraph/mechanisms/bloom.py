@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.build import GraphBuilder
-from depgraph.errors import NotApplicableError
+from depgraph.build import GraphBuilder, with_possible_joins_of
+from depgraph.errors import ModelError, NotApplicableError
 from depgraph.jit.bloom import fill_filters, query_filters, report_sharing
 from depgraph.mechanisms.base import (
     Availability,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 128
 SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
+_MOST_HASHES = 64
 _MOST_FILTER_BYTES = 1 << 30
 _MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
 _MOST_CELLS = 1 << 22
@@ -79,7 +80,10 @@ class DataflowBloom(Mechanism):
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read bits and hashes."""
-        return cls(*whole_numbers(cls, parameters, 2))
+        bits, hashes = whole_numbers(cls, parameters, 2)
+        if hashes > _MOST_HASHES:
+            raise ModelError(f"{cls.name}: {hashes} hashes; give 1 to {_MOST_HASHES}")
+        return cls(bits, hashes)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Take the dependences from filters."""
@@ -162,8 +166,8 @@ def _lines_of(graph: BlockGraph, footprints: Footprints) -> _Lines:
         # Lines of other address spaces are other lines; their numbers have 57 bits.
         space = graph.space[graph.operation_of_block[footprints.block]].astype(np.uint64)
         first, last = first + (space << np.uint64(57)), last + (space << np.uint64(57))
-    order = np.lexsort((first, footprints.kind, footprints.block))
-    block, kind = footprints.block[order], footprints.kind[order]
+    order = np.lexsort((first, footprints.access, footprints.block))
+    block, kind = footprints.block[order], footprints.access[order]
     first, last = first[order], last[order]
     # Ranges of a block do not overlap, but one may begin in the line in which another ends.
     follows = (np.diff(block) == 0) & (np.diff(kind) == 0)
@@ -211,7 +215,7 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
                     older, reported,
                 )  # fmt: skip
                 report_sharing(*touches, own, others, older, sharing)
-    edges, ordered = _edges_and_order(graph)
+    edges, ordered = _edges_and_order(graph.certain())
     false = reported & ~ordered
     collisions = reported & ~sharing
     return Answers(
@@ -295,7 +299,7 @@ def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
     Parameters
     ----------
     graph : BlockGraph
-        Whose blocks they are.
+        Whose blocks they are, and what else is possible.
     answers : Answers
     """
     reported = answers.reported
@@ -309,4 +313,4 @@ def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
             operations = graph.operation_of_block[blocks]
             for source in np.unique(operations):
                 builder.add("RAW", blocks[operations == source], targets)
-    return builder.build(graph.kinds)
+    return with_possible_joins_of(builder.build(graph.kinds), graph)

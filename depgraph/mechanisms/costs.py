@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
 from depgraph.launch import OFF
+from depgraph.limits import LONGEST_TIME, number
+from depgraph.text import in_short
 from depgraph.time_units import TIMES, convert_time
 
 if TYPE_CHECKING:
@@ -46,19 +47,23 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
     mechanism, dot, name = key.strip().rpartition(".")
     match = _QUANTITY.fullmatch(amount.strip())
     if not (equals and dot and match):
-        raise ModelError(f"cost {text!r}: give MECHANISM.COST=VALUE, such as acs-sw.launch=8us")
-    try:
-        value = float(match[1])
-    except ValueError:
-        value = math.nan
-    if not value < math.inf:
-        raise ModelError(f"cost {text!r}: {match[1]!r} is no number") from None
+        raise ModelError(
+            f"cost {in_short(text)!r}: give MECHANISM.COST=VALUE, such as acs-sw.launch=8us"
+        )
+    value = number(match[1], 0.0, LONGEST_TIME)
+    if value is None:
+        raise ModelError(
+            f"cost {in_short(text)!r}: {in_short(match[1])!r} is no number from 0 to "
+            f"{LONGEST_TIME:g}"
+        )
     unit = match[2].lower().replace("µ", "u")
     if unit == "%":
         value, unit = value / 100, "share"
     if unit not in {"", "share", "count", LAUNCHES, *TIMES}:
-        known = "us, ns, ms, s, cycles, launches and %"
-        raise ModelError(f"cost {text!r}: {match[2]!r} is none of {known}")
+        raise ModelError(
+            f"cost {in_short(text)!r}: {in_short(match[2])!r} is none of us, ns, ms, s, cycles, "
+            "launches and %"
+        )
     return mechanism, name.strip(), Quantity(value, unit)
 
 

@@ -41,7 +41,7 @@ def kernel_segments(
     start, end : uint64[n]
         Increasing within an operation.
     """
-    chosen = footprints.kind == kind
+    chosen = footprints.access == kind
     operation = graph.operation_of_block[footprints.block[chosen]].astype(np.int64)
     start, end = footprints.start[chosen], footprints.end[chosen]
     order = np.lexsort((start, operation))

@@ -88,7 +88,7 @@ class Dialect:
 
 def read_gpu_trace(path: Path, dialect: Dialect) -> KernelProfile:
     """Read the kernels of the first such table in a file; copies and memsets are passed over."""
-    rows = KernelRows()
+    rows = KernelRows(path)
     with open_text(path) as text:
         lines = enumerate(text, 1)
         table = _find_table(path, dialect, lines)
@@ -107,7 +107,7 @@ def read_gpu_trace(path: Path, dialect: Dialect) -> KernelProfile:
             else:
                 ended = not table.add(rows, number, line)
     rows.notes.extend(table.notes())
-    return rows.build(path, dialect.format, hint=dialect.hint)
+    return rows.build(dialect.format, hint=dialect.hint)
 
 
 def _find_table(path: Path, dialect: Dialect, lines: Iterator[tuple[int, str]]) -> _Table:

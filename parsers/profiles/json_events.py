@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
@@ -18,7 +18,15 @@ _SEPARATORS = re.compile(r"[ \t\r\n,]+")
 _UNQUOTED = re.compile(
     r'(":\s*)(-?(?:inf(?:inity)?|nan)(?:\([a-z]*\))?)(?=[\s,}\]])', re.IGNORECASE
 )
-_LARGEST_VALUE = 1 << 24
+_LARGEST_VALUE = 1 << 24  # characters of a value that is decoded as a whole
+_MOST_MEMBERS = 1000  # kept of a larger value
+_DEEPEST = 100
+_STRING_END = re.compile(r'["\\]')
+_KEPT = frozenset({"deviceProperties", "baseTimeNanoseconds"})
+ROCPROF = "a trace of AMD's rocprofiler, which depgraph does not read"
+ROCPROF_HINT = (
+    "traces of depgraph are of NVIDIA GPUs; give times as a table with columns kernel,duration_us"
+)
 _NEAR_END = 12
 _EVENTS = "traceEvents"
 
@@ -28,6 +36,9 @@ class ChromeTrace:
 
     Numbers with a fraction become `Decimal`, since time stamps have more digits than a float;
     numbers that are not finite become None, unquoted ``inf`` and ``nan`` included.
+
+    A value of more than 16 million characters is read member by member; texts of that size, and
+    members beyond the first thousand, are left out of it. Memory stays bounded whatever the file.
 
     Parameters
     ----------
@@ -39,9 +50,12 @@ class ChromeTrace:
     Attributes
     ----------
     properties : dict
-        The other members of the outer object, as far as they have been read.
+        Those of the other members of the outer object that say something about kernels, as far as
+        they have been read.
     has_events : bool
         Whether there is a list of events at all.
+    passed_over : int
+        Texts and members of very large values that were left out.
     cut_at : int or None
         Line on which the text ended in the midst of something, if it did.
     """
@@ -49,6 +63,7 @@ class ChromeTrace:
     def __init__(self, path: Path, chunks: Iterator[str]) -> None:
         self.properties: dict[str, Any] = {}
         self.has_events = False
+        self.passed_over = 0
         self.cut_at: int | None = None
         self._path = path
         self._chunks = chunks
@@ -60,6 +75,10 @@ class ChromeTrace:
         self._decode = json.JSONDecoder(
             parse_float=Decimal, parse_constant=lambda _: None, strict=False
         ).raw_decode
+        self._decode_any_number = json.JSONDecoder(
+            parse_float=_any_number, parse_int=_any_number, parse_constant=lambda _: None,
+            strict=False,
+        ).raw_decode  # fmt: skip
 
     def events(self) -> Iterator[object]:
         """Yield every member of the list of events.
@@ -81,15 +100,15 @@ class ChromeTrace:
     def _object(self) -> Iterator[object]:
         self._position += 1
         while self._next_character(_SEPARATORS) != "}":
-            key = self._value()
-            if self._next_character() != ":":
-                raise self._damaged()
-            self._position += 1
-            opening = self._next_character()
-            if key == _EVENTS and opening == "[":
+            key = self._key()
+            if key == _EVENTS and self._next_character() == "[":
                 yield from self._members()
+            elif str(key).startswith("rocprofiler"):
+                raise ProfileError(self._path, f"is {ROCPROF}", ROCPROF_HINT)
             else:
-                self.properties[str(key)] = self._value()
+                value = self._value()
+                if key in _KEPT:
+                    self.properties[str(key)] = value
 
     def _members(self) -> Iterator[object]:
         self.has_events = True
@@ -107,18 +126,86 @@ class ChromeTrace:
             if not self._more():
                 raise _TextEndedError
 
-    def _value(self) -> object:
+    def _key(self) -> object:
+        key = self._value()
+        if self._next_character() != ":":
+            raise self._damaged()
+        self._position += 1
+        self._next_character()
+        return key
+
+    def _value(self, depth: int = 0) -> object:
+        decode = self._decode
         while True:
             try:
-                value, end = self._decode(self._text, self._position)
+                value, end = decode(self._text, self._position)
             except json.JSONDecodeError as error:
+                if self._is_large(error):
+                    return self._large_value(depth)
                 self._recover(error)
-            except (RecursionError, ValueError):
-                raise self._damaged() from None
+            except RecursionError:
+                raise self._too_deep() from None
+            except (ValueError, ArithmeticError):
+                decode = self._decode_any_number
             else:
-                if end < len(self._text) or not self._more():
+                if end < len(self._text):
                     self._position = end
                     return value
+                if len(self._text) - self._position > _LARGEST_VALUE:
+                    raise self._damaged()  # a number without end
+                if not self._more():
+                    self._position = end
+                    return value
+
+    def _is_large(self, error: json.JSONDecodeError) -> bool:
+        """Tell whether a value is sound so far, and longer than what is decoded as a whole."""
+        return self._is_unfinished(error) and len(self._text) - self._position > _LARGEST_VALUE
+
+    def _is_unfinished(self, error: json.JSONDecodeError) -> bool:
+        return (
+            error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _NEAR_END
+        )
+
+    def _large_value(self, depth: int) -> object:
+        """Read a value member by member; keep of it what is small."""
+        if depth > _DEEPEST:
+            raise self._too_deep()
+        opening = self._text[self._position]
+        if opening == '"':
+            self._pass_over_text()
+            return None
+        if opening not in "{[":
+            raise self._damaged()
+        self._position += 1
+        members: dict[object, object] = {}
+        while self._next_character(_SEPARATORS) not in "}]":
+            key = self._key() if opening == "{" else len(members)
+            self._next_character()
+            value = self._value(depth + 1)
+            if len(members) < _MOST_MEMBERS:
+                members[str(key) if opening == "{" else key] = value
+            else:
+                self.passed_over += 1
+        self._position += 1
+        return members if opening == "{" else list(members.values())
+
+    def _pass_over_text(self) -> None:
+        self.passed_over += 1
+        self._position += 1
+        while True:
+            found = _STRING_END.search(self._text, self._position)
+            if found is None:
+                self._position = len(self._text)
+            elif found[0] == '"':
+                self._position = found.end()
+                return
+            elif found.end() < len(self._text):
+                self._position = found.end() + 1
+                continue
+            else:
+                self._position = found.start()
+            if not self._more():
+                raise _TextEndedError
 
     def _recover(self, error: json.JSONDecodeError) -> None:
         """Make the next attempt succeed: repair a number that is none, or get more text."""
@@ -126,10 +213,7 @@ class ChromeTrace:
             self._repair = True
             self._text = _repaired(self._text)
             return
-        unfinished = (
-            error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _NEAR_END
-        )
-        if not unfinished or len(self._text) - self._position > _LARGEST_VALUE:
+        if not self._is_unfinished(error):
             raise self._damaged(error.pos)
         if not self._more():
             raise _TextEndedError
@@ -156,9 +240,25 @@ class ChromeTrace:
             line=self._line(self._position if position is None else position),
         )
 
+    def _too_deep(self) -> ProfileError:
+        return ProfileError(
+            self._path,
+            "the JSON is nested too deep for a profile",
+            "profile again",
+            line=self._line(self._position),
+        )
+
 
 class _TextEndedError(Exception):
     """The text ended where more was expected."""
+
+
+def _any_number(text: str) -> Decimal | None:
+    """Read a number of any size; None where its exponent has no end."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
 
 
 def _repaired(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
+from depgraph.limits import LONGEST_TIME, MOST_SMS
 from depgraph.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ _INTEGERS = (
     "correlation",
     "measured_sms",
 )
+MOST_KERNELS = 1 << 24
+MOST_NAME_CHARACTERS = 1 << 28
+_LESS = "profile a shorter run, or fewer kernels"
 _INT64_LIMIT = 2**63
 _INT32_LIMIT = 2**31
 _TIME_LIMIT = 2**62  # two such times can be added
@@ -44,6 +48,11 @@ _NO_START = -_INT64_LIMIT
 
 class KernelRows:
     """Growing columns of a `KernelProfile`; a kernel without a usable time is only counted.
+
+    Parameters
+    ----------
+    path : Path
+        The file that they are read from.
 
     Attributes
     ----------
@@ -55,7 +64,9 @@ class KernelRows:
         Name of each device.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._name_characters = 0
         self.skipped: Counter[str] = Counter()
         self.notes: list[str] = []
         self.device_names: dict[int, str] = {}
@@ -100,7 +111,12 @@ class KernelRows:
         if duration < 0:
             self.skipped["kernels with a negative duration"] += 1
             return False
-        self._names.append(self._spellings.setdefault(name, _printable(name)))
+        if duration > LONGEST_TIME:
+            self.skipped[f"kernels with a duration above {LONGEST_TIME:g}"] += 1
+            return False
+        if len(self._names) >= MOST_KERNELS:
+            raise ProfileError(self._path, f"has more than {MOST_KERNELS} kernels", _LESS)
+        self._names.append(self._spelled(name))
         self._durations.append(duration)
         self._starts.append(start if start is not None and abs(start) < _TIME_LIMIT else _NO_START)
         self._grids.extend(_sizes(grid))
@@ -131,9 +147,19 @@ class KernelRows:
             for name, value in zip(self._calls, (process, correlation, start), strict=True):
                 self._calls[name].append(value)
 
+    def _spelled(self, name: str) -> str:
+        """Return one string for all kernels of a name."""
+        found = self._spellings.get(name)
+        if found is None:
+            found = self._spellings[name] = _printable(name)
+            self._name_characters += len(name)
+            if self._name_characters > MOST_NAME_CHARACTERS:
+                most = f"{MOST_NAME_CHARACTERS >> 20} MiB"
+                raise ProfileError(self._path, f"has names of kernels of more than {most}", _LESS)
+        return found
+
     def build(
         self,
-        path: Path,
         format_name: str,
         *,
         unit: KernelUnit = "ns",
@@ -150,15 +176,20 @@ class KernelRows:
         Raises
         ------
         ProfileError
-            If there is no kernel; `hint` then says what to do.
+            If there is no kernel, `hint` then says what to do; or a GPU has impossibly many SMs.
         """
         if not self._names:
             reasons = ", ".join(f"{count} {what}" for what, count in self.skipped.items())
             found = "no kernel with a time" + (f" ({reasons})" if reasons else "")
-            raise ProfileError(path, found, hint)
+            raise ProfileError(self._path, found, hint)
         columns = {name: _column(values) for name, values in self._integers.items()}
         starts = np.array(self._starts, np.int64)
         start = None if np.any(starts == _NO_START) else starts + start_origin % _TIME_LIMIT
+        stated = columns["measured_sms"]
+        most = max((sms_of_device or {}).values(), default=0)
+        if max(most, 0 if stated is None else int(stated.max())) > MOST_SMS:
+            found = f"states a GPU of more than {MOST_SMS} SMs"
+            raise ProfileError(self._path, found, "correct the file, or profile again")
         if sms_of_device and columns["device"] is not None:
             columns["measured_sms"] = _looked_up(columns["device"], sms_of_device)
         order = self._launch_order(columns, start)
@@ -170,7 +201,7 @@ class KernelRows:
             name: None if column is None else column[order] for name, column in columns.items()
         }
         return KernelProfile(
-            source=path,
+            source=self._path,
             format=format_name,
             unit=unit,
             name=tuple(self._names[row] for row in order),

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.json_events import ChromeTrace
+from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeTrace
 from depgraph.parsers.profiles.kernel_rows import KernelRows
 from depgraph.parsers.profiles.source import text_chunks
 from depgraph.parsers.profiles.units import nanoseconds
@@ -24,12 +24,14 @@ HINT = (
 _CALLS = {"cuda_runtime", "cuda_driver"}
 _DIMENSIONS = 3
 _LARGEST_EXPONENT = 20
+_MORE_THAN_ANYTHING = 1 << 66
 
 
 def read_kineto(path: Path) -> KernelProfile:
     """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file."""
     trace = ChromeTrace(path, text_chunks(path))
-    rows = KernelRows()
+    rows = KernelRows(path)
+    of_rocprof = 0
     for event in trace.events():
         if not isinstance(event, dict):
             rows.skipped["events that are no JSON object"] += 1
@@ -37,6 +39,13 @@ def read_kineto(path: Path) -> KernelProfile:
             _add(rows, event)
         elif _is_launch_call(event):
             _add_call(rows, event)
+        else:
+            of_rocprof += _is_of_rocprof(event)
+    if of_rocprof and not len(rows):
+        raise ProfileError(path, f"is {ROCPROF}", ROCPROF_HINT)
+    if trace.passed_over:
+        rows.skipped["parts of values above 16 MiB"] += trace.passed_over
+        rows.notes.append(f"{trace.passed_over} parts of values above 16 MiB were passed over")
     if not trace.has_events:
         raise ProfileError(path, "is JSON, but has no list of trace events", HINT)
     if trace.cut_at is not None:
@@ -46,7 +55,7 @@ def read_kineto(path: Path) -> KernelProfile:
         rows.skipped["unfinished ends of file"] += 1
     sms = _devices(trace.properties, rows)
     base = _whole(trace.properties.get("baseTimeNanoseconds")) or 0
-    return rows.build(path, "kineto", start_origin=base, sms_of_device=sms, hint=HINT)
+    return rows.build("kineto", start_origin=base, sms_of_device=sms, hint=HINT)
 
 
 def _is_kernel(event: dict[str, Any]) -> bool:
@@ -71,6 +80,11 @@ def _add_call(rows: KernelRows, event: dict[str, Any]) -> None:
     if isinstance(arguments, dict) and start is not None:
         correlation = _whole(arguments.get("correlation"))
         rows.add_launch_call(correlation, round(nanoseconds(start, "us")))
+
+
+def _is_of_rocprof(event: dict[str, Any]) -> bool:
+    arguments = event.get("args")
+    return isinstance(arguments, dict) and {"BeginNs", "EndNs"} <= arguments.keys()
 
 
 def _add(rows: KernelRows, event: dict[str, Any]) -> None:
@@ -120,6 +134,8 @@ def _number(value: object) -> Decimal | None:
 def _whole(value: object) -> int | None:
     if type(value) is int:
         return value
+    if isinstance(value, Decimal) and value.is_finite() and value.adjusted() >= _LARGEST_EXPONENT:
+        return _MORE_THAN_ANYTHING
     number = _number(value)
     return int(number) if number is not None and number == int(number) else None
 

@@ -69,7 +69,7 @@ class _Kernel:
 
 def read_ncu(path: Path) -> KernelProfile:
     """Read the kernels of a raw page (a row a kernel) or a details page (a row a metric)."""
-    reader = _Reader()
+    reader = _Reader(path)
     with open_text(path) as text:
         for line in text:
             reader.feed(line)
@@ -81,7 +81,7 @@ def read_ncu(path: Path) -> KernelProfile:
     )
     for kernel in reader.kernels.values():
         _add(rows, kernel, reader.numbers)
-    return rows.build(path, "ncu", hint=HINT)
+    return rows.build("ncu", hint=HINT)
 
 
 def is_ncu_header(line: str) -> bool:
@@ -97,8 +97,8 @@ def is_ncu_header(line: str) -> bool:
 class _Reader:
     """Gathers kernels line by line; metrics stay text until the decimal mark is known."""
 
-    def __init__(self) -> None:
-        self.rows = KernelRows()
+    def __init__(self, path: Path) -> None:
+        self.rows = KernelRows(path)
         self.numbers = NumberFormat()
         self.kernels: dict[tuple[str, str], _Kernel] = {}
         self._header: Header | None = None

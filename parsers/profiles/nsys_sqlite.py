@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -46,28 +47,75 @@ _CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _GPUS = "TARGET_INFO_GPU"
 _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _PID_UNIT = 0x1000000
+_LARGEST_ROW = 1 << 26  # bytes
+_LEAST_SECONDS = 20.0
+_BYTES_A_SECOND = 1 << 20
+_STEPS_BETWEEN_LOOKS = 10_000
 
 
 def read_nsys_sqlite(path: Path) -> KernelProfile:
-    """Read the kernels of all devices and processes; columns that are missing stay unknown."""
+    """Read the kernels of all devices and processes; columns that are missing stay unknown.
+
+    The file may come from anywhere: only its tables are read, no view or virtual table is, nothing
+    in its schema is run, and there are limits on time and on the size of a row.
+    """
+    for suffix in ("-wal", "-journal"):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists() and beside.stat().st_size:
+            raise ProfileError(
+                path, f"is not complete: {beside.name} holds changes to it", "export it again"
+            )
     try:
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True
+        )
     except sqlite3.Error as error:
         raise ProfileError(path, f"SQLite cannot open it ({error})") from None
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    deadline = time.monotonic() + _LEAST_SECONDS + path.stat().st_size / _BYTES_A_SECOND
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_ROW)
     try:
+        for pragma in ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON"):
+            connection.execute(f"PRAGMA {pragma}")
         return _read(path, connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise ProfileError(
-            path, f"SQLite cannot read it ({error})", "copy or export it again"
-        ) from None
+        raise _refusal(path, error) from None
     finally:
         connection.close()
 
 
+def _refusal(path: Path, error: Exception) -> ProfileError:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return ProfileError(
+            path,
+            "takes longer to read than any sound file of its size",
+            "copy or export it again",
+        )
+    if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
+        most = f"{_LARGEST_ROW >> 20} MiB"
+        return ProfileError(path, f"holds a row of more than {most}", "export it again")
+    return ProfileError(path, f"SQLite cannot read it ({error})", "copy or export it again")
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of the plain tables: a virtual one has no pages of its own."""
+    rows = _select(connection, ["name", "type", "rootpage", "sql"], "sqlite_master")
+    return {
+        name
+        for name, kind, page, sql in rows
+        if isinstance(name, str)
+        and kind == "table"
+        and isinstance(page, int)
+        and page > 0
+        and str(sql).upper().startswith("CREATE TABLE")
+    }
+
+
 def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
-    tables = {str(name) for (name,) in _select(connection, ["name"], "sqlite_master")}
-    rows = KernelRows()
+    tables = _tables(connection)
+    rows = KernelRows(path)
     graphs = 0
     if _GRAPH_TABLE in tables:
         ((graphs,),) = _select(connection, ["count(*)"], _GRAPH_TABLE)
@@ -97,7 +145,6 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
         _add_calls(rows, connection)
     rows.device_names.update(_device_names(connection, tables))
     return rows.build(
-        path,
         "nvprof-sqlite" if strings == "StringTable" else "nsys-sqlite",
         sms_of_device=_sms(connection, tables),
         hint=hint,

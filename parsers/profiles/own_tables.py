@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
+from depgraph.limits import LONGEST_TIME, MOST_SMS
 from depgraph.parsers.profiles.kernel_rows import KernelRows
 from depgraph.parsers.profiles.source import open_text
 from depgraph.profile import BlockProfile
@@ -222,6 +223,11 @@ def _profile(
         raise ProfileError(path, "the table is damaged: its columns differ in length")
     _refuse(path, table, ~np.isfinite(table.duration), "the duration is not finite")
     _refuse(path, table, table.duration < 0, "the duration is negative")
+    longest = LONGEST_TIME if layout.duration_unit != "s" else LONGEST_TIME / 1e6
+    _refuse(path, table, table.duration > longest, f"the duration is above {longest:g}")
+    if table.sms is not None:
+        possible = f"the number of SMs is not from 1 to {MOST_SMS}"
+        _refuse(path, table, (table.sms < 1) | (table.sms > MOST_SMS), possible)
     _refuse(path, table, table.kernel < 0, "the kernel is negative")
     if table.start is not None:
         _refuse(path, table, ~np.isfinite(table.start), "the start is not finite")
@@ -255,7 +261,7 @@ def _kernels(
     path: Path, table: _Table, unit: str, notes: list[str], format_name: str
 ) -> KernelProfile:
     _refuse(path, table, _repeated(table.kernel), "the kernel has a time already")
-    rows = KernelRows()
+    rows = KernelRows(path)
     rows.notes.extend(notes)
     factor = 1.0 if unit == "cycles" else _NANOSECONDS
     starts = None if table.start is None else np.rint(table.start * factor)
@@ -267,7 +273,7 @@ def _kernels(
             kernel=int(kernel),
             measured_sms=None if table.sms is None else int(table.sms[row]),
         )
-    return rows.build(path, format_name, unit="cycles" if unit == "cycles" else "ns", hint=HINT)
+    return rows.build(format_name, unit="cycles" if unit == "cycles" else "ns", hint=HINT)
 
 
 def _blocks(

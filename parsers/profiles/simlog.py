@@ -26,7 +26,7 @@ HINT = (
 )
 _KEY_CHARACTERS = 6
 
-_OPTION = re.compile(r"-gpgpu_(\w+)\s+([0-9.]+)")
+_OPTION = re.compile(r"-gpgpu_(\w+)\s+([0-9]{1,15}(?:\.[0-9]{1,15})?)(?![0-9.])")
 _DIMENSIONS = r"\((\d{1,9}),(\d{1,9}),(\d{1,9})\)"
 _CYCLES = r"\((\d{1,18}),(\d{1,18})\)"
 _PUSHED = re.compile(
@@ -91,9 +91,9 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
         for line in text:
             log.feed(line)
     log.take_times_from_blocks()
-    rows = _kernel_rows(log)
+    rows = _kernel_rows(path, log)
     kernels = replace(
-        rows.build(path, "simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT),
+        rows.build("simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT),
         launch_latency=log.options.get("kernel_launch_latency", 0.0),
     )
     timed = [kernel for _, kernel in sorted(log.kernels.items()) if kernel.cycles is not None]
@@ -119,8 +119,8 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
     )
 
 
-def _kernel_rows(log: _Log) -> KernelRows:
-    rows = KernelRows()
+def _kernel_rows(path: Path, log: _Log) -> KernelRows:
+    rows = KernelRows(path)
     rows.skipped.update(log.skipped)
     for uid, kernel in sorted(log.kernels.items()):
         if kernel.cycles is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from depgraph.errors import ProfileError
 from depgraph.parsers.traces.compression import TraceStream
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEAD_BYTES = 1 << 20
+LONGEST_LINE = 1 << 24
 _CHUNK_CHARACTERS = 1 << 22
 
 
@@ -41,7 +43,26 @@ def open_text(path: Path) -> TextIO:
     """Open a file for reading lines; every kind of line end becomes a newline."""
     encoding = _encoding_of(read_head(path).raw[:4])
     stream = io.BufferedReader(TraceStream(path), HEAD_BYTES)
-    return io.TextIOWrapper(stream, encoding, errors="replace", newline=None)
+    return _Text(path, stream, encoding)
+
+
+class _Text(io.TextIOWrapper):
+    """A text whose lines are of limited length, so that none fills the memory."""
+
+    def __init__(self, path: Path, stream: Any, encoding: str) -> None:
+        super().__init__(stream, encoding, errors="replace", newline=None)
+        self._path = path
+        self._lines = 0
+
+    def __next__(self) -> str:  # type: ignore[override]
+        line = self.readline(LONGEST_LINE)
+        if not line:
+            raise StopIteration
+        self._lines += 1
+        if len(line) == LONGEST_LINE and not line.endswith("\n"):
+            found = f"a line of more than {LONGEST_LINE >> 20} million characters"
+            raise ProfileError(self._path, found, "no profiler writes one", line=self._lines)
+        return line
 
 
 def text_chunks(path: Path) -> Iterator[str]:

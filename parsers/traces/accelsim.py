@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +11,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.traces import tracez
 from depgraph.parsers.traces.accelsim_header import NAME_MARK, find_layout, parse_header
 from depgraph.parsers.traces.accelsim_text import BUFFER_BYTES, HEAD_BYTES, PartScanner
-from depgraph.parsers.traces.compression import TraceStream, compression_of, unreadable
-from depgraph.parsers.traces.damage import place_damage
+from depgraph.parsers.traces.compression import TraceStream, compression_of
 from depgraph.parsers.traces.kernelslist import (
     KernelFile,
     KernelList,
@@ -20,6 +19,7 @@ from depgraph.parsers.traces.kernelslist import (
     looks_like_list,
 )
 from depgraph.records import HostCopy, ScannedPart
+from depgraph.sources import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.traces.accelsim_header import KernelHeader, Layout
     from depgraph.parsers.traces.compression import TraceInput
-    from depgraph.records import KernelLaunch, Operation, PartTask
+    from depgraph.records import KernelLaunch, Operation, Overflow, PartTask
+    from depgraph.sources import FileState
 
 FORMAT = "accelsim"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -87,12 +88,19 @@ class KernelBatch:
     input_bytes: int
     buffer_bytes: int = BUFFER_BYTES
 
-    def scan(self) -> ScannedPart:
-        """Read and scan the files."""
-        scanner = PartScanner(self.buffer_bytes)
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the files.
+
+        Raises
+        ------
+        TraceError
+            If one is not as it was when the trace was opened.
+        """
+        scanner = PartScanner(self.buffer_bytes, overflow)
         for key, file in self.files:
             with _open(file.path) as stream:
                 scanner.scan_kernel(stream, key, str(file.path), context=file.context)
+            file.state.verify(file.path)
         part = scanner.finish()
         part.bytes = self.input_bytes
         return part
@@ -106,7 +114,7 @@ class KernelSection:
     key: int
     begin: int
     end: int
-    file_size: int
+    file: FileState
     header: KernelHeader
     layout: Layout
     buffer_bytes: int = BUFFER_BYTES
@@ -116,15 +124,21 @@ class KernelSection:
         """Bytes of input that this part stands for."""
         return self.end - self.begin
 
-    def scan(self) -> ScannedPart:
-        """Read and scan the section."""
-        scanner = PartScanner(self.buffer_bytes)
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the section.
+
+        Raises
+        ------
+        TraceError
+            If the file cannot be read, or is not as it was when the trace was opened.
+        """
+        scanner = PartScanner(self.buffer_bytes, overflow)
         try:
             with self.path.open("rb") as file:
                 mark = _BLOCK_MARK if self.layout.is_grouped else b"\n"
                 start = find_mark(file, mark, self.begin, self.end)
                 stop = (
-                    find_mark(file, mark, self.end, self.file_size) if start < self.end else start
+                    find_mark(file, mark, self.end, self.file.size) if start < self.end else start
                 )
                 if start < stop:
                     scanner.scan_kernel(
@@ -134,14 +148,18 @@ class KernelSection:
                         header=self.header,
                         layout=self.layout,
                         announces=self.begin == 0,
-                        is_end_of_file=stop == self.file_size,
+                        is_end_of_file=stop == self.file.size,
                     )
-                part = scanner.finish()
-                if part.damage or part.damaged_line:
-                    place_damage(part, str(self.path), _count_lines(file, start))
         except OSError as error:
-            raise unreadable(str(self.path), error) from None
+            raise unreadable(self.path, error) from None
+        self.file.verify(self.path)
+        part = scanner.finish()
         part.bytes = self.input_bytes
+        # Lines count from the start of the section.
+        part.path = str(self.path)
+        part.damage = [replace(damage, path=None) for damage in part.damage]
+        if part.damaged_line:
+            part.damaged_line = replace(part.damaged_line, path=None)
         return part
 
 
@@ -180,21 +198,12 @@ def find_mark(file: BufferedReader, mark: bytes, begin: int, limit: int) -> int:
     return limit
 
 
-def _count_lines(file: BufferedReader, stop: int) -> int:
-    file.seek(0)
-    lines = 0
-    while stop > 0 and (piece := file.read(min(stop, 1 << 20))):
-        lines += piece.count(b"\n")
-        stop -= len(piece)
-    return lines
-
-
 def _open(path: Path) -> TraceStream | tracez.TracezStream:
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError as error:
-        raise unreadable(str(path), error) from None
+        raise unreadable(path, error) from None
     return tracez.TracezStream(path) if tracez.sniff(head) else TraceStream(path)
 
 
@@ -206,9 +215,9 @@ class KernelFromInput:
     buffer_bytes: int = BUFFER_BYTES
     input_bytes: int = 0
 
-    def scan(self) -> ScannedPart:
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the kernel."""
-        scanner = PartScanner(self.buffer_bytes)
+        scanner = PartScanner(self.buffer_bytes, overflow)
         scanner.scan_kernel(self.source.open(), 0, self.source.name)
         part = scanner.finish()
         part.bytes = self.source.open().input_position
@@ -227,7 +236,7 @@ class ListPart:
         """Bytes of input that this part stands for."""
         return 0 if self.is_end else self.kernels.bytes
 
-    def scan(self) -> ScannedPart:
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
         """Return what is to be said of the list."""
         if self.is_end:
             return ScannedPart(keys=[(len(self.kernels.entries),)], launches=[None])
@@ -266,7 +275,7 @@ class AccelSimTrace:
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.name = kernels.name
-        self.paths = kernels.paths
+        self.sources = kernels.sources
         self._kernels = kernels
         self._source = source
         self._section_bytes = section_bytes
@@ -277,7 +286,8 @@ class AccelSimTrace:
         """Size of the input in bytes, compressed as it is; None for standard input."""
         if self._source is not None:
             return None
-        return sum(path.stat().st_size for path in self.paths)
+        files = self._kernels.kernel_files()
+        return self._kernels.bytes + sum(file.state.size for file in files)
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the trace, in launch order."""
@@ -290,8 +300,8 @@ class AccelSimTrace:
         for key, entry in enumerate(self._kernels.entries):
             if not isinstance(entry, KernelFile):
                 continue
-            file_size = _size(entry.path)
-            sections = self._sections(key, entry, file_size)
+            file_size = entry.state.size
+            sections = self._sections(key, entry)
             if batch and (sections or weight > _BATCH_BYTES or len(batch) == _BATCH_FILES):
                 yield KernelBatch(tuple(batch), size, self._buffer_bytes)
                 batch, size, weight = [], 0, 0
@@ -306,8 +316,9 @@ class AccelSimTrace:
         if self._kernels.entries and isinstance(self._kernels.entries[-1], HostCopy):
             yield ListPart(self._kernels, is_end=True)
 
-    def _sections(self, key: int, entry: KernelFile, size: int) -> list[KernelSection]:
+    def _sections(self, key: int, entry: KernelFile) -> list[KernelSection]:
         """Cut a large plain kernel file; none if it is small, packed or damaged."""
+        size = entry.state.size
         if size < 2 * self._section_bytes:
             return []
         try:
@@ -321,7 +332,7 @@ class AccelSimTrace:
             return []
         return [
             KernelSection(
-                entry.path, key, begin, min(begin + self._section_bytes, size), size,
+                entry.path, key, begin, min(begin + self._section_bytes, size), entry.state,
                 header, layout, self._buffer_bytes,
             )
             for begin in range(0, size, self._section_bytes)
@@ -358,10 +369,3 @@ class ListOrder:
                 self.operations.append(launch)
             indices[number] = self._index.get(key, -1)
         return indices
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise unreadable(str(path), error) from None

@@ -22,9 +22,12 @@ from depgraph.parsers.traces.text_scanner import (
     GLOBAL_WRITE,
     IGNORE,
     LANES,
+    MAX_LINE_BYTES,
     MINUS,
+    READ_KINDS,
     SHARED_WINDOW_END,
     SPACE,
+    WRITE,
     emit_ranges,
     find_line_end,
     find_opcode,
@@ -85,10 +88,8 @@ HOLE_LINES = 12
 UNSEEN_LINES = 13
 WRONG_COUNTS = 14
 OVERLONG_LINES = 15
-N_COUNTERS = 16
-
-# Longer lines are left out here and by whoever cuts the text into buffers.
-MAX_LINE_BYTES = 1 << 20
+OUT_OF_RANGE_LINES = 16
+N_COUNTERS = 17
 
 _MAX_BULK_BYTES = 1 << 20
 _MAX_REGISTERS = 64  # in one instruction, of one kind
@@ -153,7 +154,7 @@ def read_structure(text, words, position, stop, state, counters):
         at += 1
     if word == _THREAD_BLOCK:
         end_warp(state, counters)
-        packed, after = read_coordinates(text, at, stop, COMMA)
+        packed, after = read_coordinates(text, at, stop, np.int64(COMMA))
         state[BLOCK] = packed
         state[ROW] = -1
         if packed >= 0 and after <= stop:
@@ -215,7 +216,8 @@ def read_addresses(text, position, stop, mask, lists_active_lanes, lanes):
             if position < 0:
                 return bad
             count += 1
-        if count < wanted:
+        has_more = position + 1 < stop and text[position] == DIGIT_0 and text[position + 1] == 0x78
+        if count < wanted or has_more:
             return bad
         return count, np.int64(count > wanted), np.int64(0)
     base, position = read_hex(text, position, stop)
@@ -320,13 +322,13 @@ def emit_bulk(
             return np.int64(-1)
         if meaning != GLOBAL_WRITE:
             range_row[n] = row
-            range_kind[n] = 0
+            range_kind[n] = READ_KINDS[meaning]
             range_start[n] = address
             range_end[n] = address + width
             n += 1
         if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
             range_row[n] = row
-            range_kind[n] = 1
+            range_kind[n] = WRITE
             range_start[n] = address
             range_end[n] = address + width
             n += 1
@@ -444,7 +446,7 @@ def scan_lines(
         else:
             skipped = columns
             if not grouped:
-                block, p = read_coordinates(text, p, stop, SPACE)
+                block, p = read_coordinates(text, p, stop, np.int64(SPACE))
                 good = block >= 0
                 p = skip_token(text, words, p, stop)
                 skipped -= 3
@@ -529,6 +531,7 @@ def scan_lines(
         n_ranges = sizes[1]
         counts = True
         seen = True
+        fault = MALFORMED_LINES
         if good and opcode_meaning[slot] & BULK != 0:
             mode, number, each, base, p = read_bulk_head(text, p, stop)
             if n_ranges + 2 * number > range_row.shape[0]:
@@ -554,6 +557,8 @@ def scan_lines(
             for lane in range(count):
                 largest = max(largest, lanes[lane])
                 smallest = min(smallest, lanes[lane])
+            if largest >= ADDRESS_END:
+                fault = OUT_OF_RANGE_LINES
             good = bool(count >= 0 and largest < ADDRESS_END)
             if good:
                 counters[SUPERSET_LINES] += superset
@@ -574,12 +579,12 @@ def scan_lines(
                         counters[ZERO_LINES] += 1
                     if meaning != GLOBAL_WRITE:
                         n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, 0,
+                            lanes, count, opcode_width[slot], row, READ_KINDS[meaning],
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
                         n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, 1,
+                            lanes, count, opcode_width[slot], row, WRITE,
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
         if good:
@@ -594,7 +599,7 @@ def scan_lines(
                     counters[UNSEEN_LINES] += 1
             counters[INSTRUCTION_LINES] += 1
         else:
-            counters[MALFORMED_LINES] += 1
+            counters[fault] += 1
             note_damaged(counters)
         state[SEEN] += 1
         counters[LINES] += 1

@@ -19,7 +19,7 @@ from depgraph.parsers.traces.opcode_table import (
     effect_on_global,
     global_meaning,
 )
-from depgraph.parsers.traces.opcodes import Space
+from depgraph.parsers.traces.opcodes import Space, unseen_by
 from depgraph.parsers.traces.text_scanner import IGNORE, LANES, overlapping_words
 from depgraph.parsers.traces.touch_table import TouchTable
 from depgraph.records import Damage, ScannedPart
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.traces.accelsim_header import KernelHeader, Layout
     from depgraph.parsers.traces.line_buffers import LineBuffer, Readable
     from depgraph.parsers.traces.opcodes import MemoryOpcode
+    from depgraph.records import Overflow
 
 BUFFER_BYTES = 1 << 20
 HEAD_BYTES = 1 << 16  # enough for the header and for lines to tell the layout by
@@ -38,24 +39,27 @@ _LINE_BYTES = 1 << 12
 # Address 0 belongs to no allocation: above this many in a hundred the tracer was at fault.
 _ZERO_LINES_LIMIT = 0.01
 
+_LEFT_OUT = (
+    (scanner.MALFORMED_LINES, "damaged instruction lines"),
+    (scanner.OUT_OF_RANGE_LINES, "instruction lines with an address that no GPU has"),
+    (scanner.BLOCKLESS_LINES, "instructions that belong to no thread block"),
+    (scanner.OVERLONG_LINES, "lines of more than 1 MiB"),
+)
 _SKIPPED = (
     (scanner.MASKED_LINES, "global-memory instructions without an active lane"),
     (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
     (scanner.WINDOW_LINES, "generic accesses to shared or local memory"),
-    (scanner.MALFORMED_LINES, "damaged instruction lines"),
-    (scanner.BLOCKLESS_LINES, "instructions that belong to no thread block"),
-    (scanner.OVERLONG_LINES, "lines of more than 1 MiB"),
+    *_LEFT_OUT,
     (scanner.FOREIGN_LINES, "lines that are not the tracer's"),
 )
 _WARNINGS = (
-    (scanner.MALFORMED_LINES, "damaged instruction lines, left out"),
-    (scanner.BLOCKLESS_LINES, "instructions that belong to no thread block, left out"),
+    *_LEFT_OUT,
     (scanner.WRONG_COUNTS, "warps with more or fewer instructions than they declare"),
     (scanner.SUPERSET_LINES, "accesses that list more lanes than took part (old tracer)"),
     (scanner.HOLE_LINES, "accesses of a constant stride with lanes left out"),
     (scanner.ZERO_LINES, "global-memory accesses whose addresses are all 0"),
 )
-_DAMAGED = (scanner.MALFORMED_LINES, scanner.BLOCKLESS_LINES, scanner.OVERLONG_LINES)
+_DAMAGED = tuple(counter for counter, _ in _LEFT_OUT)
 
 
 def _meaning(opcode: MemoryOpcode) -> int:
@@ -86,12 +90,14 @@ class PartScanner:
     ----------
     buffer_bytes : int
         Text held in memory at a time.
+    overflow : Overflow, optional
+        Takes ranges that are too many to hold.
     """
 
-    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES, overflow: Overflow | None = None) -> None:
         self.part = ScannedPart()
         self._buffer_bytes = buffer_bytes
-        _workspace.touches.clear()
+        _workspace.touches.clear(overflow)
 
     def scan_kernel(
         self,
@@ -281,7 +287,7 @@ class _KernelScanner:
                 part.skipped[f"{opcode.space.value}-memory accesses"] += count
             elif opcode.space in {Space.TEXTURE, Space.SURFACE}:
                 part.skipped[f"{opcode.space.value} accesses, at addresses not traced"] += count
-                reasons.append(f"uses {opcode.space.value} memory, which the trace does not show")
+                reasons.append(unseen_by(opcode))
         if reasons:
             part.unseen[self._index] = reasons[0]
 

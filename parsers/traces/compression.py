@@ -11,6 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from depgraph.errors import TraceError
+from depgraph.sources import FileState, SourceFiles, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -234,6 +235,7 @@ class TraceInput:
         self._path = path
         # A pipe, like standard input, can be read only once.
         self._is_file = path is not None and not (path.is_fifo() or path.is_char_device())
+        self._state = None if self.path is None else _state_of(self.path)
         self._opened: TraceStream | None = None
 
     @property
@@ -241,10 +243,10 @@ class TraceInput:
         """The file; None if it is a pipe or standard input."""
         return self._path if self._is_file else None
 
-    @property
-    def paths(self) -> list[Path]:
-        """The file, if it is one."""
-        return [] if self.path is None else [self.path]
+    def add_to(self, sources: SourceFiles) -> None:
+        """Add the file, if it is one, as it was when this was made."""
+        if self.path is not None:
+            sources.add(self.path, self._state)
 
     def head(self, size: int) -> bytes:
         """Return the first `size` bytes of the text, unpacked; fewer if it is shorter.
@@ -268,10 +270,8 @@ class TraceInput:
         return self._opened
 
 
-def unreadable(path: str, error: OSError) -> TraceError:
-    """Put an operating-system error about `path` in one line."""
-    if isinstance(error, FileNotFoundError):
-        return TraceError(path, "no such file")
-    if isinstance(error, IsADirectoryError):
-        return TraceError(path, "is a folder", "name the trace file inside it")
-    return TraceError(path, f"cannot be read ({error.strerror or error})")
+def _state_of(path: Path) -> FileState | None:
+    try:
+        return FileState.of(path)
+    except OSError:  # said in words when the file is opened
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,20 +10,27 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
 from depgraph.parsers.traces.compression import TraceInput
+from depgraph.parsers.traces.refusals import EITHER_TRACER, GPUCACHESIM
 from depgraph.records import Damage, HostCopy
+from depgraph.sources import SourceFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from depgraph.sources import FileState
 
 _MAX_LIST_BYTES = 64 << 20
 _MAX_PATH = 4096
 _ADDRESS_END = 1 << 57
+_MAX_COPY_BYTES = 1 << 40  # more than any GPU holds
 _COPY = re.compile(r"MemcpyHtoD,(?:0x)?([0-9a-fA-F]{1,16}),(\d{1,19})(?:,.*)?")
 _KERNEL_FILE = re.compile(
     r"kernel-(\d{1,18})(?:-ctx_0x([0-9a-fA-F]{1,16}))?\.trace[gz]?(?:\.(?:xz|gz|zst|bz2))?"
 )
 _LIST_FILE = re.compile(r"kernelslist.*")
+_KERNEL_ENTRY = re.compile(rb"(?:[^\s,]*/)?kernel(?:-\d+|slist)[^\s/]*")
+_GPUCACHESIM_LIST = "commands.json"
 _COMPRESSIONS = (".xz", ".gz", ".zst", ".bz2")
 # What the tracer's other versions and forks write between kernels, without effect on memory here.
 _IGNORED_WORDS = {
@@ -40,11 +48,14 @@ class KernelFile:
     Attributes
     ----------
     path : Path
+    state : FileState
+        As the file was when it was found.
     context : int
         Of the CUDA context, 0 where the name does not give it.
     """
 
     path: Path
+    state: FileState
     context: int = 0
 
 
@@ -57,18 +68,23 @@ class KernelList:
     name : str
         Of the list, or of the folder without one.
     entries : list of KernelFile or HostCopy
-    paths : list of Path
+    sources : SourceFiles
         The list and every file it names.
     """
 
     name: str
     entries: list[KernelFile | HostCopy] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
+    sources: SourceFiles = field(default_factory=SourceFiles)
     skipped: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     damage: list[Damage] = field(default_factory=list)
     lines: int = 0
     bytes: int = 0
+
+    def add_kernel(self, path: Path) -> None:
+        """Add a kernel file, as it is now."""
+        context, _ = kernel_number(path) or (0, 0)
+        self.entries.append(KernelFile(path, self.sources.add(path), context))
 
     def kernel_files(self) -> list[KernelFile]:
         """Return the kernel files alone."""
@@ -96,7 +112,7 @@ def looks_like_list(text: bytes) -> bool:
     """Tell whether a text begins as a list does."""
     lines = [line for line in text[:4096].split(b"\n")[:8] if line.strip()]
     return bool(lines) and all(
-        line.startswith((b"MemcpyHtoD,", b"cudaMalloc,")) or re.match(rb"kernel-\d+\S*\s*$", line)
+        line.startswith((b"MemcpyHtoD,", b"cudaMalloc,")) or _KERNEL_ENTRY.fullmatch(line.strip())
         for line in lines[: max(1, len(lines) - 1)]
     )
 
@@ -121,25 +137,23 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
     TraceError
         If it cannot be read, names a file outside its folder, or none of its files is there.
     """
-    text = TraceInput(path).head(_MAX_LIST_BYTES)
-    result = KernelList(str(path), paths=[path], bytes=path.stat().st_size)
+    result = KernelList(str(path), sources=SourceFiles([path]))
+    result.bytes = result.sources.bytes
     finder = _Finder(path, allow_outside=allow_outside)
     absent: list[tuple[int, str]] = []
-    lines = text.decode("utf-8", "replace").split("\n")
-    result.lines = len(lines) - (not lines[-1])
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_lines_of(path), start=1):
+        result.lines = number
         entry = line.strip()
         if entry.startswith("MemcpyHtoD"):
-            _take_copy(result, number, entry, is_cut=number == len(lines))
+            _take_copy(result, number, entry, is_cut=not line.endswith("\n"))
         elif entry.startswith("kernel") or _is_path(entry):
+            _refuse_list(path, number, entry)
             found = finder.find(entry, number)
             if found is None:
                 absent.append((number, entry))
             else:
                 _note_absent_before(result, absent)
-                context, _ = kernel_number(found) or (0, 0)
-                result.entries.append(KernelFile(found, context))
-                result.paths.append(found)
+                result.add_kernel(found)
         elif entry:
             result.skipped[f"lines of the list: {_kind_of(entry)}"] += 1
     if not result.kernel_files():
@@ -149,6 +163,21 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
         result.warnings["kernel files at the end of the list that are absent"] += len(absent)
     _note_unlisted(result, path.parent)
     return result
+
+
+def _lines_of(path: Path) -> Iterator[str]:
+    text = TraceInput(path).head(_MAX_LIST_BYTES + 1)
+    if len(text) > _MAX_LIST_BYTES:
+        found = f"is a list of more than {_MAX_LIST_BYTES >> 20} MiB"
+        raise TraceError(path, found, "give the kernelslist of one run")
+    for line in io.BytesIO(text):
+        yield line.decode("utf-8", "replace")
+
+
+def _refuse_list(path: Path, number: int, entry: str) -> None:
+    if is_list_name(entry.rsplit("/", 1)[-1]):
+        found = f"names {entry[:80]}, a kernelslist, where a kernel file should be"
+        raise TraceError(path, found, "give one kernelslist at a time", line=number)
 
 
 def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
@@ -163,22 +192,33 @@ def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
     raise TraceError(path, "the list names no kernel file", "trace the program again")
 
 
-def parse_copy(entry: str) -> HostCopy | None:
-    """Decode ``MemcpyHtoD,ADDRESS,BYTES``; None if it is damaged or no GPU has such memory."""
+def parse_copy(entry: str) -> HostCopy:
+    """Decode ``MemcpyHtoD,ADDRESS,BYTES``.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or no GPU has such memory; the message says what was found.
+    """
     match = _COPY.fullmatch(entry)
-    address, size = (int(match[1], 16), int(match[2])) if match else (_ADDRESS_END, 0)
-    return HostCopy(address, size) if address + size < _ADDRESS_END else None
+    if match is None:
+        raise ValueError(f"host copy is damaged ({entry[:80]})")
+    address, size = int(match[1], 16), int(match[2])
+    if size > _MAX_COPY_BYTES:
+        raise ValueError(f"host copy of {size} bytes is more than a GPU holds")
+    if address + size >= _ADDRESS_END:
+        raise ValueError(f"host copy is to an address that no GPU has ({entry[:80]})")
+    return HostCopy(address, size)
 
 
 def _take_copy(result: KernelList, number: int, entry: str, *, is_cut: bool) -> None:
-    copy = parse_copy(entry)
-    if copy is not None:
-        result.entries.append(copy)
-    elif is_cut:
-        result.warnings["the last line of the list is cut"] += 1
-    else:
-        found = f"host copy is damaged ({entry[:80]})"
-        result.damage.append(Damage(number, found, result.name))
+    try:
+        result.entries.append(parse_copy(entry))
+    except ValueError as error:
+        if is_cut:
+            result.warnings["the last line of the list is cut"] += 1
+        else:
+            result.damage.append(Damage(number, str(error), result.name))
 
 
 def _note_absent_before(result: KernelList, absent: list[tuple[int, str]]) -> None:
@@ -190,7 +230,7 @@ def _note_absent_before(result: KernelList, absent: list[tuple[int, str]]) -> No
 
 
 def _note_unlisted(result: KernelList, folder: Path) -> None:
-    listed = {_stem(path.name) for path in result.paths}
+    listed = {_stem(path.name) for path in result.sources.paths}
     try:
         names = [item.name for item in folder.iterdir()]
     except OSError:
@@ -305,6 +345,8 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
         return from_files(files, name=str(folder), allow_outside=allow_outside)
     if lists:
         return read_list(lists[0], allow_outside=allow_outside)
+    if any(item.name == _GPUCACHESIM_LIST for item in items):
+        raise TraceError(folder, GPUCACHESIM, EITHER_TRACER)
     raise TraceError(folder, "the folder holds no Accel-Sim trace", _hint(items))
 
 
@@ -325,16 +367,14 @@ def _children(folder: Path) -> list[Path]:
 def _has_kernels(path: Path) -> bool:
     """Tell whether a list names a kernel file that is there."""
     try:
-        text = TraceInput(path).head(_MAX_LIST_BYTES).decode("utf-8", "replace")
+        return any(
+            is_regular_file(path.parent / name)
+            for entry in map(str.strip, _lines_of(path))
+            if entry.startswith("kernel") or _is_path(entry)
+            for name in _names_to_try(entry)
+        )
     except TraceError:
         return False
-    entries = (line.strip() for line in text.split("\n"))
-    return any(
-        is_regular_file(path.parent / name)
-        for entry in entries
-        if entry.startswith("kernel") or _is_path(entry)
-        for name in _names_to_try(entry)
-    )
 
 
 def _one_list(folder: Path, lists: list[Path]) -> Path | None:
@@ -382,9 +422,7 @@ def from_files(files: list[Path], *, name: str, allow_outside: bool = True) -> K
                 "is a link to a file outside its folder",
                 "pass --allow-outside if you trust it",
             )
-        context, _ = kernel_number(path) or (0, 0)
-        result.entries.append(KernelFile(path, context))
-        result.paths.append(path)
+        result.add_kernel(path)
     if len(paths) > 1:
         result.warnings["no kernelslist: kernels in the order of their numbers, no host copies"] = 1
     return result

@@ -6,6 +6,7 @@ from __future__ import annotations
 # Compute Capability).
 _GRID_LIMIT = (2**31 - 1, 65535, 65535)
 _MAX_THREADS = 1024
+_SHOWN_DIGITS = 20
 _MAX_REGISTERS = 255
 _MAX_SHARED_BYTES = 1 << 20
 _ARCHITECTURES = frozenset(
@@ -22,9 +23,14 @@ def check_dimensions(grid: tuple[int, int, int], block: tuple[int, int, int]) ->
         With a message that says what was found.
     """
     if not all(0 < n <= limit for n, limit in zip(grid, _GRID_LIMIT, strict=True)):
-        raise ValueError("grid of {},{},{} blocks is not possible".format(*grid))
+        raise ValueError(f"grid of {_dimensions(grid)} blocks is not possible")
     if min(block) <= 0 or block[0] * block[1] * block[2] > _MAX_THREADS:
-        raise ValueError("block of {},{},{} threads is not possible".format(*block))
+        raise ValueError(f"block of {_dimensions(block)} threads is not possible")
+
+
+def _dimensions(sizes: tuple[int, int, int]) -> str:
+    digits = (str(size) for size in sizes)
+    return ",".join(text if len(text) <= _SHOWN_DIGITS else text[:9] + "..." for text in digits)
 
 
 def usable_registers(registers: int) -> int | None:

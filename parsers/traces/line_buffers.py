@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.traces.text_scanner import PADDING, end_of_line
+from depgraph.parsers.traces.text_scanner import MAX_LINE_BYTES, PADDING, end_of_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-MAX_LINE_BYTES = 1 << 20
 _NEWLINE = 0x0A
 
 
@@ -116,7 +115,7 @@ def whole_lines(
         if is_dropping:
             begin = min(end_of_line(text, 0, filled) + 1, filled)
             is_dropping = begin == 0 or text[begin - 1] != _NEWLINE
-        size = filled if is_last else max(begin, _last_line_end(text, filled))
+        size = filled if is_last else max(begin, last_line_end(text, filled))
         if cut is not None and not is_last and size > begin:
             size = begin + cut(text[begin:size].tobytes())
         carry = b"" if is_dropping else text[size:filled].tobytes()
@@ -133,7 +132,7 @@ def whole_lines(
         wanted = part_bytes
 
 
-def _last_line_end(text: NDArray[np.uint8], filled: int) -> int:
+def last_line_end(text: NDArray[np.uint8], filled: int) -> int:
     """Return the position after the last newline in ``text[:filled]``, 0 if there is none."""
     for window in (4096, 1 << 16, filled):
         tail = text[max(0, filled - window) : filled].tobytes()

@@ -6,20 +6,21 @@ that an access belongs to the launch with its id, never to the launch line above
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.parsers.traces.compression import TraceInput, unreadable
-from depgraph.parsers.traces.damage import place_damage
-from depgraph.parsers.traces.line_buffers import MAX_LINE_BYTES, whole_lines
-from depgraph.parsers.traces.nvbit_text import is_launch, scan_text, text_buffer
+from depgraph.errors import TraceError
+from depgraph.parsers.traces.compression import TraceInput
+from depgraph.parsers.traces.line_buffers import last_line_end, whole_lines
+from depgraph.parsers.traces.nvbit_text import OVERLONG, is_launch, scan_text, text_buffer
 from depgraph.parsers.traces.nvbit_wordings import CURRENT, MARK, IdOffset, begun_launch, wording_of
-from depgraph.parsers.traces.text_scanner import PADDING, end_of_line
+from depgraph.parsers.traces.opaque_names import copies_by_tma
+from depgraph.parsers.traces.text_scanner import MAX_LINE_BYTES, PADDING, end_of_line
 from depgraph.records import Damage, KernelLaunch, ScannedPart
+from depgraph.sources import FileState, SourceFiles, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.traces.compression import TraceStream
     from depgraph.parsers.traces.line_buffers import LineBuffer
     from depgraph.parsers.traces.nvbit_wordings import Wording
-    from depgraph.records import Operation, PartTask
+    from depgraph.records import Operation, Overflow, PartTask
 
 FORMAT = "nvbit"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -57,14 +58,21 @@ def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
 
 
 def scan_lines(
-    text: NDArray[np.uint8], begin: int, end: int, *, path: str, id_offset: int, wording: Wording
+    text: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    *,
+    path: str,
+    id_offset: int,
+    wording: Wording,
+    overflow: Overflow | None = None,
 ) -> ScannedPart:
     """Scan whole lines of ``text[begin:end]`` in any wording; see `nvbit_text.scan_text`."""
     if wording.rewrite is not None:
         lines = wording.rewrite(text[begin:end].tobytes())
         text = np.frombuffer(lines + bytes(PADDING), np.uint8)
         begin, end = 0, len(lines)
-    return scan_text(text, begin, end, path=path, id_offset=id_offset)
+    return scan_text(text, begin, end, path=path, id_offset=id_offset, overflow=overflow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class LogRange:
     path: Path
     begin: int
     end: int
-    file_size: int
+    file: FileState
     id_offset: int
     wording: Wording = CURRENT
     is_one_of_several: bool = False
@@ -84,62 +92,64 @@ class LogRange:
         """Bytes of input that this part stands for."""
         return self.end - self.begin
 
-    def scan(self) -> ScannedPart:
-        """Read and scan the part."""
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the part.
+
+        Raises
+        ------
+        TraceError
+            If the file cannot be read, or is not as it was when the trace was opened.
+        """
+        part = self._scan(overflow)
+        self.file.verify(self.path)
+        part.bytes = self.input_bytes
+        part.path = str(self.path) if self.is_one_of_several else None
+        return part
+
+    def _scan(self, overflow: Overflow | None) -> ScannedPart:
         first = max(self.begin - 1, 0)
-        want = min(self.end + _OVERLAP_BYTES, self.file_size) - first
-        text, got = self._read(first, want)
+        text, got = self._read(first, self.end + _OVERLAP_BYTES)
         start = 0
         if self.begin:
             start = end_of_line(text, 0, got) + 1
             if first + start >= self.end:
-                return ScannedPart(bytes=self.input_bytes)
-        stop = got
-        if self.end < self.file_size:
+                return ScannedPart()
+        stop, overlong = got, 0
+        if self.end < self.file.size:
             stop = end_of_line(text, self.end - 1 - first, got) + 1
-            if stop > got and first + got < self.file_size:
-                want = min(self.end + MAX_LINE_BYTES, self.file_size) - first
-                text, got = self._read(first, want)
+            if stop > got and first + got < self.file.size:
+                text, got = self._read(first, self.end + MAX_LINE_BYTES)
                 stop = end_of_line(text, self.end - 1 - first, got) + 1
+            if stop > got and first + got < self.file.size:
+                # The last line is longer than any that counts, and does not end here.
+                stop, overlong = last_line_end(text, got), 1
             stop = min(stop, got)  # the last line may end without a newline
         text[stop : stop + PADDING] = 0
         part = scan_lines(
-            text, start, stop, path=str(self.path), id_offset=self.id_offset, wording=self.wording
-        )
-        part.bytes = self.input_bytes
-        if first + stop >= self.file_size:
+            text, start, max(start, stop), path=str(self.path), id_offset=self.id_offset,
+            wording=self.wording, overflow=overflow,
+        )  # fmt: skip
+        note_overlong(part, overlong)
+        if first + stop >= self.file.size:
             check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop].tobytes(), self.wording)
-        if self.is_one_of_several and (part.damage or part.damaged_line):
-            place_damage(part, str(self.path), self._lines_before(first + start))
         return part
 
-    def _read(self, offset: int, size: int) -> tuple[NDArray[np.uint8], int]:
+    def _read(self, offset: int, end: int) -> tuple[NDArray[np.uint8], int]:
+        size = min(end, self.file.size) - offset
         text = text_buffer(size)
+        got = 0
         try:
-            descriptor = os.open(self.path, os.O_RDONLY)
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(offset)
+                while got < size and (read := file.readinto(text.data[got:size])):
+                    got += read
         except OSError as error:
-            raise unreadable(str(self.path), error) from None
-        try:
-            got = 0
-            while got < size:
-                read = os.preadv(descriptor, [text.data[got:size]], offset + got)
-                if read == 0:
-                    break
-                got += read
-        except OSError as error:
-            raise unreadable(str(self.path), error) from None
-        finally:
-            os.close(descriptor)
+            raise unreadable(self.path, error) from None
+        if got < size:
+            self.file.verify(self.path)
+            raise TraceError(self.path, f"ends at byte {offset + got}, though it should be longer")
         text[got : got + PADDING] = 0
         return text, got
-
-    def _lines_before(self, offset: int) -> int:
-        lines = 0
-        with self.path.open("rb") as file:
-            while offset > 0 and (piece := file.read(min(offset, 1 << 20))):
-                lines += piece.count(b"\n")
-                offset -= len(piece)
-        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,27 +161,32 @@ class LogText:
     id_offset: int
     input_bytes: int
     wording: Wording = CURRENT
-    lines_before: int | None = None  # of the same file, where it is one of several
+    is_one_of_several: bool = False
 
-    def scan(self) -> ScannedPart:
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Scan the part."""
         text, size = self.buffer.text, self.buffer.size
         part = scan_lines(
-            text, 0, size, path=self.path, id_offset=self.id_offset, wording=self.wording
-        )
+            text, 0, size, path=self.path, id_offset=self.id_offset, wording=self.wording,
+            overflow=overflow,
+        )  # fmt: skip
         part.bytes = self.input_bytes
+        part.path = self.path if self.is_one_of_several else None
         if self.buffer.failure is not None:
             part.damage.append(Damage(max(part.lines, 1), self.buffer.failure))
         elif self.buffer.is_last:
             tail = text[max(0, size - _TAIL_BYTES) : size].tobytes()
             check_last_line(part, tail, self.wording)
-        if self.buffer.overlong:
-            part.lines += 1
-            part.skipped["lines of more than 1 MiB"] += 1
-        if self.lines_before is not None:
-            place_damage(part, self.path, self.lines_before)
+        note_overlong(part, self.buffer.overlong)
         self.buffer.release()
         return part
+
+
+def note_overlong(part: ScannedPart, lines: int) -> None:
+    """Count lines that are too long to be looked at, and were left out behind a part."""
+    if lines:
+        part.lines += lines
+        part.skipped[OVERLONG] += lines
 
 
 def check_last_line(part: ScannedPart, tail: bytes, wording: Wording = CURRENT) -> None:
@@ -207,7 +222,9 @@ class NvbitTrace:
         self._inputs: Sequence[TraceInput] = [
             item if isinstance(item, TraceInput) else TraceInput(item) for item in inputs
         ]
-        self.paths = [item.path for item in self._inputs if item.path is not None]
+        self.sources = SourceFiles()
+        for item in self._inputs:
+            item.add_to(self.sources)
         names = [item.name for item in self._inputs]
         self.name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         self._part_bytes = part_bytes
@@ -217,9 +234,7 @@ class NvbitTrace:
     @property
     def input_bytes(self) -> int | None:
         """Size of the input in bytes, compressed as it is; None for standard input."""
-        if len(self.paths) < len(self._inputs):
-            return None
-        return sum(path.stat().st_size for path in self.paths)
+        return None if any(item.path is None for item in self._inputs) else self.sources.bytes
 
     def wording(self, item: TraceInput) -> Wording:
         """Return the wording of a log, told by the first lines that are the tracer's."""
@@ -240,10 +255,11 @@ class NvbitTrace:
                     yield from self._range_tasks(item.path, wording)
 
     def _range_tasks(self, path: Path, wording: Wording) -> Iterator[PartTask]:
-        size = path.stat().st_size
-        for begin in range(0, size, self._part_bytes):
-            end = min(begin + self._part_bytes, size)
-            yield LogRange(path, begin, end, size, self._id_offset, wording, len(self._inputs) > 1)
+        file = self.sources.add(path)
+        several = len(self._inputs) > 1
+        for begin in range(0, file.size, self._part_bytes):
+            end = min(begin + self._part_bytes, file.size)
+            yield LogRange(path, begin, end, file, self._id_offset, wording, several)
 
     def _find_id_offset(self, stream: TraceStream) -> int:
         offset = IdOffset()
@@ -261,7 +277,7 @@ class NvbitTrace:
     ) -> Iterator[PartTask]:
         offset = IdOffset()
         consumed = 0
-        lines = 0 if len(self._inputs) > 1 else None
+        several = len(self._inputs) > 1
         cut = begun_launch if wording.in_order else None
         for buffer in whole_lines(stream, self._part_bytes, cut):
             text = buffer.text[: buffer.size]
@@ -270,10 +286,8 @@ class NvbitTrace:
                 best = offset.best()
                 self._id_offset = self._id_offset if best is None else best
             at = stream.input_position
-            yield LogText(item.name, buffer, self._id_offset, at - consumed, wording, lines)
+            yield LogText(item.name, buffer, self._id_offset, at - consumed, wording, several)
             consumed = at
-            if lines is not None:
-                lines += int(np.count_nonzero(text == ord("\n"))) + buffer.overlong
 
     def program_order(self) -> LogOrder:
         """Return what numbers the launches of these logs."""
@@ -281,7 +295,9 @@ class NvbitTrace:
 
     def unseen(self, launch: KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""
-        return unseen_hint(launch.name)
+        if copies_by_tma(launch.name):
+            return "copies by TMA, by its name, which the trace does not show"
+        return None
 
 
 class LogOrder:
@@ -320,20 +336,3 @@ class LogOrder:
             process = self._process[launch.context] = process + 1
         self._process_of[key] = process
         return replace(launch, process=process) if process else launch
-
-
-# Names of kernels for sm_90 and later, which copy in bulk; "tma" alone would match softmax too.
-_BULK_COPIES = re.compile(
-    r"(?i:sm_?(?:90|10[0-9]|12[0-9])|wgmma|cutlass3x)|Tma(?![a-z])"
-    r"|(?<![A-Za-z])(?:tma|TMA)(?![A-Za-z])"
-)
-
-
-def unseen_hint(name: str) -> str | None:
-    """Say what of a kernel a mem_trace log cannot show, if its name gives it away."""
-    lowered = name.lower()
-    if _BULK_COPIES.search(name):
-        return "may copy by TMA, which the trace does not show"
-    if any(mark in lowered for mark in ("tex1d", "tex2d", "tex3d", "texture", "surf2d")):
-        return "may read textures, which the trace does not show"
-    return None

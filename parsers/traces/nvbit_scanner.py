@@ -21,10 +21,13 @@ from depgraph.parsers.traces.text_scanner import (
     HIGHS,
     IGNORE,
     LANES,
+    MAX_LINE_BYTES,
     NEWLINE,
     ONES,
+    READ_KINDS,
     SHARED_WINDOW_END,
     SPACE,
+    WRITE,
     emit_ranges,
     find_line_end,
     find_opcode,
@@ -43,19 +46,27 @@ NEW_LAUNCH_KEY = 3
 ROWS_FULL = 4
 RANGES_FULL = 5
 
-# Slots of the counter array.
-LINES = 0
-ACCESS_LINES = 1
-FOREIGN_LINES = 2
-VERBOSE_LINES = 3
-SHORT_LINES = 4
-MALFORMED_LINES = 5
-FIRST_MALFORMED = 6  # 1 + line number within the part, 0 for none
-SHARED_SIDE_LINES = 7
-ZERO_LINES = 8
-FIRST_SHORT = 9
-SPLICED_LINES = 10
-N_COUNTERS = 11
+# Slots of the counter array. An access line counts in one of the first six.
+ACCESS_LINES = 0  # whole ones
+SHORT_LINES = 1  # with fewer than 32 addresses, which count
+LONG_LINES = 2  # with more than 32 addresses, of which 32 count
+EMPTY_LINES = 3  # without addresses, left out
+OUT_OF_RANGE_LINES = 4  # with an address that no GPU has, left out
+MALFORMED_LINES = 5  # that cannot be read, left out
+LINES = 6
+FOREIGN_LINES = 7
+VERBOSE_LINES = 8
+SHARED_SIDE_LINES = 9
+ZERO_LINES = 10
+SPLICED_LINES = 11
+OVERLONG_LINES = 12
+FIRST_DAMAGED = 13  # 1 + line number within the part, 0 for none
+FIRST_DAMAGE = 14  # the slot above that it counts in
+N_COUNTERS = 15
+
+# Elements of `state`.
+LINE_END = 0  # of the line that is being scanned, below the position while that is not known
+STATE_SIZE = 1
 
 _CAPITAL_MS = np.uint64(0x4D4D4D4D4D4D4D4D)
 _ZERO = np.uint64(0)
@@ -121,6 +132,24 @@ def parse_lanes(text, words, position, end, lanes):
         if position < end and text[position] == SPACE:
             position += 1
     return count, position
+
+
+@compiled
+def line_end_at(words, position, end, known):
+    """Return where the line at `position` ends; `known` if that is not the end of one above.
+
+    A line is searched for its end once, however many records it holds.
+    """
+    return known if known >= position else find_line_end(words, position, end)
+
+
+@compiled
+def note_damaged(counters, kind):
+    """Count an access line that lost something, and remember the first."""
+    counters[kind] += 1
+    if counters[FIRST_DAMAGED] == 0:
+        counters[FIRST_DAMAGED] = counters[LINES] + 1
+        counters[FIRST_DAMAGE] = kind
 
 
 @compiled
@@ -190,6 +219,7 @@ def scan_lines(
     range_end,
     counters,
     sizes,
+    state,
     lanes,
 ):
     """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
@@ -212,6 +242,8 @@ def scan_lines(
     counters : int64[N_COUNTERS]
     sizes : int64[2]
         Rows and ranges in use.
+    state : int64[STATE_SIZE]
+        What is known of the line that `position` is in, from call to call.
     lanes : uint64[32]
         Scratch.
 
@@ -228,57 +260,74 @@ def scan_lines(
     last_identifier = np.int64(-1)
     last_launch = np.int64(-1)
     last_slot = np.int64(-1)
+    line_end = state[LINE_END]
     while position < end:
-        if words[position] != _MEMTRACE or words[position + 8] != _CTX:
-            line_end = find_line_end(words, position, end)
-            start = find_memtrace(words, position, line_end)
-            if start == line_end:
-                counters[FOREIGN_LINES] += 1
-                counters[LINES] += 1
-                position = line_end + 1
-                continue
-            counters[SPLICED_LINES] += 1
-            position = start
+        is_marked = words[position] == _MEMTRACE and words[position + 8] == _CTX
         high, bad = parse_hex8(words[position + 16])
         low, bad_low = parse_hex8(words[position + 24])
-        if bad | bad_low == _ZERO and words[position + 32] == _LAUNCH_1:
-            return AT_LAUNCH, position, np.int64(0)
+        is_marked = is_marked and bad | bad_low == _ZERO
+        is_launch = is_marked and words[position + 32] == _LAUNCH_1
         identifier = np.int64(-1)
         cta = np.int64(-1)
         at_opcode = np.int64(-1)
-        if bad | bad_low == _ZERO:
+        if is_marked and not is_launch:
             identifier, cta, at_opcode = parse_access_head(text, words, position + 32, end)
         slot = np.int64(-1)
         length = 0
+        at_lanes = position
         if at_opcode >= 0:
             slot, length = find_opcode(words, at_opcode, opcode_words)
             at_lanes = at_opcode + length + 3
             is_word = text[at_opcode] >= 0x41 and text[at_opcode] <= 0x5A
             if not is_word or length == 0 or at_lanes > end or text[at_lanes - 2] != 0x2D:
                 at_opcode = np.int64(-1)
-        if at_opcode < 0:
-            line_end = find_line_end(words, position, end)
-            next_start = find_memtrace(words, position + 1, line_end)
-            if _is_verbose(words, position + 16, line_end):
-                counters[VERBOSE_LINES] += 1
-            else:
-                counters[MALFORMED_LINES] += 1
-                if counters[FIRST_MALFORMED] == 0:
-                    counters[FIRST_MALFORMED] = counters[LINES] + 1
-            if next_start < line_end:
-                counters[SPLICED_LINES] += 1
-                position = next_start
-            else:
+
+        # Most lines by far: an access with 32 addresses and nothing else.
+        expected_end = at_lanes + 19 * LANES
+        is_plain = at_opcode >= 0 and expected_end < end and text[expected_end] == NEWLINE
+        if not is_plain:
+            line_end = line_end_at(words, position, end, line_end)
+            if line_end - position > MAX_LINE_BYTES:
+                counters[OVERLONG_LINES] += 1
                 counters[LINES] += 1
                 position = line_end + 1
-            continue
+                continue
+            start = position
+            if words[position] != _MEMTRACE or words[position + 8] != _CTX:
+                start = find_memtrace(words, position, line_end)
+                if start == line_end:
+                    counters[FOREIGN_LINES] += 1
+                    counters[LINES] += 1
+                    position = line_end + 1
+                    continue
+                counters[SPLICED_LINES] += 1
+                position = start
+                continue
+            if is_launch:
+                state[LINE_END] = line_end
+                return AT_LAUNCH, position, np.int64(0)
+            if at_opcode < 0 or at_lanes > line_end + 3:
+                next_start = find_memtrace(words, position + 1, line_end)
+                if _is_verbose(words, position + 16, line_end):
+                    counters[VERBOSE_LINES] += 1
+                else:
+                    note_damaged(counters, MALFORMED_LINES)
+                if next_start < line_end:
+                    counters[SPLICED_LINES] += 1
+                    position = next_start
+                else:
+                    counters[LINES] += 1
+                    position = line_end + 1
+                continue
         if slot < 0:
+            state[LINE_END] = line_end
             return NEW_OPCODE, position, at_opcode
 
         context = (high << np.uint64(32)) | low
         if identifier != last_identifier or context != last_context:
             last_slot = find_launch(context, identifier, launch_context, launch_id, launch_index)
             if last_slot < 0:
+                state[LINE_END] = line_end
                 return NEW_LAUNCH_KEY, position, identifier
             last_context = context
             last_identifier = identifier
@@ -287,6 +336,7 @@ def scan_lines(
         row = find_row(last_launch, cta, row_launch, row_cta, row_table)
         if row < 0:
             if n_rows >= row_launch.shape[0] or 2 * n_rows >= row_table.shape[0]:
+                state[LINE_END] = line_end
                 return ROWS_FULL, position, np.int64(0)
             row_table[-1 - row] = n_rows
             row = n_rows
@@ -297,61 +347,66 @@ def scan_lines(
             sizes[0] = n_rows + 1
         n_ranges = sizes[1]
         if n_ranges + MAX_RANGES_PER_LINE > range_row.shape[0]:
+            state[LINE_END] = line_end
             return RANGES_FULL, position, np.int64(0)
 
         meaning = opcode_meaning[slot]
-        at_lanes = at_opcode + length + 3
-        opcode_count[slot] += 1
-        counters[ACCESS_LINES] += 1
-        expected_end = at_lanes + 19 * LANES
+        after = at_lanes
         if meaning == IGNORE:
+            opcode_count[slot] += 1
+            counters[ACCESS_LINES] += 1
             row_instructions[row] += 1
-            if (
-                expected_end < end
-                and text[expected_end] == NEWLINE
-                and text[expected_end - 1] == SPACE
-                and text[expected_end - 18] == 0x78
-            ):
+            if is_plain and text[expected_end - 1] == SPACE and text[expected_end - 18] == 0x78:
                 counters[LINES] += 1
                 position = expected_end + 1
                 continue
-            after = at_lanes
+            line_end = line_end_at(words, position, end, line_end)
         else:
-            line_end = expected_end
-            if expected_end >= end or text[expected_end] != NEWLINE:
-                line_end = find_line_end(words, at_lanes, end)
-            count, after = parse_lanes(text, words, at_lanes, line_end, lanes)
-            if count < LANES:
-                counters[SHORT_LINES] += 1
-                if counters[FIRST_SHORT] == 0:
-                    counters[FIRST_SHORT] = counters[LINES] + 1
+            stop = expected_end if is_plain else line_end
+            count, after = parse_lanes(text, words, at_lanes, stop, lanes)
+            if is_plain and count == LANES:
+                line_end = expected_end
+            elif is_plain:
+                # A shorter line, and the newline is of another one.
+                line_end = line_end_at(words, position, end, line_end)
+                count, after = parse_lanes(text, words, at_lanes, line_end, lanes)
             largest = _ZERO
             for lane in range(count):
                 largest = max(largest, lanes[lane])
-            if meaning == ASYNC_COPY and largest < SHARED_WINDOW_END:
-                counters[SHARED_SIDE_LINES] += 1
+            kind = ACCESS_LINES
+            if count == 0:
+                kind = EMPTY_LINES
             elif largest >= ADDRESS_END:
-                counters[MALFORMED_LINES] += 1
-                if counters[FIRST_MALFORMED] == 0:
-                    counters[FIRST_MALFORMED] = counters[LINES] + 1
+                kind = OUT_OF_RANGE_LINES
+            elif count < LANES:
+                kind = SHORT_LINES
+            elif after + 2 < line_end and text[after] == DIGIT_0 and text[after + 1] == 0x78:
+                kind = LONG_LINES
+            if kind == ACCESS_LINES:
+                counters[ACCESS_LINES] += 1
             else:
-                row_instructions[row] += 1
-                row_accesses[row] += 1
-                if largest == _ZERO:
-                    counters[ZERO_LINES] += 1
-                width = opcode_width[slot]
-                if meaning != GLOBAL_WRITE:
-                    n_ranges = emit_ranges(
-                        lanes, count, width, row, 0,
-                        range_row, range_kind, range_start, range_end, n_ranges,
-                    )  # fmt: skip
-                if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
-                    n_ranges = emit_ranges(
-                        lanes, count, width, row, 1,
-                        range_row, range_kind, range_start, range_end, n_ranges,
-                    )  # fmt: skip
-                sizes[1] = n_ranges
-        line_end = find_line_end(words, after, end)
+                note_damaged(counters, kind)
+            if count > 0 and largest < ADDRESS_END:
+                opcode_count[slot] += 1
+                if meaning == ASYNC_COPY and largest < SHARED_WINDOW_END:
+                    counters[SHARED_SIDE_LINES] += 1
+                else:
+                    row_instructions[row] += 1
+                    row_accesses[row] += 1
+                    if largest == _ZERO:
+                        counters[ZERO_LINES] += 1
+                    width = opcode_width[slot]
+                    if meaning != GLOBAL_WRITE:
+                        n_ranges = emit_ranges(
+                            lanes, count, width, row, READ_KINDS[meaning],
+                            range_row, range_kind, range_start, range_end, n_ranges,
+                        )  # fmt: skip
+                    if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
+                        n_ranges = emit_ranges(
+                            lanes, count, width, row, WRITE,
+                            range_row, range_kind, range_start, range_end, n_ranges,
+                        )  # fmt: skip
+                    sizes[1] = n_ranges
         next_start = line_end
         if line_end - after > 2:
             next_start = find_memtrace(words, after, line_end)
@@ -361,6 +416,7 @@ def scan_lines(
         else:
             counters[LINES] += 1
             position = line_end + 1
+    state[LINE_END] = line_end
     return DONE, end, np.int64(0)
 
 

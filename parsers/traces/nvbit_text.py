@@ -16,18 +16,18 @@ from depgraph.parsers.traces.launch_limits import (
     usable_registers,
     usable_shared_bytes,
 )
+from depgraph.parsers.traces.opaque_names import reads_textures
 from depgraph.parsers.traces.opcode_table import (
     MAX_OPCODES,
     OpcodeTable,
     TooManyOpcodesError,
     global_meaning,
 )
-from depgraph.parsers.traces.opcodes import Space
+from depgraph.parsers.traces.opcodes import Space, unseen_by
 from depgraph.parsers.traces.text_scanner import (
     IGNORE,
     LANES,
     PADDING,
-    find_line_end,
     overlapping_words,
 )
 from depgraph.parsers.traces.touch_table import TouchTable
@@ -36,13 +36,42 @@ from depgraph.records import Damage, KernelLaunch, ScannedPart
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.records import Overflow
+
 _LAUNCH = re.compile(
     rb"MEMTRACE: CTX 0x([0-9a-f]+) - LAUNCH - Kernel pc 0x[0-9a-f]+ - Kernel name (.*)"
-    rb" - grid launch id (\d+)"
-    rb" - grid size (\d+),(\d+),(\d+) - block size (\d+),(\d+),(\d+)"
-    rb" - nregs (-?\d+) - shmem (-?\d+) - cuda stream id (-?\d+)"
+    rb" - grid launch id (\d{1,99})"
+    rb" - grid size (\d{1,99}),(\d{1,99}),(\d{1,99})"
+    rb" - block size (\d{1,99}),(\d{1,99}),(\d{1,99})"
+    rb" - nregs (-?\d{1,99}) - shmem (-?\d{1,99}) - cuda stream id (-?\d{1,99})"
 )
 _MAX_LAUNCH_ID = 1 << 62
+OVERLONG = "lines of more than 1 MiB"
+_LEFT_OUT = (
+    (scanner.EMPTY_LINES, "access lines without addresses (cut, or printed by a modified tool)"),
+    (scanner.OUT_OF_RANGE_LINES, "access lines with an address that no GPU has"),
+    (scanner.MALFORMED_LINES, "damaged access lines"),
+)
+_SKIPPED = (
+    (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
+    (scanner.FOREIGN_LINES, "lines that are not the tracer's"),
+    (scanner.VERBOSE_LINES, "verbose lines of the tracer"),
+    (scanner.OVERLONG_LINES, OVERLONG),
+    *_LEFT_OUT,
+)
+_WARNINGS = (
+    (scanner.SHORT_LINES, "access lines with fewer than 32 addresses (cut by other output)"),
+    (scanner.LONG_LINES, "access lines with more than 32 addresses, of which 32 count"),
+    *_LEFT_OUT,
+    (scanner.ZERO_LINES, "global-memory access lines whose addresses are all 0"),
+)
+_DAMAGED = {
+    scanner.SHORT_LINES: "access line has fewer than 32 addresses",
+    scanner.LONG_LINES: "access line has more than 32 addresses",
+    scanner.EMPTY_LINES: "access line has no address where mem_trace prints them",
+    scanner.OUT_OF_RANGE_LINES: "access line has an address that no GPU has",
+    scanner.MALFORMED_LINES: "access line is damaged",
+}
 
 
 def is_launch(line: bytes) -> bool:
@@ -98,6 +127,9 @@ def text_buffer(size: int) -> NDArray[np.uint8]:
     return _workspace.text
 
 
+_TEXTURES = "launches named as if they read textures, which the trace does not show"
+
+
 class _LaunchTable:
     """Which launch of a part a (context, id) stands for, as the scanner looks it up."""
 
@@ -130,7 +162,13 @@ class _LaunchTable:
 
 
 def scan_text(
-    text: NDArray[np.uint8], begin: int, end: int, *, path: str, id_offset: int = 0
+    text: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    *,
+    path: str,
+    id_offset: int = 0,
+    overflow: Overflow | None = None,
 ) -> ScannedPart:
     """Scan whole lines of ``text[begin:end]``.
 
@@ -143,6 +181,8 @@ def scan_text(
         For messages.
     id_offset : int
         By how much launch lines count ahead of access lines.
+    overflow : Overflow, optional
+        Takes ranges that are too many to hold.
 
     Raises
     ------
@@ -151,11 +191,12 @@ def scan_text(
     """
     opcodes, touches, lanes = _workspace.opcodes, _workspace.touches, _workspace.lanes
     opcodes.clear_counts()
-    touches.clear()
+    touches.clear(overflow)
     words = overlapping_words(text)
     part = ScannedPart(bytes=end - begin)
     launches = _LaunchTable(part)
     counters = np.zeros(scanner.N_COUNTERS, np.int64)
+    state = np.full(scanner.STATE_SIZE, -1, np.int64)
     position = begin
     with np.errstate(over="ignore"):
         while True:
@@ -166,12 +207,15 @@ def scan_text(
                 touches.row_launch, touches.row_cta, touches.row_accesses,
                 touches.row_instructions, touches.row_table,
                 touches.range_row, touches.range_kind, touches.range_start, touches.range_end,
-                counters, touches.sizes, lanes,
+                counters, touches.sizes, state, lanes,
             )  # fmt: skip
             if status == scanner.DONE:
                 break
             if status == scanner.AT_LAUNCH:
-                position = _take_launch(text, position, end, launches, part, counters, id_offset)
+                line_end = int(state[scanner.LINE_END])
+                position = _take_launch(
+                    text, position, line_end, launches, part, counters, id_offset
+                )
             elif status == scanner.NEW_OPCODE:
                 try:
                     opcodes.add(words, detail)
@@ -190,25 +234,42 @@ def scan_text(
                 touches.make_room(scanner.MAX_RANGES_PER_LINE)
     part.touches = touches.touches()
     _count(part, counters, opcodes)
+    _note_unseen(part, text[begin:end], opcodes)
     return part
+
+
+def _note_unseen(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTable) -> None:
+    """Note which launches have instructions that reach global memory at addresses unknown."""
+    met = {opcode.mnemonic: opcode for opcode, _ in opcodes.counted() if opcode.is_unseen_global}
+    part.shows_bulk = any(opcode.is_bulk for opcode in met.values())
+    if not met:
+        return
+    line = re.compile(
+        rb"CTX 0x([0-9a-f]{16}) -(?: SM_id \d+ -)? grid_launch_id (\d+) - CTA [\d,-]+"
+        rb" - warp \d+ - (" + b"|".join(sorted(mnemonic.encode() for mnemonic in met)) + rb")[ .]"
+    )
+    for context, identifier, mnemonic in set(line.findall(text.tobytes())):
+        key = int(context, 16), int(identifier)
+        for index in (i for i, known in enumerate(part.keys) if known == key):
+            part.unseen[index] = unseen_by(met[mnemonic.decode()])
 
 
 def _take_launch(
     text: NDArray[np.uint8],
     position: int,
-    end: int,
+    line_end: int,
     launches: _LaunchTable,
     part: ScannedPart,
     counters: NDArray[np.int64],
     id_offset: int,
 ) -> int:
     """Enter the launch line at `position`; return where the next record starts."""
-    words = overlapping_words(text)
-    line_end = int(find_line_end(words, position, end))
-    stop = int(scanner.find_memtrace(words, position + 1, line_end))
+    stop = int(scanner.find_memtrace(overlapping_words(text), position + 1, line_end))
     try:
         launch = parse_launch(text[position:stop].tobytes())
         launches.enter(launch.context, (launch.trace_id or 0) - id_offset, launch)
+        if reads_textures(launch.name):
+            part.warnings[_TEXTURES] += 1
     except ValueError as error:
         part.damage.append(Damage(int(counters[scanner.LINES]) + 1, str(error)))
     if stop < line_end:
@@ -220,29 +281,17 @@ def _take_launch(
 def _count(part: ScannedPart, counters: NDArray[np.int64], opcodes: OpcodeTable) -> None:
     part.lines = int(counters[scanner.LINES])
     count_opcodes(part, opcodes)
-    for counter, reason in (
-        (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
-        (scanner.FOREIGN_LINES, "lines that are not the tracer's"),
-        (scanner.VERBOSE_LINES, "verbose lines of the tracer"),
-        (scanner.MALFORMED_LINES, "damaged access lines"),
-    ):
+    for counter, reason in _SKIPPED:
         part.skipped[reason] += int(counters[counter])
-    for counter, warning in (
-        (scanner.SHORT_LINES, "access lines with fewer than 32 addresses (cut by other output)"),
-        (scanner.MALFORMED_LINES, "damaged access lines, left out"),
-        (scanner.ZERO_LINES, "global-memory access lines whose addresses are all 0"),
-    ):
+    for counter, warning in _WARNINGS:
         part.warnings[warning] += int(counters[counter])
     part.skipped = +part.skipped
     part.warnings = +part.warnings
-    part.access_lines = int(counters[scanner.ACCESS_LINES])
-    part.damaged_lines = int(counters[scanner.MALFORMED_LINES] + counters[scanner.SHORT_LINES])
-    for counter, found in (
-        (scanner.FIRST_MALFORMED, "access line is damaged"),
-        (scanner.FIRST_SHORT, "access line has fewer than 32 addresses"),
-    ):
-        if counters[counter] and not part.damaged_line:
-            part.damaged_line = Damage(int(counters[counter]), found)
+    part.damaged_lines = sum(int(counters[counter]) for counter in _DAMAGED)
+    part.access_lines = int(counters[scanner.ACCESS_LINES]) + part.damaged_lines
+    if counters[scanner.FIRST_DAMAGED]:
+        found = _DAMAGED[int(counters[scanner.FIRST_DAMAGE])]
+        part.damaged_line = Damage(int(counters[scanner.FIRST_DAMAGED]), found)
 
 
 def count_opcodes(part: ScannedPart, opcodes: OpcodeTable) -> None:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 MARK = b"MEMTRACE: CTX 0x"
 
-_LAUNCH_ID = re.compile(rb" - LAUNCH - .* - grid launch id (\d+)")
-_ACCESS_ID = re.compile(rb"MEMTRACE: CTX 0x[0-9a-f]+ - (?:SM_id \d+ - )?grid_launch_id (\d+) ")
+_LINE = re.compile(rb"[^\n]+")
+_LAUNCH = b" - LAUNCH - "
+_LAUNCH_ID = re.compile(rb" - grid launch id (\d{1,18})")
+_ACCESS_ID = re.compile(rb"MEMTRACE: CTX 0x[0-9a-f]+ - (?:SM_id \d+ - )?grid_launch_id (\d{1,18}) ")
 
 _OLD_LAUNCH_TAIL = re.compile(
     rb" - grid size \d+,\d+,\d+ - block size \d+,\d+,\d+"
@@ -26,7 +28,7 @@ _OLD_LAUNCH_TAIL = re.compile(
 )
 _PC = re.compile(rb" - PC 0x[0-9a-f]+\Z")
 _OLD_ACCESS = re.compile(rb"CTA (?=\d+,\d+,\d+ - warp \d+ - [A-Z])")
-_MREF_TAIL = re.compile(rb" - (?:pc \d+ - )?Size \d+ - MREF per threads\([^)\n]*\) : ?(.*)")
+_MREF_TAIL = re.compile(rb" - (?:pc \d+ - )?Size \d+ - MREF per threads\([^)\n]{0,80}\) : ?(.*)")
 _MREF_ADDRESS = re.compile(rb"Thread\d+,[^,\n]*,(0x[0-9a-f]{16})")
 _TYPED_TAIL = re.compile(rb" - (?:READ|WRITE) - size \d+ - mem_type [^-\n]* - addrs: ?")
 _THREE_LINE_LAUNCH = re.compile(
@@ -66,10 +68,11 @@ class Wording:
 
 def _rewrite_old(text: bytes) -> bytes:
     pieces = []
-    begin = launches = 0
+    begin = searched = launches = 0
     for tail in _OLD_LAUNCH_TAIL.finditer(text):
-        line = text.rfind(b"\n", begin, tail.start()) + 1 or begin
+        line = text.rfind(b"\n", searched, tail.start()) + 1 or searched
         at = text.find(b"Kernel ", line, tail.start())
+        searched = tail.end()
         if at < 0:
             continue
         name = _PC.sub(b"", text[at + len(b"Kernel ") : tail.start()])
@@ -153,11 +156,14 @@ class IdOffset:
 
     def look_at(self, text: bytes) -> None:
         """Take more lines into account."""
-        lines = iter(text.split(b"\n"))
+        lines = _LINE.finditer(text)
         while self.decided is None and (line := next(lines, None)) is not None:
-            if launch := _LAUNCH_ID.search(line):
-                self._launch(int(launch[1]))
-            elif self._launches and (access := _ACCESS_ID.search(line)):
+            words = line[0]
+            at = words.find(_LAUNCH)
+            launches = [] if at < 0 else _LAUNCH_ID.findall(words, at)
+            if launches:
+                self._launch(int(launches[-1]))
+            elif self._launches and (access := _ACCESS_ID.search(words)):
                 self._access(int(access[1]), *self._launches)
 
     def _launch(self, identifier: int) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 
 from depgraph.jit.compiled import compiled
 from depgraph.parsers.traces.nvbit_scanner import (
+    LINE_END,
     find_launch,
     find_memtrace,
+    line_end_at,
     parse_access_head,
     parse_lanes,
 )
@@ -23,9 +25,11 @@ from depgraph.parsers.traces.text_scanner import (
     GLOBAL_WRITE,
     IGNORE,
     LANES,
+    MAX_LINE_BYTES,
+    READ_KINDS,
     SHARED_WINDOW_END,
+    WRITE,
     emit_ranges,
-    find_line_end,
     find_opcode,
     parse_hex8,
 )
@@ -67,6 +71,7 @@ def scan_positions(
     range_first,
     range_last,
     n_ranges,
+    state,
     lanes,
 ):
     """Scan the lines in ``text[position:end]``.
@@ -93,6 +98,8 @@ def scan_positions(
         share done with it, rounded down.
     n_ranges : int
         Ranges in use.
+    state : int64[STATE_SIZE]
+        What is known of the line that `position` is in, from call to call.
     lanes : uint64[32]
         Scratch.
 
@@ -101,8 +108,12 @@ def scan_positions(
     status, position, detail, n_ranges : int
         `detail` is where the new opcode starts.
     """
+    line_end = state[LINE_END]
     while position < end:
-        line_end = find_line_end(words, position, end)
+        line_end = line_end_at(words, position, end, line_end)
+        if line_end - position > MAX_LINE_BYTES:
+            position = line_end + 1
+            continue
         start = find_memtrace(words, position, line_end)
         if start == line_end:
             position = line_end + 1
@@ -124,6 +135,10 @@ def scan_positions(
         if length == 0 or at_lanes > end or text[at_lanes - 2] != _DASH:
             position = following
             continue
+        if at_lanes > line_end + 3:
+            position = following
+            continue
+        state[LINE_END] = line_end
         if slot < 0:
             return NEW_OPCODE, position, at_opcode, n_ranges
         if n_ranges + MAX_RANGES_PER_LINE > len(range_block):
@@ -154,7 +169,9 @@ def scan_positions(
         largest = _ZERO
         for lane in range(count):
             largest = max(largest, lanes[lane])
-        if (meaning == ASYNC_COPY and largest < SHARED_WINDOW_END) or largest >= ADDRESS_END:
+        if count == 0 or largest >= ADDRESS_END:
+            continue
+        if meaning == ASYNC_COPY and largest < SHARED_WINDOW_END:
             continue
         ordinal = np.int64(seen[block, warp])
         seen[block, warp] += 1
@@ -166,15 +183,16 @@ def scan_positions(
         before = n_ranges
         if meaning != GLOBAL_WRITE:
             n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, 0,
+                lanes, count, opcode_width[slot], block, READ_KINDS[meaning],
                 range_block, range_kind, range_start, range_end, n_ranges,
             )  # fmt: skip
         if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
             n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, 1,
+                lanes, count, opcode_width[slot], block, WRITE,
                 range_block, range_kind, range_start, range_end, n_ranges,
             )  # fmt: skip
         for i in range(before, n_ranges):
             range_first[i] = first
             range_last[i] = last
+    state[LINE_END] = line_end
     return DONE, end, np.int64(0), n_ranges

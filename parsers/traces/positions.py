@@ -11,7 +11,7 @@ from depgraph.parsers.traces import position_scanner as scanner
 from depgraph.parsers.traces.compression import TraceInput
 from depgraph.parsers.traces.line_buffers import whole_lines
 from depgraph.parsers.traces.nvbit import NvbitTrace
-from depgraph.parsers.traces.nvbit_scanner import find_launch
+from depgraph.parsers.traces.nvbit_scanner import STATE_SIZE, find_launch
 from depgraph.parsers.traces.opcode_table import OpcodeTable
 from depgraph.parsers.traces.text_scanner import LANES, overlapping_words
 from depgraph.positions import STEPS, PositionedRanges, join_positioned
@@ -43,21 +43,22 @@ def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
     ModelError
         If the format does not tell warps apart, or the trace can be read only once.
     TraceError
-        If the two readings disagree.
+        If the two readings disagree, or the file has changed since the first.
     """
     if not isinstance(trace, NvbitTrace) or trace.input_bytes is None:
         raise ModelError("--positions needs an NVBit log in a file: it is read a second time")
-    items = [TraceInput(path) for path in trace.paths]
+    items = [TraceInput(path) for path in trace.sources.paths]
     if any(trace.wording(item).rewrite is not None for item in items):
         raise ModelError("--positions reads logs as NVBit 1.5 and later write them")
-    for offset in _ID_OFFSETS:
-        reader = _Reader(items, extraction, offset)
-        for _ in reader.scan(0):
-            pass
-        if (reader.seen.sum(axis=1) == extraction.counts.accesses).all():
-            reader.totals, reader.seen = reader.seen, np.zeros_like(reader.seen)
-            return join_positioned(list(reader.scan(STEPS)))
-    raise TraceError(trace.name, "its accesses were counted differently on a second reading")
+    with trace.sources.unchanged():
+        for offset in _ID_OFFSETS:
+            reader = _Reader(items, extraction, offset)
+            for _ in reader.scan(0):
+                pass
+            if (reader.seen.sum(axis=1) == extraction.counts.accesses).all():
+                reader.totals, reader.seen = reader.seen, np.zeros_like(reader.seen)
+                return join_positioned(list(reader.scan(STEPS)))
+        raise TraceError(trace.name, "its accesses were counted differently on a second reading")
 
 
 class _Reader:
@@ -107,6 +108,7 @@ class _Reader:
         position, used = 0, 0
         out = PositionedRanges.reserve(_RANGES)
         lanes = np.zeros(LANES, np.uint64)
+        state = np.full(STATE_SIZE, -1, np.int64)
         while True:
             with np.errstate(over="ignore"):
                 status, position, detail, used = scanner.scan_positions(
@@ -114,7 +116,8 @@ class _Reader:
                     self._opcodes.words, self._opcodes.meaning, self._opcodes.width,
                     self._context, self._id, self._operation, self._first_block, self._grid,
                     steps, self.seen, self.totals,
-                    out.block, out.kind, out.start, out.end, out.first, out.last, used, lanes,
+                    out.block, out.kind, out.start, out.end, out.first, out.last, used,
+                    state, lanes,
                 )  # fmt: skip
             if status == scanner.NEW_OPCODE:
                 with np.errstate(over="ignore"):

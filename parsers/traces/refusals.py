@@ -14,6 +14,9 @@ _HINT = (
 _RUN_IT = "run it under NVBit's mem_trace and give what that prints"
 _AS_TIMES = "it has times but no memory accesses: give it as --timing, beside a trace"
 _MEM_TRACE = "trace the program again with NVBit's mem_trace"
+_NO_AMD = "it has times but no memory accesses, and traces are read of NVIDIA GPUs only"
+GPUCACHESIM = "is a trace of gpucachesim (JSON and MessagePack), which depgraph does not read"
+EITHER_TRACER = "trace the program again with NVBit's mem_trace or Accel-Sim's tracer"
 
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\x7fELF", "is a program", _RUN_IT),
@@ -29,12 +32,28 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         _MEM_TRACE,
     ),
     (
-        re.compile(rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]*;:"),
+        re.compile(rb'"instr_opcode"\s{0,9}:|"(?:KernelLaunch|MemcpyHtoD)"\s{0,9}:\s{0,9}\{'),
+        GPUCACHESIM,
+        EITHER_TRACER,
+    ),
+    (
+        re.compile(
+            rb'"rocprofiler-sdk-tool"|"\d* ?CPU H(?:IP|SA) API"|^"?Index"?,"?KernelName"?,"?gpu-id'
+            rb'|^"Kind","Agent_Id",',
+            re.MULTILINE,
+        ),
+        "is a profile of rocprof, of an AMD GPU",
+        _NO_AMD,
+    ),
+    (
+        re.compile(rb"CTX 0x[0-9a-f]+ - CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]{0,400};:"),
         "is the output of CUTracer, which has registers but no addresses",
         _MEM_TRACE,
     ),
     (
-        re.compile(rb"^CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]*:\s*\n\s+\* Reg\d", re.MULTILINE),
+        re.compile(
+            rb"^CTA \d+,\d+,\d+ - warp \d+ - [A-Z][^\n]*:[ \t]*\n[ \t]+\* Reg\d", re.MULTILINE
+        ),
         "is the output of NVBit's record_reg_vals, which has registers but no addresses",
         _MEM_TRACE,
     ),
@@ -49,12 +68,13 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         "give the kernelslist beside it, or the folder",
     ),
     (
-        re.compile(rb"^(?:GPGPU-Sim |gpu_sim_cycle = |\s+mf: uid=)", re.MULTILINE),
+        re.compile(rb"^(?:GPGPU-Sim |gpu_sim_cycle = |[ \t]+mf: uid=)", re.MULTILINE),
         "is a simulator's log without memory lines that name a thread block",
         _AS_TIMES,
     ),
 )
 _TAR_AT = 257
+_PROFILE_HEAD_BYTES = 1 << 17  # every line of it is looked at in turn
 _PROFILES = {
     "kineto": "is a PyTorch profiler trace",
     "nsys-csv": "is a profile of nsys",
@@ -106,7 +126,7 @@ def _profile(name: str, head: bytes) -> str | None:
     from depgraph.parsers.profiles.sniff import sniff
     from depgraph.parsers.profiles.source import Head
 
-    text = head[: 1 << 20]
+    text = head[:_PROFILE_HEAD_BYTES]
     if text.lstrip().startswith((b"{", b"[")) and b'"traceEvents"' not in text:
         return None
     try:

@@ -7,7 +7,7 @@ when blocks start and finish. Source: rkuper/gpgpu-sim_distribution and rkuper/a
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,16 +21,16 @@ from depgraph.parsers.traces.launch_limits import check_dimensions
 from depgraph.parsers.traces.line_buffers import whole_lines
 from depgraph.parsers.traces.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
 from depgraph.records import READ, WRITE, Damage, HostCopy, KernelLaunch, ScannedPart
+from depgraph.sources import SourceFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from depgraph.parsers.traces.compression import TraceInput
     from depgraph.parsers.traces.line_buffers import LineBuffer
-    from depgraph.records import Operation, PartTask
+    from depgraph.records import Operation, Overflow, PartTask
 
 FORMAT = "simlog"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -43,8 +43,12 @@ BLIND_SPOTS: tuple[str, ...] = (
 _BUFFER_BYTES = 1 << 22
 _MAX_REQUEST_BYTES = 1 << 16
 _ADDRESS_END = 1 << 57
+_TEXTURES = "reads textures, which do not count as global memory"
 _KINDS = {b"GLOBAL_R": READ, b"GLOBAL_W": WRITE}
 
+# Patterns that begin with a mark are matched where it stands first in a line, and nowhere else:
+# looking for them from each of many marks would take time with the square of the line's length.
+_REQUEST_MARK = b"mf: uid="
 _REQUEST = re.compile(
     rb"mf: uid=.*? addr=0x([0-9a-fA-F]{1,16}), *(?:load|store) *, *size=(\d{1,9}), *([A-Z0-9_]+)"
     rb"(?:.*? cta=(\d{1,10}),(\d{1,10}),(\d{1,10}) kernel=(\d{1,18}))?"
@@ -53,12 +57,16 @@ _ISSUED = re.compile(rb"thread block = (\d{1,10}),(\d{1,10}),(\d{1,10})")
 _STARTED = re.compile(rb"Started CTA \([\d,]+\) #\d+ \((\d{1,18}),(\d{1,18})\)")
 _FINISHED = re.compile(
     rb"Finished CTA \((\d{1,10}),(\d{1,10}),(\d{1,10})\) #\d+ \((\d{1,18}),(\d{1,18})\)"
-    rb".*? kernel=(\d{1,18})"
 )
+_OF_KERNEL = re.compile(rb" kernel=(\d{1,18})")
+_PUSHED_MARK = b"pushing kernel '"
 _PUSHED = re.compile(
-    rb"pushing kernel '(.*?)' to stream (\d{1,18}), gridDim= ?\((\d+),(\d+),(\d+)\)"
-    rb" blockDim ?= ?\((\d+),(\d+),(\d+)\)"
+    rb"pushing kernel '(.*?)' to stream (\d{1,18})"
+    rb", gridDim= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
+    rb" blockDim ?= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
 )
+_LINE_WITH_REQUEST = re.compile(rb"mf: uid=[^\n]*")
+_HEADER_LINES = 4096  # at most, in front of a kernel
 _COPIED = b"launching memcpy command : "
 
 Block = tuple[int, int, int]
@@ -66,9 +74,9 @@ Block = tuple[int, int, int]
 
 def sniff(head: bytes) -> bool:
     """Tell whether the first bytes of a file hold a memory line of this format."""
-    return b"mf: uid=" in head and any(
-        match[7] is not None for match in _REQUEST.finditer(head[: 1 << 24])
-    )
+    lines = _LINE_WITH_REQUEST.finditer(head)
+    requests = (_REQUEST.match(line[0]) for line in lines)
+    return any(request is not None and request[7] is not None for request in requests)
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> SimlogTrace:
@@ -99,9 +107,9 @@ class SimlogTask:
     input_bytes: int
     buffer_bytes: int = _BUFFER_BYTES
 
-    def scan(self) -> ScannedPart:
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the log."""
-        log = _Log()
+        log = _Log(overflow)
         with self.source.open() as stream:
             for buffer in whole_lines(stream, self.buffer_bytes):
                 log.take(buffer)
@@ -114,14 +122,15 @@ class SimlogTask:
 class _Log:
     """What a log has said so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, overflow: Overflow | None = None) -> None:
         self._part = SimlogPart()
-        self._touches = TouchTable()
+        self._touches = TouchTable(overflow)
+        self._index: dict[int, int] = {}  # of each kernel among the keys of the part
         self._rows: dict[tuple[int, Block], int] = {}
         self._launches: list[KernelLaunch] = []
         self._header: list[bytes] = []
         self._issued: Block | None = None
-        self._starts: defaultdict[Block, list[int]] = defaultdict(list)
+        self._starts: defaultdict[Block, deque[int]] = defaultdict(deque)
         self._durations: dict[int, int] = {}
         self._counts: Counter[str] = Counter()
         self._last_line = b""
@@ -137,7 +146,7 @@ class _Log:
             if b"mf: " in line:
                 self._request(line, requests)
             elif line.startswith(b"-"):
-                self._header.append(line)
+                self._header += [line] * (len(self._header) < _HEADER_LINES)
             else:
                 if self._header:
                     self._end_header()
@@ -145,7 +154,7 @@ class _Log:
                     self._time(line)
                 elif line.startswith(b"thread block = "):
                     self._issue(line)
-                elif b"pushing kernel '" in line:
+                elif _PUSHED_MARK in line:
                     self._push(line)
                 elif line.startswith(_COPIED):
                     self._copy(line)
@@ -156,11 +165,14 @@ class _Log:
 
     def _request(self, line: bytes, requests: list[tuple[int, int, int, int]]) -> None:
         self._part.access_lines += 1
-        match = _REQUEST.search(line)
+        at = line.find(_REQUEST_MARK)
+        match = None if at < 0 else _REQUEST.match(line, at)
         if match is None:
             self._damaged()
             return
         address, size, kind = int(match[1], 16), int(match[2]), match[3]
+        if kind.startswith(b"TEXTURE") and match[7] is not None:
+            self._part.unseen[self._index_of(int(match[7]))] = _TEXTURES
         if kind not in _KINDS:
             self._counts[f"{kind.decode().split('_')[0].lower()}-memory requests"] += 1
         elif match[7] is None:
@@ -185,11 +197,14 @@ class _Log:
             if block[0] > MAX_X or max(block[1:]) > MAX_Y:
                 self._damaged()
                 return -1
-            if (kernel,) not in self._part.keys:
-                self._part.keys.append((kernel,))
-            launch = self._part.keys.index((kernel,))
-            self._rows[key] = self._touches.find_row(launch, pack_block(*block))
+            self._rows[key] = self._touches.find_row(self._index_of(kernel), pack_block(*block))
         return self._rows[key]
+
+    def _index_of(self, kernel: int) -> int:
+        if kernel not in self._index:
+            self._index[kernel] = len(self._part.keys)
+            self._part.keys.append((kernel,))
+        return self._index[kernel]
 
     def _add(self, requests: list[tuple[int, int, int, int]]) -> None:
         if not requests:
@@ -218,12 +233,16 @@ class _Log:
             if self._issued is not None:
                 self._starts[self._issued].append(int(match[1]) + int(match[2]))
                 self._issued = None
-        elif match := _FINISHED.search(line):
+        elif (match := _FINISHED.search(line)) and (kernel := _OF_KERNEL.search(line, match.end())):
             block = (int(match[1]), int(match[2]), int(match[3]))
-            row = self._row(int(match[6]), block)
+            row = self._row(int(kernel[1]), block)
             starts = self._starts.get(block)
             if row >= 0 and starts:
-                self._durations[row] = int(match[4]) + int(match[5]) - starts.pop(0)
+                cycles = int(match[4]) + int(match[5]) - starts.popleft()
+                if cycles < 0:
+                    self._part.warnings["thread blocks that finish before they start"] += 1
+                else:
+                    self._durations[row] = cycles
 
     def _end_header(self) -> None:
         text, self._header = b"\n".join(self._header), []
@@ -235,7 +254,7 @@ class _Log:
             self._part.damage.append(Damage(self._part.lines, str(error)))
 
     def _push(self, line: bytes) -> None:
-        match = _PUSHED.search(line)
+        match = _PUSHED.match(line, line.find(_PUSHED_MARK))
         if match is None:
             self._part.damage.append(Damage(self._part.lines, "launch line is damaged"))
             return
@@ -262,11 +281,11 @@ class _Log:
         self._part.operations.append(launch)
 
     def _copy(self, line: bytes) -> None:
-        copy = parse_copy(line[len(_COPIED) :].decode("utf-8", "replace").strip())
-        if copy is None:
-            self._part.damage.append(Damage(self._part.lines, "host copy is damaged"))
-        else:
-            self._part.operations.append(copy)
+        entry = line[len(_COPIED) :].decode("utf-8", "replace").strip()
+        try:
+            self._part.operations.append(parse_copy(entry))
+        except ValueError as error:
+            self._part.damage.append(Damage(self._part.lines, str(error)))
 
     def finish(self) -> SimlogPart:
         """Return all that the log said."""
@@ -284,7 +303,7 @@ class _Log:
         part.skipped += self._counts
         for reason in ("damaged memory lines", "memory requests that name no thread block"):
             if self._counts[reason]:
-                part.warnings[f"{reason}, left out"] += self._counts[reason]
+                part.warnings[reason] += self._counts[reason]
         unfinished = sum(len(starts) for starts in self._starts.values())
         if unfinished:
             part.warnings["thread blocks that started but did not finish"] += unfinished
@@ -318,14 +337,15 @@ class SimlogTrace:
 
     def __init__(self, source: TraceInput, *, buffer_bytes: int = _BUFFER_BYTES) -> None:
         self.name = source.name
-        self.paths: list[Path] = source.paths
+        self.sources = SourceFiles()
+        source.add_to(self.sources)
         self._source = source
         self._buffer_bytes = buffer_bytes
 
     @property
     def input_bytes(self) -> int | None:
         """Size of the input in bytes, compressed as it is; None for standard input."""
-        return self.paths[0].stat().st_size if self.paths else None
+        return self.sources.bytes if self.sources.paths else None
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the log."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.records import Overflow
+
 _ROWS = 1 << 12
 _RANGES = 1 << 17
 # Ranges are joined before their arrays grow beyond this (17 bytes each).
@@ -55,15 +57,27 @@ class TouchTable:
     range_start: NDArray[np.uint64]
     range_end: NDArray[np.uint64]
 
-    def __init__(self) -> None:
+    def __init__(self, overflow: Overflow | None = None) -> None:
         self.sizes = np.zeros(2, np.int64)
         self._new_rows(_ROWS)
         self._new_ranges(_RANGES)
+        self._limit(overflow)
 
-    def clear(self) -> None:
-        """Forget all rows and ranges, and give back what an unusual part made grow."""
+    def _limit(self, overflow: Overflow | None) -> None:
+        self._overflow = overflow
+        self._most_ranges = min(_MAX_RANGES, overflow.most_ranges) if overflow else _MAX_RANGES
+
+    def clear(self, overflow: Overflow | None = None) -> None:
+        """Forget all rows and ranges, and give back what an unusual part made grow.
+
+        Parameters
+        ----------
+        overflow : Overflow, optional
+            Takes the ranges that are too many to hold from now on; without one all are held.
+        """
         self.sizes[:] = 0
-        if len(self.range_row) > _MAX_RANGES:
+        self._limit(overflow)
+        if len(self.range_row) > self._most_ranges:
             self._new_ranges(_RANGES)
         if len(self.row_launch) > _MAX_RANGES:
             self._new_rows(_ROWS)
@@ -118,17 +132,25 @@ class TouchTable:
         return new
 
     def make_room(self, ranges: int = 1) -> None:
-        """Make room for so many more ranges: join those there are, or take larger arrays."""
+        """Make room for so many more ranges: join those there are, or take larger arrays.
+
+        Where ranges may overflow, these are given away instead of taking ever larger arrays.
+        """
         capacity = len(self.range_row)
-        if capacity >= _MAX_RANGES:
+        is_full = capacity >= self._most_ranges
+        if is_full:
             columns = self._joined()
             self.sizes[1] = len(columns[0])
-            self._put(columns, len(columns[0]))
+            # Joining again before as much has gathered anew would cost more than it frees.
+            if self._overflow and 2 * (len(columns[0]) + ranges) > capacity:
+                self._overflow.take(*columns)
+                self.sizes[1] = 0
+            self._put(columns, int(self.sizes[1]))
         used = int(self.sizes[1])
-        # Joining again before as much has gathered anew would cost more than it frees.
-        if capacity < _MAX_RANGES or used + ranges > capacity // 2:
+        if not is_full or used + ranges > (capacity if self._overflow else capacity // 2):
             old: list[NDArray[Any]] = [getattr(self, name) for name, _ in _RANGE_COLUMNS]
-            self._new_ranges(max(2 * capacity, used + ranges))
+            larger = min(2 * capacity, self._most_ranges) if self._overflow else 2 * capacity
+            self._new_ranges(max(larger, used + ranges))
             self._put(old, used)
 
     def append(
@@ -158,7 +180,12 @@ class TouchTable:
     def _joined(self) -> tuple[NDArray[Any], ...]:
         n_rows, n_ranges = (int(size) for size in self.sizes)
         joined: tuple[NDArray[Any], ...] = join_ranges(
-            self.range_row, self.range_kind, self.range_start, self.range_end, n_ranges, n_rows
+            self.range_row[:n_ranges],
+            self.range_kind[:n_ranges],
+            self.range_start[:n_ranges],
+            self.range_end[:n_ranges],
+            n_ranges,
+            n_rows,
         )
         return joined
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -102,10 +103,13 @@ def new_figure(height: float) -> Figure:
 def save(plot: Plot, folder: Path) -> None:
     """Write a plot as NAME.png and NAME.svg, with nothing in them that changes between runs."""
     about = {"Title": plot.title, "Description": plot.caption}
-    plot.figure.savefig(folder / f"{plot.name}.png", metadata={**about, "Software": None})
-    plot.figure.savefig(
-        folder / f"{plot.name}.svg", metadata={**about, "Date": None, "Creator": None}
-    )
+    with warnings.catch_warnings():
+        # A name from a trace may hold any character: the font draws a box for those it lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        plot.figure.savefig(folder / f"{plot.name}.png", metadata={**about, "Software": None})
+        plot.figure.savefig(
+            folder / f"{plot.name}.svg", metadata={**about, "Date": None, "Creator": None}
+        )
 
 
 def kernel_label(kernel: int, kernels: Sequence[Kernel], width: int = LABEL_WIDTH) -> str:

@@ -1,0 +1,127 @@
+"""The checksums of a store: which files belong together, and that none of them has changed.
+
+They stand in a file that ``sha256sum -c`` reads as well::
+
+    # depgraph store 5f0c...           the id, which the metadata of every file holds, too
+    9d2e...  blocks.parquet
+    ...
+    # 41aa...                          SHA-256 of the lines above
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Self
+
+    from pyarrow import Buffer
+
+CHECKSUMS = "SHA256SUMS"
+
+_BEGINNING = "# depgraph store "
+_FIRST_LINE = re.compile(rf"{_BEGINNING}([0-9a-f]{{32}})")
+_LINE = re.compile(r"([0-9a-f]{64})  ([a-z]+\.parquet)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checksums:
+    """What the files of a store are.
+
+    Attributes
+    ----------
+    identity : str
+        Of the extraction; equal for equal results of equal inputs and options.
+    digests : mapping of str to str
+        SHA-256 of each file, in hexadecimal, by its name.
+    """
+
+    identity: str
+    digests: Mapping[str, str]
+
+    def write(self, folder: Path) -> None:
+        """Write the file of checksums into a folder."""
+        (folder / CHECKSUMS).write_text(self._text(), encoding="ascii", newline="\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the file of checksums of a folder.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        ValueError
+            If it is damaged.
+        """
+        text = (folder / CHECKSUMS).read_text(encoding="ascii")
+        first, *lines = text.split("\n")[:-2]
+        about = _FIRST_LINE.fullmatch(first)
+        found = [_LINE.fullmatch(line) for line in lines]
+        if about is not None:
+            checksums = cls(about[1], {line[2]: line[1] for line in found if line})
+            if checksums._text() == text:
+                return checksums
+        message = "its own checksum is wrong"
+        raise ValueError(message)
+
+    def _text(self) -> str:
+        lines = [f"{digest}  {name}\n" for name, digest in sorted(self.digests.items())]
+        above = "".join([f"{_BEGINNING}{self.identity}\n", *lines])
+        return f"{above}# {hashlib.sha256(above.encode()).hexdigest()}\n"
+
+
+def has_checksums(folder: Path) -> bool:
+    """Tell whether a folder has a file of checksums that depgraph wrote."""
+    try:
+        with (folder / CHECKSUMS).open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING.encode()
+    except OSError:
+        return False
+
+
+class HashingFile:
+    """A new file whose checksum is at hand as it is written.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb", buffering=0)
+        self._digest = hashlib.sha256()
+
+    def write(self, data: bytes | Buffer) -> int:
+        """Append to the file."""
+        view = memoryview(data)
+        self._digest.update(view)
+        written = 0
+        while written < len(view):
+            written += self._file.write(view[written:])
+        return written
+
+    def hexdigest(self) -> str:
+        """Return the SHA-256 of what has been written so far."""
+        return self._digest.hexdigest()
+
+    def tell(self) -> int:
+        """Return how many bytes have been written."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Do nothing: what is written is handed to the system at once."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return self._file.closed
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
