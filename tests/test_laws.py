@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import programs
 
+import depgraph
+from depgraph import parsers
 from depgraph.bounds import bound, bound_one
 from depgraph.cli.app import main
 from depgraph.comparison import compare_mechanisms
 from depgraph.errors import ModelError
 from depgraph.graph import Basis
-from depgraph.launch import OFF, LaunchModel, LaunchTime
+from depgraph.launch import OFF, LaunchChoice, LaunchModel, LaunchTime
 from depgraph.mechanisms import find_mechanisms
 from depgraph.outcome import limits_of
 from depgraph.samples import KERNEL_TIMES, sample_path
@@ -86,8 +88,7 @@ def test_every_mechanism_keeps_to_its_bound(scenario):
     limits = {limit.sms: limit for limit in found.limits}
     assert {o.sms for o in found.outcomes} == set(limits)
     for row in found.outcomes:
-        if row.mechanism != "ideal":
-            assert_within(row, limits[row.sms].serial)
+        assert_within(row, limits[row.sms].serial)
         if row.against == "block" and row.mechanism != "ideal":
             assert row.makespan * CLOSE >= limits[row.sms].lower_bound
 
@@ -130,6 +131,24 @@ def test_a_report_says_what_bound_says(scenario):
     for curves in zip(found.curves[::2], found.curves[1::2], strict=False):
         if not curves[1].is_bound:
             assert all(b * CLOSE >= r for b, r in zip(*(c.gain for c in curves), strict=True))
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize("trace", ["gru_train", "streams4", "gpt2_d256"])
+@pytest.mark.parametrize("kinds", [{"RAW"}, {"RAW", "WAR", "WAW"}], ids=["raw", "all"])
+def test_the_laws_hold_on_real_traces(trace, kinds, shared_data, tmp_path):
+    log = parsers.open_trace(shared_data / "nvbit" / f"{trace}.log.xz")
+    store = depgraph.extract(log, tmp_path / "out")
+    scenario = depgraph.build_scenario(
+        store.graph(kinds), store.kernels, footprints=store.footprints,
+        launch=LaunchChoice("none", {"host": 500.0, "gap": 20.0, "node": 3.0}),
+    )  # fmt: skip
+    for found in bound(scenario, [1, 4, 80]).bounds:
+        assert all(row.makespan * CLOSE >= found.lower_bound for row in found.schedules)
+    compared = compare_mechanisms(scenario, [1, 4, 80], find_mechanisms(["all"]))
+    serial = {limit.sms: limit.serial for limit in compared.limits}
+    for row in compared.outcomes:
+        assert_within(row, serial[row.sms])
 
 
 # The best of all schedules
