@@ -61,7 +61,7 @@ class Touched:
         return cls(
             found.block,
             graph.operation_of_block[found.block],
-            found.kind,
+            found.access,
             found.start.astype(np.int64),
             found.end.astype(np.int64),
             graph,

@@ -58,11 +58,15 @@ def command(
     if costs:
         message = "--cost changes a mechanism: give --mechanism too"
         raise click.UsageError(message)
+    from dataclasses import replace
+
     from depgraph.bounds import bound
+    from depgraph.possible import openness
     from depgraph.reports.bound_table import bound_report
     from depgraph.store import Store
 
-    chosen = model_from(Store(store), kinds, **model)
+    source = Store(store)
+    chosen = model_from(source, kinds, **model)
     table = bound(
         chosen.graph,
         sms,
@@ -72,6 +76,8 @@ def command(
         measured=chosen.measured,
         memory=chosen.memory,
     )
+    notes = openness(chosen.kernels, source.pairs).notes
+    table = replace(table, assumptions=(*table.assumptions, *notes))
     print_report(bound_report(table), form)
 
 

@@ -83,14 +83,20 @@ def read_parquet(content: bytes) -> pa.Table:
 
 
 def to_numpy(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
-    """Return a column of numbers as a NumPy array, null as NaN in a column of floats."""
+    """Return a column of numbers or booleans as a NumPy array, null as NaN among floats."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())
     pieces = [np.empty(0, dtype)]
     for chunk in chunks:
         validity, data = chunk.buffers()
         span = slice(chunk.offset, chunk.offset + len(chunk))
-        piece = np.frombuffer(data, dtype)[span] if data is not None else np.empty(0, dtype)
+        if data is None:
+            piece = np.empty(0, dtype)
+        elif pa.types.is_boolean(column.type):
+            bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+            piece = bits[span].astype(np.bool_)
+        else:
+            piece = np.frombuffer(data, dtype)[span]
         if chunk.null_count:
             bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
             piece = np.where(bits[span], piece, np.nan).astype(dtype)

@@ -84,7 +84,7 @@ class Bound:
     serial : float
         Kernels one after another.
     critical_path : float
-        Longest path through the block graph.
+        Longest path through the certain edges of the block graph.
     work : float
         Sum of duration / occupancy over all blocks, divided by the SMs.
     lower_bound : float
@@ -332,7 +332,7 @@ def bound_one(
 
     def makespan_of(priority: str) -> float:
         if unlimited:
-            return critical_path
+            return float(graph.earliest_finish(durations)[0].max(initial=0.0))
         return dataflow(graph, durations, occupancy, size, priority=priority).makespan
 
     with ThreadPoolExecutor(len(names) or 1) as pool:
@@ -355,8 +355,8 @@ def bound_one(
 
 
 def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
-    """Return the critical path: the time that unlimited SMs need."""
-    finish, _ = graph.earliest_finish(durations)
+    """Return the critical path: the time that unlimited SMs need for what is certain."""
+    finish, _ = graph.certain().earliest_finish(durations)
     return float(finish.max(initial=0.0))
 
 

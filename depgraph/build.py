@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph import ALL_KINDS, KIND_NAMES, BlockGraph
+from depgraph.graph import ALL_KINDS, KIND_NAMES, Basis, BlockGraph
 from depgraph.jit.graph import gather_lists, group_targets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
+
+
+# The fields of a graph that hold its dependences, without positions.
+DEPENDENCES = (
+    "set_operation", "set_offsets", "set_blocks", "join_kind", "join_basis",
+    "join_source_operation", "join_target_operation", "source_offsets", "sources",
+    "target_offsets", "targets",
+)  # fmt: skip
 
 
 class GraphBuilder:
@@ -38,7 +46,7 @@ class GraphBuilder:
         self._sets: dict[tuple[bytes, float, float], int] = {}
         self._members: list[NDArray[np.int32]] = []
         self._places: list[tuple[float, float]] = []
-        self._joins: dict[tuple[int, int, tuple[int, ...]], dict[int, None]] = {}
+        self._joins: dict[tuple[int, Basis, int, tuple[int, ...]], dict[int, None]] = {}
 
     def add(
         self,
@@ -48,6 +56,7 @@ class GraphBuilder:
         *,
         needed_at: float = 0.0,
         done_at: float = 1.0,
+        basis: Basis = Basis.SEEN,
     ) -> None:
         """Let every block of `target` wait for every block of `source`.
 
@@ -60,12 +69,14 @@ class GraphBuilder:
             Share of a target's work that it can do before.
         done_at : float
             Share of a source's work that has to be done.
+        basis : Basis
+            What the dependence rests on.
         """
         first = self._set(source, 0.0, done_at)
         second = self._set(target, needed_at, 1.0)
         operation = self._operation(second)
-        targets = self._joins.setdefault((KIND_NAMES.index(kind), operation, (first,)), {})
-        targets[second] = None
+        key = KIND_NAMES.index(kind), basis, operation, (first,)
+        self._joins.setdefault(key, {})[second] = None
 
     def _set(self, blocks: ArrayLike, needed_at: float, done_at: float) -> int:
         members = np.unique(np.asarray(blocks, np.int32))
@@ -82,20 +93,19 @@ class GraphBuilder:
 
     def build(self, kinds: Collection[str] = ALL_KINDS) -> BlockGraph:
         """Return the graph."""
-        joins = [
-            (kind, sources, list(targets)) for (kind, _, sources), targets in self._joins.items()
-        ]
+        joins = [(sources, list(targets)) for (*_, sources), targets in self._joins.items()]
         operation = np.array([self._operation(s) for s in range(len(self._members))], np.int32)
         set_offsets, set_blocks = _lists(self._members, np.int32)
-        source_offsets, sources = _lists([s for _, s, _ in joins], np.int32)
-        target_offsets, targets = _lists([t for _, _, t in joins], np.int32)
+        source_offsets, sources = _lists([s for s, _ in joins], np.int32)
+        target_offsets, targets = _lists([t for _, t in joins], np.int32)
         graph = assemble(
             self._kernel,
             self._first_block,
             (operation, set_offsets, set_blocks),
-            np.array([kind for kind, _, _ in joins], np.uint8),
+            np.array([kind for kind, *_ in self._joins], np.uint8),
             (source_offsets, sources),
             (target_offsets, targets),
+            np.array([basis for _, basis, *_ in self._joins], np.uint8),
         )
         graph = replace(graph, kinds=frozenset(kinds))
         if not self._positions:
@@ -118,6 +128,7 @@ def assemble(
     join_kind: NDArray[np.uint8],
     sources: tuple[NDArray[np.int64], NDArray[np.int32]],
     targets: tuple[NDArray[np.int64], NDArray[np.int32]],
+    join_basis: NDArray[np.uint8] | None = None,
 ) -> BlockGraph:
     """Put sets and joins, in any order, into the order of a `BlockGraph`.
 
@@ -130,7 +141,11 @@ def assemble(
     join_kind : uint8[n_joins]
     sources, targets : (int64[n_joins + 1], int32[...])
         Lists of sets, none empty.
+    join_basis : uint8[n_joins], optional
+        What each join rests on; default accesses that were seen.
     """
+    if join_basis is not None and (join_basis == Basis.SEEN).all():
+        join_basis = None
     set_operation, set_offsets, set_blocks = sets
     order = np.argsort(set_operation, kind="stable")
     number = np.empty(len(order), np.int32)
@@ -140,7 +155,7 @@ def assemble(
     source_sets, target_sets = number[sources[1]], number[targets[1]]
     source_operation = set_operation[source_sets[sources[0][:-1]]]
     target_operation = set_operation[target_sets[targets[0][:-1]]]
-    order = np.lexsort((join_kind, source_operation, target_operation))
+    order = join_order(join_kind, join_basis, source_operation, target_operation)
     source_offsets, source_sets = gather_lists(sources[0], source_sets, order)
     target_offsets, target_sets = gather_lists(targets[0], target_sets, order)
     return BlockGraph(
@@ -150,6 +165,7 @@ def assemble(
         set_offsets=set_offsets,
         set_blocks=set_blocks,
         join_kind=join_kind[order],
+        join_basis=None if join_basis is None else join_basis[order],
         join_source_operation=source_operation[order],
         join_target_operation=target_operation[order],
         source_offsets=source_offsets,
@@ -157,6 +173,121 @@ def assemble(
         target_offsets=target_offsets,
         targets=target_sets,
     )
+
+
+def extend(
+    graph: BlockGraph,
+    whole: Sequence[tuple[int, Basis, int, int]],
+    partial: Sequence[tuple[int, Basis, int, NDArray[np.int32]]],
+) -> BlockGraph:
+    """Add joins whose sources are all blocks of an operation.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    whole : sequence of (kind, basis, source operation, target operation)
+        Joins whose targets are all blocks, too. The kind is an index into `KIND_NAMES`.
+    partial : sequence of (kind, basis, source operation, target sets)
+        Joins whose targets are sets of the graph, all of one operation.
+    """
+    if not whole and not partial:
+        return graph
+    sources = [join[2] for join in (*whole, *partial)]
+    needed = np.unique([*sources, *(join[3] for join in whole)]).astype(np.int32)
+    number = np.zeros(graph.n_operations, np.int32)
+    number[needed] = len(graph.set_operation) + np.arange(len(needed), dtype=np.int32)
+    set_operation = np.concatenate([graph.set_operation, needed]).astype(np.int32)
+    blocks = [np.arange(*graph.first_block[k : k + 2], dtype=np.int32) for k in needed]
+    set_offsets, set_blocks = _appended(graph.set_offsets, graph.set_blocks, blocks)
+    target_lists = [[number[join[3]]] for join in whole] + [join[3] for join in partial]
+    labels = np.array([join[:2] for join in (*whole, *partial)], np.uint8)
+    basis = graph.join_basis
+    if basis is None:
+        basis = np.full(len(graph.join_kind), Basis.SEEN, np.uint8)
+    added = assemble(
+        graph.kernel,
+        graph.first_block,
+        (set_operation, set_offsets, set_blocks),
+        np.concatenate([graph.join_kind, labels[:, 0]]),
+        _appended(graph.source_offsets, graph.sources, [[number[k]] for k in sources]),
+        _appended(graph.target_offsets, graph.targets, target_lists),
+        np.concatenate([basis, labels[:, 1]]),
+    )
+    order = np.argsort(set_operation, kind="stable")
+    n_added = len(set_blocks) - len(graph.set_blocks)
+
+    def placed(values: NDArray[np.float64] | None, of_added: float) -> NDArray[np.float64] | None:
+        if values is None:
+            return None
+        values = np.concatenate([values, np.full(n_added, of_added)])
+        return gather_lists(set_offsets, values, order)[1]  # type: ignore[no-any-return]
+
+    return replace(
+        graph,
+        **{name: getattr(added, name) for name in DEPENDENCES},
+        first_use=placed(graph.first_use, 0.0),
+        last_use=placed(graph.last_use, 1.0),
+    )
+
+
+def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
+    """Add the possible joins of another graph over the same blocks; positions are left out.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+        With other certain joins than `other`, such as those that a mechanism sees.
+    other : BlockGraph
+    """
+    chosen = np.flatnonzero(~other.join_certain)
+    if not len(chosen):
+        return graph
+    shift = np.int32(len(graph.set_operation))
+    source_offsets, sources = gather_lists(other.source_offsets, other.sources, chosen)
+    target_offsets, targets = gather_lists(other.target_offsets, other.targets, chosen)
+    own_basis, basis = (
+        np.zeros_like(g.join_kind) if g.join_basis is None else g.join_basis for g in (graph, other)
+    )
+    added = assemble(
+        graph.kernel,
+        graph.first_block,
+        (
+            np.append(graph.set_operation, other.set_operation),
+            np.append(graph.set_offsets, graph.set_offsets[-1] + other.set_offsets[1:]),
+            np.append(graph.set_blocks, other.set_blocks),
+        ),
+        np.append(graph.join_kind, other.join_kind[chosen]),
+        (
+            np.append(graph.source_offsets, graph.source_offsets[-1] + source_offsets[1:]),
+            np.append(graph.sources, sources + shift),
+        ),
+        (
+            np.append(graph.target_offsets, graph.target_offsets[-1] + target_offsets[1:]),
+            np.append(graph.targets, targets + shift),
+        ),
+        np.append(own_basis, basis[chosen]),
+    )
+    dependences = {name: getattr(added, name) for name in DEPENDENCES}
+    return replace(graph, **dependences, first_use=None, last_use=None)
+
+
+def _appended(
+    offsets: NDArray[np.int64], values: NDArray[np.int32], lists: Sequence[ArrayLike]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    more_offsets, more = _lists(lists, np.int32)
+    return np.append(offsets, offsets[-1] + more_offsets[1:]), np.append(values, more)
+
+
+def join_order(
+    kind: NDArray[np.uint8],
+    basis: NDArray[np.uint8] | None,
+    source_operation: NDArray[np.int32],
+    target_operation: NDArray[np.int32],
+) -> NDArray[np.int64]:
+    """Return the order of the joins of a `BlockGraph`."""
+    if basis is None:
+        return np.lexsort((kind, source_operation, target_operation))
+    return np.lexsort((basis, kind, basis >= Basis.OPAQUE, source_operation, target_operation))
 
 
 def _lists(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,17 +13,23 @@ from depgraph.gather import BLOCK_BYTES, Gatherer, Scratch, without_ranges
 from depgraph.jobs import Threads
 from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
-from depgraph.overflow import NoOverflow
-from depgraph.records import HostCopy
+from depgraph.records import LDGSTS_READ, HostCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from depgraph.extraction import Kernel
     from depgraph.jobs import Workers
-    from depgraph.records import Damage, PartTask, ScannedPart, Trace
+    from depgraph.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
 
 _EVERYTHING = 1 << 62
+_LDGSTS = (
+    "kernels that read by LDGSTS (cp.async): lanes that only fill with zeros are traced as if they "
+    "read, so that some dependences may not be real; a recording with the Compute Sanitizer would "
+    "tell"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,10 @@ class _Checker(Gatherer):
             most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
         )
         self.faults: list[Problem] = []
+        self.ldgsts_blocks: list[NDArray[np.int32]] = []
+
+    def _keep_ranges(self, touches: BlockTouches, blocks: NDArray[np.int32]) -> None:
+        self.ldgsts_blocks.append(blocks[touches.row])
 
     def _damage(self, damage: Damage) -> None:
         place = f"{damage.path or self.trace.name}:{damage.line}"
@@ -158,7 +168,34 @@ def check_trace(
 
 
 def _scan_counts(task: PartTask) -> ScannedPart:
-    return without_ranges(task.scan(NoOverflow()))
+    """Scan a part; of its ranges one remains for each block that reads by LDGSTS alone."""
+    ldgsts = _LdgstsRows()
+    part = task.scan(ldgsts)
+    touches = part.touches
+    ldgsts.take(touches.row, touches.kind, touches.start, touches.end)
+    counted = without_ranges(part)
+    counted.touches = replace(counted.touches, row=np.unique(np.concatenate(ldgsts.rows)))
+    return counted
+
+
+class _LdgstsRows:
+    """Forgets ranges, but for the rows that read by LDGSTS alone."""
+
+    most_ranges = 1 << 17
+
+    def __init__(self) -> None:
+        self.rows: list[NDArray[np.int32]] = []
+
+    def take(
+        self,
+        row: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        start: NDArray[np.uint64],
+        end: NDArray[np.uint64],
+    ) -> None:
+        """Note the rows of some ranges."""
+        del start, end
+        self.rows.append(np.unique(row[kind == LDGSTS_READ]))
 
 
 def _kernels(checker: Gatherer) -> list[Kernel]:
@@ -169,13 +206,19 @@ def _kernels(checker: Gatherer) -> list[Kernel]:
     return kernel_rows(
         checker,
         BlockCounts(accesses, instructions, unknown, unknown),
-        np.zeros((2, n_operations), np.int64),
+        np.zeros((3, n_operations), np.int64),
         np.zeros(n_operations, np.int64),
+        np.zeros(n_operations, np.uint8),
     )
 
 
-def _warnings(checker: Gatherer, kernels: list[Kernel]) -> list[Problem]:
+def _warnings(checker: _Checker, kernels: list[Kernel]) -> list[Problem]:
     found = [Problem(is_error=False, found=w, count=n) for w, n in checker.warnings.most_common()]
+    blocks = np.unique(np.concatenate([np.empty(0, np.int32), *checker.ldgsts_blocks]))
+    first = [k.first_block for k in kernels]
+    by_ldgsts = np.unique(np.searchsorted(first, blocks[blocks >= 0], side="right"))
+    if len(by_ldgsts):
+        found.append(Problem(is_error=False, found=_LDGSTS, count=len(by_ldgsts)))
     found += [
         Problem(is_error=False, found=f"kernels with: {remark}", count=len(which))
         for remark, which in remarks(kernels).items()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.build import assemble
-from depgraph.graph import KIND_NAMES
+from depgraph.graph import KIND_NAMES, Basis
 from depgraph.jit.graph import gather_lists, intern_lists
-from depgraph.jit.sweep import sweep_addresses
+from depgraph.jit.sweep import RAW, WAR, sweep_addresses
 from depgraph.records import KernelLaunch
 
 if TYPE_CHECKING:
@@ -29,18 +29,21 @@ class SetPairs:
 
     Attributes
     ----------
-    set_operation, set_offsets, set_blocks, set_hash
+    set_operation, set_ldgsts, set_offsets, set_blocks, set_hash
         As `sweep_addresses` returns them.
     pairs : uint64[n_pairs]
     shared_bytes : int64[n_operations]
+    inside : uint8[n_operations]
     """
 
     set_operation: NDArray[np.int32]
+    set_ldgsts: NDArray[np.bool_]
     set_offsets: NDArray[np.int64]
     set_blocks: NDArray[np.int32]
     set_hash: NDArray[np.uint64]
     pairs: NDArray[np.uint64]
     shared_bytes: NDArray[np.int64]
+    inside: NDArray[np.uint8]
 
 
 def sweep(
@@ -163,7 +166,9 @@ def build_graph(
     source = (pair >> np.uint64(33)).astype(np.int64)
     target = (pair >> np.uint64(2) & np.uint64(2**31 - 1)).astype(np.int64)
     kind = (pair & np.uint64(3)).astype(np.uint8)
-    if len(swept) > 1:
+    set_ldgsts = np.concatenate([piece.set_ldgsts for piece in swept])
+    by_ldgsts = np.where(kind == RAW, set_ldgsts[target], (kind == WAR) & set_ldgsts[source])
+    if len(swept) > 1 or set_ldgsts.any():
         order = np.lexsort((set_hash[:, 1], set_hash[:, 0], set_operation))
         differs = (set_operation[order[1:]] != set_operation[order[:-1]]) | np.any(
             set_hash[order[1:]] != set_hash[order[:-1]], axis=1
@@ -180,6 +185,7 @@ def build_graph(
         source,
         target,
         kind,
+        by_ldgsts,
         first_block,
         kernel,
     )
@@ -193,6 +199,7 @@ def _factor(
     source: NDArray[np.int64],
     target: NDArray[np.int64],
     kind: NDArray[np.uint8],
+    by_ldgsts: NDArray[np.bool_],
     first_block: NDArray[np.int64],
     kernel: NDArray[np.int32],
 ) -> BlockGraph:
@@ -216,13 +223,16 @@ def _factor(
     source = renumbered[source]
     target = renumbered[target]
 
-    pieces = [
-        _join_one_kind(source[kind == k], target[kind == k], set_operation)
-        for k in range(len(KIND_NAMES))
-    ]
-    join_kind = np.repeat(
-        np.arange(len(KIND_NAMES), dtype=np.uint8), [len(p[0]) - 1 for p in pieces]
-    )
+    labels = [(k, Basis.SEEN) for k in range(len(KIND_NAMES))]
+    if by_ldgsts.any():
+        labels += [(RAW, Basis.LDGSTS), (WAR, Basis.LDGSTS)]
+    pieces = []
+    for k, basis in labels:
+        chosen = (kind == k) & (by_ldgsts == (basis == Basis.LDGSTS))
+        pieces.append(_join_one_kind(source[chosen], target[chosen], set_operation))
+    join_kind, join_basis = np.repeat(
+        np.array(labels, np.uint8), [len(p[0]) - 1 for p in pieces], axis=0
+    ).T
     return assemble(
         kernel,
         first_block,
@@ -230,6 +240,7 @@ def _factor(
         join_kind,
         _concatenate_lists([(p[0], p[1]) for p in pieces]),
         _concatenate_lists([(p[2], p[3]) for p in pieces]),
+        join_basis,
     )
 
 

@@ -103,10 +103,12 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
     kernel, index = graph.block_names()
     total = 0
     with new_file(path, force=force) as temporary, _table_writer(temporary, form, schema) as write:
-        for source, target, kind in graph.edges():
+        for source, target, kind, certain, ldgsts in graph.labelled_edges():
             kinds = from_codes(kind, KIND_NAMES).cast(schema.field("kind").type)
             columns = [kernel[source], index[source], kernel[target], index[target]]
-            write(pa.Table.from_arrays([*map(from_numpy, columns), kinds], schema=schema))
+            labels = [from_numpy(certain), from_numpy(ldgsts)]
+            arrays = [*map(from_numpy, columns), kinds, *labels]
+            write(pa.Table.from_arrays(arrays, schema=schema))
             total += len(kind)
     return total
 

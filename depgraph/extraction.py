@@ -52,6 +52,8 @@ class Kernel:
     shared_written_bytes: int
     unseen: str | None
     occupancy: int | None = None
+    waits_inside: str | None = None
+    ldgsts_bytes: int = 0
 
     @property
     def grid(self) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.jit.ranges import join_ranges
-from depgraph.records import READ
+from depgraph.records import ACCESS_KINDS, ACCESS_WAYS, LDGSTS_READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GRANULARITIES = (1, 32, 128)
+_WAYS = np.array([0, 0, 1, 2], np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,11 @@ class Footprints:
     block : int32[n]
         Global block number.
     kind : uint8[n]
-        `READ` or `WRITE`; atomics stand in both.
+        `READ`, `WRITE`, `SYNC_READ` where a block reads by atomics or ordered loads, not plainly,
+        `LDGSTS_READ` where it reads by LDGSTS alone. Atomics write as well.
     start, end : uint64[n]
         Half-open byte range. Sorted by (block, kind, start); those of one block and kind neither
-        overlap nor touch.
+        overlap nor touch, nor do the kinds of reads of a block overlap.
     """
 
     block: NDArray[np.int32]
@@ -43,6 +45,18 @@ class Footprints:
     def __len__(self) -> int:
         """Return the number of ranges."""
         return len(self.block)
+
+    @property
+    def access(self) -> NDArray[np.uint8]:
+        """`READ` or `WRITE` for each range, whatever reads."""
+        access: NDArray[np.uint8] = (self.kind == WRITE).astype(np.uint8)
+        return access
+
+    @property
+    def way(self) -> NDArray[np.uint8]:
+        """Index into `ACCESS_WAYS` for each range; "plain" for writes."""
+        way: NDArray[np.uint8] = _WAYS[self.kind]
+        return way
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]] | slice) -> Footprints:
         """Return the ranges that a mask, indices or a slice pick, in that order."""
@@ -83,9 +97,15 @@ class Footprints:
             self.block, self.kind, self.start & ~mask, (self.end + mask) & ~mask, n_blocks
         )
 
-    def bytes_per_block(self, kind: int, n_blocks: int) -> NDArray[np.int64]:
+    def bytes_per_block(self, access: int, n_blocks: int) -> NDArray[np.int64]:
         """Return how many distinct bytes each block reads or writes."""
-        chosen = self.kind == kind
+        return self._bytes(self.access == access, n_blocks)
+
+    def ldgsts_bytes(self, n_blocks: int) -> NDArray[np.int64]:
+        """Return how many distinct bytes each block reads by LDGSTS alone."""
+        return self._bytes(self.kind == LDGSTS_READ, n_blocks)
+
+    def _bytes(self, chosen: NDArray[np.bool_], n_blocks: int) -> NDArray[np.int64]:
         sizes = (self.end[chosen] - self.start[chosen]).astype(np.float64)
         return np.bincount(self.block[chosen], weights=sizes, minlength=n_blocks).astype(np.int64)
 
@@ -95,15 +115,16 @@ class Footprints:
         return self.take(slice(low, high))
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a range: block, kind ("read" or "write"), start, end."""
+        """Return one row a range: block, kind ("read" or "write"), start, end, way."""
         import pandas as pd
 
         return pd.DataFrame(
             {
                 "block": self.block,
-                "kind": np.where(self.kind == READ, "read", "write"),
+                "kind": np.array(ACCESS_KINDS)[self.access],
                 "start": self.start,
                 "end": self.end,
+                "way": np.array(ACCESS_WAYS)[self.way],
             }
         )
 

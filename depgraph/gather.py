@@ -151,6 +151,7 @@ class Gatherer:
         self.bytes = 0
         self.operations: list[Operation] = []
         self.unseen: dict[int, str] = {}
+        self._shows_bulk = False
         self.pieces: list[Footprints] = []
         self.runs: list[Run] = []
         self.samples: list[NDArray[np.uint64]] = []
@@ -213,6 +214,7 @@ class Gatherer:
         self.skipped += part.skipped
         self.warnings += part.warnings
         self.opcodes += part.opcodes
+        self._shows_bulk |= part.shows_bulk
         indices = self._order.add(part)
         self._take_operations()
         for index, reason in part.unseen.items():
@@ -264,12 +266,7 @@ class Gatherer:
             if next_kernel < self._low or (self._high is not None and next_kernel >= self._high):
                 continue
             if self.n_blocks + blocks > self._most_blocks:
-                raise TraceError(
-                    self.trace.name,
-                    f"kernel {kernel} has a grid of {blocks} blocks; with those before it that is "
-                    f"more than the {self._most_blocks} that fit in the memory allowed",
-                    "extract fewer kernels with --kernels A:B, or allow more with --memory-limit",
-                )
+                raise self._too_many_blocks(kernel, blocks)
             place = len(self.operations)
             if place == len(self._grid):
                 self._grid = np.append(self._grid, np.ones_like(self._grid), axis=0)
@@ -282,6 +279,16 @@ class Gatherer:
             self._kernel.append(kernel)
             self._first_block.append(self.n_blocks + blocks)
         self._seen = len(operations)
+
+    def _too_many_blocks(self, kernel: int, blocks: int) -> TraceError:
+        if blocks > _MAX_BLOCKS:
+            limit = f"no more than {_MAX_BLOCKS} can be numbered"
+            hint = "the trace is damaged; extract other kernels with --kernels A:B"
+        else:
+            limit = f"with those before it, no more than {self._most_blocks} fit in memory"
+            hint = "extract fewer kernels with --kernels A:B, or allow more with --memory-limit"
+        found = f"kernel {kernel} has a grid of {blocks} blocks; {limit}"
+        return TraceError(self.trace.name, found, hint)
 
     def _number_rows(self, part: ScannedPart, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the global block number of each row, -1 for those that do not count."""
@@ -446,7 +453,9 @@ class Gatherer:
         launch = self.operations[operation]
         if operation in self.unseen:
             return self.unseen[operation]
-        return self.trace.unseen(launch) if isinstance(launch, KernelLaunch) else None
+        if self._shows_bulk or not isinstance(launch, KernelLaunch):
+            return None
+        return self.trace.unseen(launch)
 
 
 def without_ranges(part: ScannedPart) -> ScannedPart:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, IntEnum
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,24 @@ if TYPE_CHECKING:
 KIND_NAMES = ("RAW", "WAR", "WAW")
 ALL_KINDS = frozenset(KIND_NAMES)
 _EDGE_BATCH = 1 << 20
+
+
+class Basis(IntEnum):
+    """What a join rests on: the first two make it certain, the others only possible."""
+
+    SEEN = 0  # accesses in the trace
+    LDGSTS = 1  # reads by LDGSTS alone, of which some may only fill shared memory with zeros
+    OPAQUE = 2  # a kernel whose accesses the trace cannot show
+    UNIT = 3  # a kernel whose blocks wait for one another
+
+
+BASIS_NAMES = ("seen", "ldgsts", "opaque", "unit")
+
+# Kinds and what they rest on, as the compiled code counts them: a bit each of one byte.
+_CODES = np.array([[0, 3, 5, 5], [1, 4, 6, 6], [2, 2, 7, 7]], np.uint8)
+_KIND_OF_CODE = np.array([0, 1, 2, 0, 1, 0, 1, 2], np.uint8)
+_FIRST_POSSIBLE_CODE = 5
+_LDGSTS_CODES = (3, 4)
 
 
 Groups = tuple["NDArray[np.int64]", "NDArray[np.int32]", "NDArray[np.int64]", "NDArray[np.int32]"]
@@ -67,6 +85,11 @@ class PairSummary:
         Blocks of `source` that a block of `target` waits for.
     most_sources, most_targets : int
         Largest number of blocks that one block waits for, and that wait for one block.
+    ldgsts : int
+        Of `raw` and `war` those that rest on reads by LDGSTS alone.
+    possible : int
+        Distinct edges of any kind that are only possible. All that stands above counts certain
+        edges; where there is none, pattern, blocks and numbers of blocks are of the possible ones.
     """
 
     source: int
@@ -80,6 +103,8 @@ class PairSummary:
     awaited: int
     most_sources: int
     most_targets: int
+    ldgsts: int = 0
+    possible: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +148,15 @@ class BlockGraph:
     join_kind : uint8[n_joins]
         Index into `KIND_NAMES`.
     join_source_operation, join_target_operation : int32[n_joins]
-        Joins are sorted by target, source and kind.
+        Joins are sorted by target and source; of a pair the certain ones come first, then by kind.
     source_offsets, sources : int64[n_joins + 1], int32[...]
         Source sets of each join.
     target_offsets, targets : int64[n_joins + 1], int32[...]
         Target sets of each join.
     kinds : frozenset of str
         Kinds of dependence that were looked for.
+    join_basis : uint8[n_joins] or None
+        What each join rests on, a `Basis`; None where all was seen.
     cost : float64[n_blocks] or None
         Work of each block as the trace shows it, in warp instructions.
     resources : Resources or None
@@ -161,6 +188,7 @@ class BlockGraph:
     target_offsets: NDArray[np.int64]
     targets: NDArray[np.int32]
     kinds: frozenset[str] = field(default=ALL_KINDS)
+    join_basis: NDArray[np.uint8] | None = None
     cost: NDArray[np.float64] | None = None
     resources: Resources | None = None
     first_use: NDArray[np.float64] | None = None
@@ -187,6 +215,33 @@ class BlockGraph:
         operations = np.arange(self.n_operations, dtype=np.int32)
         return np.repeat(operations, np.diff(self.first_block))
 
+    @cached_property
+    def join_certain(self) -> NDArray[np.bool_]:
+        """Whether each join is certain, not only possible: bool[n_joins]."""
+        if self.join_basis is None:
+            return np.ones(len(self.join_kind), np.bool_)
+        return self.join_basis < Basis.OPAQUE
+
+    def certain(self) -> BlockGraph:
+        """Return the graph without its possible joins: this graph itself, if it has none.
+
+        What is certain bounds every schedule; what claims to be reached obeys the whole graph.
+        """
+        return self._certain
+
+    @cached_property
+    def _certain(self) -> BlockGraph:
+        return self._with_joins(self.join_certain)
+
+    def without_units(self) -> BlockGraph:
+        """Return the graph as if no kernel had blocks that wait for one another.
+
+        Blocks of other kernels then wait for those that they depend on, not for the whole kernel.
+        """
+        if self.join_basis is None:
+            return self
+        return self._with_joins(self.join_basis != Basis.UNIT)
+
     def with_kinds(self, kinds: Collection[str]) -> BlockGraph:
         """Return the graph with only some kinds of dependence.
 
@@ -206,9 +261,14 @@ class BlockGraph:
             raise ModelError(message)
         if chosen >= self.kinds:
             return self
-        kept = np.flatnonzero(np.array([name in chosen for name in KIND_NAMES])[self.join_kind])
-        if len(kept) == len(self.join_kind):
-            return replace(self, kinds=self.kinds & chosen)
+        is_kept = np.array([name in chosen for name in KIND_NAMES])[self.join_kind]
+        return replace(self._with_joins(is_kept), kinds=self.kinds & chosen)
+
+    def _with_joins(self, is_kept: NDArray[np.bool_]) -> BlockGraph:
+        """Return the graph with some of its joins, and the sets that they need."""
+        if is_kept.all():
+            return self
+        kept = np.flatnonzero(is_kept)
         source_offsets, sources = gather_lists(self.source_offsets, self.sources, kept)
         target_offsets, targets = gather_lists(self.target_offsets, self.targets, kept)
         is_used = np.zeros(len(self.set_operation), np.bool_)
@@ -224,13 +284,13 @@ class BlockGraph:
             set_offsets=set_offsets,
             set_blocks=set_blocks,
             join_kind=self.join_kind[kept],
+            join_basis=None if self.join_basis is None else self.join_basis[kept],
             join_source_operation=self.join_source_operation[kept],
             join_target_operation=self.join_target_operation[kept],
             source_offsets=source_offsets,
             sources=number[sources],
             target_offsets=target_offsets,
             targets=number[targets],
-            kinds=self.kinds & chosen,
             first_use=_gathered(self.set_offsets, self.first_use, used),
             last_use=_gathered(self.set_offsets, self.last_use, used),
         )
@@ -310,8 +370,40 @@ class BlockGraph:
         source, target : int32[n]
             Global block numbers.
         kind : uint8[n]
-            Index into `KIND_NAMES`. Each edge and kind occurs once.
+            Index into `KIND_NAMES`. Each edge and kind occurs once, certain or only possible.
         """
+        for source, target, code in self._coded_edges(batch):
+            yield source, target, _KIND_OF_CODE[code]
+
+    def labelled_edges(
+        self, batch: int = _EDGE_BATCH
+    ) -> Iterator[
+        tuple[
+            NDArray[np.int32],
+            NDArray[np.int32],
+            NDArray[np.uint8],
+            NDArray[np.bool_],
+            NDArray[np.bool_],
+        ]
+    ]:
+        """Yield the expanded edges as `edges` does, and for each what it rests on.
+
+        Yields
+        ------
+        source, target, kind
+            As `edges` yields them.
+        certain : bool[n]
+            False for an edge of a kind that is only possible.
+        ldgsts : bool[n]
+            Whether it is certain by reads of LDGSTS alone.
+        """
+        for source, target, code in self._coded_edges(batch):
+            certain = code < _FIRST_POSSIBLE_CODE
+            yield source, target, _KIND_OF_CODE[code], certain, np.isin(code, _LDGSTS_CODES)
+
+    def _coded_edges(
+        self, batch: int
+    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]]:
         for low, high, source, target in self._pair_joins():
             source_first, source_blocks = self.span(source)
             capacity = max(batch, 3 * source_blocks)
@@ -326,7 +418,7 @@ class BlockGraph:
                 n = fill_edges(
                     cursor,
                     *groups,
-                    self.join_kind,
+                    self.join_code,
                     self.source_offsets,
                     self.sources,
                     self.set_offsets,
@@ -338,14 +430,23 @@ class BlockGraph:
                 if n:
                     yield out[0][:n], out[1][:n], out[2][:n]
 
+    @cached_property
+    def join_code(self) -> NDArray[np.uint8]:
+        """Kind and basis of each join in one number, as the compiled code takes it."""
+        return (
+            self.join_kind if self.join_basis is None else _CODES[self.join_kind, self.join_basis]
+        )
+
     def count_edges_not_in(self, other: BlockGraph) -> int:
-        """Count the distinct edges and kinds that this graph has and `other` lacks.
+        """Count the distinct certain edges and kinds that this graph has and `other` lacks.
 
         Parameters
         ----------
         other : BlockGraph
             Over the same blocks, at another granularity for instance.
         """
+        if self is not self.certain() or other is not other.certain():
+            return self.certain().count_edges_not_in(other.certain())
         joins_of = {(s, t): (low, high) for low, high, s, t in other._pair_joins()}
         total = 0
         for low, high, source, target in self._pair_joins():
@@ -437,6 +538,7 @@ class BlockGraph:
                     war=pair.war,
                     waw=pair.waw,
                     edges=pair.edges,
+                    possible=pair.possible,
                     pattern=pair.pattern.value,
                 )
             return result
@@ -488,24 +590,10 @@ def _numbers(groups: Groups) -> NDArray[np.int32]:
 
 
 def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int) -> PairSummary:
-    source_first, source_blocks = graph.span(source)
-    target_first, target_blocks = graph.span(target)
-    counts, names, sizes = describe_pair(
-        low,
-        high,
-        graph.join_kind,
-        graph.source_offsets,
-        graph.sources,
-        graph.target_offsets,
-        graph.targets,
-        graph.set_offsets,
-        graph.set_blocks,
-        source_first,
-        source_blocks,
-        target_first,
-        target_blocks,
-    )
-    raw, war, waw, edges, waiting, awaited, most_sources, most_targets = counts.tolist()
+    middle = low + int(graph.join_certain[low:high].sum())
+    source_blocks, target_blocks = graph.span(source)[1], graph.span(target)[1]
+    counts, names, sizes = _described(graph, low, middle if middle > low else high, source, target)
+    raw, war, waw, edges, waiting, awaited, most_sources, most_targets, ldgsts = counts.tolist()
     if most_sources == 1 and most_targets == 1:
         pattern = Pattern.ONE_TO_ONE
     elif most_sources == 1:
@@ -519,6 +607,12 @@ def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int)
         pattern = Pattern.GROUPED
     else:
         pattern = Pattern.OVERLAPPED
+    possible = 0
+    if middle == low:
+        raw = war = waw = ldgsts = 0
+        edges, possible = 0, edges
+    elif middle < high:
+        possible = _count_edges(graph, low, middle, high, source, target) - edges
     return PairSummary(
         source=int(graph.kernel[source]),
         target=int(graph.kernel[target]),
@@ -531,4 +625,43 @@ def _summarise(graph: BlockGraph, low: int, high: int, source: int, target: int)
         awaited=awaited,
         most_sources=most_sources,
         most_targets=most_targets,
+        ldgsts=ldgsts,
+        possible=possible,
     )
+
+
+def _described(
+    graph: BlockGraph, low: int, high: int, source: int, target: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
+    described: tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]] = describe_pair(
+        low,
+        high,
+        graph.join_code,
+        graph.source_offsets,
+        graph.sources,
+        graph.target_offsets,
+        graph.targets,
+        graph.set_offsets,
+        graph.set_blocks,
+        *graph.span(source),
+        *graph.span(target),
+    )
+    return described
+
+
+def _count_edges(
+    graph: BlockGraph, low: int, middle: int, high: int, source: int, target: int
+) -> int:
+    """Count the distinct edges of the joins of a pair; those from `middle` on are possible."""
+    _, source_blocks = graph.span(source)
+    waits = [np.zeros(graph.span(target)[1], np.bool_) for _ in range(2)]
+    for join in range(low, high):
+        sets = graph.targets[graph.target_offsets[join] : graph.target_offsets[join + 1]]
+        _, blocks = gather_lists(graph.set_offsets, graph.set_blocks, sets)
+        waits[join >= middle][blocks - graph.first_block[target]] = True
+    sets = graph.sources[graph.source_offsets[middle] : graph.source_offsets[high]]
+    sizes = graph.set_offsets[sets + 1] - graph.set_offsets[sets]
+    if (sizes == source_blocks).all() and not (waits[0] & ~waits[1]).any():
+        # Every block that waits possibly waits for the whole kernel: no need to go through them.
+        return int(waits[1].sum()) * source_blocks
+    return int(_described(graph, low, high, source, target)[0][3])

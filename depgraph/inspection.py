@@ -167,7 +167,7 @@ def describe_neighbours(
 
 def common_bytes(first: Footprints, first_kind: int, second: Footprints, second_kind: int) -> int:
     """Count the bytes that one block accesses in one way and another block in another."""
-    a, b = first.take(first.kind == first_kind), second.take(second.kind == second_kind)
+    a, b = first.take(first.access == first_kind), second.take(second.access == second_kind)
     start = np.concatenate([a.start, b.start])
     order = np.argsort(start)
     start, end = start[order], np.concatenate([a.end, b.end])[order]

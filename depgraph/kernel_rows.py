@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.extraction import Kernel
+from depgraph.possible import waits_inside
 from depgraph.records import KernelLaunch
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def kernel_rows(
     counts: BlockCounts,
     operation_bytes: NDArray[np.int64],
     shared_bytes: NDArray[np.int64],
+    inside: NDArray[np.uint8],
 ) -> list[Kernel]:
     """Describe the kernels of a trace.
 
@@ -30,13 +32,15 @@ def kernel_rows(
     ----------
     gathered : Gatherer
     counts : BlockCounts
-    operation_bytes : int64[2, n_operations]
-        Distinct bytes that each operation reads and writes.
+    operation_bytes : int64[3, n_operations]
+        Distinct bytes that each operation reads, writes, and reads by LDGSTS alone.
     shared_bytes : int64[n_operations]
         Bytes that a block writes and another block of the same operation touches.
+    inside : uint8[n_operations]
+        What blocks do with each other's bytes, as `sweep_addresses` finds it.
     """
     first_block, numbers = gathered.first_block, gathered.operation_kernel.tolist()
-    read, written = operation_bytes.tolist()
+    read, written, ldgsts = operation_bytes.tolist()
 
     def per_operation(values: NDArray[Any]) -> list[int]:
         running = np.append(0, np.cumsum(values))
@@ -76,6 +80,8 @@ def kernel_rows(
                 written_bytes=written[index],
                 shared_written_bytes=int(shared_bytes[index]),
                 unseen=gathered.unseen_of(index),
+                waits_inside=waits_inside(int(inside[index])),
+                ldgsts_bytes=ldgsts[index],
             )
         )
     return rows
@@ -95,7 +101,7 @@ def kernel_remarks(kernel: Kernel) -> list[str]:
     if kernel.shared_bytes is None:
         found.append("shared memory unknown")
     if kernel.unseen:
-        found.append(kernel.unseen)
+        found.append(f"opaque: {kernel.unseen}")
     return found
 
 

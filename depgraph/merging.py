@@ -78,6 +78,7 @@ def merge_kernels(
         graph.join_kind[kept],
         gather_lists(graph.source_offsets, graph.sources, kept),
         gather_lists(graph.target_offsets, graph.targets, kept),
+        None if graph.join_basis is None else graph.join_basis[kept],
     )
 
     def summed(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
@@ -201,6 +202,8 @@ def _kernel_rows(
                 accesses=one.accesses + two.accesses,
                 instructions=one.instructions + two.instructions,
                 unseen=one.unseen or two.unseen,
+                waits_inside=min(filter(None, (one.waits_inside, two.waits_inside)), default=None),
+                ldgsts_bytes=one.ldgsts_bytes + two.ldgsts_bytes,
             )
         rows.append(moved)
     return rows

@@ -60,21 +60,6 @@ class FileOverflow:
         self.runs.append(write_ranges(Footprints(row, kind, start, end), self._new_file()))
 
 
-class NoOverflow:
-    """Forgets ranges, for those who only count."""
-
-    most_ranges = 1 << 17
-
-    def take(
-        self,
-        row: NDArray[np.int32],
-        kind: NDArray[np.uint8],
-        start: NDArray[np.uint64],
-        end: NDArray[np.uint64],
-    ) -> None:
-        """Do nothing."""
-
-
 def write_ranges(ranges: Footprints, path: Path) -> RunFile:
     """Write ranges of a part by start address; return what a gatherer wants to know of the file."""
     write_run_by_start(ranges, path)

@@ -24,6 +24,7 @@ from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
 from depgraph.output import refuse_existing
 from depgraph.overflow import FileOverflow, most_ranges
+from depgraph.possible import with_possible_joins
 from depgraph.records import HostCopy
 from depgraph.resume import (
     FiledTask,
@@ -254,10 +255,11 @@ def _put_together(
         exact, graph = graph, build_graph(analysed.rounded, first_block, kernel).with_kinds(kinds)
         false_edges = graph.count_edges_not_in(exact)
     shared_bytes = np.sum([swept.shared_bytes for swept in analysed.exact], axis=0)
+    inside = np.bitwise_or.reduce([swept.inside for swept in analysed.exact], axis=0)
     accesses, instructions, durations = gathered.counts()
-    graph = replace(graph, space=gathered.space)
     counts = BlockCounts(accesses, instructions, *analysed.block_bytes)
-    rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes)
+    rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes, inside)
+    graph = with_possible_joins(replace(graph, space=gathered.space), rows)
     return Extraction(
         kernels=rows,
         copies=_copy_rows(gathered),

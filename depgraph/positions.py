@@ -15,6 +15,7 @@ import numpy as np
 from depgraph.dependence import build_graph, sweep_spaces
 from depgraph.footprint import Footprints
 from depgraph.jit.positions import overlay_ranges
+from depgraph.possible import with_possible_joins
 from depgraph.records import WRITE
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
         for f in fields(PositionedRanges)
     ]
     block, kind, start, end, first, last = columns
-    group = 2 * block.astype(np.int64) + kind
+    group = 4 * block.astype(np.int64) + kind
     order = np.lexsort((start, group))
     return PositionedRanges(
         *overlay_ranges(group[order], start[order], end[order], first[order], last[order], STEPS)
@@ -135,6 +136,7 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
         occupancy=graph.occupancy,
         space=graph.space,
     )
+    fine = with_possible_joins(fine, extraction.kernels)
     return replace(
         extraction,
         graph=fine,

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 READ = 0
 WRITE = 1
+SYNC_READ = 2  # by an atomic, or by a load that is ordered with other blocks
+LDGSTS_READ = 3
 ACCESS_KINDS = ("read", "write")
+# How a kind accesses; what several instructions of a block read counts as the first of these.
+ACCESS_WAYS = ("plain", "sync", "ldgsts")
 
 Dim3 = tuple[int, int, int]
 
@@ -66,7 +70,7 @@ class BlockTouches:
 
     A *row* is one block of one launch. A *range* belongs to a row and is ``[start, end)`` in
     bytes of global memory. Ranges are sorted by (row, kind, start); those of one row and kind
-    are disjoint and do not touch.
+    are disjoint and do not touch, and no byte of a row is in two kinds of reads.
 
     Attributes
     ----------
@@ -80,7 +84,7 @@ class BlockTouches:
         Traced warp instructions of any kind.
     row : int32[n_ranges]
     kind : uint8[n_ranges]
-        `READ` or `WRITE`.
+        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`.
     start, end : uint64[n_ranges]
     """
 
@@ -137,6 +141,8 @@ class ScannedPart:
         Things the user should know, each with the number of times they occurred.
     unseen : dict
         What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
+    shows_bulk : bool
+        Whether bulk or tensor copies are among the instructions, so that they are traced.
     durations : float64[n_rows] or None
         Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
     damage : list of Damage
@@ -156,6 +162,7 @@ class ScannedPart:
     opcodes: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     unseen: dict[int, str] = field(default_factory=dict)
+    shows_bulk: bool = False
     durations: NDArray[np.float64] | None = None
     damage: list[Damage] = field(default_factory=list)
     damaged_line: Damage | None = None
@@ -233,5 +240,8 @@ class Trace(Protocol):
         ...
 
     def unseen(self, launch: KernelLaunch) -> str | None:
-        """Say what the trace cannot show of a kernel, if its name gives it away."""
+        """Say what the trace cannot show of a kernel, if its name gives it away.
+
+        Asked only where no kernel of the trace shows such instructions.
+        """
         ...

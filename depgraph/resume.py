@@ -36,7 +36,7 @@ _COUNTERS = ("skipped", "opcodes", "warnings")
 # A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
 _SENT_BYTES = 1 << 20
 _CHANGED = "it has changed since it was written"
-_NUMBERS = ("damaged_lines", "access_lines", "lines", "bytes")
+_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes")
 
 
 MARK = "depgraph-partial"
@@ -183,11 +183,12 @@ def _paths_in(value: Any) -> Iterator[Path]:
 
 
 def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) -> None:
-    columns = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
+    columns: dict[str, Any] = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
     if part.durations is not None:
         columns["durations"] = part.durations
-    samples = {f"samples_{i}": run.samples for i, run in enumerate(runs)}
-    _write_whole(rows, lambda whole: _write_arrays(whole, {**samples, **columns}))
+    for i, run in enumerate(runs):
+        columns[f"samples_{i}"] = run.samples
+    _write_whole(rows, lambda whole: _write_arrays(whole, columns))
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],

@@ -57,8 +57,23 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "bytes",
             "bytes that a block writes and another block of the kernel touches",
         ),
-        _c("unseen", "string", "", "what the trace cannot show of the kernel", nullable=True),
+        _c(
+            "unseen",
+            "string",
+            "",
+            "why the kernel is opaque: what of its accesses the trace cannot show",
+            nullable=True,
+        ),
         _c("occupancy", "int32", "blocks", "per SM, where the input states it", nullable=True),
+        _c(
+            "waits_inside",
+            "string",
+            "",
+            '"found" where blocks synchronise and read what others wrote, "suspected" where they '
+            "only share counters",
+            nullable=True,
+        ),
+        _c("ldgsts_bytes", "int64", "bytes", "of read_bytes those that LDGSTS alone reads"),
     ),
     "blocks": (
         _c("block", "int32", "", "global block number"),
@@ -85,6 +100,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("kind", "dictionary", "", '"read" or "write"; atomics stand in both'),
         _c("start", "uint64", "byte address", "first byte"),
         _c("end", "uint64", "byte address", "first byte after the range"),
+        _c(
+            "way",
+            "dictionary",
+            "",
+            'how it is read: "plain", "sync" (by atomics or ordered loads alone) or "ldgsts" (by '
+            'LDGSTS alone); "plain" for what is written',
+        ),
     ),
     "copies": (
         _c("copy", "int32", "", "host copy number, from 0 in program order"),
@@ -115,6 +137,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "joins": (
         _c("join", "int32", "", "number of the join"),
         _c("kind", "dictionary", "", '"RAW", "WAR" or "WAW"'),
+        _c("certain", "bool", "", "whether accesses in the trace make it; else it is possible"),
+        _c(
+            "basis",
+            "dictionary",
+            "",
+            'what it rests on: "seen", "ldgsts" (reads by LDGSTS alone), "opaque" (a kernel whose '
+            'accesses the trace cannot show), "unit" (a kernel whose blocks wait for one another)',
+        ),
         _c("source_kernel", "int32", "", "kernel waited for; -1 - i for host copy i"),
         _c("target_kernel", "int32", "", "kernel that waits"),
         _c("sources", "list<int32>", "", "sets; all their blocks are waited for"),
@@ -123,15 +153,17 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "pairs": (
         _c("source", "int32", "", "kernel waited for; -1 - i for host copy i"),
         _c("target", "int32", "", "kernel that waits"),
-        _c("raw", "int64", "edges", "distinct read-after-write edges"),
-        _c("war", "int64", "edges", "distinct write-after-read edges"),
-        _c("waw", "int64", "edges", "distinct write-after-write edges"),
-        _c("edges", "int64", "edges", "distinct edges of any kind"),
+        _c("raw", "int64", "edges", "distinct certain read-after-write edges"),
+        _c("war", "int64", "edges", "distinct certain write-after-read edges"),
+        _c("waw", "int64", "edges", "distinct certain write-after-write edges"),
+        _c("edges", "int64", "edges", "distinct certain edges of any kind"),
         _c("pattern", "dictionary", "", "shape of the dependence"),
         _c("waiting", "int64", "blocks", "blocks of the target that wait"),
         _c("awaited", "int64", "blocks", "blocks of the source waited for"),
         _c("most_sources", "int64", "blocks", "most blocks that one block waits for"),
         _c("most_targets", "int64", "blocks", "most blocks that wait for one block"),
+        _c("ldgsts", "int64", "edges", "of raw and war those that rest on LDGSTS reads alone"),
+        _c("possible", "int64", "edges", "distinct edges of any kind that are only possible"),
         _c("cross_stream", "bool", "", "source and target run in different streams"),
     ),
     "edges": (
@@ -140,6 +172,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("dst_kernel", "int64", "", "kernel that waits"),
         _c("dst_block", "int64", "", "its block, numbered within the kernel"),
         _c("kind", "string", "", '"RAW", "WAR" or "WAW"'),
+        _c("certain", "bool", "", "false where it is only possible"),
+        _c("ldgsts", "bool", "", "whether it rests on LDGSTS reads alone"),
     ),
 }
 

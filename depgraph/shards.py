@@ -81,8 +81,8 @@ class ShardResult:
         Found byte by byte, one for each address space.
     rounded : list of SetPairs
         Found at a coarser granularity, where one was asked for.
-    operation_bytes : int64[2, n_operations]
-        Distinct bytes that each operation reads and writes.
+    operation_bytes : int64[3, n_operations]
+        Distinct bytes that each operation reads, writes, and reads by LDGSTS alone.
     block_bytes : int64[2, n_blocks]
         Distinct bytes that each block reads and writes.
     block_ranges : int64[n_blocks]
@@ -136,7 +136,12 @@ class ShardAnalysis:
                 footprints=footprints,
                 exact=sweep_spaces(footprints, operation_of_block, n_operations, self.space),
                 rounded=rounded,
-                operation_bytes=_bytes_by_kind(by_operation, n_operations),
+                operation_bytes=np.stack(
+                    [
+                        *_bytes_by_kind(by_operation, n_operations),
+                        by_operation.ldgsts_bytes(n_operations),
+                    ]
+                ),
                 block_bytes=_bytes_by_kind(footprints, n_blocks),
                 block_ranges=np.bincount(footprints.block, minlength=n_blocks),
             )
@@ -147,7 +152,7 @@ class ShardAnalysis:
 
 
 def _bytes_by_kind(footprints: Footprints, n: int) -> NDArray[np.int64]:
-    return np.stack([footprints.bytes_per_block(kind, n) for kind in (READ, WRITE)])
+    return np.stack([footprints.bytes_per_block(access, n) for access in (READ, WRITE)])
 
 
 @dataclass(slots=True)
@@ -236,7 +241,7 @@ def analyse_shards(
         shards = _memory_shards(gathered, workers, wanted)
     analysed = Analysed(
         footprints=concatenate_footprints([], 0),
-        operation_bytes=np.zeros((2, len(gathered.operations)), np.int64),
+        operation_bytes=np.zeros((3, len(gathered.operations)), np.int64),
         block_bytes=np.zeros((2, n_blocks), np.int64),
     )
     block_ranges = np.zeros(n_blocks, np.int64)

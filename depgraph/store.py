@@ -27,10 +27,10 @@ from depgraph.checksums import CHECKSUMS, Checksums, HashingFile, has_checksums
 from depgraph.errors import ModelError, StoreError
 from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
-from depgraph.graph import KIND_NAMES, BlockGraph, PairSummary, Pattern
+from depgraph.graph import BASIS_NAMES, KIND_NAMES, BlockGraph, PairSummary, Pattern
 from depgraph.output import new_folder, stranger_in
 from depgraph.placing import recover
-from depgraph.records import ACCESS_KINDS
+from depgraph.records import ACCESS_KINDS, ACCESS_WAYS
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
 from depgraph.store_checks import (
     Layout,
@@ -66,10 +66,12 @@ _FILES = (*(f"{table}{_SUFFIX}" for table in STORED_TABLES), CHECKSUMS)
 _ADVICE = "copy the store again, or extract the trace again"
 _ENCODINGS: dict[str, dict[str, Any]] = {
     "footprints": {
-        "use_dictionary": ["kind"],
+        "use_dictionary": ["kind", "way"],
         "column_encoding": dict.fromkeys(("block", "start", "end"), "DELTA_BINARY_PACKED"),
     }
 }
+# What to add to `READ` for each of `ACCESS_WAYS`.
+_READS = np.array([0, 2, 3], np.uint8)
 _PATTERNS = [pattern.value for pattern in Pattern]
 
 
@@ -195,9 +197,10 @@ def _write_footprints(file: _TableFile, footprints: Footprints | SpilledFootprin
         file.write(
             {
                 "block": rows.block,
-                "kind": from_codes(rows.kind, ACCESS_KINDS),
+                "kind": from_codes(rows.access, ACCESS_KINDS),
                 "start": rows.start,
                 "end": rows.end,
+                "way": from_codes(rows.way, ACCESS_WAYS),
             }
         )
 
@@ -269,6 +272,8 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
         "joins": {
             "join": np.arange(len(graph.join_kind), dtype=np.int32),
             "kind": from_codes(graph.join_kind, KIND_NAMES),
+            "certain": graph.join_certain,
+            "basis": from_codes(_bases(graph), BASIS_NAMES),
             "source_kernel": graph.kernel[graph.join_source_operation],
             "target_kernel": graph.kernel[graph.join_target_operation],
             "sources": from_lists(graph.source_offsets, graph.sources),
@@ -290,6 +295,12 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             ],
         },
     }
+
+
+def _bases(graph: BlockGraph) -> NDArray[np.uint8]:
+    return (
+        np.zeros(len(graph.join_kind), np.uint8) if graph.join_basis is None else graph.join_basis
+    )
 
 
 def _coordinates(extraction: Extraction, index: NDArray[np.int64]) -> dict[str, NDArray[np.int32]]:
@@ -482,7 +493,8 @@ class Store:
         file, table = self._file("footprints"), self.table("footprints")
         footprints = Footprints(
             to_numpy(table["block"]),
-            codes(file, table, "kind", ACCESS_KINDS),
+            codes(file, table, "kind", ACCESS_KINDS)
+            + _READS[codes(file, table, "way", ACCESS_WAYS)],
             to_numpy(table["start"]),
             to_numpy(table["end"]),
         )
@@ -526,6 +538,7 @@ class Store:
         source_offsets, sources = to_lists(joins["sources"])
         target_offsets, targets = to_lists(joins["targets"])
         n_operations = len(layout.kernel)
+        basis = codes(join_file, joins, "basis", BASIS_NAMES)
         graph = BlockGraph(
             kernel=layout.kernel.astype(np.int32),
             first_block=layout.first_block,
@@ -533,6 +546,7 @@ class Store:
             set_offsets=set_offsets,
             set_blocks=set_blocks,
             join_kind=codes(join_file, joins, "kind", KIND_NAMES),
+            join_basis=basis if basis.any() else None,
             join_source_operation=layout.operations_of(join_file, joins, "source_kernel"),
             join_target_operation=layout.operations_of(join_file, joins, "target_kernel"),
             source_offsets=source_offsets,

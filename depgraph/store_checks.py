@@ -13,7 +13,7 @@ import numpy as np
 
 from depgraph.arrow import to_codes, to_lists, to_numpy
 from depgraph.errors import StoreError
-from depgraph.graph import KIND_NAMES
+from depgraph.graph import BASIS_NAMES, KIND_NAMES, Basis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 _MOST_BLOCKS = 2**31
 _ADDRESS_END = 1 << 64
 _COUNTS = ("accesses", "instructions", "read_bytes", "written_bytes")
+_CERTAIN = (Basis.SEEN, Basis.LDGSTS)
 _LEAST_OF_KERNELS = {
     "kernel": 0, "operation": 0, "grid_x": 1, "grid_y": 1, "grid_z": 1, "block_x": 1, "block_y": 1,
     "block_z": 1, "registers": 0, "shared_bytes": 0, "first_block": 0, "blocks": 1,
-    "active_blocks": 0, "shared_written_bytes": 0, "occupancy": 0, **dict.fromkeys(_COUNTS, 0),
+    "active_blocks": 0, "shared_written_bytes": 0, "occupancy": 0, "ldgsts_bytes": 0,
+    **dict.fromkeys(_COUNTS, 0),
 }  # fmt: skip
 _LEAST_OF_COPIES = dict.fromkeys(("copy", "operation", "block", "address", "size"), 0)
 
@@ -216,7 +218,10 @@ def check_joins(file: Path, table: pa.Table, graph: BlockGraph) -> None:
     numbers = np.arange(len(table))
     _demand_rows(file, to_numpy(table["join"]) == numbers, "join is not the next number")
     _demand_rows(file, source < target, "the source does not come before the target")
-    order = (target * graph.n_operations + source) * len(KIND_NAMES) + graph.join_kind
+    is_certain = np.isin(codes(file, table, "basis", BASIS_NAMES), _CERTAIN)
+    _demand_rows(file, to_numpy(table["certain"]) == is_certain, "certain is not what basis says")
+    order = 2 * (target * graph.n_operations + source) + ~is_certain
+    order = order * len(KIND_NAMES) + graph.join_kind
     _demand_rows(file, _ascends(order, strictly=False), "the join does not follow the one before")
     for name, offsets, sets, operation in (
         ("sources", graph.source_offsets, graph.sources, source),
@@ -239,9 +244,11 @@ def check_pairs(file: Path, table: pa.Table, layout: Layout, patterns: Sequence[
     _demand_rows(file, _ascends(order), "the pair does not follow the one before")
     sources, targets = layout.blocks[source], layout.blocks[target]
     kinds = np.stack([to_numpy(table[name]) for name in ("raw", "war", "waw")])
-    edges = to_numpy(table["edges"])
+    edges, possible, ldgsts = (to_numpy(table[n]) for n in ("edges", "possible", "ldgsts"))
     added = (kinds >= 0).all(axis=0) & (edges <= kinds.sum(axis=0))
-    added &= (edges > 0) & (edges >= kinds.max(axis=0, initial=0)) & (edges <= sources * targets)
+    added &= (edges >= kinds.max(axis=0, initial=0)) & (possible >= 0)
+    added &= (edges + possible > 0) & (edges + possible <= sources * targets)
+    added &= (ldgsts >= 0) & (ldgsts <= kinds[0] + kinds[1])
     _demand_rows(file, added, "edges are not those of the kinds and blocks")
     for name, most in (
         ("waiting", targets), ("awaited", sources), ("most_sources", to_numpy(table["awaited"])),

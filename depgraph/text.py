@@ -1,15 +1,20 @@
-"""Text from outside, made harmless for a terminal, a table, a message."""
+"""Text for people: made harmless where it comes from outside, cut short, numbers listed."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
 # What a spreadsheet takes for the beginning of a formula: OWASP, "CSV Injection". The last four are
 # the wide forms, which some locales read as the plain ones.
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _LONG_WORD = re.compile(r"\S{500,}")  # a path, or what someone wrote instead of a number
+_LISTED = 8
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -45,3 +50,8 @@ def in_short(text: str, width: int = 80) -> str:
         return text
     kept = (width - 3) // 2
     return f"{text[:kept]}...{text[-kept:]}"
+
+
+def some_numbers(numbers: Sequence[int]) -> str:
+    """List numbers, of many the first eight."""
+    return ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")

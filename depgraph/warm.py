@@ -40,11 +40,13 @@ def _graph() -> None:
 
     swept = SetPairs(
         np.array([0, 1], np.int32),
+        np.zeros(2, np.bool_),
         np.array([0, 1, 2], np.int64),
         np.array([0, 1], np.int32),
         np.array([[1, 1], [2, 2]], np.uint64),
         np.array([1 << 2], np.uint64),
         np.zeros(2, np.int64),
+        np.zeros(2, np.uint8),
     )
     build_graph([swept], np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)).pairs()
 

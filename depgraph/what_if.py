@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.build import DEPENDENCES
 from depgraph.dependence import build_graph, operations_of_blocks, sweep_spaces
 from depgraph.errors import ModelError
 from depgraph.limits import GREATEST_FACTOR, LARGEST_ID, LONGEST_TIME, number, whole_number
 from depgraph.merging import merge_kernels
 from depgraph.names import base_name
+from depgraph.possible import with_possible_joins
 from depgraph.text import in_short
 
 if TYPE_CHECKING:
@@ -30,10 +32,6 @@ GRAMMAR = (
     "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw, merge=A,B, gap*=F or gap=TIME"
 )
 _KIND_BITS = np.uint64(3)
-_DEPENDENCES = (
-    "set_operation", "set_offsets", "set_blocks", "join_kind", "join_source_operation",
-    "join_target_operation", "source_offsets", "sources", "target_offsets", "targets",
-)  # fmt: skip
 _ADDRESS_END = 1 << 64
 _MOST_DIGITS = 20  # of an address, decimal
 _TERM = re.compile(r"(?P<word>[^\s=*/]+)(?P<sign>\*=|/=|=)(?P<value>\S+)")
@@ -336,9 +334,10 @@ def _without_dependences(
             keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
             swept.append(replace(found, pairs=found.pairs[keep]))
     rebuilt = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), program.kernels)
     changed = replace(
         graph,
-        **{name: getattr(rebuilt, name) for name in _DEPENDENCES},
+        **{name: getattr(rebuilt, name) for name in DEPENDENCES},
         first_use=None,
         last_use=None,
     )

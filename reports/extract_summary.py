@@ -44,6 +44,8 @@ def extract_summary(
         "war_edges": sum(p.war for p in pairs),
         "waw_edges": sum(p.waw for p in pairs),
         "edges": sum(p.edges for p in pairs),
+        "ldgsts_edges": sum(p.ldgsts for p in pairs),
+        "possible_edges": sum(p.possible for p in pairs),
         "granularity": metadata["options"]["granularity"],
         "false_edges": metadata["false_edges"],
         "input_bytes": metadata["input_bytes"],
@@ -64,6 +66,11 @@ def extract_summary(
         ),
         _patterns(extraction),
     ]
+    if facts["possible_edges"]:
+        headline.append(
+            f"{show_number(facts['possible_edges'])} more edges are only possible: bounds leave "
+            "them out, what is reached obeys them"
+        )
     if facts["granularity"] != 1:
         headline.append(
             f"rounded out to {facts['granularity']} bytes: "
@@ -83,19 +90,22 @@ def extract_summary(
             pair_table(pairs, extraction.kernels, shown=pairs_shown),
             _skipped(metadata),
         ],
-        notes=unseen_notes(extraction.kernels, metadata),
+        notes=unseen_notes(extraction.kernels, pairs, metadata),
         notes_title="What this trace does not show",
     )
 
 
 def _patterns(extraction: Extraction) -> str:
-    patterns = Counter(p.pattern.value for p in extraction.pairs)
+    dependent = [p for p in extraction.pairs if p.edges]
+    patterns = Counter(p.pattern.value for p in dependent)
     n = len(extraction.kernels)
     independent = n * (n - 1) // 2 - sum(min(p.source, p.target) >= 0 for p in extraction.pairs)
+    possible = len(extraction.pairs) - len(dependent)
     listed = [f"{show_number(count)} {name}" for name, count in patterns.most_common()]
     return (
-        f"{show_number(len(extraction.pairs))} dependent pairs of kernels: "
+        f"{show_number(len(dependent))} dependent pairs of kernels: "
         + ", ".join(listed or ["none"])
+        + (f"; {show_number(possible)} pairs only possibly dependent" if possible else "")
         + f"; {show_number(independent)} pairs independent"
     )
 

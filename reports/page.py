@@ -110,7 +110,7 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
             *study.table.assumptions,
             *mechanism_notes(study),
         ],
-        unseen=unseen_notes(study.kernels, study.metadata),
+        unseen=unseen_notes(study.kernels, study.pairs, study.metadata),
         skipped=list(study.metadata.get("skipped", {}).items()),
         provenance=_provenance(study),
         show_number=show_number,

@@ -18,6 +18,8 @@ def pair_table(
 ) -> Table:
     """Build the table of dependent pairs, in the order of the kernel that waits.
 
+    Edges by LDGSTS alone and possible edges have columns where there are any.
+
     Parameters
     ----------
     pairs : sequence of PairSummary
@@ -27,6 +29,8 @@ def pair_table(
     """
     names = {k.kernel: kernel_name(k.name) for k in kernels}
     streams = {k.kernel: k.stream for k in kernels}
+    with_ldgsts = any(pair.ldgsts for pair in pairs)
+    with_possible = any(pair.possible for pair in pairs)
     rows = [
         (
             pair.target,
@@ -38,6 +42,8 @@ def pair_table(
             pair.raw,
             pair.war,
             pair.waw,
+            *[pair.ldgsts] * with_ldgsts,
+            *[pair.possible] * with_possible,
             min(pair.source, pair.target) >= 0 and streams[pair.source] != streams[pair.target],
         )
         for pair in pairs
@@ -56,6 +62,8 @@ def pair_table(
             Column("raw", "RAW", show=show_number),
             Column("war", "WAR", show=show_number),
             Column("waw", "WAW", show=show_number),
+            *[Column("ldgsts", "by LDGSTS", show=show_number)] * with_ldgsts,
+            *[Column("possible", "possible", show=show_number)] * with_possible,
             Column("cross_stream", "streams", is_text=True, show=lambda v: "cross" if v else ""),
         ],
         kept,

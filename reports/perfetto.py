@@ -120,7 +120,7 @@ def _flow_pairs(study: Study, flows: Flows) -> tuple[list[tuple[int, int]], int]
         pairs = list(itertools.pairwise(path))
         return pairs[:MOST_FLOWS], max(0, len(pairs) - MOST_FLOWS)
     kept: list[tuple[int, int]] = []
-    for source, target, _ in study.graph.edges():
+    for source, target, _ in study.graph.certain().edges():
         new = dict.fromkeys(zip(source.tolist(), target.tolist(), strict=True))
         kept += list(new)[: MOST_FLOWS - len(kept)]
         if len(kept) >= MOST_FLOWS:

@@ -174,7 +174,7 @@ def block_report(
     sources, targets = neighbour_kinds(graph, number)
     own = footprints.of_block(number)
     x, rest = block % row.grid_x, block // row.grid_x
-    read, written = (int((own.end - own.start)[own.kind == kind].sum()) for kind in (READ, WRITE))
+    read, written = (int((own.end - own.start)[own.access == kind].sum()) for kind in (READ, WRITE))
     facts = {
         "kernel": kernel,
         "block": block,
@@ -187,7 +187,7 @@ def block_report(
     ranges_shown, shown = (None, None) if is_whole else (_RANGES_SHOWN, _NEIGHBOURS_SHOWN)
     ranges = [
         ("read" if kind == READ else "write", int(start), int(end), int(end - start))
-        for kind, start, end in zip(own.kind, own.start, own.end, strict=True)
+        for kind, start, end in zip(own.access, own.start, own.end, strict=True)
     ]
     return Report(
         "block",

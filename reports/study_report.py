@@ -40,7 +40,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     top : int, optional
         Rows of each table at most; default all.
     """
-    unseen = unseen_notes(study.kernels, study.metadata)
+    unseen = unseen_notes(study.kernels, study.pairs, study.metadata)
     sentences = bound_report(study.table).headline
     tables = [
         schedule_table(study),

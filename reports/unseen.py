@@ -5,23 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.kernel_rows import remarks
+from depgraph.possible import openness
 from depgraph.reports.tables import show_number
+from depgraph.text import some_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
     from depgraph.extraction import Kernel
+    from depgraph.graph import PairSummary
 
-_LISTED = 8
 
-
-def unseen_notes(kernels: Sequence[Kernel], metadata: Mapping[str, Any]) -> list[str]:
+def unseen_notes(
+    kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
+) -> list[str]:
     """List warnings, kernels with hidden accesses or inner order, and the format's blind spots.
 
     Parameters
     ----------
     kernels : sequence of Kernel
+    pairs : sequence of PairSummary
     metadata : mapping
         Provenance of the extraction.
     """
@@ -30,15 +34,12 @@ def unseen_notes(kernels: Sequence[Kernel], metadata: Mapping[str, Any]) -> list
     ]
     for reason, numbers in remarks(kernels).items():
         what = "kernel" if len(numbers) == 1 else "kernels"
-        notes.append(f"{what} {_listed(numbers)}: {reason}")
-    shared = [k.kernel for k in kernels if k.shared_written_bytes]
+        notes.append(f"{what} {some_numbers(numbers)}: {reason}")
+    shared = [k.kernel for k in kernels if k.shared_written_bytes and k.waits_inside is None]
     if shared:
         notes.append(
-            f"blocks of kernel {_listed(shared)} write bytes that other blocks of the same kernel "
-            "touch (atomics, semaphores): order inside a kernel is not part of the graph"
+            f"blocks of kernel {some_numbers(shared)} write bytes that other blocks of the same "
+            "kernel touch: order inside a kernel is not part of the graph"
         )
+    notes += openness(kernels, pairs).notes
     return [*notes, *metadata.get("blind_spots", [])]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")

@@ -10,6 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 from naive_accelsim import OPCODES, WINDOW, Block
 
+from depgraph.records import READ, SYNC_READ, WRITE
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -264,9 +266,13 @@ def blocks_of(part):
         touches.row.tolist(), touches.kind.tolist(), touches.start.tolist(), touches.end.tolist(),
         strict=True,
     ):  # fmt: skip
-        target = found[keys[row]].written if kind else found[keys[row]].read
+        target = found[keys[row]].written if kind == WRITE else found[keys[row]].read
         assert not target & set(range(start, end))
         target |= set(range(start, end))
+        if kind == READ:
+            found[keys[row]].read_plainly |= set(range(start, end))
+        elif kind == SYNC_READ:
+            found[keys[row]].read_in_order |= set(range(start, end))
     return {key: block for key, block in found.items() if block.instructions}
 
 
@@ -279,6 +285,8 @@ def merged(parts):
             into.accesses += block.accesses
             into.instructions += block.instructions
             into.read |= block.read
+            into.read_plainly |= block.read_plainly
+            into.read_in_order |= block.read_in_order
             into.written |= block.written
     return total
 

@@ -64,6 +64,26 @@ def rounded(program, granularity):
     ]
 
 
+def inside(operation):
+    """Say what the blocks of an operation do with each other's bytes: 1 synchronise, 2 exchange.
+
+    Blocks have four sets of bytes: read plainly, written, read in order with others, by LDGSTS.
+    """
+    flags = 0
+    for byte in set().union(*(sets[1] for sets in operation.values())):
+        plain, writers, sync, ldgsts = (
+            {block for block, sets in operation.items() if byte in sets[way]} for way in range(4)
+        )
+        if any(writers - {reader} for reader in sync):
+            flags |= 1
+            # An atomic writes what it reads; so these are ordered loads.
+            if len(sync) > len(writers) or (len(sync) == len(writers) and sync != writers):
+                flags |= 2
+        if any(writers - {reader} for reader in plain | ldgsts):
+            flags |= 2
+    return flags
+
+
 def byte_ranges(touched):
     """Turn a set of bytes into the longest half-open ranges."""
     ranges = []
@@ -76,10 +96,17 @@ def byte_ranges(touched):
 
 
 def join_ranges(ranges):
-    """Join (row, kind, start, end) that overlap or touch, byte by byte."""
+    """Join (row, kind, start, end) that overlap or touch, byte by byte.
+
+    What stands in kind 0 of a row is left out of kinds 2 and 3, what in kind 2 out of kind 3.
+    """
     touched = defaultdict(set)
     for row, kind, start, end in ranges:
         touched[row, kind].update(range(start, end))
+    for row in {row for row, _ in touched}:
+        plain, sync, ldgsts = (touched[row, kind] for kind in (0, 2, 3))
+        ldgsts -= plain | sync
+        sync -= plain
     return [
         (row, kind, start, end)
         for row, kind in sorted(touched)
@@ -147,17 +174,37 @@ def mix64(value, salt):
 
 
 def expand(graph):
-    """Return the edges of a factored graph: every target set waits for every source set."""
+    """Return the edges of a factored graph: every target set waits for every source set.
+
+    Each edge and kind is mapped to the lowest `Basis` of its joins: 0 and 1 are certain.
+    """
 
     def members(number):
         return graph.set_blocks[graph.set_offsets[number] : graph.set_offsets[number + 1]].tolist()
 
-    edges = set()
+    bases = [0] * len(graph.join_kind) if graph.join_basis is None else graph.join_basis.tolist()
+    edges = {}
     for join, kind in enumerate(graph.join_kind.tolist()):
         for s in graph.sources[graph.source_offsets[join] : graph.source_offsets[join + 1]]:
             for t in graph.targets[graph.target_offsets[join] : graph.target_offsets[join + 1]]:
-                edges |= {(a, b, KINDS[kind]) for a in members(s) for b in members(t)}
+                for edge in {(a, b, KINDS[kind]) for a in members(s) for b in members(t)}:
+                    edges[edge] = min(edges.get(edge, bases[join]), bases[join])
     return edges
+
+
+def opaque_pairs(opaque, reads, writes, space):
+    """Return every dependence that an opaque operation makes possible, none left out."""
+    return {
+        (j, k, kind)
+        for j, k in itertools.combinations(range(len(opaque)), 2)
+        if (opaque[j] or opaque[k]) and (space is None or space[j] == space[k])
+        for kind, before, after in (
+            ("RAW", writes, reads),
+            ("WAR", reads, writes),
+            ("WAW", writes, writes),
+        )
+        if (opaque[j] or before[j]) and (opaque[k] or after[k])
+    }
 
 
 def reachable(edges, n_blocks):
@@ -192,16 +239,21 @@ def longest_tail(edges, durations):
 
 def pair_counts(edges, sources, targets):
     """Count the edges from some blocks to others: a dictionary in the words of the pairs table."""
-    chosen = [(s, t, kind) for s, t, kind in edges if s in sources and t in targets]
+    within = {e: basis for e, basis in edges.items() if e[0] in sources and e[1] in targets}
+    certain = {edge for edge, basis in within.items() if basis < 2}
+    possible = {(s, t) for s, t, _ in within} - {(s, t) for s, t, _ in certain}
+    chosen = certain or set(within)
     distinct = {(s, t) for s, t, _ in chosen}
-    kinds = Counter(kind for _, _, kind in chosen)
+    kinds = Counter(kind for _, _, kind in certain)
     sources_of = Counter(t for _, t in distinct)
     targets_of = Counter(s for s, _ in distinct)
     return {
         "raw": kinds["RAW"],
         "war": kinds["WAR"],
         "waw": kinds["WAW"],
-        "edges": len(distinct),
+        "edges": len({(s, t) for s, t, _ in certain}),
+        "ldgsts": sum(basis == 1 for basis in within.values()),
+        "possible": len(possible),
         "waiting": len(sources_of),
         "awaited": len(targets_of),
         "most_sources": max(sources_of.values(), default=0),
@@ -265,6 +317,7 @@ OPCODES = {
     "STG.E.64": ("write", 8),
     "STG.E.U16": ("write", 2),
     "ST.E": ("write", 4),
+    "LDG.E.STRONG.GPU": ("read", 4),
     "ATOMG.E.ADD.STRONG.GPU": ("update", 4),
     "ATOMG.E.CAS.64.STRONG.GPU": ("update", 8),
     "ATOM.E.ADD.F16x2.RN.STRONG.GPU": ("update", 4),
@@ -356,7 +409,8 @@ class Log:
         x, y, z = dimensions(found["block"])
         gx, gy, _ = self.launches[number]["grid"]
         block = x + gx * (y + gy * z)
-        reads, writes = self.launches[number]["touched"].setdefault(block, (set(), set()))
+        touched = self.launches[number]["touched"]
+        reads, writes, sync, by_ldgsts = touched.setdefault(block, (set(), set(), set(), set()))
         lanes = lane_addresses(found["lanes"])
         if effect != "none" and self._is_left_out(lanes):
             return
@@ -368,11 +422,15 @@ class Log:
         if effect == "none":
             return
         self.accesses[number, block] += 1
-        touched = {b for lane in lanes if lane for b in range(lane, lane + width)}
-        if effect != "write":
-            reads |= touched
+        bytes_ = {b for lane in lanes if lane for b in range(lane, lane + width)}
+        if effect == "copy":
+            by_ldgsts |= bytes_
+        elif effect == "update" or (effect == "read" and ".STRONG." in opcode):
+            sync |= bytes_
+        elif effect == "read":
+            reads |= bytes_
         if effect in {"write", "update"}:
-            writes |= touched
+            writes |= bytes_
 
     def _is_left_out(self, lanes):
         kind = "empty" if not lanes else "out of range" if max(lanes) >= ADDRESS_END else None
@@ -384,7 +442,12 @@ class Log:
         program = []
         first = 0
         for launch in self.launches:
-            program.append({first + block: sets for block, sets in launch["touched"].items()})
+            program.append(
+                {
+                    first + block: (reads | sync | by_ldgsts, writes)
+                    for block, (reads, writes, sync, by_ldgsts) in launch["touched"].items()
+                }
+            )
             gx, gy, gz = launch["grid"]
             first += gx * gy * gz
         return program

@@ -26,6 +26,7 @@ OPCODES = {
     "LD.E.128": ("rg", 16),
     "ST.E.64": ("wg", 8),
     "ATOM.E.ADD.F64.RN": ("rwg", 8),
+    "LDG.E.128.STRONG.SYS": ("r", 16),
     "ATOMG.E.ADD.STRONG.GPU": ("rw", 4),
     "ATOMG.E.CAS.64.STRONG.SYS": ("rw", 8),
     "RED.E.ADD.F16x2.RN": ("rwg", 4),
@@ -61,9 +62,14 @@ class Block:
     def __init__(self):
         self.instructions = self.accesses = 0
         self.read, self.written = set(), set()
+        self.read_plainly, self.read_in_order = set(), set()  # the rest by LDGSTS alone
 
     def __eq__(self, other):
-        return vars(self) == vars(other)
+        return self._facts() == other._facts()
+
+    def _facts(self):
+        in_order = self.read_in_order - self.read_plainly
+        return {**vars(self), "read_in_order": in_order}
 
     __hash__ = None
 
@@ -132,6 +138,9 @@ def take(blocks, here, tokens, header):
     touched = {byte for a in addresses if a for byte in range(a, a + width)}
     if effect == "async" or "r" in effect:
         block.read |= touched
+    if "r" in effect:
+        in_order = "w" in effect or ".STRONG." in opcode
+        (block.read_in_order if in_order else block.read_plainly).update(touched)
     if "w" in effect:
         block.written |= touched
 

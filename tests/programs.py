@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from depgraph.dependence import find_dependences
 from depgraph.footprint import Footprints
-from depgraph.graph import BlockGraph
+from depgraph.graph import Basis, BlockGraph
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -29,6 +29,35 @@ PACKERS = {
 
 # Where the small addresses of a random program lie in a GPU's address space.
 BASE = 0x7F0000000000
+
+
+@st.composite
+def programs_with_ways(draw, **options):
+    """Draw a program as `programs` does, its blocks with four sets of bytes.
+
+    Read plainly, written, read by atomics or ordered loads, read by LDGSTS; the reads are disjoint.
+    """
+
+    def dealt(reads, writes):
+        ways = {byte: draw(st.sampled_from([0, 2, 3])) for byte in sorted(reads)}
+        plain, sync, ldgsts = ({b for b in reads if ways[b] == way} for way in (0, 2, 3))
+        return plain, writes, sync, ldgsts
+
+    return [
+        {block: dealt(*touched) for block, touched in operation.items()}
+        for operation in draw(programs(**options))
+    ]
+
+
+def with_all_reads(program):
+    """Return a program of `programs_with_ways` in two sets: bytes read, in whatever way."""
+    return [
+        {
+            block: (plain | sync | ldgsts, writes)
+            for block, (plain, writes, sync, ldgsts) in operation.items()
+        }
+        for operation in program
+    ]
 
 
 @st.composite
@@ -63,7 +92,7 @@ def footprints_of(program, base=BASE):
         (block, kind, base + start, base + end)
         for operation in program
         for block, touched in operation.items()
-        for kind in (0, 1)
+        for kind in range(len(touched))
         for start, end in naive.byte_ranges(touched[kind])
     ]
     block, kind, start, end = zip(*ranges, strict=True) if ranges else ([],) * 4
@@ -97,7 +126,10 @@ def to_lists(offsets, values):
 
 @st.composite
 def graphs(draw, *, max_operations=5, max_blocks=5):
-    """Draw a graph in factored form, with joins that overlap as those of real traces do."""
+    """Draw a graph in factored form, with joins that overlap as those of real traces do.
+
+    Some joins are only possible, some rest on LDGSTS reads alone.
+    """
     sizes = draw(st.lists(st.integers(1, max_blocks), min_size=1, max_size=max_operations))
     first_block = np.cumsum([0, *sizes])
     sets = []
@@ -114,26 +146,31 @@ def graphs(draw, *, max_operations=5, max_blocks=5):
     pairs = [(t, s) for t in numbers for s in numbers if s < t]
     if pairs:
         for target, source in draw(st.lists(st.sampled_from(pairs), max_size=8)):
+            kind = draw(st.integers(0, 2))
+            basis = draw(st.sampled_from([b for b in Basis if kind < 2 or b != Basis.LDGSTS]))
             joins.append(
                 (
                     target,
                     source,
-                    draw(st.integers(0, 2)),
+                    basis >= Basis.OPAQUE,
+                    kind,
+                    basis,
                     draw(st.lists(st.sampled_from(numbers[source]), min_size=1, unique=True)),
                     draw(st.lists(st.sampled_from(numbers[target]), min_size=1, unique=True)),
                 )
             )
-    joins.sort(key=lambda join: join[:3])
+    joins.sort(key=lambda join: join[:5])
     set_offsets, set_blocks = list_arrays([blocks for _, blocks in sets])
-    source_offsets, sources = list_arrays([join[3] for join in joins])
-    target_offsets, targets = list_arrays([join[4] for join in joins])
+    source_offsets, sources = list_arrays([join[5] for join in joins])
+    target_offsets, targets = list_arrays([join[6] for join in joins])
     return BlockGraph(
         kernel=np.arange(len(sizes), dtype=np.int32),
         first_block=first_block,
         set_operation=np.array([operation for operation, _ in sets], np.int32),
         set_offsets=set_offsets,
         set_blocks=set_blocks,
-        join_kind=np.array([join[2] for join in joins], np.uint8),
+        join_kind=np.array([join[3] for join in joins], np.uint8),
+        join_basis=np.array([join[4] for join in joins], np.uint8),
         join_source_operation=np.array([join[1] for join in joins], np.int32),
         join_target_operation=np.array([join[0] for join in joins], np.int32),
         source_offsets=source_offsets,

@@ -6,6 +6,7 @@ import lzma
 import os
 import re
 import shutil
+import struct
 import sys
 
 import numpy as np
@@ -68,7 +69,7 @@ def operations(trace):
 def edges(extraction):
     kernel_of, block_of = extraction.graph.block_names()
     found = set()
-    for source, target, kind in extraction.graph.edges():
+    for source, target, kind in extraction.graph.certain().edges():
         found |= set(
             zip(
                 kernel_of[source].tolist(), block_of[source].tolist(),
@@ -487,6 +488,18 @@ def test_tracez(folder, dictionary):
     packed, unpacked_ = (analyse(opened(p)) for p in (folder / "kernel-1.tracez", plain))
     assert packed.kernels[0].read_bytes == unpacked_.kernels[0].read_bytes == 40
     assert packed.kernels[0].instructions == unpacked_.kernels[0].instructions == 10
+
+
+def test_chunks_that_the_index_names_over_and_over_are_refused(folder):
+    # A small file would unpack to any size.
+    packed = as_tracez(kernel(1, *[load(4 * i) for i in range(300)]), chunk=300)
+    (at,) = struct.unpack("<Q", packed[-8:])
+    entry = packed[at + 4 : -8]
+    index = struct.pack("<I", 100) + 100 * entry
+    path = folder / "kernel-1.tracez"
+    path.write_bytes(packed[:at] + index + packed[-8:])
+    with pytest.raises(TraceError, match=r"the \.tracez file is damaged \(its chunks overlap\)"):
+        analyse(opened(path))
 
 
 def test_a_cut_tracez_is_damage(folder):

@@ -53,6 +53,14 @@ def test_a_clean_trace_has_no_problems(tmp_path: Path) -> None:
     assert (kernel.blocks, kernel.active_blocks, kernel.accesses) == (2, 2, 2)
 
 
+def test_kernels_that_read_by_ldgsts_are_counted(tmp_path: Path) -> None:
+    asynchronous = access(0, 0, "LDGSTS.E.LTC128B") + access(2, 1, "LDGSTS.E.LTC128B")
+    text = launch(0) + launch(1) + launch(2) + asynchronous + access(1, 0) + access(1, 1)
+    (problem,) = [p for p in check(tmp_path, text).problems if "LDGSTS" in p.found]
+    assert (problem.is_error, problem.count) == (False, 2)
+    assert problem.found.startswith("kernels that read by LDGSTS (cp.async)")
+
+
 @pytest.mark.parametrize(
     ("text", "remark"),
     [
@@ -173,3 +181,49 @@ def test_the_program_exits_with_the_verdict(
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
 def test_every_form_can_be_written(sample_trace: Path, form: str) -> None:
     assert run(str(sample_trace), "--format", form).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        (
+            launch(0) + launch(1),
+            "2 kernels were launched, and there is no access to global memory (0",
+        ),
+        (
+            launch(0, 1) + access(0, 0, "LDS"),
+            "1 kernels were launched, and there is no access to global memory (1",
+        ),
+    ],
+)
+def test_a_trace_without_any_access_is_refused_unless_that_is_meant(
+    tmp_path: Path, program: Any, text: str, seen: str
+) -> None:
+    path = tmp_path / "trace.log"
+    path.write_text(text)
+    checked = program("check", path, "--format", "json")
+    assert checked.code == 1
+    (problem,) = [p for p in json.loads(checked.out)["problems"] if p["severity"] == "error"]
+    assert problem["found"].startswith(f"the tracer saw nothing: {seen}")
+    refused = program("extract", path)
+    assert refused.code == 1
+    assert refused.err.startswith(f"depgraph: error: {path}: the tracer saw nothing: {seen}")
+    assert refused.err.count("\n") == 1
+    assert [item.name for item in tmp_path.iterdir()] == ["trace.log"]
+    assert program("check", path, "--allow-empty").code == 0
+    assert program("extract", path, "--allow-empty").code == 0
+
+
+def test_findings_are_whole_however_long_they_are(tmp_path: Path, program: Any) -> None:
+    folder = tmp_path / ("a-long-name-" * 12)
+    folder.mkdir()
+    path = folder / "trace.log"
+    path.write_text(launch(0, 1) + 63 * access(0, 0) + access(0, 0, "LDG.E", "first address 0x10"))
+    result = program("check", path)
+    assert result.code == 1
+    assert f"{path}:65" in result.out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in result.out
+    rows = result.out[result.out.index("Problems") : result.out.index("Kernels")]
+    words = [word for word in rows.split() if str(path) not in word]
+    found = "access line has no address where mem_trace prints them; 1 of 64 access lines are"
+    assert found in " ".join(words)

@@ -5,10 +5,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import edges_of, footprints_of, graph_of, n_blocks_of, programs
+from programs import (
+    edges_of,
+    footprints_of,
+    graph_of,
+    n_blocks_of,
+    programs,
+    programs_with_ways,
+    with_all_reads,
+)
 
-from depgraph.dependence import find_dependences
+from depgraph.dependence import find_dependences, operations_of_blocks, sweep
 from depgraph.errors import ModelError
+from depgraph.footprint import join_footprints
+from depgraph.graph import Basis
+from depgraph.records import LDGSTS_READ, READ, WRITE
 
 
 def program(*operations):
@@ -121,6 +132,48 @@ def test_edges_are_those_of_the_definition(drawn):
 @given(programs(max_operations=40, max_blocks=2, memory=6))
 def test_edges_are_those_of_the_definition_over_many_kernels(drawn):
     assert edges_of(graph_of(drawn)) == sorted(naive.dependences(drawn))
+
+
+@given(programs_with_ways())
+def test_edges_that_rest_on_ldgsts_would_be_gone_without_its_reads(drawn):
+    graph = graph_of(drawn)
+    whole = naive.dependences(with_all_reads(drawn))
+    without = naive.dependences(
+        with_all_reads(
+            [{b: (*sets[:3], set()) for b, sets in operation.items()} for operation in drawn]
+        )
+    )
+    assert edges_of(graph) == sorted(whole)
+    found = naive.expand(graph)
+    assert {edge for edge in found if found[edge] == Basis.LDGSTS} == whole - without
+    assert sum(pair.ldgsts for pair in graph.pairs()) == len(whole - without)
+
+
+@given(programs_with_ways())
+def test_shared_bytes_do_not_depend_on_how_bytes_are_read(drawn):
+    _, shared = find_dependences(*footprints_of(drawn))
+    assert shared.tolist() == [naive.shared_bytes(o) for o in with_all_reads(drawn)]
+
+
+@given(programs_with_ways())
+def test_what_blocks_of_a_kernel_do_with_each_others_bytes(drawn):
+    footprints, first_block, _ = footprints_of(drawn)
+    found = sweep(footprints, operations_of_blocks(first_block), len(drawn)).inside
+    assert found.tolist() == [naive.inside(operation) for operation in drawn]
+
+
+def test_a_block_that_reads_a_byte_both_ways_does_not_rest_on_ldgsts():
+    footprints = join_footprints(
+        np.array([0, 1, 1, 2], np.int32),
+        np.array([WRITE, LDGSTS_READ, READ, LDGSTS_READ], np.uint8),
+        np.array([0, 0, 4, 0], np.uint64),
+        np.array([8, 8, 8, 8], np.uint64),
+        3,
+    )
+    graph, _ = find_dependences(footprints, np.array([0, 1, 3]), np.array([0, 1], np.int32))
+    assert edges_of(graph) == [(0, 1, "RAW"), (0, 2, "RAW")]
+    (pair,) = graph.pairs()
+    assert (pair.raw, pair.ldgsts) == (2, 1)
 
 
 @given(programs())

@@ -13,6 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
+from depgraph.cli.first_run import FIRST_RUN
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "commands")
@@ -88,7 +90,7 @@ def run_console(text, folder, environment):
             [BASH, "-c", command], cwd=folder, env=environment, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
-        output = result.stdout + result.stderr
+        output = result.stdout + result.stderr.replace(f"{FIRST_RUN}\n", "")
         assert result.returncode == code, f"$ {command}\n{output}"
         assert pattern_of(expected).match(output), f"$ {command}\n{output}"
 

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from programs import edges_of, graph_of, programs
 
+from depgraph.build import GraphBuilder
 from depgraph.errors import OutputExistsError
 from depgraph.export import write_edges, write_kernel_graph, write_schedule, write_table
+from depgraph.graph import KIND_NAMES, Basis
 from depgraph.schedules import dataflow
 
-COLUMNS = ["src_kernel", "src_block", "dst_kernel", "dst_block", "kind"]
+COLUMNS = ["src_kernel", "src_block", "dst_kernel", "dst_block", "kind", "certain", "ldgsts"]
 
 
 def read(path, form):
@@ -35,7 +37,11 @@ def test_edges_of_the_packaged_trace(form, sample_store, tmp_path):
     graph = sample_store.graph()
     assert write_edges(graph, tmp_path / "edges", form) == 999
     kernel, block = (column.tolist() for column in graph.block_names())
-    expected = [(kernel[s], block[s], kernel[t], block[t], kind) for s, t, kind in edges_of(graph)]
+    expected = [
+        (kernel[s], block[s], kernel[t], block[t], KIND_NAMES[kind], certain, ldgsts)
+        for columns in graph.labelled_edges()
+        for s, t, kind, certain, ldgsts in zip(*(c.tolist() for c in columns), strict=True)
+    ]
     exported = read(tmp_path / "edges", form)
     assert list(exported) == COLUMNS
     assert sorted(exported.itertuples(index=False, name=None)) == sorted(expected)
@@ -49,6 +55,22 @@ def test_edges_of_any_graph(tmp_path_factory, program):
     exported = pq.read_table(path)
     assert exported.column_names == COLUMNS
     assert len(exported) == len(edges_of(graph))
+
+
+def test_edges_say_whether_they_are_certain_and_rest_on_ldgsts(tmp_path):
+    builder = GraphBuilder([0, 1], [2, 1])
+    builder.add("RAW", [0], [2])
+    builder.add("WAR", [0], [2], basis=Basis.LDGSTS)
+    builder.add("RAW", [0, 1], [2], basis=Basis.UNIT)
+    write_edges(builder.build(), tmp_path / "edges.csv", "csv")
+    exported = read(tmp_path / "edges.csv", "csv")
+    assert sorted(
+        exported[["src_block", "kind", "certain", "ldgsts"]].itertuples(index=False, name=None)
+    ) == [
+        (0, "RAW", True, False),
+        (0, "WAR", True, True),
+        (1, "RAW", False, False),
+    ]
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])

@@ -15,8 +15,9 @@ from programs import (
     to_lists,
 )
 
+from depgraph.build import GraphBuilder
 from depgraph.errors import ModelError
-from depgraph.graph import PairSummary, Pattern
+from depgraph.graph import Basis, PairSummary, Pattern
 from depgraph.jit import graph as jit
 
 KINDS = st.sets(st.sampled_from(["RAW", "WAR", "WAW"]), min_size=1)
@@ -73,7 +74,7 @@ def test_pairs_count_the_expanded_edges(graph):
                 range(graph.first_block[k], graph.first_block[k + 1]) for k in (source, target)
             ]
             counts = naive.pair_counts(edges, *blocks)
-            if counts["edges"]:
+            if counts["edges"] or counts["possible"]:
                 counts["pattern"] = Pattern(counts["pattern"])
                 expected.append(PairSummary(source=source, target=target, **counts))
     assert graph.pairs() == expected
@@ -94,6 +95,63 @@ def test_with_kinds_knows_three_kinds(kinds):
         graph.with_kinds(kinds)
 
 
+@given(graphs(), st.integers(1, 7))
+def test_labelled_edges_say_what_each_rests_on(graph, batch):
+    found = {
+        (s, t, naive.KINDS[kind]): (certain, ldgsts)
+        for columns in graph.labelled_edges(batch)
+        for s, t, kind, certain, ldgsts in zip(*(c.tolist() for c in columns), strict=True)
+    }
+    assert found == {
+        edge: (basis < Basis.OPAQUE, basis == Basis.LDGSTS)
+        for edge, basis in naive.expand(graph).items()
+    }
+
+
+@given(graphs_with_durations(), KINDS)
+def test_certain_edges_are_those_of_certain_joins(drawn, kinds):
+    graph, durations = drawn
+    certain = graph.certain()
+    expected = naive.expand(graph)
+    assert edges_of(certain) == sorted(e for e, basis in expected.items() if basis < Basis.OPAQUE)
+    assert certain.certain() is certain
+    assert edges_of(certain.with_kinds(kinds)) == edges_of(graph.with_kinds(kinds).certain())
+    assert certain.join_certain.all()
+    assert (certain.earliest_finish(durations)[0] <= graph.earliest_finish(durations)[0]).all()
+
+
+@given(graphs())
+def test_without_units_leaves_the_rest(graph):
+    free = graph.without_units()
+    assert free.without_units() is free
+    assert edges_of(free.certain()) == edges_of(graph.certain())
+    assert set(edges_of(free)) <= set(edges_of(graph))
+    assert Basis.UNIT not in free.join_basis
+
+
+def test_a_graph_without_possible_joins_is_certain():
+    graph = graph_of([{0: (set(), {1})}, {1: ({1}, {1})}])
+    assert graph.certain() is graph
+    assert graph.without_units() is graph
+
+
+def test_a_pair_with_nothing_but_possible_edges_has_their_pattern():
+    builder = GraphBuilder([0, 1], [3, 2])
+    builder.add("RAW", [0, 1, 2], [3, 4], basis=Basis.OPAQUE)
+    (pair,) = builder.build().pairs()
+    assert (pair.raw, pair.edges, pair.possible, pair.pattern) == (0, 0, 6, Pattern.ALL_TO_ALL)
+
+
+def test_possible_edges_of_a_pair_are_those_beside_the_certain():
+    builder = GraphBuilder([0, 1], [3, 3])
+    builder.add("RAW", [0], [3])
+    builder.add("RAW", [1], [4], basis=Basis.LDGSTS)
+    builder.add("RAW", [0, 1, 2], [3, 4], basis=Basis.UNIT)
+    (pair,) = builder.build().pairs()
+    assert (pair.raw, pair.edges, pair.ldgsts, pair.possible) == (2, 2, 1, 4)
+    assert pair.pattern is Pattern.ONE_TO_ONE
+
+
 def test_with_kinds_takes_any_case():
     graph = graph_of([{0: (set(), {1})}, {1: ({1}, {1})}])
     assert edges_of(graph.with_kinds(["raw"])) == [(0, 1, "RAW")]
@@ -102,7 +160,7 @@ def test_with_kinds_takes_any_case():
 @given(programs(sizes=(2, 3, 2, 1)), programs(sizes=(2, 3, 2, 1)))
 def test_edges_not_in_another_graph_are_a_difference_of_sets(program, other):
     one, two = graph_of(program), graph_of(other)
-    assert one.count_edges_not_in(two) == len(naive.expand(one) - naive.expand(two))
+    assert one.count_edges_not_in(two) == len(naive.expand(one).keys() - naive.expand(two).keys())
     assert one.count_edges_not_in(one) == 0
 
 
@@ -288,10 +346,10 @@ def test_union_sources_collects_each_source_once_with_its_kinds(graph):
         n = graph.first_block[source + 1] - first
         joins, members = groups_of(graph, low, high, target)
         for waits, group in zip(joins, members, strict=True):
-            kinds, found = np.zeros(n, np.uint8), np.empty(n, np.int32)
+            codes, found = np.zeros(n, np.uint8), np.empty(n, np.int32)
             n_found = jit.union_sources(
                 np.array(waits, np.int32), graph.join_kind, graph.source_offsets, graph.sources,
-                graph.set_offsets, graph.set_blocks, first, kinds, found,
+                graph.set_offsets, graph.set_blocks, first, codes, found,
             )  # fmt: skip
             sources = found[:n_found].tolist()
             assert len(set(sources)) == n_found
@@ -299,8 +357,15 @@ def test_union_sources_collects_each_source_once_with_its_kinds(graph):
                 (s, group[0], naive.KINDS[k])
                 for s in sources
                 for k in range(3)
-                if kinds[s - first] >> k & 1
+                if codes[s - first] >> k & 1
             } == {e for e in edges if e[1] == group[0] and first <= e[0] < first + n}
+
+
+@given(st.integers(0, 255))
+def test_strongest_codes_keep_what_says_most_of_each_kind(mask):
+    order = {0: (0, 3, 5), 1: (1, 4, 6), 2: (2, 7)}
+    present = [[code for code in codes if mask >> code & 1] for codes in order.values()]
+    assert jit.strongest_codes(mask) == sum(1 << codes[0] for codes in present if codes)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))

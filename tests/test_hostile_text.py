@@ -15,9 +15,8 @@ from programs import BASE, access_line, launch_line
 
 from depgraph.jit import compiled
 from depgraph.parsers.traces import nvbit_text
-from depgraph.parsers.traces.line_buffers import MAX_LINE_BYTES
 from depgraph.parsers.traces.nvbit import NvbitTrace
-from depgraph.parsers.traces.text_scanner import PADDING, overlapping_words
+from depgraph.parsers.traces.text_scanner import MAX_LINE_BYTES, PADDING, overlapping_words
 from depgraph.pipeline import analyse
 
 if TYPE_CHECKING:

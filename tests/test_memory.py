@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -9,14 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_texts import GLOBAL, Form, header_text
+from programs import BASE, access_line, edges_of, launch_line
 
 from depgraph.errors import ModelError, TraceError
 from depgraph.footprint import Footprints, concatenate_footprints
 from depgraph.gather import Gatherer
 from depgraph.memory import _free_in_groups, default_limit, parse_size
+from depgraph.overflow import FileOverflow
 from depgraph.parsers import open_trace
-from depgraph.pipeline import extract
+from depgraph.parsers.traces import nvbit_text, touch_table
+from depgraph.pipeline import analyse, extract
 from depgraph.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run, write_run_by_start
+from depgraph.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +90,45 @@ def test_a_grid_that_memory_cannot_hold_is_refused_at_once(tmp_path: Path) -> No
         extract(open_trace(trace), tmp_path / "store", memory_limit=64 * MIB)
 
 
+@pytest.mark.parametrize(
+    ("grid", "found"),
+    [
+        ("2147483647,65535,65535", "a grid of 9223090559730712575 blocks; no more than 2146435072"),
+        (
+            f"{1 << 64},1,1",
+            r"log:1: grid of 18446744073709551616,1,1 blocks is not possible",
+        ),
+        ("9" * 90 + ",1,1", r"trace\.log:1: grid of 999999999\.\.\.,1,1 blocks is not possible"),
+    ],
+)
+def test_a_grid_that_no_gpu_could_launch_is_one_clear_line(
+    tmp_path: Path, grid: str, found: str
+) -> None:
+    line = launch_line(0, (7, 7, 7)).replace(b"7,7,7", grid.encode())
+    (tmp_path / "trace.log").write_bytes(line + access_line(0, 0, "LDG.E", [BASE]))
+    with pytest.raises(TraceError, match=found) as caught:
+        extract(open_trace(tmp_path / "trace.log"), tmp_path / "store")
+    assert "\n" not in str(caught.value)
+    # Another kernel can be extracted all the same.
+    if "possible" not in found:
+        with (tmp_path / "trace.log").open("ab") as file:
+            file.write(launch_line(1) + access_line(1, 0, "LDG.E", [BASE]))
+        store = extract(open_trace(tmp_path / "trace.log"), tmp_path / "store", kernels=(1, 2))
+        assert [kernel.kernel for kernel in store.kernels] == [1]
+
+
+@pytest.mark.parametrize("granularity", [1, 32, 128])
+def test_the_last_addresses_of_all_are_as_good_as_any(tmp_path: Path, granularity: int) -> None:
+    top = (1 << 57) - 4
+    text = launch_line(0) + access_line(0, 1, "STG.E.128", [top])
+    text += launch_line(1) + access_line(1, 2, "LDG.E.128", [top])
+    (tmp_path / "trace.log").write_bytes(text)
+    trace = open_trace(tmp_path / "trace.log")
+    with analyse(trace, granularity=granularity, memory_limit=1, scratch=tmp_path) as extraction:
+        assert edges_of(extraction.graph) == [(1, 6, "RAW")]
+        assert extraction.footprints.load().end.max() == (1 << 57) + 12
+
+
 def files_of(store: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
 
@@ -107,6 +153,55 @@ def test_a_store_made_through_files_is_the_same_bit_by_bit(
     assert spilled, "the limit was not reached: this tests nothing"
     assert files_of(tmp_path / "memory") == files_of(tmp_path / "files")
     assert {path.name for path in tmp_path.iterdir()} == {"memory", "files"}
+
+
+def test_ranges_of_one_part_may_go_through_files(
+    tmp_path: Path, sample_trace: Path, sample_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    take = FileOverflow.take
+    monkeypatch.setattr(FileOverflow, "take", lambda *a: (taken.append(len(a[1])), take(*a)))
+    monkeypatch.setattr("depgraph.overflow._LEAST_RANGES", 500)
+    monkeypatch.setattr(touch_table, "_RANGES", 256)
+    monkeypatch.setattr(nvbit_text, "_workspace", nvbit_text._Workspace())
+    options = {"memory_limit": 1, "scratch": tmp_path, "jobs": 2}
+    extract(open_trace(sample_trace), tmp_path / "files", **options)
+    assert len(taken) > 10, "no part had too many ranges: this tests nothing"
+    extract(open_trace(sample_trace), tmp_path / "kept", resume=tmp_path / "parts", **options)
+    extract(open_trace(sample_trace), tmp_path / "again", resume=tmp_path / "parts", **options)
+    expected = files_of(sample_store.path)
+    for name in ("files", "kept", "again"):
+        assert files_of(tmp_path / name) == expected, name
+    assert not list(tmp_path.glob(".depgraph*"))
+
+
+PEAK = """
+import resource, sys
+import depgraph
+from depgraph.parsers import open_trace
+depgraph.extract(open_trace(sys.argv[1]), sys.argv[2], memory_limit=64 << 20, jobs=1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.jit_only
+def test_the_limit_holds_for_a_block_of_very_many_ranges(tmp_path: Path) -> None:
+    ranges = 3_000_000
+    access = "0090 ffffffff 1 R0 STG.E 1 R4 4 1 0x{:x} 8 0 \n"
+    path = tmp_path / "kernel-1.traceg"
+    with path.open("w") as file:
+        file.write(header_text(Form()) + "#BEGIN_TB\n\nthread block = 0,0,0\nwarp = 0\n")
+        file.writelines(access.format(GLOBAL + 8 * n) for n in range(0, ranges, 32))
+        file.write("\n#END_TB\n")
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(path), str(tmp_path / "store")],
+        check=True, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    # Half of it is Python with its libraries.
+    assert int(done.stdout) < 450 << 10
+    (kernel,) = Store(tmp_path / "store").kernels
+    assert kernel.written_bytes == 4 * ranges
+    assert len(Store(tmp_path / "store").footprints()) == ranges
 
 
 ranges = st.lists(

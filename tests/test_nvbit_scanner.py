@@ -242,13 +242,13 @@ def test_verbose_lines(line, expected):
 
 
 def touched(part):
-    """Return what each (launch, block) of a part touches: bytes read, bytes written."""
+    """Return what each (launch, block) touches: bytes read, written, read in order, by LDGSTS."""
     touches = part.touches
     blocks = list(
         zip(*(a.tolist() for a in (touches.launch, touches.x, touches.y, touches.z)), strict=True)
     )
     assert len(set(blocks)) == len(blocks)
-    found = {block: (set(), set()) for block in blocks}
+    found = {block: (set(), set(), set(), set()) for block in blocks}
     columns = touches.row, touches.kind, touches.start, touches.end
     for row, kind, start, end in zip(*(a.tolist() for a in columns), strict=True):
         found[blocks[row]][kind].update(range(start, end))
@@ -262,7 +262,8 @@ def expected_of(log):
         gx, gy, _ = launch["grid"]
         for block, sets in launch["touched"].items():
             key = (number, block % gx, block // gx % gy, block // gx // gy)
-            found[key] = sets
+            reads, writes, sync, by_ldgsts = sets
+            found[key] = reads, writes, sync - reads, by_ldgsts - reads - sync
             counted[key] = (log.accesses[number, block], log.instructions[number, block])
     return found, counted
 
@@ -372,7 +373,7 @@ def test_more_blocks_than_the_tables_begin_with():
     )
     found, _ = touched(scan(text))
     assert len(found) == blocks
-    assert found[0, 4_999, 0, 0] == (set(), set(range(BASE + 39_992, BASE + 39_996)))
+    assert found[0, 4_999, 0, 0] == (set(), set(range(BASE + 39_992, BASE + 39_996)), set(), set())
 
 
 def test_more_ranges_than_the_tables_begin_with():

@@ -135,7 +135,7 @@ def test_positions_need_a_log_that_can_be_read_twice(tmp_path):
 
 ranges_lists = st.lists(
     st.tuples(
-        st.integers(0, 2), st.integers(0, 1), st.integers(0, 12), st.integers(1, 6),
+        st.integers(0, 2), st.integers(0, 3), st.integers(0, 12), st.integers(1, 6),
         st.integers(0, STEPS), st.integers(0, STEPS),
     ),
     max_size=12,

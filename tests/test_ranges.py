@@ -16,7 +16,7 @@ from depgraph.jit.ranges import (
     cut_ranges,
     join_ranges,
 )
-from depgraph.records import READ, WRITE
+from depgraph.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
 HIGHEST = 1 << 57
 
@@ -25,7 +25,7 @@ HIGHEST = 1 << 57
 def ranges(draw, *, rows=4, memory=40, max_size=12):
     """Draw (row, kind, start, end), in any order, overlapping or not."""
     one = st.tuples(
-        st.integers(0, rows - 1), st.integers(0, 1), st.integers(0, memory), st.integers(1, 9)
+        st.integers(0, rows - 1), st.integers(0, 3), st.integers(0, memory), st.integers(1, 9)
     )
     return [
         (row, kind, start, start + size)
@@ -62,6 +62,18 @@ def test_reads_and_writes_and_rows_stay_apart():
 
 
 either_form = pytest.mark.parametrize("join", [join_ranges, _join_by_sorting])
+
+
+@either_form
+def test_what_other_reads_cover_is_not_read_by_ldgsts_alone(join):
+    drawn = [(0, LDGSTS_READ, 0, 12), (0, READ, 4, 6), (0, SYNC_READ, 5, 9), (0, WRITE, 0, 2)]
+    assert rows(*join(*columns(drawn), 4, 1)) == [
+        (0, READ, 4, 6),
+        (0, WRITE, 0, 2),
+        (0, SYNC_READ, 6, 9),
+        (0, LDGSTS_READ, 0, 4),
+        (0, LDGSTS_READ, 9, 12),
+    ]
 
 
 @either_form
@@ -148,9 +160,9 @@ def test_rounding_out(drawn, granularity):
 def test_bytes_per_block(drawn):
     footprints = join_footprints(*columns(drawn), 4)
     joined = naive.join_ranges(drawn)
-    for kind in (READ, WRITE):
-        assert footprints.bytes_per_block(kind, 4).tolist() == [
-            sum(end - start for row, k, start, end in joined if (row, k) == (block, kind))
+    for access, kinds in ((READ, {READ, SYNC_READ, LDGSTS_READ}), (WRITE, {WRITE})):
+        assert footprints.bytes_per_block(access, 4).tolist() == [
+            sum(end - start for row, k, start, end in joined if row == block and k in kinds)
             for block in range(4)
         ]
 
@@ -170,4 +182,5 @@ def test_footprints_as_a_data_frame():
         "kind": ["read", "write"],
         "start": [0, 8],
         "end": [4, 12],
+        "way": ["plain", "plain"],
     }

@@ -94,6 +94,15 @@ def test_edges_come_from_requests_of_their_size(log_file):
     assert extraction.metadata["format"] == "simlog"
 
 
+def test_texture_requests_make_a_kernel_opaque(log_file):
+    text = header(1) + request(1, 0, 0x100, kind="TEXTURE_") + request(1, 0, 0x200)
+    text += header(2) + request(2, 0, 0x300, store=True)
+    extraction = analyse(open_trace(log_file(text)))
+    assert [kernel.unseen is not None for kernel in extraction.kernels] == [True, False]
+    assert extraction.graph.certain().pairs() == []
+    assert {(p.source, p.target) for p in extraction.graph.pairs()} == {(0, 1)}
+
+
 def test_blocks_take_the_cycles_between_their_lines(log_file):
     trace = open_trace(log_file(LOG))
     (task,) = trace.tasks()

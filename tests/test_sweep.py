@@ -6,7 +6,7 @@ import naive
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import BASE, edges_of, footprints_of, programs, to_lists
+from programs import BASE, edges_of, footprints_of, programs, programs_with_ways, to_lists
 
 from depgraph.dependence import build_graph, find_dependences, operations_of_blocks, sweep
 from depgraph.footprint import Footprints
@@ -113,7 +113,10 @@ def test_tables_grow_with_what_they_hold():
     ]
 
 
-@given(programs(memory=600), st.lists(st.integers(0, 600), max_size=4, unique=True).map(sorted))
+@given(
+    programs_with_ways(memory=600),
+    st.lists(st.integers(0, 600), max_size=4, unique=True).map(sorted),
+)
 def test_pieces_of_the_address_space_give_the_graph_of_the_whole(program, at):
     footprints, first_block, kernel = footprints_of(program)
     boundaries = np.array([BASE + address for address in at], np.uint64)
@@ -130,7 +133,7 @@ def test_pieces_of_the_address_space_give_the_graph_of_the_whole(program, at):
     ]
     joined = build_graph(pieces, first_block, kernel)
     whole, shared = find_dependences(footprints, first_block, kernel)
-    for name in ("set_operation", "set_blocks", "join_kind", "sources", "targets"):
+    for name in ("set_operation", "set_blocks", "join_kind", "sources", "targets", "join_basis"):
         assert np.array_equal(getattr(joined, name), getattr(whole, name)), name
     assert edges_of(joined) == edges_of(whole)
     assert sum(piece.shared_bytes for piece in pieces).tolist() == shared.tolist()

@@ -65,6 +65,56 @@ def test_what_is_appended_is_covered(batches):
         assert found == expected
 
 
+class Kept:
+    """Takes what a table has no room for."""
+
+    def __init__(self, most_ranges):
+        self.most_ranges = most_ranges
+        self.taken = []
+
+    def take(self, *columns):
+        assert len(columns[0]) <= self.most_ranges
+        self.taken += zip(*(column.tolist() for column in columns), strict=True)
+
+
+@given(st.lists(RANGES, min_size=1, max_size=12), st.integers(4, 12))
+def test_what_overflows_and_what_stays_is_all_there_was(batches, most_ranges):
+    table, kept = TouchTable(), Kept(most_ranges)
+    table.clear(kept)
+    expected = {}
+    for batch in batches:
+        for (launch, block), kind, start, size in batch:
+            row = table.find_row(launch, pack_block(*block))
+            at = np.array([start], np.uint64)
+            table.append(
+                np.array([row], np.int32), np.array([kind], np.uint8), at, at + np.uint64(size)
+            )
+            expected.setdefault((row, kind), set()).update(range(start, start + size))
+            assert len(table.range_row) <= max(most_ranges, 4)
+    touches = table.touches()
+    stayed = zip(touches.row, touches.kind, touches.start, touches.end, strict=True)
+    found = {}
+    for row, kind, start, end in [*kept.taken, *stayed]:
+        found.setdefault((int(row), int(kind)), set()).update(range(int(start), int(end)))
+    assert found == expected
+
+
+def test_a_table_that_overflows_does_not_grow():
+    table, kept = TouchTable(), Kept(8)
+    table.clear(kept)
+    row = np.full(1, table.find_row(0, 0), np.int32)
+    for start in range(0, 2000, 2):
+        at = np.array([start], np.uint64)
+        table.append(row, np.zeros(1, np.uint8), at, at + np.uint64(1))
+    assert len(table.range_row) == 8
+    assert sorted(start for _, _, start, _ in kept.taken) == list(range(0, 2 * len(kept.taken), 2))
+    assert len(kept.taken) + len(table.touches().row) == 1000
+    table.make_room(100)  # a line may need more than there is room for
+    assert len(table.range_row) >= 100
+    table.clear()
+    assert len(table.touches().row) == 0
+
+
 @pytest.mark.parametrize("used", [1, 7, 8, 9, 15])
 def test_room_is_made(used):
     table = TouchTable()

@@ -334,7 +334,7 @@ def test_every_field_of_a_graph_is_thought_of_when_kernels_are_merged():
     # A new field has to be carried over, or left out on purpose, in depgraph/merging.py.
     assert {f.name for f in fields(graph_of([1], []))} == {
         "kernel", "first_block", "set_operation", "set_offsets", "set_blocks", "join_kind",
-        "join_source_operation", "join_target_operation", "source_offsets", "sources",
+        "join_basis", "join_source_operation", "join_target_operation", "source_offsets", "sources",
         "target_offsets", "targets", "kinds", "cost", "resources", "first_use", "last_use",
         "position_step", "duration", "duration_unit", "occupancy", "space",
     }  # fmt: skip

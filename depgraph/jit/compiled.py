@@ -30,8 +30,8 @@ _IN_ONE_CALL = 30_000
 # as loading takes.
 _SECONDS_BEFORE_LOADING = 0.25
 # Seconds that one function is interpreted, where no earlier run has compiled it, before it is.
-# Compiling takes from half a second to three.
-_SECONDS_BEFORE_COMPILING = 0.5
+# Compiling takes from half a second to five.
+_SECONDS_BEFORE_COMPILING = 1.0
 # Numba's own variable. Without compilation nothing need stand between a function and its callers.
 _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled_if_large
+from depgraph.jit.compiled import compiled, compiled_if_large
 
 _SALT_1 = np.uint64(0x9E3779B97F4A7C15)
 
@@ -179,7 +179,7 @@ def group_targets(
 
 @compiled_if_large
 def union_sources(
-    joins, join_kind, source_offsets, sources, set_offsets, set_blocks, first_block, kinds, found
+    joins, join_code, source_offsets, sources, set_offsets, set_blocks, first_block, codes, found
 ):
     """Collect the source blocks of some joins with the kinds of dependence on each.
 
@@ -187,8 +187,11 @@ def union_sources(
     ----------
     joins : int32[n]
         Joins with one source operation, whose blocks start at `first_block`.
-    kinds : uint8[blocks of the source operation]
-        Scratch, all zero; bit k is set for kind k. The caller resets the entries in `found`.
+    join_code : uint8[n_joins]
+        RAW, WAR and WAW seen (0 to 2), RAW and WAR that rest on LDGSTS alone (3, 4), and the
+        three where they are only possible (5 to 7).
+    codes : uint8[blocks of the source operation]
+        Scratch, all zero; bit k is set for code k. The caller resets the entries in `found`.
     found : int32[blocks of the source operation]
         Receives the distinct sources (global block numbers), in order of discovery.
 
@@ -199,22 +202,30 @@ def union_sources(
     """
     n = 0
     for j in joins:
-        bit = np.uint8(1 << join_kind[j])
+        bit = np.uint8(1 << join_code[j])
         for s in range(source_offsets[j], source_offsets[j + 1]):
             for at in range(set_offsets[sources[s]], set_offsets[sources[s] + 1]):
                 block = set_blocks[at]
-                if kinds[block - first_block] == 0:
+                if codes[block - first_block] == 0:
                     found[n] = block
                     n += 1
-                kinds[block - first_block] |= bit
+                codes[block - first_block] |= bit
     return n
+
+
+@compiled
+def strongest_codes(mask):
+    """Keep of each kind the code that says most: seen, else by LDGSTS, else possible."""
+    mask = np.int64(mask)
+    certain = mask & 7 | mask >> 3 & 3
+    return mask & 7 | (mask >> 3 & 3 & ~mask) << 3 | (mask >> 5 & ~certain) << 5
 
 
 @compiled_if_large
 def describe_pair(
     low_join,
     high_join,
-    join_kind,
+    join_code,
     source_offsets,
     sources,
     target_offsets,
@@ -230,19 +241,20 @@ def describe_pair(
 
     Returns
     -------
-    counts : int64[8]
+    counts : int64[9]
         Edges of kind RAW, WAR, WAW, of any kind; target blocks that wait; source blocks waited
-        for; largest number of sources of a target; of targets of a source.
+        for; largest number of sources of a target; of targets of a source; edges of a kind that
+        rest on LDGSTS alone.
     names, sizes : uint64[n], int64[n]
         A hash and the size of the source set of each group of targets; equal sets may recur.
     """
-    result = np.zeros(8, np.int64)
+    result = np.zeros(9, np.int64)
     joins_offsets, joins, member_offsets, _ = group_targets(
         low_join, high_join, target_offsets, targets, set_offsets, set_blocks,
         target_first, target_blocks,
     )  # fmt: skip
     n_groups = len(joins_offsets) - 1
-    kinds = np.zeros(source_blocks, np.uint8)
+    codes = np.zeros(source_blocks, np.uint8)
     found = np.empty(source_blocks, np.int32)
     fan_out = np.zeros(source_blocks, np.int64)
     names = np.empty(n_groups, np.uint64)
@@ -253,16 +265,20 @@ def describe_pair(
             continue
         n_members = member_offsets[g + 1] - member_offsets[g]
         n_sources = union_sources(
-            joins[joins_offsets[g] : joins_offsets[g + 1]], join_kind, source_offsets, sources,
-            set_offsets, set_blocks, source_first, kinds, found,
+            joins[joins_offsets[g] : joins_offsets[g + 1]], join_code, source_offsets, sources,
+            set_offsets, set_blocks, source_first, codes, found,
         )  # fmt: skip
         name = np.uint64(0)
         for i in range(n_sources):
             local = found[i] - source_first
+            mask = np.int64(codes[local])
+            kinds = mask & 7 | mask >> 3 & 3 | mask >> 5
+            ldgsts = mask >> 3 & 3 & ~mask
             for kind in range(3):
-                if kinds[local] >> kind & 1:
+                if kinds >> kind & 1:
                     result[kind] += n_members
-            kinds[local] = 0
+            result[8] += n_members * ((ldgsts & 1) + (ldgsts >> 1))
+            codes[local] = 0
             fan_out[local] += n_members
             name += mix64(np.uint64(found[i]), _SALT_1)
         result[3] += n_members * n_sources
@@ -352,7 +368,7 @@ def fill_edges(
     joins,
     member_offsets,
     members,
-    join_kind,
+    join_code,
     source_offsets,
     sources,
     set_offsets,
@@ -361,7 +377,7 @@ def fill_edges(
     source_blocks,
     out_source,
     out_target,
-    out_kind,
+    out_code,
 ):
     """Write expanded edges of grouped targets into the output arrays until they are full.
 
@@ -371,6 +387,8 @@ def fill_edges(
         Group and member to go on with; updated. The group is past the end when all is written.
     joins_offsets, joins, member_offsets, members
         As `group_targets` returns them.
+    out_code
+        Of each kind the strongest code, see `union_sources` and `strongest_codes`.
 
     Returns
     -------
@@ -378,7 +396,7 @@ def fill_edges(
         Number of edges written. 0 with groups left means that one block's edges do not fit.
     """
     n = 0
-    kinds = np.zeros(source_blocks, np.uint8)
+    codes = np.zeros(source_blocks, np.uint8)
     found = np.empty(source_blocks, np.int32)
     capacity = len(out_source)
     while cursor[0] < len(joins_offsets) - 1:
@@ -388,26 +406,32 @@ def fill_edges(
             cursor[1] = 0
             continue
         n_sources = union_sources(
-            joins[joins_offsets[g] : joins_offsets[g + 1]], join_kind, source_offsets, sources,
-            set_offsets, set_blocks, source_first, kinds, found,
+            joins[joins_offsets[g] : joins_offsets[g + 1]], join_code, source_offsets, sources,
+            set_offsets, set_blocks, source_first, codes, found,
         )  # fmt: skip
         per_member = np.int64(0)
         for i in range(n_sources):
-            mask = np.int64(kinds[found[i] - source_first])
-            per_member += (mask & 1) + (mask >> 1 & 1) + (mask >> 2 & 1)
+            mask = strongest_codes(codes[found[i] - source_first])
+            codes[found[i] - source_first] = mask
+            while mask:
+                per_member += mask & 1
+                mask >>= 1
         at = member_offsets[g] + cursor[1]
         while at < member_offsets[g + 1] and n + per_member <= capacity:
             for i in range(n_sources):
-                mask = kinds[found[i] - source_first]
-                for kind in range(3):
-                    if mask >> kind & 1:
+                mask = np.int64(codes[found[i] - source_first])
+                code = 0
+                while mask:
+                    if mask & 1:
                         out_source[n] = found[i]
                         out_target[n] = members[at]
-                        out_kind[n] = kind
+                        out_code[n] = code
                         n += 1
+                    mask >>= 1
+                    code += 1
             at += 1
         for i in range(n_sources):
-            kinds[found[i] - source_first] = 0
+            codes[found[i] - source_first] = 0
         if at < member_offsets[g + 1]:
             cursor[1] = at - member_offsets[g]
             return n

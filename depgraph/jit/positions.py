@@ -14,7 +14,7 @@ def overlay_ranges(group, start, end, first, last, steps):
     Parameters
     ----------
     group : int64[n]
-        Twice a block number plus a kind; ascending.
+        Four times a block number plus a kind; ascending.
     start, end : uint64[n]
         Ascending starts within a group.
     first, last : uint8[n]
@@ -86,8 +86,8 @@ def overlay_ranges(group, start, end, first, last, steps):
                 is_open += 1
                 opened += 1
         low = high
-    block = (out_group[:m] >> 1).astype(np.int32)
-    kind = (out_group[:m] & 1).astype(np.uint8)
+    block = (out_group[:m] >> 2).astype(np.int32)
+    kind = (out_group[:m] & 3).astype(np.uint8)
     return (
         block,
         kind,

@@ -61,10 +61,43 @@ def _sort_ranges(starts, ends, low, high):
         n_runs = merged
 
 
+@compiled
+def _subtract(starts, ends, low, high, cut, cut_end, other, other_end, out_start, out_end, n):
+    """Write the ranges ``[low, high)`` less those of ``[cut, cut_end)`` and ``[other, other_end)``.
+
+    All three are sorted and disjoint. Returns the new number of ranges in the output, which is
+    only counted where it has no room.
+    """
+    for i in range(low, high):
+        start = starts[i]
+        while start < ends[i]:
+            while cut < cut_end and ends[cut] <= start:
+                cut += 1
+            while other < other_end and ends[other] <= start:
+                other += 1
+            if cut < cut_end and starts[cut] <= start:
+                start = ends[cut]
+                continue
+            if other < other_end and starts[other] <= start:
+                start = ends[other]
+                continue
+            stop = ends[i]
+            if cut < cut_end:
+                stop = min(stop, starts[cut])
+            if other < other_end:
+                stop = min(stop, starts[other])
+            if n < len(out_start):
+                out_start[n] = start
+                out_end[n] = stop
+            n += 1
+            start = stop
+    return n
+
+
 def _join_by_sorting(row, kind, start, end, n_ranges, n_rows):
     """Do what `join_ranges` does, without being compiled."""
     del n_rows
-    group = 2 * row[:n_ranges].astype(np.int64) + kind[:n_ranges]
+    group = 4 * row[:n_ranges].astype(np.int64) + kind[:n_ranges]
     order = np.lexsort((start[:n_ranges], group))
     group, start, end = group[order], start[order], end[order]
     by_end = np.lexsort((end, group))
@@ -75,8 +108,36 @@ def _join_by_sorting(row, kind, start, end, n_ranges, n_rows):
     begins[1:] = (group[1:] != group[:-1]) | (start[1:] > reach[:-1])
     first = np.flatnonzero(begins)
     last = np.append(first, n_ranges)[1:] - 1
-    group = group[first]
-    return (group >> 1).astype(np.int32), (group & 1).astype(np.uint8), start[first], reach[last]
+    group, start, end = group[first], start[first], reach[last]
+    if np.any(group & 2):
+        group, start, end = _cut_reads(group, start, end)
+    return (group >> 2).astype(np.int32), (group & 3).astype(np.uint8), start, end
+
+
+def _cut_reads(group, start, end):
+    """Leave out of the reads of kinds 2 and 3 what stands in kinds before them."""
+    kinds = np.array([0, 2, 3])
+    is_read = group & 3 != 1
+    n = np.count_nonzero(is_read)
+    way = np.searchsorted(kinds, group[is_read] & 3)
+    row = np.tile(group[is_read] >> 2, 2)
+    at = np.concatenate([start[is_read], end[is_read]])
+    opened = np.zeros((2 * n, 3), np.int64)
+    opened[np.arange(n), way] = 1
+    opened[np.arange(n, 2 * n), way] = -1
+    order = np.lexsort((at, row))
+    row, at, is_open = row[order], at[order], np.cumsum(opened[order], axis=0) > 0
+    piece = np.flatnonzero((row[1:] == row[:-1]) & (at[1:] > at[:-1]) & is_open[:-1].any(axis=1))
+    cut = 4 * row[piece] + kinds[np.argmax(is_open[piece], axis=1)]
+    low, high = at[piece], at[piece + 1]
+    begins = np.ones(len(piece), np.bool_)
+    begins[1:] = (cut[1:] != cut[:-1]) | (low[1:] != high[:-1])
+    last = np.append(np.flatnonzero(begins), len(piece))[1:] - 1
+    group = np.concatenate([group[~is_read], cut[begins]])
+    start = np.concatenate([start[~is_read], low[begins]])
+    end = np.concatenate([end[~is_read], high[last]])
+    order = np.lexsort((start, group))
+    return group[order], start[order], end[order]
 
 
 @compiled_if_larger(400_000, _join_by_sorting)
@@ -88,7 +149,8 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
     row : int32[>= n_ranges]
         Group of each range, below `n_rows`.
     kind : uint8[>= n_ranges]
-        0 or 1.
+        0 to 3. What stands in kind 0 of a row is left out of kinds 2 and 3, and what stands in
+        kind 2 is left out of kind 3.
     start, end : uint64[>= n_ranges]
         Half-open byte ranges.
     n_ranges, n_rows : int
@@ -97,30 +159,30 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
     -------
     row, kind, start, end : arrays of the joined ranges, in order
     """
-    offsets = np.zeros(2 * n_rows + 1, np.int64)
+    offsets = np.zeros(4 * n_rows + 1, np.int64)
     for i in range(n_ranges):
-        offsets[2 * np.int64(row[i]) + kind[i] + 1] += 1
-    for g in range(2 * n_rows):
+        offsets[4 * np.int64(row[i]) + kind[i] + 1] += 1
+    for g in range(4 * n_rows):
         offsets[g + 1] += offsets[g]
-    fill = _begins(offsets)
+    stops = _begins(offsets)
     starts = np.empty(n_ranges, np.uint64)
     ends = np.empty(n_ranges, np.uint64)
     for i in range(n_ranges):
-        group = 2 * np.int64(row[i]) + kind[i]
-        at = fill[group]
+        group = 4 * np.int64(row[i]) + kind[i]
+        at = stops[group]
         # Runs that go on where the last one ended are joined before the sort sees them.
         if at > offsets[group] and ends[at - 1] == start[i] and starts[at - 1] <= start[i]:
             ends[at - 1] = end[i]
             continue
         starts[at] = start[i]
         ends[at] = end[i]
-        fill[group] = at + 1
+        stops[group] = at + 1
 
-    kept = np.zeros(2 * n_rows, np.int64)
-    total = 0
-    for group in range(2 * n_rows):
+    nothing = np.empty(0, np.uint64)
+    total = np.int64(0)
+    for group in range(4 * n_rows):
         low = offsets[group]
-        high = fill[group]
+        high = stops[group]
         if low == high:
             continue
         ordered = True
@@ -138,22 +200,40 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
                 last += 1
                 starts[last] = starts[i]
                 ends[last] = ends[i]
-        kept[group] = last + 1 - low
-        total += kept[group]
+        stops[group] = last + 1
+        if group & 2:
+            plain = group & ~3
+            other = plain + 2 if group & 1 else plain
+            total = _subtract(
+                starts, ends, low, last + 1, offsets[plain], stops[plain],
+                offsets[other], stops[other], nothing, nothing, total,
+            )  # fmt: skip
+        else:
+            total += last + 1 - low
 
     out_row = np.empty(total, np.int32)
     out_kind = np.empty(total, np.uint8)
     out_start = np.empty(total, np.uint64)
     out_end = np.empty(total, np.uint64)
-    n = 0
-    for group in range(2 * n_rows):
+    n = np.int64(0)
+    for group in range(4 * n_rows):
         low = offsets[group]
-        for i in range(low, low + kept[group]):
-            out_row[n] = group >> 1
-            out_kind[n] = group & 1
-            out_start[n] = starts[i]
-            out_end[n] = ends[i]
-            n += 1
+        first = n
+        if group & 2 and low < stops[group]:
+            plain = group & ~3
+            other = plain + 2 if group & 1 else plain
+            n = _subtract(
+                starts, ends, low, stops[group], offsets[plain], stops[plain],
+                offsets[other], stops[other], out_start, out_end, n,
+            )  # fmt: skip
+        else:
+            for i in range(low, stops[group]):
+                out_start[n] = starts[i]
+                out_end[n] = ends[i]
+                n += 1
+        for i in range(first, n):
+            out_row[i] = group >> 2
+            out_kind[i] = group & 3
     return out_row, out_kind, out_start, out_end
 
 

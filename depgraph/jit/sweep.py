@@ -11,13 +11,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled_if_large
+from depgraph.jit.compiled import compiled, compiled_if_large
 
 READ = 0
 WRITE = 1
+SYNC_READ = 2
+LDGSTS_READ = 3
 RAW = 0
 WAR = 1
 WAW = 2
+
+# What the blocks of an operation do with each other's bytes.
+SYNCHRONISES = 1
+EXCHANGES = 2
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -185,6 +191,16 @@ def _sort_blocks(blocks, low, high):
             blocks[at] = block
 
 
+@compiled
+def _has_other(block, head, count, readers, writers):
+    """Tell whether a block of a list of readers reads what another one, of `writers`, writes."""
+    if count[readers] == 0:
+        return False
+    if count[readers] > 1 or count[writers] > 1:
+        return True
+    return block[head[readers]] != block[head[writers]]
+
+
 @compiled_if_large
 def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_block, n_operations):
     """Find the sets of blocks that share bytes, and the pairs of sets that depend on one another.
@@ -198,7 +214,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     block : int32[n]
         Global block number of each range.
     kind : uint8[n]
-        `READ` or `WRITE`.
+        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`; the readers of each kind are a set.
     start, end : uint64[n]
         Byte ranges; those of one block and kind are disjoint and do not touch.
     by_start, by_end : int64[n]
@@ -210,6 +226,8 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     Returns
     -------
     set_operation : int32[n_sets]
+    set_ldgsts : bool[n_sets]
+        Whether the set is one of blocks that read by LDGSTS alone.
     set_offsets : int64[n_sets + 1]
     set_blocks : int32[...]
         Members of each set, in ascending order.
@@ -219,28 +237,32 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
         Source set, target set and kind of dependence, packed as in `_pack`.
     shared_bytes : int64[n_operations]
         Bytes written by a block and touched by another block of the same operation.
+    inside : uint8[n_operations]
+        `SYNCHRONISES` where a block reads what another block of the operation writes by an atomic
+        or an ordered load, `EXCHANGES` where it reads such bytes by a load.
     """
     n = len(block)
     # Links of the ranges that are open at the current address, one list per operation and kind.
     following = _unset(n)
     preceding = _unset(n)
-    head = _unset(2 * n_operations)
-    count = np.zeros(2 * n_operations, np.int32)
-    hash_1 = np.zeros(2 * n_operations, np.uint64)
-    hash_2 = np.zeros(2 * n_operations, np.uint64)
-    current = _unset(2 * n_operations)
-    touched = np.empty(2 * n_operations, np.int32)
-    stamp = np.zeros(2 * n_operations, np.int64)
+    head = _unset(4 * n_operations)
+    count = np.zeros(4 * n_operations, np.int32)
+    hash_1 = np.zeros(4 * n_operations, np.uint64)
+    hash_2 = np.zeros(4 * n_operations, np.uint64)
+    current = _unset(4 * n_operations)
+    touched = np.empty(4 * n_operations, np.int32)
+    stamp = np.zeros(4 * n_operations, np.int64)
     since = np.zeros(n_operations, np.uint64)
     is_shared = np.zeros(n_operations, np.bool_)
     shared_bytes = np.zeros(n_operations, np.int64)
+    inside = np.zeros(n_operations, np.uint8)
 
     words = (n_operations >> 6) + 1
     readers = np.zeros((2, words), np.uint64)
     writers = np.zeros((2, words), np.uint64)
 
     n_sets = 0
-    set_operation = np.empty(1024, np.int32)
+    set_label = np.empty(1024, np.int32)  # twice the operation, plus one for LDGSTS
     set_offsets = np.zeros(1025, np.int64)
     set_blocks = np.empty(4096, np.int32)
     set_hash_1 = np.empty(1024, np.uint64)
@@ -250,8 +272,9 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
     n_pairs = 0
     pairs = np.empty(1024, np.uint64)
     pair_table = _unset(4096)
-    # A changed write set is paired with each reader at most twice, and with two writers.
-    found_pairs = np.empty(2 * n_operations + 4, np.uint64)
+    # A changed write set is paired with each of three sets of readers at most twice, and with two
+    # writers.
+    found_pairs = np.empty(6 * n_operations + 4, np.uint64)
 
     next_start = 0
     next_end = 0
@@ -264,7 +287,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
         while next_end < n and end[by_end[next_end]] == address:
             r = by_end[next_end]
             next_end += 1
-            list_ = 2 * operation_of_block[block[r]] + kind[r]
+            list_ = 4 * operation_of_block[block[r]] + kind[r]
             if preceding[r] >= 0:
                 following[preceding[r]] = following[r]
             else:
@@ -281,7 +304,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
         while next_start < n and start[by_start[next_start]] == address:
             r = by_start[next_start]
             next_start += 1
-            list_ = 2 * operation_of_block[block[r]] + kind[r]
+            list_ = 4 * operation_of_block[block[r]] + kind[r]
             following[r] = head[list_]
             preceding[r] = -1
             if head[list_] >= 0:
@@ -299,10 +322,11 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
         n_changed = 0
         for i in range(n_touched):
             list_ = touched[i]
-            operation = list_ >> 1
+            operation = list_ >> 2
             found = np.int32(-1)
             if count[list_] > 0:
-                mixed = hash_1[list_] ^ (np.uint64(operation) * _SALT_2)
+                label = 2 * operation + (1 if list_ & 3 == LDGSTS_READ else 0)
+                mixed = hash_1[list_] ^ (np.uint64(label) * _SALT_2)
                 slots = len(set_table)
                 slot = np.int64(mix64(mixed, _SALT_1) & np.uint64(slots - 1))
                 while set_table[slot] >= 0:
@@ -310,7 +334,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                     if (
                         set_hash_1[s] == hash_1[list_]
                         and set_hash_2[s] == hash_2[list_]
-                        and set_operation[s] == operation
+                        and set_label[s] == label
                     ):
                         found = s
                         break
@@ -318,12 +342,12 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                 if found < 0:
                     found = np.int32(n_sets)
                     set_table[slot] = found
-                    if n_sets == len(set_operation):
-                        set_operation = _grown_int32(set_operation)
+                    if n_sets == len(set_label):
+                        set_label = _grown_int32(set_label)
                         set_hash_1 = _grown_uint64(set_hash_1)
                         set_hash_2 = _grown_uint64(set_hash_2)
                         set_offsets = _grown_int64(set_offsets)
-                    set_operation[n_sets] = operation
+                    set_label[n_sets] = label
                     set_hash_1[n_sets] = hash_1[list_]
                     set_hash_2[n_sets] = hash_2[list_]
                     at = set_offsets[n_sets]
@@ -342,7 +366,7 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                         slots = 4 * len(set_table)
                         set_table = _unset(slots)
                         for s in range(n_sets):
-                            mixed = set_hash_1[s] ^ (np.uint64(set_operation[s]) * _SALT_2)
+                            mixed = set_hash_1[s] ^ (np.uint64(set_label[s]) * _SALT_2)
                             slot = np.int64(mix64(mixed, _SALT_1) & np.uint64(slots - 1))
                             while set_table[slot] >= 0:
                                 slot = (slot + 1) & (slots - 1)
@@ -352,54 +376,82 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
             if is_shared[operation]:
                 shared_bytes[operation] += np.int64(address - since[operation])
                 is_shared[operation] = False
-            if found < 0 or current[list_] < 0:
-                _set_member(writers if list_ & 1 else readers, operation, found >= 0)
+            appears = found < 0 or current[list_] < 0
             current[list_] = found
+            if appears and list_ & 3 == WRITE:
+                _set_member(writers, operation, found >= 0)
+            elif appears:
+                first = 4 * operation
+                _set_member(
+                    readers,
+                    operation,
+                    current[first + READ] >= 0
+                    or current[first + SYNC_READ] >= 0
+                    or current[first + LDGSTS_READ] >= 0,
+                )
             touched[n_changed] = list_
             n_changed += 1
 
         for i in range(n_changed):
             list_ = touched[i]
-            operation = np.int64(list_ >> 1)
-            reading = current[2 * operation + READ]
-            writing = current[2 * operation + WRITE]
+            operation = np.int64(list_ >> 2)
+            writing = current[4 * operation + WRITE]
             since[operation] = address
-            is_shared[operation] = writing >= 0 and (
-                count[2 * operation + WRITE] > 1 or (reading >= 0 and reading != writing)
-            )
+            is_shared[operation] = False
+            if writing >= 0:
+                written = 4 * operation + WRITE
+                sync = 4 * operation + SYNC_READ
+                exchanged = _has_other(
+                    block, head, count, 4 * operation + READ, written
+                ) or _has_other(block, head, count, 4 * operation + LDGSTS_READ, written)
+                if _has_other(block, head, count, sync, written):
+                    inside[operation] |= np.uint8(SYNCHRONISES)
+                    # An atomic writes what it reads: a block that only reads is a load.
+                    exchanged = exchanged or (
+                        count[sync] > count[written]
+                        or (count[sync] == count[written] and hash_1[sync] != hash_1[written])
+                    )
+                    is_shared[operation] = True
+                if exchanged:
+                    inside[operation] |= np.uint8(EXCHANGES)
+                is_shared[operation] |= exchanged or count[written] > 1
             before = _previous_member(writers, operation)
             after = _next_member(writers, operation + 1)
             n_found = 0
-            if list_ & 1 == READ:
+            if list_ & 3 != WRITE:
+                reading = current[list_]
                 if reading >= 0 and before >= 0:
-                    found_pairs[n_found] = _pack(current[2 * before + WRITE], reading, RAW)
+                    found_pairs[n_found] = _pack(current[4 * before + WRITE], reading, RAW)
                     n_found += 1
                 if reading >= 0 and after >= 0:
-                    found_pairs[n_found] = _pack(reading, current[2 * after + WRITE], WAR)
+                    found_pairs[n_found] = _pack(reading, current[4 * after + WRITE], WAR)
                     n_found += 1
             else:
                 if writing >= 0 and before >= 0:
-                    found_pairs[n_found] = _pack(current[2 * before + WRITE], writing, WAW)
+                    found_pairs[n_found] = _pack(current[4 * before + WRITE], writing, WAW)
                     n_found += 1
                 latest = operation if writing >= 0 else before
                 if latest >= 0 and after >= 0:
-                    source = current[2 * latest + WRITE]
-                    found_pairs[n_found] = _pack(source, current[2 * after + WRITE], WAW)
+                    source = current[4 * latest + WRITE]
+                    found_pairs[n_found] = _pack(source, current[4 * after + WRITE], WAW)
                     n_found += 1
                 # Readers since the writer before; up to the next writer, which may read as well.
                 reader = _next_member(readers, max(before, 0))
                 while reader >= 0 and (after < 0 or reader <= after):
-                    at_reader = current[2 * reader + READ]
-                    if writing >= 0 and reader < operation:
-                        found_pairs[n_found] = _pack(at_reader, writing, WAR)
-                        n_found += 1
-                    if latest >= 0 and reader > operation:
-                        source = current[2 * latest + WRITE]
-                        found_pairs[n_found] = _pack(source, at_reader, RAW)
-                        n_found += 1
-                    if after >= 0 and reader < after and (writing < 0 or reader >= operation):
-                        found_pairs[n_found] = _pack(at_reader, current[2 * after + WRITE], WAR)
-                        n_found += 1
+                    for reads in (READ, SYNC_READ, LDGSTS_READ):
+                        at_reader = current[4 * reader + reads]
+                        if at_reader < 0:
+                            continue
+                        if writing >= 0 and reader < operation:
+                            found_pairs[n_found] = _pack(at_reader, writing, WAR)
+                            n_found += 1
+                        if latest >= 0 and reader > operation:
+                            source = current[4 * latest + WRITE]
+                            found_pairs[n_found] = _pack(source, at_reader, RAW)
+                            n_found += 1
+                        if after >= 0 and reader < after and (writing < 0 or reader >= operation):
+                            found_pairs[n_found] = _pack(at_reader, current[4 * after + WRITE], WAR)
+                            n_found += 1
                     reader = _next_member(readers, reader + 1)
 
             for at in range(n_found):
@@ -425,14 +477,20 @@ def sweep_addresses(block, kind, start, end, by_start, by_end, operation_of_bloc
                         pair_table[slot] = p
 
     set_hash = np.empty((n_sets, 2), np.uint64)
+    set_operation = np.empty(n_sets, np.int32)
+    set_ldgsts = np.empty(n_sets, np.bool_)
     for s in range(n_sets):
+        set_operation[s] = set_label[s] >> 1
+        set_ldgsts[s] = set_label[s] & 1 == 1
         set_hash[s, 0] = set_hash_1[s]
         set_hash[s, 1] = set_hash_2[s]
     return (
-        set_operation[:n_sets],
+        set_operation,
+        set_ldgsts,
         set_offsets[: n_sets + 1],
         set_blocks[: set_offsets[n_sets]],
         set_hash,
         pairs[:n_pairs],
         shared_bytes,
+        inside,
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.build import GraphBuilder
+from depgraph.build import GraphBuilder, with_possible_joins_of
 from depgraph.errors import ModelError
 from depgraph.jit.bloom import fill_filters, query_filters
 from depgraph.mechanisms.base import (
@@ -124,15 +124,17 @@ def bloom_graph(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
             "pick fewer kernels with extract --kernels A:B"
         )
     with np.errstate(over="ignore"):
-        filters = fill_filters(footprints.block, footprints.kind, first, last, bits, hashes, words)
+        filters = fill_filters(
+            footprints.block, footprints.access, first, last, bits, hashes, words
+        )
         reported = np.zeros((graph.n_blocks, words), np.uint64)
         for kind, own, others in _KINDS:
             if kind in graph.kinds:
                 query_filters(
-                    footprints.block, footprints.kind, first, last, own, filters[others], hashes,
+                    footprints.block, footprints.access, first, last, own, filters[others], hashes,
                     graph.first_block[graph.operation_of_block], reported,
                 )  # fmt: skip
-    return _graph_of(graph, reported)
+    return with_possible_joins_of(_graph_of(graph, reported), graph)
 
 
 def _graph_of(graph: BlockGraph, reported: NDArray[np.uint64]) -> BlockGraph:

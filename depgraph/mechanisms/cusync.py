@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph.build import assemble, joined_source_blocks
+from depgraph.build import assemble, join_order, joined_source_blocks
 from depgraph.graph import KIND_NAMES
 from depgraph.jit.graph import gather_lists
 from depgraph.mechanisms.base import Availability, Cost, Mechanism, whole_numbers
@@ -245,7 +245,7 @@ def row_graph(graph: BlockGraph, shape: NDArray[np.int64]) -> BlockGraph:
 def stepped_graph(
     graph: BlockGraph, shape: NDArray[np.int64], step: StepRule
 ) -> tuple[BlockGraph, NDArray[np.float64]]:
-    """Split read-after-write joins by the step at which their targets need a column.
+    """Split certain read-after-write joins by the step at which their targets need a column.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def stepped_graph(
         Share of a target's work that comes before the step.
     """
     column, _ = columns_and_rows(graph, shape)
-    is_raw = graph.join_kind == _RAW
+    is_raw = (graph.join_kind == _RAW) & graph.join_certain
     join, block = joined_source_blocks(graph, np.flatnonzero(is_raw))
     width = int(shape[:, 0].max(initial=1))
     key, of_pair = np.unique(join * width + column[block], return_inverse=True)
@@ -305,6 +305,7 @@ def _split_joins(
     target_lists = gather_lists(graph.target_offsets, graph.targets, origin)
     operation = graph.join_source_operation[old_join]
     added_offsets = np.concatenate([[0], np.cumsum(high - low)])
+    basis = None if graph.join_basis is None else graph.join_basis[origin]
     result = assemble(
         graph.kernel,
         graph.first_block,
@@ -316,13 +317,13 @@ def _split_joins(
         graph.join_kind[origin],
         (offsets.astype(np.int64), sources),
         target_lists,
+        basis,
     )
-    order = np.lexsort(
-        (
-            graph.join_kind[origin],
-            graph.join_source_operation[origin],
-            graph.join_target_operation[origin],
-        )
+    order = join_order(
+        graph.join_kind[origin],
+        basis,
+        graph.join_source_operation[origin],
+        graph.join_target_operation[origin],
     )
     return result, np.ascontiguousarray(need[order])
 
@@ -356,4 +357,5 @@ def _with_sources(
             (n_sets + source).astype(np.int32),
         ),
         (graph.target_offsets, graph.targets),
+        graph.join_basis,
     )

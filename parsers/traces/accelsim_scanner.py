@@ -24,7 +24,7 @@ from depgraph.parsers.traces.text_scanner import (
     LANES,
     MAX_LINE_BYTES,
     MINUS,
-    READ,
+    READ_KINDS,
     SHARED_WINDOW_END,
     SPACE,
     WRITE,
@@ -322,7 +322,7 @@ def emit_bulk(
             return np.int64(-1)
         if meaning != GLOBAL_WRITE:
             range_row[n] = row
-            range_kind[n] = READ
+            range_kind[n] = READ_KINDS[meaning]
             range_start[n] = address
             range_end[n] = address + width
             n += 1
@@ -579,7 +579,7 @@ def scan_lines(
                         counters[ZERO_LINES] += 1
                     if meaning != GLOBAL_WRITE:
                         n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, READ,
+                            lanes, count, opcode_width[slot], row, READ_KINDS[meaning],
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:

@@ -19,7 +19,7 @@ from depgraph.parsers.traces.opcode_table import (
     effect_on_global,
     global_meaning,
 )
-from depgraph.parsers.traces.opcodes import Space
+from depgraph.parsers.traces.opcodes import Space, unseen_by
 from depgraph.parsers.traces.text_scanner import IGNORE, LANES, overlapping_words
 from depgraph.parsers.traces.touch_table import TouchTable
 from depgraph.records import Damage, ScannedPart
@@ -287,7 +287,7 @@ class _KernelScanner:
                 part.skipped[f"{opcode.space.value}-memory accesses"] += count
             elif opcode.space in {Space.TEXTURE, Space.SURFACE}:
                 part.skipped[f"{opcode.space.value} accesses, at addresses not traced"] += count
-                reasons.append(f"uses {opcode.space.value} memory, which the trace does not show")
+                reasons.append(unseen_by(opcode))
         if reasons:
             part.unseen[self._index] = reasons[0]
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.parsers.traces.compression import TraceInput
-from depgraph.parsers.traces.line_buffers import MAX_LINE_BYTES, last_line_end, whole_lines
+from depgraph.parsers.traces.line_buffers import last_line_end, whole_lines
 from depgraph.parsers.traces.nvbit_text import OVERLONG, is_launch, scan_text, text_buffer
 from depgraph.parsers.traces.nvbit_wordings import CURRENT, MARK, IdOffset, begun_launch, wording_of
-from depgraph.parsers.traces.text_scanner import PADDING, end_of_line
+from depgraph.parsers.traces.opaque_names import copies_by_tma
+from depgraph.parsers.traces.text_scanner import MAX_LINE_BYTES, PADDING, end_of_line
 from depgraph.records import Damage, KernelLaunch, ScannedPart
 from depgraph.sources import FileState, SourceFiles, unreadable
 
@@ -294,7 +295,9 @@ class NvbitTrace:
 
     def unseen(self, launch: KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""
-        return unseen_hint(launch.name)
+        if copies_by_tma(launch.name):
+            return "copies by TMA, by its name, which the trace does not show"
+        return None
 
 
 class LogOrder:
@@ -333,20 +336,3 @@ class LogOrder:
             process = self._process[launch.context] = process + 1
         self._process_of[key] = process
         return replace(launch, process=process) if process else launch
-
-
-# Names of kernels for sm_90 and later, which copy in bulk; "tma" alone would match softmax too.
-_BULK_COPIES = re.compile(
-    r"(?i:sm_?(?:90|10[0-9]|12[0-9])|wgmma|cutlass3x)|Tma(?![a-z])"
-    r"|(?<![A-Za-z])(?:tma|TMA)(?![A-Za-z])"
-)
-
-
-def unseen_hint(name: str) -> str | None:
-    """Say what of a kernel a mem_trace log cannot show, if its name gives it away."""
-    lowered = name.lower()
-    if _BULK_COPIES.search(name):
-        return "may copy by TMA, which the trace does not show"
-    if any(mark in lowered for mark in ("tex1d", "tex2d", "tex3d", "texture", "surf2d")):
-        return "may read textures, which the trace does not show"
-    return None

@@ -24,7 +24,7 @@ from depgraph.parsers.traces.text_scanner import (
     MAX_LINE_BYTES,
     NEWLINE,
     ONES,
-    READ,
+    READ_KINDS,
     SHARED_WINDOW_END,
     SPACE,
     WRITE,
@@ -398,7 +398,7 @@ def scan_lines(
                     width = opcode_width[slot]
                     if meaning != GLOBAL_WRITE:
                         n_ranges = emit_ranges(
-                            lanes, count, width, row, READ,
+                            lanes, count, width, row, READ_KINDS[meaning],
                             range_row, range_kind, range_start, range_end, n_ranges,
                         )  # fmt: skip
                     if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:

@@ -16,13 +16,14 @@ from depgraph.parsers.traces.launch_limits import (
     usable_registers,
     usable_shared_bytes,
 )
+from depgraph.parsers.traces.opaque_names import reads_textures
 from depgraph.parsers.traces.opcode_table import (
     MAX_OPCODES,
     OpcodeTable,
     TooManyOpcodesError,
     global_meaning,
 )
-from depgraph.parsers.traces.opcodes import Space
+from depgraph.parsers.traces.opcodes import Space, unseen_by
 from depgraph.parsers.traces.text_scanner import (
     IGNORE,
     LANES,
@@ -124,6 +125,9 @@ def text_buffer(size: int) -> NDArray[np.uint8]:
     if len(_workspace.text) < size + PADDING:
         _workspace.text = np.zeros(size + PADDING, np.uint8)
     return _workspace.text
+
+
+_TEXTURES = "launches named as if they read textures, which the trace does not show"
 
 
 class _LaunchTable:
@@ -230,7 +234,24 @@ def scan_text(
                 touches.make_room(scanner.MAX_RANGES_PER_LINE)
     part.touches = touches.touches()
     _count(part, counters, opcodes)
+    _note_unseen(part, text[begin:end], opcodes)
     return part
+
+
+def _note_unseen(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTable) -> None:
+    """Note which launches have instructions that reach global memory at addresses unknown."""
+    met = {opcode.mnemonic: opcode for opcode, _ in opcodes.counted() if opcode.is_unseen_global}
+    part.shows_bulk = any(opcode.is_bulk for opcode in met.values())
+    if not met:
+        return
+    line = re.compile(
+        rb"CTX 0x([0-9a-f]{16}) -(?: SM_id \d+ -)? grid_launch_id (\d+) - CTA [\d,-]+"
+        rb" - warp \d+ - (" + b"|".join(sorted(mnemonic.encode() for mnemonic in met)) + rb")[ .]"
+    )
+    for context, identifier, mnemonic in set(line.findall(text.tobytes())):
+        key = int(context, 16), int(identifier)
+        for index in (i for i, known in enumerate(part.keys) if known == key):
+            part.unseen[index] = unseen_by(met[mnemonic.decode()])
 
 
 def _take_launch(
@@ -247,6 +268,8 @@ def _take_launch(
     try:
         launch = parse_launch(text[position:stop].tobytes())
         launches.enter(launch.context, (launch.trace_id or 0) - id_offset, launch)
+        if reads_textures(launch.name):
+            part.warnings[_TEXTURES] += 1
     except ValueError as error:
         part.damage.append(Damage(int(counters[scanner.LINES]) + 1, str(error)))
     if stop < line_end:

@@ -14,6 +14,7 @@ from depgraph.parsers.traces.text_scanner import (
     GLOBAL_WRITE,
     IGNORE,
     OPCODE_WORDS,
+    ORDERED_READ,
     PADDING,
     find_opcode,
     overlapping_words,
@@ -49,6 +50,8 @@ def global_meaning(opcode: MemoryOpcode) -> int:
         return ASYNC_COPY
     if opcode.is_bulk or opcode.space not in {Space.GLOBAL, Space.GENERIC}:
         return IGNORE
+    if opcode.effect == Effect.READ and opcode.is_ordered:
+        return ORDERED_READ
     return _EFFECTS[opcode.effect]
 
 

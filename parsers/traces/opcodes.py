@@ -67,6 +67,12 @@ class MemoryOpcode:
         return self.mnemonic == "LDGSTS"
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether this is ordered with accesses of other blocks: a volatile, ld.cg or acquire."""
+        suffixes = self.text.split(".")
+        return "STRONG" in suffixes and not {"CTA", "SM"} & set(suffixes)
+
+    @property
     def is_bulk(self) -> bool:
         """Whether this is a bulk or tensor copy (TMA), which NVBit up to 1.7 cannot print."""
         return self.mnemonic in _BULK
@@ -75,6 +81,13 @@ class MemoryOpcode:
     def is_unseen_global(self) -> bool:
         """Whether this may touch global memory at addresses that a trace does not print."""
         return self.is_bulk or self.space in {Space.TEXTURE, Space.SURFACE}
+
+
+def unseen_by(opcode: MemoryOpcode) -> str:
+    """Say what of global memory an instruction reaches out of the trace's sight."""
+    if opcode.space in {Space.TEXTURE, Space.SURFACE}:
+        return f"uses {opcode.space.value} memory, which the trace does not show"
+    return "reaches global memory at addresses the trace does not hold"
 
 
 _BULK = {

@@ -26,7 +26,7 @@ from depgraph.parsers.traces.text_scanner import (
     IGNORE,
     LANES,
     MAX_LINE_BYTES,
-    READ,
+    READ_KINDS,
     SHARED_WINDOW_END,
     WRITE,
     emit_ranges,
@@ -183,7 +183,7 @@ def scan_positions(
         before = n_ranges
         if meaning != GLOBAL_WRITE:
             n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, READ,
+                lanes, count, opcode_width[slot], block, READ_KINDS[meaning],
                 range_block, range_kind, range_start, range_end, n_ranges,
             )  # fmt: skip
         if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:

@@ -43,6 +43,7 @@ BLIND_SPOTS: tuple[str, ...] = (
 _BUFFER_BYTES = 1 << 22
 _MAX_REQUEST_BYTES = 1 << 16
 _ADDRESS_END = 1 << 57
+_TEXTURES = "reads textures, which do not count as global memory"
 _KINDS = {b"GLOBAL_R": READ, b"GLOBAL_W": WRITE}
 
 # Patterns that begin with a mark are matched where it stands first in a line, and nowhere else:
@@ -170,6 +171,8 @@ class _Log:
             self._damaged()
             return
         address, size, kind = int(match[1], 16), int(match[2]), match[3]
+        if kind.startswith(b"TEXTURE") and match[7] is not None:
+            self._part.unseen[self._index_of(int(match[7]))] = _TEXTURES
         if kind not in _KINDS:
             self._counts[f"{kind.decode().split('_')[0].lower()}-memory requests"] += 1
         elif match[7] is None:
@@ -194,12 +197,14 @@ class _Log:
             if block[0] > MAX_X or max(block[1:]) > MAX_Y:
                 self._damaged()
                 return -1
-            if kernel not in self._index:
-                self._index[kernel] = len(self._part.keys)
-                self._part.keys.append((kernel,))
-            launch = self._index[kernel]
-            self._rows[key] = self._touches.find_row(launch, pack_block(*block))
+            self._rows[key] = self._touches.find_row(self._index_of(kernel), pack_block(*block))
         return self._rows[key]
+
+    def _index_of(self, kernel: int) -> int:
+        if kernel not in self._index:
+            self._index[kernel] = len(self._part.keys)
+            self._part.keys.append((kernel,))
+        return self._index[kernel]
 
     def _add(self, requests: list[tuple[int, int, int, int]]) -> None:
         if not requests:

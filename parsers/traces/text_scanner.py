@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from depgraph import records
 from depgraph.jit.compiled import compiled
+from depgraph.records import LDGSTS_READ, READ, SYNC_READ
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,10 +33,12 @@ GLOBAL_READ = 1
 GLOBAL_WRITE = 2
 GLOBAL_UPDATE = 3  # atomics and reductions: read and write
 ASYNC_COPY = 4  # LDGSTS: one line for the shared side, one for the global side, which is read
+ORDERED_READ = 5  # a load that is ordered with other blocks (volatile, acquire, ld.cg)
 
-# Kinds of range. As plain constants they would have `emit_ranges` compiled once for each.
-READ = np.uint8(0)
-WRITE = np.uint8(1)
+# The kind of range that each of these reads, and that of writes. As plain constants they would have
+# `emit_ranges` compiled once for each.
+READ_KINDS = np.array([READ, READ, READ, SYNC_READ, LDGSTS_READ, SYNC_READ], np.uint8)
+WRITE = np.uint8(records.WRITE)
 
 # Shared-memory offsets are below the 256 KiB window; global addresses never are.
 SHARED_WINDOW_END = np.uint64(1 << 20)

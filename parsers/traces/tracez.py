@@ -57,6 +57,7 @@ class TracezStream:
         self._file = path.open("rb")
         self._size = path.stat().st_size
         self._pieces = self._text()
+        self._unpacked = 0  # packed bytes of the chunks so far
         self._ahead = b""
         self._failure: TraceError | None = None
 
@@ -151,6 +152,10 @@ class TracezStream:
             (size,) = struct.unpack("<I", self._exactly(4))
             if size > min(self._size, _MAX_CHUNK_BYTES):
                 raise EOFError(f"chunk of {size} bytes")
+            # Chunks that the index names again and again would unpack to any size.
+            self._unpacked += size
+            if self._unpacked > self._size:
+                raise EOFError("its chunks overlap")
             packed = self._exactly(size)
             after = self._file.tell()
             decoder = zstd.ZstdDecompressor(zstd_dict=dictionary)

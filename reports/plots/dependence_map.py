@@ -35,7 +35,7 @@ def plot(study: Study) -> Plot:
     """Draw one mark a pair of kernels, or one cell many pairs where there are many kernels."""
     from matplotlib.ticker import MaxNLocator
 
-    pairs = [p for p in study.pairs if min(p.source, p.target) >= 0]
+    pairs = [p for p in study.pairs if min(p.source, p.target) >= 0 and p.edges]
     n = len(study.kernels)
     figure = new_figure(3.35)
     axes = figure.subplots()
