@@ -205,6 +205,18 @@ def test_a_list_beyond_all_measure_is_refused_not_cut(folder, monkeypatch):
         opened(folder / "kernelslist.g")
 
 
+@pytest.mark.parametrize("pack", [lzma.compress, gzip.compress, bz2.compress, zstd.compress])
+def test_a_packed_list_that_is_cut_is_refused(folder, pack):
+    path = folder / "kernelslist.g"
+    whole = pack(path.read_bytes())
+    path.write_bytes(whole)
+    assert operations(opened(path)) == ["k1", "k2", "k3"]
+    for size in range(20, len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(TraceError, match=r"stream (ends early|is damaged)"):
+            opened(path)
+
+
 @pytest.mark.parametrize("listed", ["kernel-2.traceg.xz", "kernel-2.traceg.zst", "kernel-2.trace"])
 def test_a_list_may_name_files_by_another_form(folder, listed):
     text = (folder / "kernelslist.g").read_text()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from depgraph.sources import FileState
 
 _MAX_LIST_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
 _MAX_PATH = 4096
 _ADDRESS_END = 1 << 57
 _MAX_COPY_BYTES = 1 << 40  # more than any GPU holds
@@ -166,7 +167,11 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
 
 
 def _lines_of(path: Path) -> Iterator[str]:
-    text = TraceInput(path).head(_MAX_LIST_BYTES + 1)
+    text = bytearray()
+    with TraceInput(path).open() as stream:
+        # To the end: that a packed list is cut or damaged shows only behind what can be read.
+        while len(text) <= _MAX_LIST_BYTES and (piece := stream.read(_PIECE_BYTES)):
+            text += piece
     if len(text) > _MAX_LIST_BYTES:
         found = f"is a list of more than {_MAX_LIST_BYTES >> 20} MiB"
         raise TraceError(path, found, "give the kernelslist of one run")

@@ -232,6 +232,7 @@ def main():
     cases = [case for case in only if "-" in case]
     kinds = [cases_of(kind, options.seeds, options.seed) for kind in only if "-" not in kind]
     cases += [case for some in itertools.zip_longest(*kinds) for case in some if case]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and clean up
     began = time.monotonic()
     results = []
     with pool(options.workers, options.seconds) as run_all:

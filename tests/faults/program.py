@@ -60,6 +60,8 @@ def run(*words):
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("always")
+        for hidden in (ResourceWarning, DeprecationWarning, ImportWarning):
+            warnings.simplefilter("ignore", hidden)  # as for a user
         try:
             main(words)
         except SystemExit as end:

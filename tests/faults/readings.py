@@ -16,6 +16,7 @@ import naive
 import naive_accelsim
 
 MOST_BYTES = 30_000
+_CELLS_OF_TEXT = 4
 
 
 class UnreadableError(Exception):
@@ -105,7 +106,9 @@ def kineto_times(path):
 def nsys_csv_times(path):
     lines = path.read_text(encoding="utf-8").split("\n")
     (header,) = [n for n, line in enumerate(lines) if line.startswith("Start (ns),")]
-    table = takewhile(lambda line: line[:1].isdigit(), lines[header + 1 :])  # what follows is text
+    table = list(takewhile(lambda line: line[:1].isdigit(), lines[header + 1 :]))
+    if any(line.count(",") > _CELLS_OF_TEXT for line in lines[header + 1 + len(table) :]):
+        raise UnreadableError  # is this a row, or what the program printed?
     rows = csv.DictReader([lines[header], *table])
     return [_time(float(row["Duration (ns)"])) for row in rows if row["GrdX"]]
 

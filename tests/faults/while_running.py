@@ -1,6 +1,7 @@
 """Cases in which something happens while a command runs: files change, disks fill, signals come."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -29,10 +30,14 @@ from faults.program import (
 )
 
 import depgraph
-from depgraph import cli, parsers
+from depgraph import cli, interrupts, parsers
 
 SECONDS = 60
 FOLDERS = [Path(module.__file__).parent for module in (depgraph, cli, parsers)]
+STARTING = {
+    *(Path(module.__file__) for module in (depgraph, cli, interrupts)),
+    Path(depgraph.__file__).with_name("__main__.py"),
+}
 
 
 @contextmanager
@@ -205,6 +210,16 @@ def disk(rng, ground):
 
 # Signals
 
+FRAME = re.compile(r'^ *File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
+
+
+def is_handled(frame):
+    """Whether a frame is of code of ours that runs once interrupts are handled."""
+    path, function = frame
+    if not any(path.startswith(f"{folder}{os.sep}") for folder in FOLDERS):
+        return False
+    return function != "<module>" or Path(path) not in STARTING
+
 
 def signalled(rng, ground):
     """Send a process a signal: it ends soon, with one line, and leaves nothing half-written."""
@@ -259,14 +274,12 @@ def signalled(rng, ground):
 
 def judge_death(code, sent, about, out, err, words):
     """Raise a `Finding` unless a process ended as one that was sent a signal may."""
-    if code == -signal.SIGINT and err:
-        code = 130  # the interpreter ends so if an import was interrupted, whatever we return
     if code < 0:
         if -code != sent:
             raise Finding(SIGNAL, f"{about}: ended with {signal.Signals(-code).name}: {err}")
         return
-    if "Traceback" in err and not any(f'File "{folder}' in err for folder in FOLDERS):
-        return  # the interpreter was still starting: none of our code had run
+    if "Traceback" in err and not any(map(is_handled, FRAME.findall(err))):
+        return  # the interpreter was still starting: our handler of signals was not in place
     try:
         judge_end(Outcome(tuple(map(str, words)), code, out, err))
     except Finding as finding:
