@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.model import model_options, refuse_others, scenario_from
+from depgraph.cli.model import model_options, refuse_given, refuse_others, scenario_from
 from depgraph.cli.options import (
     DEFAULT_STORE,
     STORE_VARIABLE,
@@ -71,6 +71,7 @@ def command(
             scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
         )
     elif cusync:
+        refuse_given({"launch"}, "does not go with --cusync: launches cost nothing there")
         report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
         refuse_others("pairs", "what_ifs", "kinds")
@@ -80,6 +81,7 @@ def command(
             scenario = scenario_from(store, kinds, **model)
             report = show_tables.pairs_report(scenario.graph.pairs(), scenario.kernels)
     elif subject == "path":
+        refuse_given({"launch"}, "does not go with path: launches are no part of it")
         scenario = scenario_from(store, kinds, **model)
         report = show_tables.path_report(
             critical_path(scenario.bound_graph, scenario.durations),

@@ -37,6 +37,9 @@ _FIXED = (
     "the bound holds for fixed durations: measured overlap has beaten it by up to 15 % "
     "on an A100 where caches were reused better"
 )
+_LAUNCHES = (
+    "bounds, schedules and curves count launches for nothing: what they cost stands beside them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +199,16 @@ def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> Bound
         # Without WAR and WAW nothing else is left out: the same answer.
         bounds = [b for found in bounds for b in (found, replace(found, dependences="RAW"))]
     of_kernels = resources.occupancy[program.is_kernel]
-    notes = (*program.assumptions, _FIXED, *_left_out(program))
+    notes = [*program.assumptions, _FIXED, *_left_out(program)]
+    if not program.launch.is_off:
+        notes.append(_LAUNCHES)
     return BoundTable(
         bounds=tuple(bounds),
         unit=program.unit,
         durations=program.timing.source,
         gpu=resources.gpu.name,
         occupancy=(int(of_kernels.min()), int(of_kernels.max())) if len(of_kernels) else (1, 1),
-        assumptions=notes,
+        assumptions=tuple(notes),
         measured=program.measured,
     )
 

@@ -137,7 +137,7 @@ def test_bound_has_a_row_a_size_and_schedules_between_the_bounds(run):
         assert row["gain"] <= bound["bound_on_gain"]
         assert 0 < row["utilization"] <= 1
     names = {row["schedule"] for row in content["schedules"]}
-    assert {"serial", "dataflow"} <= names
+    assert {"serial", "dataflow (oldest-first)"} <= names
 
 
 def test_bound_with_raw_alone(run):

@@ -13,7 +13,7 @@ from small_graphs import graph_of, scenario_of
 from depgraph.anomalies import Swept, anomaly_notes
 from depgraph.build import GraphBuilder
 from depgraph.comparison import run_mechanism
-from depgraph.errors import DeadlockError, ModelError
+from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.footprint import Footprints
 from depgraph.launch import LaunchModel, LaunchTime
 from depgraph.mechanisms import MECHANISMS, Charges, Quantity, find_mechanisms
@@ -281,6 +281,16 @@ def test_conflicts_are_those_of_all_pairs_of_ranges(touched, most):
         for kind in (READ, WRITE)
         if covered.get((i, WRITE), set()) & covered.get((j, kind), set())
     }
+
+
+def test_without_addresses_conflicts_are_the_dependences_that_are_known():
+    def renamed():
+        raise NotApplicableError("which addresses renamed buffers would have is not known")
+
+    program = program_of(graph_of([1, 1], [((0, 0), (1, 0))]), [10, 10], 2, read_footprints=renamed)
+    found, rules = run("acs-sw", program, {"check": Quantity(0, "us")})
+    assert found.makespan == 20
+    assert any("which addresses renamed buffers would have" in n for n in rules.assumptions)
 
 
 def test_left_out_kinds_are_no_conflicts():

@@ -158,6 +158,8 @@ REFUSED = [
     (["show", "STORE", "kernels", "--deps", "raw"], "--deps does not go with kernels"),
     (["show", "STORE", "kernels", "--timing", "x"], "--timing does not go with kernels"),
     (["show", "STORE", "pairs", "--gpu", "V100"], "--gpu does not go with pairs"),
+    (["show", "STORE", "path", "--launch", "gpu"], "--launch does not go with path"),
+    (["show", "STORE", "pairs", "--cusync", "--launch", "2"], "--launch does not go with --cusync"),
     (["show", "STORE", "block", "1:0", "--what-if", "gap=0"], "--what-if does not go with block"),
     (["export", "STORE", "--what", "edges", "-o", "f.csv", "--timing", "x"],
      "--timing does not go with --what edges"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import (
     Availability,
     Cost,
@@ -182,7 +183,10 @@ def _conflicts(program: Scenario, segments: int) -> tuple[Gates, str]:
     exact = f"conflicts: kernels that share written bytes, exact footprints ({kinds})"
     footprints = None
     if segments and program.read_footprints is not None:
-        footprints = program.read_footprints()
+        try:
+            footprints = program.read_footprints()
+        except NotApplicableError as error:
+            exact += f": {error}"
     if footprints is None or not len(footprints):
         return Gates.between(source, target, ALL_ENDED), exact
     seen_source, seen_target = segment_conflicts(graph, footprints, segments, graph.kinds)
