@@ -41,8 +41,12 @@ def nvbit_edges(data, _folder):
         gx, gy, gz = launch["grid"]
         if not all(0 <= block < gx * gy * gz for block in launch["touched"]):
             raise UnreadableError
-        blocks = launch["touched"].items()
-        program.append({(kernel, block): sets for block, sets in blocks})
+        program.append(
+            {
+                (kernel, block): (reads.union(*other_reads), writes)
+                for block, (reads, writes, *other_reads) in launch["touched"].items()
+            }
+        )
     return edges_of(program)
 
 

@@ -5,11 +5,14 @@ the figures at the end, and runs a single case again.
 """
 
 import pytest
-from faults import inputs
+from faults import inputs, readings
 from faults.campaign import findings_in, pool, show
 from faults.cases import KINDS, cases_of
+from faults.ground import edges_in
 
+import depgraph
 from depgraph.parsers import open_trace
+from depgraph.parsers.profiles import read_profile
 from depgraph.pipeline import analyse
 
 
@@ -36,6 +39,29 @@ def test_undamaged_traces_are_read(tmp_path, name, packing):
     extraction = analyse(open_trace(path), jobs=1)
     assert extraction.metadata["warnings"] == {}
     assert sum(k.accesses for k in extraction.kernels) > 0
+
+
+@pytest.mark.parametrize("name", readings.TRACES)
+def test_slow_readings_of_whole_traces(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    for file, text in inputs.kernel_files(name).items():
+        (tmp_path / file).write_bytes(text)
+    data = inputs.traces()[name]
+    path = tmp_path / inputs.file_name(name)
+    path.write_bytes(data)
+    given = tmp_path if name == "chain kernel" else path
+    store = depgraph.extract(open_trace(given), tmp_path / "out")
+    its_format, read = readings.TRACES[name]
+    assert store.metadata["format"] == its_format
+    assert read(data, tmp_path) == edges_in(store.path)
+
+
+@pytest.mark.parametrize("name", readings.PROFILES)
+def test_slow_readings_of_whole_profiles(tmp_path, name):
+    path = tmp_path / "profile"
+    path.write_bytes(inputs.profiles()[name])
+    found = read_profile(path).duration * (1000 if name == "blocks-csv" else 1)
+    assert readings.PROFILES[name](path) == pytest.approx(found.tolist())
 
 
 @pytest.mark.jit_only
