@@ -71,7 +71,7 @@ def command(
             scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
         )
     elif cusync:
-        refuse_given({"launch"}, "does not go with --cusync: launches cost nothing there")
+        refuse_given({"launch"}, "does not go with --cusync")
         report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
         refuse_others("pairs", "what_ifs", "kinds")
@@ -81,7 +81,7 @@ def command(
             scenario = scenario_from(store, kinds, **model)
             report = show_tables.pairs_report(scenario.graph.pairs(), scenario.kernels)
     elif subject == "path":
-        refuse_given({"launch"}, "does not go with path: launches are no part of it")
+        refuse_given({"launch"}, "does not go with path")
         scenario = scenario_from(store, kinds, **model)
         report = show_tables.path_report(
             critical_path(scenario.bound_graph, scenario.durations),
