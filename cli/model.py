@@ -41,6 +41,7 @@ class ModelOptions(TypedDict):
     fixed_occupancy: int | None
     launch: LaunchChoice
     what_ifs: tuple[Statement, ...]
+    ignore_waits_inside: bool
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
 
 
@@ -132,6 +133,11 @@ def model_options(function: Function) -> Function:
                 help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
                 "'merge=3,4', 'gap=0'. May be given several times.",
             ),
+            click.option(
+                "--ignore-waits-inside", is_flag=True,
+                help="Let blocks depend on single blocks of kernels that wait inside (split-K), not "
+                "on the whole kernel.",
+            ),
         ]
     ):  # fmt: skip
         function = option(function)
@@ -205,6 +211,7 @@ def scenario_from(
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
         what_ifs=options["what_ifs"],
+        ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
         footprints=store.footprints,
         granularity=int(store.metadata["options"]["granularity"]),
@@ -220,19 +227,15 @@ def warn_of_mismatch(fit: Fit | None) -> None:
         say(f"depgraph: {one_line(fit.warning)}")
 
 
-def open_notes(store: Store, scenario: Scenario, *, is_whole: bool) -> tuple[str, ...]:
-    """Say what of the program is not certain, and what that means.
-
-    Parameters
-    ----------
-    store : Store
-    scenario : Scenario
-    is_whole : bool
-        Whether the scenario has all dependences of the store, unchanged.
-    """
+def open_notes(
+    store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
+) -> tuple[str, ...]:
+    """Say what of the program is not certain, and what that means."""
     from depgraph.possible import openness
 
-    pairs = store.pairs if is_whole else scenario.graph.pairs()
+    is_changed = options["what_ifs"] or options["ignore_waits_inside"]
+    is_stored = kinds is None and not is_changed
+    pairs = store.pairs if is_stored else scenario.graph.pairs()
     return openness(scenario.kernels, pairs).notes
 
 

@@ -13,6 +13,7 @@ from depgraph.profile import BlockProfile
 from depgraph.scenario import MeasuredSchedule, Scenario
 from depgraph.sm_resources import default_gpu, share_of, sm_resources
 from depgraph.stated import default_durations
+from depgraph.text import some_numbers
 from depgraph.timing import (
     kernel_makespans,
     matched_durations,
@@ -67,6 +68,7 @@ def build_scenario(
     fixed_occupancy: int | None = None,
     launch: LaunchChoice = NO_LAUNCHES,
     what_ifs: Sequence[Statement] = (),
+    ignore_waits_inside: bool = False,
     memory_gb_per_s: float | Literal["gpu"] | None = None,
     footprints: Callable[[], Footprints] | None = None,
     granularity: int = 1,
@@ -97,6 +99,8 @@ def build_scenario(
         What launches cost, as `parse_launch` returns it.
     what_ifs : sequence of Statement
         What to change of the program, as `parse_what_if` returns it.
+    ignore_waits_inside : bool
+        Take the blocks of kernels that wait inside for independent of one another, as bounds do.
     memory_gb_per_s : float or "gpu", optional
         Memory bandwidth, 10**9 bytes a second, or that of the GPU: no schedule is then shorter
         than the bytes take that must cross the bus.
@@ -114,6 +118,9 @@ def build_scenario(
         If the profile does not fit, or a GPU is not known.
     """
     where = where or Where()
+    said: tuple[str, ...] = ()
+    if ignore_waits_inside:
+        graph, kernels, said = _without_units(graph, kernels)
     fit = None if profile is None else fit_profile(profile, kernels, **asdict(where))
     if fit is not None:
         fit.check(allow_mismatch=allow_mismatch)
@@ -127,8 +134,8 @@ def build_scenario(
 
     def resources_of(program: BlockGraph) -> SmResources:
         found = sm_resources(program, chosen, fixed_occupancy)
-        said = (*filled, *found.assumptions) if gpu else (*notes, *filled, *found.assumptions)
-        return replace(found, assumptions=said)
+        assumed = (*filled, *found.assumptions) if gpu else (*notes, *filled, *found.assumptions)
+        return replace(found, assumptions=assumed)
 
     scenario = Scenario(
         graph=graph,
@@ -147,10 +154,23 @@ def build_scenario(
     elif match is not None:
         measured_on = sm_resources(graph, named or default_gpu(graph, gpu)[0], fixed_occupancy)
         scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
-    scenario = _with_launches(scenario, launch)
+    scenario = _with_launches(scenario.noting(*said), launch)
     if memory_gb_per_s is not None:
         scenario = _with_memory(scenario, memory_gb_per_s)
     return apply_what_ifs(scenario, what_ifs)
+
+
+def _without_units(
+    graph: BlockGraph, kernels: Sequence[Kernel]
+) -> tuple[BlockGraph, list[Kernel], tuple[str, ...]]:
+    """Take no kernel for one that waits inside; return a note that names those that do."""
+    waiting = [k.kernel for k in kernels if k.waits_inside is not None]
+    free = [replace(kernel, waits_inside=None) for kernel in kernels]
+    note = (
+        f"blocks of kernels {some_numbers(waiting)} may wait for one another inside the kernel; as "
+        "asked, others depend on single blocks of them (--ignore-waits-inside)"
+    )
+    return graph.without_units(), free, (note,) if waiting else ()
 
 
 def _named_gpu(match: Match | None) -> tuple[Gpu | None, tuple[str, ...]]:
