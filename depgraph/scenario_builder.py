@@ -167,7 +167,7 @@ def _without_units(
     waiting = [k.kernel for k in kernels if k.waits_inside is not None]
     free = [replace(kernel, waits_inside=None) for kernel in kernels]
     note = (
-        f"blocks of kernels {some_numbers(waiting)} may wait for one another inside the kernel; as "
+        f"blocks of kernel{'s' * (len(waiting) != 1)} {some_numbers(waiting)} may wait for one another inside the kernel; as "
         "asked, others depend on single blocks of them (--ignore-waits-inside)"
     )
     return graph.without_units(), free, (note,) if waiting else ()

@@ -5,6 +5,7 @@ import io
 import json
 
 import pytest
+from programs import access_line, launch_line
 
 from depgraph.cli.app import main
 from depgraph.samples import KERNEL_TIMES, sample_path
@@ -218,3 +219,40 @@ def test_memory_bandwidth_holds_in_every_command(run, sample_store, tmp_path):
     )
     bound = next(m for m in compared["metrics"] if m["metric"] == "bound")
     assert bound["base"] == bound["new"] == report["bound"]
+
+
+def test_a_kernel_that_waits_inside_is_waited_for_as_a_whole_unless_the_user_says_otherwise(
+    run, tmp_path
+):
+    """Kernel 0 adds up slices under a semaphore; each block of kernel 1 needs one block of it."""
+    semaphore, data, out = (0x7F0000000000 + page * 0x1000 for page in range(3))
+    lines = [launch_line(0, grid=(2, 1, 1)), launch_line(1, grid=(2, 1, 1))]
+    for block in (0, 1):
+        lines += [
+            access_line(0, (block, 0, 0), "ATOMG.E.ADD.STRONG.GPU", [semaphore]),
+            access_line(0, (block, 0, 0), "STG.E", [data + 4 * block]),
+        ]
+    lines.append(access_line(0, (1, 0, 0), "LDG.E", [data]))
+    for block in (0, 1):
+        lines += [
+            access_line(1, (block, 0, 0), "LDG.E", [data + 4 * block]),
+            access_line(1, (block, 0, 0), "STG.E", [out + 4 * block]),
+        ]
+    (tmp_path / "some.log").write_bytes(b"".join(lines))
+    store = tmp_path / "out"
+    assert run("extract", tmp_path / "some.log", "-o", store, "-q")[0] == 0
+    times = tmp_path / "times.csv"
+    times.write_text("kernel,block,duration_us\n0,0,1\n0,1,5\n1,0,5\n1,1,1\n")
+    words = ("bound", store, "--sms", 2, "--occupancy", 1, "--timing", times, "--format", "json")
+
+    def answer(*more):
+        code, text, _ = run(*words, *more)
+        assert code == 0
+        found = json.loads(text)
+        makespans = {row["schedule"]: row["makespan"] for row in found["schedules"]}
+        return found["bounds"][0]["lower_bound"], makespans["dataflow (oldest-first)"]
+
+    assert answer() == (6.0, 10.0)
+    assert answer("--ignore-waits-inside") == (6.0, 6.0)
+    notes = run(*words, "--ignore-waits-inside")[1]
+    assert "blocks of kernel 0 may wait" in notes
