@@ -135,8 +135,8 @@ def model_options(function: Function) -> Function:
             ),
             click.option(
                 "--ignore-waits-inside", is_flag=True,
-                help="Let blocks depend on single blocks of kernels that wait inside (split-K), not "
-                "on the whole kernel.",
+                help="Let blocks depend on single blocks of kernels that wait inside (split-K), "
+                "not on the whole kernel.",
             ),
         ]
     ):  # fmt: skip

@@ -166,9 +166,10 @@ def _without_units(
     """Take no kernel for one that waits inside; return a note that names those that do."""
     waiting = [k.kernel for k in kernels if k.waits_inside is not None]
     free = [replace(kernel, waits_inside=None) for kernel in kernels]
+    which = f"kernel{'s' * (len(waiting) != 1)} {some_numbers(waiting)}"
     note = (
-        f"blocks of kernel{'s' * (len(waiting) != 1)} {some_numbers(waiting)} may wait for one another inside the kernel; as "
-        "asked, others depend on single blocks of them (--ignore-waits-inside)"
+        f"blocks of {which} may wait for one another inside the kernel; as asked, others depend on "
+        "single blocks of them (--ignore-waits-inside)"
     )
     return graph.without_units(), free, (note,) if waiting else ()
 
