@@ -135,12 +135,13 @@ def command(
     from depgraph.cli.progress import input_progress
     from depgraph.cluster import cluster_workers
     from depgraph.graph import ALL_KINDS
-    from depgraph.output import refuse_existing
+    from depgraph.output import refuse_existing, stable_path
     from depgraph.parsers import open_trace
     from depgraph.parsers.traces.workload import is_workload
     from depgraph.pipeline import analyse
     from depgraph.store import not_a_store, write_store
 
+    output = stable_path(output)
     refuse_existing(output, force=force, not_ours=not_a_store)
     began = time.perf_counter()
     if any(map(is_workload, trace)):

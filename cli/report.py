@@ -102,6 +102,10 @@ def command(
 
     if output is None and form is None:
         output = Path(DEFAULT_FOLDER)
+    if output is not None:
+        from depgraph.output import stable_path
+
+        output = stable_path(output)
     _check_outputs(output, github=github, show=show, force=force)
     found = _study(store, sms, kinds, coarse, mechanisms, costs, model)
     thresholds = thresholds_from(fail_under, fail_over)

@@ -14,6 +14,7 @@ from depgraph.jobs import Threads
 from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
 from depgraph.records import LDGSTS_READ, HostCopy
+from depgraph.text import some_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class Problem:
     count : int
         How often; 1 where that means nothing.
     place : str
-        File and line, where there is one.
+        File and line, or kernels, where that is known.
     """
 
     is_error: bool
@@ -216,9 +217,10 @@ def _warnings(checker: _Checker, kernels: list[Kernel]) -> list[Problem]:
     found = [Problem(is_error=False, found=w, count=n) for w, n in checker.warnings.most_common()]
     blocks = np.unique(np.concatenate([np.empty(0, np.int32), *checker.ldgsts_blocks]))
     first = [k.first_block for k in kernels]
-    by_ldgsts = np.unique(np.searchsorted(first, blocks[blocks >= 0], side="right"))
+    by_ldgsts = np.unique(np.searchsorted(first, blocks[blocks >= 0], side="right")) - 1
     if len(by_ldgsts):
-        found.append(Problem(is_error=False, found=_LDGSTS, count=len(by_ldgsts)))
+        which = f"kernels {some_numbers([kernels[i].kernel for i in by_ldgsts])}"
+        found.append(Problem(is_error=False, found=_LDGSTS, count=len(by_ldgsts), place=which))
     found += [
         Problem(is_error=False, found=f"kernels with: {remark}", count=len(which))
         for remark, which in remarks(kernels).items()

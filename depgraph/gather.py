@@ -174,7 +174,7 @@ class Gatherer:
         self._access_lines = 0
         self._damaged_lines = 0
         self._damaged_at: Damage | None = None
-        self._lost_accesses = 0
+        self._seen_accesses = 0
         self._lines_of: Counter[str | None] = Counter()  # of each file, where there are several
         self._ranges_in_memory = 0
         self._most_ranges = max(1, memory // RANGE_BYTES)
@@ -215,6 +215,7 @@ class Gatherer:
         self.warnings += part.warnings
         self.opcodes += part.opcodes
         self._shows_bulk |= part.shows_bulk
+        self._seen_accesses += int(part.touches.accesses.sum())
         indices = self._order.add(part)
         self._take_operations()
         for index, reason in part.unseen.items():
@@ -297,7 +298,6 @@ class Gatherer:
         known = launch >= 0
         if not known.all():
             lost = int(touches.accesses[~known].sum())
-            self._lost_accesses += lost
             key = part.keys[int(touches.launch[np.flatnonzero(~known)[0]])]
             found = (
                 f"{lost} accesses from here on belong to launch id {key[-1]}, "
@@ -312,7 +312,6 @@ class Gatherer:
         if len(outside):
             row = outside[0]
             lost = int(touches.instructions[outside].sum())
-            self._lost_accesses += int(touches.accesses[outside].sum())
             found = (
                 f"block ({x[row]},{y[row]},{z[row]}) is outside the grid "
                 f"{tuple(grid[row].tolist())} of kernel {self._kernel[operation[row]]}; {lost} "
@@ -408,9 +407,18 @@ class Gatherer:
 
     def _refuse_empty(self) -> None:
         """Refuse kernels that never touched memory: whatever is found of them means nothing."""
-        if self.allow_empty or self._accesses.any() or self._lost_accesses:
+        if self.allow_empty or self._seen_accesses:
             return
-        launches = sum(isinstance(o, KernelLaunch) for o in self.operations)
+        launched = [i for i, o in enumerate(self.operations) if isinstance(o, KernelLaunch)]
+        launches = len(launched)
+        reasons = [reason for i in launched if (reason := self.unseen_of(i))]
+        if reasons:
+            raise TraceError(
+                self.trace.name,
+                f"no access to global memory was traced, and {len(reasons)} of {launches} kernels "
+                f"are opaque: {reasons[0]}",
+                "record what they touch on the GPU (Compute Sanitizer), or pass --allow-empty",
+            )
         seen = int(self._instructions.sum())
         which = "no readable access" if self._damaged_lines else "no access"
         raise TraceError(

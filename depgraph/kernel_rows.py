@@ -94,6 +94,8 @@ def kernel_remarks(kernel: Kernel) -> list[str]:
         found.append("no instruction in the trace")
     elif kernel.accesses == 0:
         found.append("no global-memory access in the trace")
+    elif kernel.read_bytes and not kernel.written_bytes and not kernel.unseen:
+        found.append("writes nothing to global memory in the trace")
     if 0 < kernel.active_blocks < kernel.blocks:
         found.append("blocks of the grid without an instruction in the trace")
     if kernel.registers is None:

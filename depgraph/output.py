@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depgraph.errors import OutputError, OutputExistsError
@@ -14,11 +15,11 @@ from depgraph.work_folder import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     # Says what keeps a folder from being a result of ours, "" for nothing.
     NotOurs = Callable[[Path], str]
 
+_LEFT_BY_SYSTEMS = (".DS_Store", ".nfs")
 _STRANGE = "was not written by depgraph"
 
 
@@ -41,7 +42,7 @@ def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None)
     ------
     OutputExistsError, OutputError
     """
-    path = _named(path)
+    path = stable_path(path)
     recover(path)
     if os.path.lexists(path):
         if not force:
@@ -60,23 +61,23 @@ def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None)
         raise OutputError(path, "is no name in UTF-8", "name another path") from None
 
 
-def stranger_in(folder: Path, is_known: Callable[[str], bool]) -> str:
+def stranger_in(folder: Path, is_known: Callable[[Path], bool]) -> str:
     """Name something in a folder that is not among the files of a result of ours.
 
     Parameters
     ----------
     folder : Path
     is_known : callable
-        Tells by its name whether a file is. Hidden files, which systems leave, do not count.
+        Tells whether an entry is. What systems leave in folders does not count.
 
     Returns
     -------
     str
         As `new_folder` takes it: "" if there is nothing.
     """
-    for name in sorted(entry.name for entry in folder.iterdir()):
-        if not is_known(name) and not name.startswith("."):
-            return f"holds {name}, which depgraph did not write"
+    for entry in sorted(folder.iterdir()):
+        if not is_known(entry) and not entry.name.startswith(_LEFT_BY_SYSTEMS):
+            return f"holds {entry.name}, which depgraph did not write"
     return ""
 
 
@@ -105,18 +106,18 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
         taken the place meanwhile: what was written stands beside it then.
     """
     refuse_existing(path, force=force)
-    path = _named(path)
+    path = stable_path(path)
     with one_line_errors(path), _work_folder(path) as folder:
         _refuse_special(path)
-        new = folder / path.name
+        new, target = folder / path.name, _place_of(path)
         yield new
         with interrupts_held():
-            if place(new, path):
+            if place(new, target):
                 return
-            if force and _is_plain(path):
-                new.replace(path)
+            if force and _is_plain(target):
+                new.replace(target)
                 return
-            raise _place_taken(new, path)
+            raise _place_taken(new, path, target)
 
 
 def _refuse_special(path: Path) -> None:
@@ -162,14 +163,14 @@ def new_folder(
     """
     if not place_checked:
         refuse_existing(path, force=force, not_ours=not_ours)
-    path = _named(path)
+    path = stable_path(path)
     with one_line_errors(path), _work_folder(path) as folder:
-        new = folder / path.name
+        new, target = folder / path.name, _place_of(path)
         new.mkdir()
         yield new
         with interrupts_held():
-            if not place(new, path) and not (force and _replace(path, new, not_ours)):
-                raise _place_taken(new, path)
+            if not place(new, target) and not (force and _replace(target, new, not_ours)):
+                raise _place_taken(new, path, target)
 
 
 def _replace(path: Path, new: Path, not_ours: NotOurs) -> bool:
@@ -183,8 +184,8 @@ def _replace(path: Path, new: Path, not_ours: NotOurs) -> bool:
     return True
 
 
-def _place_taken(new: Path, path: Path) -> OutputError:
-    beside = place_beside(new, path)
+def _place_taken(new: Path, path: Path, target: Path) -> OutputError:
+    beside = path.with_name(place_beside(new, target).name)
     return OutputError(
         path,
         "was made by something else while this ran, and is left as it is",
@@ -192,9 +193,20 @@ def _place_taken(new: Path, path: Path) -> OutputError:
     )
 
 
-def _named(path: Path) -> Path:
-    """Return a path that ends in a name, which "." and ".." do not."""
-    return path if path.name not in {"", ".."} else path.resolve()
+def stable_path(path: Path) -> Path:
+    """Return a path that still leads to a result when that has replaced the folder one stands in.
+
+    It is absolute where the current folder is, or lies in, what is at `path`, and ends in a name.
+    """
+    place = _place_of(path)
+    here = Path.cwd()
+    is_within = place == here or place in here.parents
+    return place if is_within or path.name in {"", ".."} else path
+
+
+def _place_of(path: Path) -> Path:
+    is_named = path.name not in {"", ".."}
+    return path.parent.resolve() / path.name if is_named else path.resolve()
 
 
 @contextmanager

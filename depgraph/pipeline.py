@@ -19,6 +19,7 @@ from depgraph.extraction import BlockCounts, Copy, Extraction, launch_resources
 from depgraph.footprint import GRANULARITIES
 from depgraph.gather import BLOCK_BYTES, Gatherer, Scratch
 from depgraph.graph import ALL_KINDS
+from depgraph.interrupts import closed_on_interrupt
 from depgraph.jobs import Threads, available_jobs
 from depgraph.kernel_rows import kernel_rows, remarks
 from depgraph.memory import BASE_BYTES, default_limit
@@ -122,38 +123,39 @@ def analyse(
         workers = Threads(min(jobs or available_jobs(), max(1, limit // _THREAD_BYTES)))
     files = Scratch(scratch)
     ahead = CompileAhead()
-    try:
-        gathered = Gatherer(
-            trace,
-            kernels,
-            allow_damaged=allow_damaged,
-            memory=limit // 8,
-            scratch=files,
-            most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
-            allow_empty=allow_empty,
-        )
-        ranges = most_ranges(limit, workers.jobs)
-        with (
-            _phase("scan", on_phase),
-            trace.sources.unchanged(),
-            # Closed before the files are removed that the workers may still be writing.
-            closing(_scanned(trace, workers, files, resume, ranges)) as parts,
-        ):
-            for part, runs in parts:
-                ahead.start_if_large(gathered.n_ranges)
-                gathered.add(part, runs)
-                on_progress(part.bytes)
-            gathered.finish()
-        with _phase("dependences", on_phase):
-            ahead.wait("dependences")
-            analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
-        with _phase("graph", on_phase), trace.sources.unchanged():
-            ahead.wait("graph")
-            extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
-    except BaseException:
-        ahead.stop()
-        files.remove()
-        raise
+    with closed_on_interrupt(ahead.stop):
+        try:
+            gathered = Gatherer(
+                trace,
+                kernels,
+                allow_damaged=allow_damaged,
+                memory=limit // 8,
+                scratch=files,
+                most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
+                allow_empty=allow_empty,
+            )
+            ranges = most_ranges(limit, workers.jobs)
+            with (
+                _phase("scan", on_phase),
+                trace.sources.unchanged(),
+                # Closed before the files are removed that the workers may still be writing.
+                closing(_scanned(trace, workers, files, resume, ranges)) as parts,
+            ):
+                for part, runs in parts:
+                    ahead.start_if_large(gathered.n_ranges)
+                    gathered.add(part, runs)
+                    on_progress(part.bytes)
+                gathered.finish()
+            with _phase("dependences", on_phase):
+                ahead.wait("dependences")
+                analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
+            with _phase("graph", on_phase), trace.sources.unchanged():
+                ahead.wait("graph")
+                extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
+        except BaseException:
+            ahead.stop()
+            files.remove()
+            raise
     return replace(extraction, scratch=files)
 
 

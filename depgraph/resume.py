@@ -55,6 +55,8 @@ def open_folder(folder: Path) -> int | None:
     OutputError
         If it exists and depgraph did not make it, another run is using it, or the disk is full.
     """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(folder, "is no folder", "move it away")
     if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
         raise OutputError(folder, "exists and was not made by --resume", "move it away")
     with one_line_errors(folder):

@@ -28,7 +28,7 @@ from depgraph.errors import ModelError, StoreError
 from depgraph.extraction import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.footprint import Footprints, concatenate_footprints, stack_footprints
 from depgraph.graph import BASIS_NAMES, KIND_NAMES, BlockGraph, PairSummary, Pattern
-from depgraph.output import new_folder, stranger_in
+from depgraph.output import new_folder, stable_path, stranger_in
 from depgraph.placing import recover
 from depgraph.records import ACCESS_KINDS, ACCESS_WAYS
 from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
@@ -86,7 +86,11 @@ def not_a_store(path: Path) -> str:
     """Say what keeps a folder from being a store and nothing else, "" if nothing does."""
     if not is_store(path):
         return "was not written by depgraph"
-    return stranger_in(path, lambda name: name == CHECKSUMS or name.endswith(_SUFFIX))
+    return stranger_in(path, lambda entry: entry.name in _FILES and _is_plain(entry))
+
+
+def _is_plain(entry: Path) -> bool:
+    return entry.is_file() and not entry.is_symlink()
 
 
 def _file_name(table: str) -> str:
@@ -117,6 +121,7 @@ def write_store(
     OutputExistsError, OutputError
         If the folder cannot be made, or something else has taken its place meanwhile.
     """
+    path = stable_path(path)
     with new_folder(path, force=force, not_ours=not_a_store, place_checked=place_checked) as folder:
         metadata = json.dumps(
             {

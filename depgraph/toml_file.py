@@ -14,7 +14,7 @@ _MOST_KEY_PARTS = 64
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 # The reader of the standard library takes quadratic time for the parts of a key.
 _LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_KEY_PARTS}}}")
-_LONG_NUMBER = re.compile(r"[0-9_]{4000,}+")
+_LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
 _SHOWN = 40
 
 

@@ -7,8 +7,10 @@ is read, other processes compile what this one will need next. Small inputs are 
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,7 +90,7 @@ class CompileAhead:
             return
         self._is_decided = True
         for name, (function, _) in _jobs().items():
-            if not getattr(function, "is_kept", True):
+            if getattr(function, "can_be_kept", False) and not function.is_kept:
                 announce_compiling()
                 self._running[name] = _start(name)
 
@@ -106,8 +108,10 @@ class CompileAhead:
 
 
 def _start(name: str) -> subprocess.Popen[bytes]:
+    path = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(  # noqa: S603 - this interpreter, and a name from this module
-        [sys.executable, "-m", "depgraph.warm", name],
+        [sys.executable, "-P", "-m", "depgraph.warm", name],  # -P: nothing from the user's folder
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -39,7 +39,7 @@ class WorkFolder:
     def __init__(self, parent: Path, name: str) -> None:
         with interrupts_held():
             remove_abandoned(parent)
-            self.path, lock = _make(parent, name)
+            self.path, lock = _make(parent.absolute(), name)
             remove_on_interrupt(self.path)
             # Runs at the end of the process, too, once all its threads have ended.
             self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())

@@ -101,12 +101,14 @@ def _patterns(extraction: Extraction) -> str:
     n = len(extraction.kernels)
     independent = n * (n - 1) // 2 - sum(min(p.source, p.target) >= 0 for p in extraction.pairs)
     possible = len(extraction.pairs) - len(dependent)
+    is_opaque = any(kernel.unseen for kernel in extraction.kernels)
     listed = [f"{show_number(count)} {name}" for name, count in patterns.most_common()]
     return (
         f"{show_number(len(dependent))} dependent pairs of kernels: "
         + ", ".join(listed or ["none"])
         + (f"; {show_number(possible)} pairs only possibly dependent" if possible else "")
-        + f"; {show_number(independent)} pairs independent"
+        + f"; {show_number(independent)} pairs "
+        + ("without an edge of their own" if is_opaque else "independent")
     )
 
 

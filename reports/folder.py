@@ -26,7 +26,8 @@ def not_a_report(path: Path) -> str:
     """Say what keeps a folder from being a report of ours, "" if nothing does."""
     if not all((path / name).is_file() for name in (PAGE, JSON, TIMELINE)):
         return "was not written by depgraph"
-    return stranger_in(path, {PAGE, PLOTS, MARKDOWN, JSON, TIMELINE}.__contains__)
+    ours = {PAGE, PLOTS, MARKDOWN, JSON, TIMELINE}
+    return stranger_in(path, lambda entry: entry.name in ours)
 
 
 def write_report(

@@ -59,6 +59,7 @@ def test_kernels_that_read_by_ldgsts_are_counted(tmp_path: Path) -> None:
     (problem,) = [p for p in check(tmp_path, text).problems if "LDGSTS" in p.found]
     assert (problem.is_error, problem.count) == (False, 2)
     assert problem.found.startswith("kernels that read by LDGSTS (cp.async)")
+    assert problem.place == "kernels 0, 2"
 
 
 @pytest.mark.parametrize(
@@ -227,3 +228,19 @@ def test_findings_are_whole_however_long_they_are(tmp_path: Path, program: Any) 
     words = [word for word in rows.split() if str(path) not in word]
     found = "access line has no address where mem_trace prints them; 1 of 64 access lines are"
     assert found in " ".join(words)
+
+
+def test_a_program_that_copies_by_tma_alone_is_told_to_be_recorded(tmp_path: Path) -> None:
+    text = launch(0).replace("Kernel name step", "Kernel name nvjet_hsh_128x256_64x4_TNT")
+    (fault,) = found(check(tmp_path, text), is_error=True)
+    assert "1 of 1 kernels are opaque: copies by TMA" in fault
+    assert "Compute Sanitizer" in fault
+
+
+def test_an_endless_launch_id_is_a_damaged_line(tmp_path: Path) -> None:
+    tma = access(0, 0, "UTMALDG.2D")
+    text = launch(0) + access(0, 0) + access(0, 1) + tma
+    text += tma.replace("grid_launch_id 0", f"grid_launch_id {'9' * 5000}")
+    (tmp_path / "trace.log").write_text(text)
+    result = CliRunner().invoke(command, [str(tmp_path / "trace.log")])
+    assert result.exception is None or isinstance(result.exception, SystemExit)

@@ -532,3 +532,31 @@ def test_output_that_cannot_be_written(log):
         result = run("show", "kernels", cwd=log.parent, stdout=full, stderr=subprocess.PIPE)
     assert result.returncode == 1
     assert result.stderr == b"depgraph: error: No space left on device\n"
+
+
+def test_one_kernel_without_an_access_may_be_picked_from_a_trace_that_has_some(program, log):
+    log.write_bytes(LOG + launch_line(2, name="silent()"))
+    outcome = program("extract", log, "--kernels", "2:3", "-q")
+    assert outcome.code == 0
+    (kernel,) = Store("depgraph.out").kernels
+    assert kernel.accesses == 0
+
+
+def test_the_current_folder_can_be_the_result_of_a_run_that_is_resumed(program, log, monkeypatch):
+    program("extract", log, "-o", "here")
+    monkeypatch.chdir("here")
+    outcome = program("extract", log, "-o", ".", "--force", "--resume")
+    assert outcome.code == 0
+    assert files(log.parent) == ["here", "some.log"]
+
+
+def test_a_file_in_the_place_of_kept_parts_is_named(program, log):
+    Path("depgraph.out.partial").touch()
+    outcome = program("extract", log, "--resume")
+    assert is_one_line(outcome, "depgraph.out.partial: is no folder; move it away")
+
+
+def test_a_kernel_that_writes_nothing_is_remarked(program, log):
+    program("extract", log)
+    remarks = Store("depgraph.out").metadata["remarks"]
+    assert remarks["writes nothing to global memory in the trace"] == [1]

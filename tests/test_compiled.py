@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from depgraph import warm
 from depgraph.jit import graph, schedule
 from depgraph.jit.compiled import CompiledFunction, compiled, compiled_if_large
 
@@ -139,6 +140,22 @@ def test_compiling_is_announced_once_and_only_where_nothing_is_kept(tmp_path: Pa
     script = ANNOUNCED.format(folder=str(tmp_path))
     assert run(script) == ["compiling", "2.0", "3.0"]
     assert run(script) == ["2.0", "3.0"]
+
+
+@pytest.mark.jit_only
+def test_what_was_kept_of_an_older_source_does_not_count(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH)
+    script = ANNOUNCED.format(folder=str(tmp_path))
+    assert run(script) == ["compiling", "2.0", "3.0"]
+    (tmp_path / "fresh.py").write_text(FRESH.replace("* 3", "* 4"))
+    assert run(script) == ["compiling", "2.0", "4.0"]
+
+
+def test_processes_that_compile_ahead_run_nothing_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("open('was-run', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert warm._start("graph").wait() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["numpy.py"]
 
 
 COMPILED_ONCE_LARGE = """

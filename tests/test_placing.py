@@ -13,9 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import BASE, access_line, launch_line
 
+import depgraph
 from depgraph import output, placing, work_folder
 from depgraph.errors import OutputError, OutputExistsError
+from depgraph.parsers import open_trace
+from depgraph.store import not_a_store
 from depgraph.work_folder import WorkFolder
 
 
@@ -218,7 +222,7 @@ def test_files_of_the_user_in_a_result_of_ours_are_named():
     def reason(*files, tmp):
         for file in files:
             (tmp / file).touch()
-        return output.stranger_in(tmp, lambda name: name.endswith(".parquet"))
+        return output.stranger_in(tmp, lambda entry: entry.suffix == ".parquet")
 
     with work_folder.tempfile.TemporaryDirectory() as folder:
         tmp = Path(folder)
@@ -457,3 +461,36 @@ def test_any_thread_may_write(tmp_path):
     thread.join()
     assert not errors
     assert (tmp_path / "out").read_text() == "new"
+
+
+def test_the_old_result_is_replaced_from_within_it(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    monkeypatch.chdir(tmp_path / "out")
+    with output.new_folder(Path("..", "out"), force=True, not_ours=lambda _: "") as folder:
+        (folder / "new").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
+
+
+def test_a_work_folder_is_removed_though_the_current_folder_is_another_by_then(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    work = WorkFolder(Path(), "out")
+    monkeypatch.chdir("elsewhere")
+    work.remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
+
+
+@pytest.mark.parametrize("name", ["mine.parquet", ".notes", "kernels.parquet/deep"])
+def test_what_a_user_put_into_a_store_is_not_deleted(tmp_path, name):
+    (tmp_path / "some.log").write_bytes(launch_line(0) + access_line(0, 0, "STG.E", [BASE]))
+    store = depgraph.extract(open_trace(tmp_path / "some.log"), tmp_path / "out")
+    if "/" in name:
+        (store.path / "kernels.parquet").unlink()
+        (store.path / "kernels.parquet").mkdir()
+    (store.path / name).touch()
+    with pytest.raises(OutputError, match="which depgraph did not write"):
+        output.refuse_existing(store.path, force=True, not_ours=not_a_store)

@@ -135,6 +135,8 @@ class CompiledFunction:
         self._otherwise = otherwise
         self._most_elements = most_elements
         self._seconds_interpreted = 0.0
+        self._index_state = (0, 0)
+        self._has_entries = False
         self._dispatcher: Any = None
         self._chosen: Callable[..., Any] | None = None  # once it is clear that it is compiled
 
@@ -190,9 +192,24 @@ class CompiledFunction:
 
     @property
     def is_kept(self) -> bool:
-        """Whether an earlier run has left a compiled form on disk."""
+        """Whether an earlier run has left a compiled form of today's source on disk."""
         index = self._index
-        return index is not None and index.is_file()
+        if index is None:
+            return False
+        try:
+            status = index.stat()
+        except OSError:
+            return False
+        state = status.st_mtime_ns, status.st_size
+        if state != self._index_state:
+            self._index_state = state
+            self._has_entries = _has_entries(self.dispatcher)
+        return self._has_entries
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether what is compiled is kept on disk."""
+        return self._index is not None
 
     @property
     def _index(self) -> Path | None:
@@ -201,6 +218,14 @@ class CompiledFunction:
             return Path(self.dispatcher._cache._cache_file._index_path)  # noqa: SLF001
         except AttributeError:
             return None
+
+
+def _has_entries(dispatcher: Any) -> bool:
+    """Tell whether the index of a cache holds anything: none of another source or numba does."""
+    try:
+        return bool(dispatcher._cache._cache_file._load_index())  # noqa: SLF001
+    except Exception:  # noqa: BLE001 - whatever a damaged index does to pickle: numba writes it anew
+        return False
 
 
 _one_dispatcher = threading.Lock()

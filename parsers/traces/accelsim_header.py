@@ -40,7 +40,7 @@ _SAMPLED_LINES = 64
 _AGREEING_LINES = 8
 
 _PAIR = re.compile(rb"-([^=\n]+?) = ?([^\n]*)")
-_TRIPLE = re.compile(rb"\((\d+),(\d+),(\d+)\)")
+_TRIPLE = re.compile(rb"\((\d{1,99}),(\d{1,99}),(\d{1,99})\)")
 _PC = re.compile(rb"[0-9a-f]{4,16}")
 _MASK = re.compile(rb"[0-9a-f]{8}")
 _COUNT = re.compile(rb"\d{1,2}")

@@ -245,7 +245,7 @@ def _note_unseen(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTabl
     if not met:
         return
     line = re.compile(
-        rb"CTX 0x([0-9a-f]{16}) -(?: SM_id \d+ -)? grid_launch_id (\d+) - CTA [\d,-]+"
+        rb"CTX 0x([0-9a-f]{16}) -(?: SM_id \d+ -)? grid_launch_id (\d{1,18}) - CTA [\d,-]+"
         rb" - warp \d+ - (" + b"|".join(sorted(mnemonic.encode() for mnemonic in met)) + rb")[ .]"
     )
     for context, identifier, mnemonic in set(line.findall(text.tobytes())):
