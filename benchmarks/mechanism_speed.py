@@ -13,15 +13,19 @@ import time
 import numpy as np
 
 from depgraph.build import assemble
-from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError, Program
-from depgraph.room import Room
-from depgraph.rules import run_rules
+from depgraph.comparison import run_mechanism
+from depgraph.extraction import Kernel
+from depgraph.gpu import load_gpu
+from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError
+from depgraph.scenario import Scenario
+from depgraph.sm_resources import SmResources
+from depgraph.timing import Durations
 
 ROW = 100
 CLASSES = 32
 
 
-def chain(n_kernels: int, n_blocks: int) -> Program:
+def chain(n_kernels: int, n_blocks: int) -> Scenario:
     """Return a program of kernels whose rows depend on the same rows of the kernel before."""
     rows = n_blocks // ROW
     kernels = np.arange(n_kernels)
@@ -44,16 +48,25 @@ def chain(n_kernels: int, n_blocks: int) -> Program:
     of_class = np.stack([random.integers(1, 8, CLASSES) * size for size in (1, 8, 8192)], axis=1)
     need = of_class[kernels % CLASSES]
     capacity = np.array([32, 64, 65536])
-    return Program(
+    taken = SmResources(("slots", "warps", "registers"), capacity, need, need, load_gpu("H100 SXM"))
+    return Scenario(
         graph=graph,
-        durations=random.uniform(1, 2, graph.n_blocks),
-        room=Room(capacity, need),
-        occupancy=(capacity // need).min(axis=1),
+        timing=Durations(random.uniform(1, 2, graph.n_blocks), "us", "random"),
+        resources_of=lambda _: taken,
+        kernels=[_kernel(k, rows) for k in kernels.tolist()],
         sms=132,
-        functions=tuple(f"kernel_{k % 10}" for k in kernels),
-        grid=np.tile([ROW, rows, 1], (n_kernels, 1)),
-        block=np.tile([128, 1, 1], (n_kernels, 1)),
     )
+
+
+def _kernel(number: int, rows: int) -> Kernel:
+    blocks = ROW * rows
+    return Kernel(
+        kernel=number, operation=number, name=f"kernel_{number % 10}", mangled_name=None,
+        trace_id=None, grid_x=ROW, grid_y=rows, grid_z=1, block_x=128, block_y=1, block_z=1,
+        registers=None, shared_bytes=None, architecture=None, stream=0, context=0,
+        first_block=number * blocks, blocks=blocks, active_blocks=blocks, accesses=0,
+        instructions=0, read_bytes=0, written_bytes=0, shared_written_bytes=0, unseen=None,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -66,14 +79,14 @@ def main() -> None:
         try:
             for each in (small, program):
                 began = time.perf_counter()
-                rules = mechanism.rules(each, Charges(mechanism.costs))
+                mechanism.rules(each, Charges(mechanism.costs))
                 ruled = time.perf_counter()
-                run_rules(mechanism.label, rules, each.graph, each.durations, each.room, each.sms)
+                run_mechanism(mechanism, each, Charges(mechanism.costs))
                 ended = time.perf_counter()
         except NotApplicableError as error:
             print(f"{mechanism.label:20} left out: {error}")
             continue
-        print(f"{mechanism.label:20} {ended - began:6.2f} s, of which rules {ruled - began:.2f}")
+        print(f"{mechanism.label:20} {ended - ruled:6.2f} s, of which rules {ruled - began:.2f}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
-from depgraph.cli.model import memory_option, model_from, model_options
+from depgraph.cli.mechanism_options import mechanism_options, parse_costs
+from depgraph.cli.model import memory_option, model_options, open_notes, scenario_from
 from depgraph.cli.option_types import SmCounts
 from depgraph.cli.options import (
     Command,
@@ -61,24 +61,14 @@ def command(
     from dataclasses import replace
 
     from depgraph.bounds import bound
-    from depgraph.possible import openness
     from depgraph.reports.bound_table import bound_report
     from depgraph.store import Store
 
     source = Store(store)
-    chosen = model_from(source, kinds, **model)
-    table = bound(
-        chosen.graph,
-        sms,
-        durations=chosen.durations,
-        occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
-        measured=chosen.measured,
-        memory=chosen.memory,
-    )
-    notes = openness(chosen.kernels, source.pairs).notes
-    table = replace(table, assumptions=(*table.assumptions, *notes))
-    print_report(bound_report(table), form)
+    scenario = scenario_from(source, kinds, **model)
+    table = bound(scenario, sms)
+    notes = open_notes(source, scenario, kinds, model)
+    print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
 
 
 def _compare(
@@ -90,25 +80,17 @@ def _compare(
     form: str,
     model: ModelOptions,
 ) -> None:
+    from dataclasses import replace
+
     from depgraph.comparison import compare_mechanisms
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.mechanism_tables import comparison_report
     from depgraph.store import Store
 
-    if model.get("memory_bandwidth") is not None:
-        message = "--memory-bandwidth: does not bound mechanisms; leave out --mechanism"
-        raise click.UsageError(message)
     found = find_mechanisms(mechanisms)
-    store = Store(path)
-    chosen = model_from(store, kinds, **model)
-    comparison = compare_mechanisms(
-        chosen.graph,
-        sms,
-        found,
-        durations=chosen.durations,
-        occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
-        costs=parse_costs(costs),
-        facts=program_facts(store),
-    )
+    source = Store(path)
+    scenario = scenario_from(source, kinds, **model)
+    comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
+    notes = open_notes(source, scenario, kinds, model)
+    comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
     print_report(comparison_report(comparison), form)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.model import model_from, model_options
+from depgraph.cli.model import memory_option, model_options, scenario_from
 from depgraph.cli.option_types import ROWS, SMS, Percent
 from depgraph.cli.options import Command, deps_option, print_report
 from depgraph.cli.thresholds import METRICS, fail_threshold
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @deps_option
 @model_options
+@memory_option
 def command(
     *,
     base: Path,
@@ -75,36 +76,26 @@ def command(
     if (model["timing"] is None) != (new_timing is None):
         message = "--timing and --new-timing: give both, or the sides have different units"
         raise click.UsageError(message)
-    before, unit, size = _side(base, sms, kinds, model)
-    after, _, _ = _side(new, size, kinds, {**model, "timing": new_timing})
+    before = _side(base, sms, kinds, model)
+    size = int(before.scenario.sms)
+    after = _side(new, size, kinds, {**model, "timing": new_timing})
     diff = compare(before, after)
     if form == "total":
         click.echo(f"{diff.metrics[metric][1]:.4g}")
     else:
         shown = top if form in {"table", "markdown"} else None
-        print_report(diff_report(diff, sms=size, unit=unit, top=shown), form)
+        print_report(diff_report(diff, sms=size, unit=before.scenario.unit, top=shown), form)
     failures = _failures(diff, up, down, tolerance / 100)
     if failures:
         fail_threshold(failures)
 
 
-def _side(
-    path: Path, sms: int | None, kinds: frozenset[str] | None, model: dict[str, Any]
-) -> tuple[Side, str, int]:
+def _side(path: Path, sms: int | None, kinds: frozenset[str] | None, model: dict[str, Any]) -> Side:
     from depgraph.store import Store
     from depgraph.store_diff import side_of
 
-    chosen = model_from(Store(path), kinds, **model)
-    size = sms or chosen.occupancy.gpu.sms
-    side = side_of(
-        chosen.graph,
-        chosen.kernels,
-        size,
-        chosen.durations,
-        chosen.occupancy,
-        chosen.launch_gap,
-    )
-    return side, chosen.durations.unit, size
+    scenario = scenario_from(Store(path), kinds, **model)
+    return side_of(scenario.on(sms or scenario.resources.gpu.sms))
 
 
 def _failures(

@@ -32,7 +32,6 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     """
     from depgraph.bounds import bound
     from depgraph.cli.phases import PhaseClock
-    from depgraph.model import build_model
     from depgraph.output import refuse_existing
     from depgraph.parsers import open_trace
     from depgraph.parsers.profiles import read_profile
@@ -40,6 +39,7 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from depgraph.reports.bound_table import bound_report
     from depgraph.reports.extract_summary import extract_summary
     from depgraph.samples import KERNEL_TIMES, sample_path
+    from depgraph.scenario_builder import build_scenario
     from depgraph.store import not_a_store, write_store
 
     force = force or _is_own_demo(output)
@@ -51,8 +51,8 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     print_report(extract_summary(extraction, pairs_shown=_PAIRS_SHOWN), "table")
     click.echo()
     say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
-    model = build_model(store.graph(), store.kernels, profile=read_profile(times))
-    table = bound(model.graph, sms, durations=model.durations, occupancy=model.occupancy)
+    scenario = build_scenario(store.graph(), store.kernels, profile=read_profile(times))
+    table = bound(scenario, sms)
     print_report(bound_report(table), "table")
     click.echo(_in_short(table, output))
     wrote(output)

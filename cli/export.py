@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
-from depgraph.cli.model import model_from, model_options
+from depgraph.cli.mechanism_options import mechanism_options, parse_costs
+from depgraph.cli.model import model_options, refuse_given, refuse_others, scenario_from
 from depgraph.cli.option_types import SMS
 from depgraph.cli.options import (
     Command,
@@ -20,10 +20,8 @@ from depgraph.cli.options import (
 
 if TYPE_CHECKING:
     from depgraph.cli.model import ModelOptions
-    from depgraph.graph import BlockGraph
-    from depgraph.model import Model
+    from depgraph.scenario import Scenario
     from depgraph.schedule import Schedule
-    from depgraph.store import Store
 
 # What can be exported, and to which forms.
 TARGETS = {
@@ -34,6 +32,7 @@ TARGETS = {
     "schedule": ("parquet", "csv", "json"),
     "graph": ("graphml", "dot", "json"),
 }
+_GRAPHS = ("edges", "graph")
 
 
 @click.command("export", cls=Command)
@@ -84,72 +83,61 @@ def command(
     """
     from depgraph import export
     from depgraph.output import refuse_existing
+    from depgraph.schedules import serial
     from depgraph.store import Store
 
     form = form or output.suffix.lstrip(".").lower()
-    if kinds is not None and what in {"kernels", "blocks", "pairs"}:
-        raise click.UsageError("--deps goes with edges, graph and schedule")
+    _refuse_unused(what, schedule_name, mechanisms)
     if form not in TARGETS[what]:
         message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
         raise click.UsageError(message)
+    if what == "schedule" and sms is None:
+        message = "a schedule needs --sms N"
+        raise click.UsageError(message)
     refuse_existing(output, force=force)
     opened = Store(store)
-    if what == "edges":
-        export.write_edges(opened.graph(kinds), output, form, force=force)
-    elif what == "graph":
-        export.write_kernel_graph(opened.graph(kinds), opened.kernels, output, form, force=force)
-    elif what == "schedule":
-        if sms is None:
-            message = "a schedule needs --sms N"
-            raise click.UsageError(message)
-        chosen = model_from(opened, kinds, **model)
-        graph = chosen.graph
-        plan = (
-            _mechanism_schedule(opened, graph, chosen, sms, mechanisms, costs)
-            if mechanisms
-            else _plain_schedule(graph, chosen, sms, schedule_name, priority)
-        )
-        export.write_schedule(plan, graph, chosen.durations.unit, output, form, force=force)
-    else:
+    if what in {"kernels", "blocks", "pairs"}:
         export.write_table(opened.table(what), output, form, force=force)
+    else:
+        scenario = scenario_from(opened, kinds, **model)
+        graph = scenario.graph
+        if what == "edges":
+            export.write_edges(graph, output, form, force=force)
+        elif what == "graph":
+            export.write_kernel_graph(graph, scenario.kernels, output, form, force=force)
+        else:
+            plan = (
+                serial(scenario.on(sms or 1))
+                if schedule_name == "serial" and not mechanisms
+                else _schedule(
+                    scenario.on(sms or 1), mechanisms or (f"dataflow({priority})",), costs
+                )
+            )
+            export.write_schedule(plan, graph, scenario.unit, output, form, force=force)
     wrote(output)
 
 
-def _plain_schedule(
-    graph: BlockGraph, model: Model, sms: int, name: str, priority: str
-) -> Schedule:
-    from depgraph.schedules import dataflow, serial
+def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
+    """Refuse options that would not change what is written."""
+    if what != "schedule":
+        refuse_others(f"--what {what}", *(("what_ifs", "kinds") if what in _GRAPHS else ()))
+        names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
+        refuse_given(names, f"does not go with --what {what}")
+    elif mechanisms:
+        refuse_given({"schedule_name", "priority"}, "does not go with --mechanism")
+    else:
+        refuse_given({"costs"}, "changes a mechanism: give --mechanism too")
+        if schedule_name == "serial":
+            refuse_given({"priority"}, "is that of a dataflow schedule")
 
-    times, places = model.durations.values, model.occupancy.values
-    if name == "serial":
-        return serial(graph, times, places, sms, launch_gap=model.launch_gap)
-    return dataflow(graph, times, places, sms, priority=priority)
 
-
-def _mechanism_schedule(
-    store: Store,
-    graph: BlockGraph,
-    model: Model,
-    sms: int,
-    names: tuple[str, ...],
-    costs: tuple[str, ...],
-) -> Schedule:
-    from depgraph.comparison import charges_of, program_of, run_mechanism
+def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]) -> Schedule:
+    from depgraph.comparison import charges_of, run_mechanism
     from depgraph.mechanisms import find_mechanisms
 
     found = find_mechanisms(names)
     if len(found) != 1:
         message = "a schedule is that of one mechanism: name one, with its parameters"
         raise click.UsageError(message)
-    program = program_of(
-        graph,
-        sms,
-        model.durations,
-        model.occupancy,
-        launch_gap=model.launch_gap,
-        facts=program_facts(store),
-    )
-    charges = charges_of(
-        found[0], parse_costs(costs), model.durations, model.occupancy, model.launch_gap
-    )
-    return run_mechanism(found[0], program, charges)[0]
+    charges = charges_of(found[0], parse_costs(costs), scenario)
+    return run_mechanism(found[0], scenario, charges)[0]

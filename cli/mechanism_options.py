@@ -1,4 +1,4 @@
-"""Options that name mechanisms and their costs, and what mechanisms want to know of a store."""
+"""Options that name mechanisms and their costs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from depgraph.comparison import ProgramFacts
     from depgraph.mechanisms import Quantity
-    from depgraph.store import Store
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -58,11 +56,3 @@ def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
         mechanism, name, quantity = parse_cost(text)
         changed.setdefault(mechanism, {})[name] = quantity
     return changed
-
-
-def program_facts(store: Store) -> ProgramFacts:
-    """Collect what mechanisms want to know of a store beside its graph."""
-    from depgraph.comparison import facts_of
-
-    graph = store.graph()
-    return facts_of(store.kernels, graph, store.footprints)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
-from depgraph.cli.option_types import ID, OCCUPANCY, SMS, Bandwidth, LaunchGap
+from depgraph.cli.option_types import ID, OCCUPANCY, SMS, Bandwidth
 from depgraph.cli.options import say
 from depgraph.limits import LARGEST_ID, whole_number
 from depgraph.text import in_short, one_line
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from depgraph.fit import Fit
-    from depgraph.footprint import Footprints
-    from depgraph.model import Model, Where
+    from depgraph.launch import LaunchChoice
+    from depgraph.scenario import Scenario
+    from depgraph.scenario_builder import Where
     from depgraph.store import Store
     from depgraph.what_if import Statement
 
@@ -38,9 +39,20 @@ class ModelOptions(TypedDict):
     gpu: str | None
     gpu_file: Path | None
     fixed_occupancy: int | None
-    launch_gap: float | Literal["measured"]
+    launch: LaunchChoice
     what_ifs: tuple[Statement, ...]
+    ignore_waits_inside: bool
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
+
+
+def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
+    from depgraph.errors import ModelError
+    from depgraph.launch import parse_launch
+
+    try:
+        return parse_launch(value)
+    except ModelError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _parse_what_ifs(
@@ -98,7 +110,7 @@ def model_options(function: Function) -> Function:
             ),
             click.option(
                 "--gpu", metavar="NAME",
-                help="GPU whose occupancy limits apply; depgraph gpus lists them.",
+                help="GPU whose limits apply; depgraph gpus lists them.",
             ),
             click.option(
                 "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
@@ -109,14 +121,22 @@ def model_options(function: Function) -> Function:
                 help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
             ),
             click.option(
-                "--launch-gap", type=LaunchGap(), default="0", metavar="TIME|measured",
-                help="Time lost before each kernel when run serially, in the durations' unit.",
+                "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
+                metavar="none|gpu|measured|HOST,GAP,NODE",
+                help="What launches cost: nothing (default), what the GPU's model says, what the "
+                "profile shows, or times in the durations' unit that the host needs to issue a "
+                "launch, the GPU before a kernel, and a CUDA graph a node.",
             ),
             click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
                 metavar="STATEMENT",
                 help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
                 "'merge=3,4', 'gap=0'. May be given several times.",
+            ),
+            click.option(
+                "--ignore-waits-inside", is_flag=True,
+                help="Let blocks depend on single blocks of kernels that wait inside (split-K), "
+                "not on the whole kernel.",
             ),
         ]
     ):  # fmt: skip
@@ -128,7 +148,8 @@ def memory_option(function: Function) -> Function:
     """Add --memory-bandwidth."""
     return click.option(
         "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
-        help="Let no schedule be shorter than the touched bytes take at this bandwidth.",
+        help="Let no schedule be shorter than what the L2 cache cannot hold of the bytes that "
+        "kernels touch takes at this bandwidth.",
     )(function)  # fmt: skip
 
 
@@ -143,7 +164,7 @@ def where_from(
         If there is no such way to take iterations.
     """
     from depgraph.match import PICKS
-    from depgraph.model import Where
+    from depgraph.scenario_builder import Where
 
     if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
         message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
@@ -151,10 +172,10 @@ def where_from(
     return Where(device, process, context, stream, iteration)
 
 
-def model_from(
+def scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
-) -> Model:
-    """Work out the graph, durations and occupancies from the options.
+) -> Scenario:
+    """Put together what a store and the options describe: every command does it here.
 
     Raises
     ------
@@ -162,24 +183,18 @@ def model_from(
         If an option or a file makes no sense for the store.
     """
     from depgraph.gpu import load_gpu, load_gpu_file
-    from depgraph.model import build_model
+    from depgraph.scenario_builder import build_scenario
 
     gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
-    granularity = int(store.metadata["options"]["granularity"])
-
-    def footprints() -> Footprints:
-        graph = store.graph(kinds)
-        return store.footprints().rounded(granularity, graph.n_blocks)
-
     profile = None
     if timing is not None:
         from depgraph.parsers.profiles import read_profile
 
         profile = read_profile(timing)
-    model = build_model(
+    scenario = build_scenario(
         store.graph(kinds),
         store.kernels,
         profile=profile,
@@ -194,16 +209,65 @@ def model_from(
         measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
-        launch_gap=options["launch_gap"],
+        launch=options["launch"],
         what_ifs=options["what_ifs"],
+        ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
-        footprints=footprints,
+        footprints=store.footprints,
+        granularity=int(store.metadata["options"]["granularity"]),
+        metadata=store.metadata,
     )
-    warn_of_mismatch(model.fit)
-    return model
+    warn_of_mismatch(scenario.fit)
+    return scenario
 
 
 def warn_of_mismatch(fit: Fit | None) -> None:
     """Tell the user if not all of a profile fits the trace."""
     if fit is not None and fit.warning:
         say(f"depgraph: {one_line(fit.warning)}")
+
+
+def open_notes(
+    store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
+) -> tuple[str, ...]:
+    """Say what of the program is not certain, and what that means."""
+    from depgraph.possible import openness
+
+    is_changed = options["what_ifs"] or options["ignore_waits_inside"]
+    is_stored = kinds is None and not is_changed
+    pairs = store.pairs if is_stored else scenario.graph.pairs()
+    return openness(scenario.kernels, pairs).notes
+
+
+def refuse_others(subject: str, *used: str) -> None:
+    """Refuse what the user gave of the options about the program and its times, but for some.
+
+    Parameters
+    ----------
+    subject : str
+        What the command was asked for.
+    *used : str
+        Parameters that count for it.
+
+    Raises
+    ------
+    click.UsageError
+        If another one was given.
+    """
+    names = {*ModelOptions.__annotations__, "kinds"} - {*used}
+    refuse_given(names, f"does not go with {subject}")
+
+
+def refuse_given(names: Collection[str], reason: str) -> None:
+    """Refuse options that the user gave.
+
+    Raises
+    ------
+    click.UsageError
+        If one of the parameters was given.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"{parameter.opts[0]} {reason}")

@@ -10,7 +10,6 @@ import click
 from depgraph.limits import (
     FASTEST_MEMORY,
     LARGEST_ID,
-    LONGEST_TIME,
     MOST_BLOCKS_PER_SM,
     MOST_JOBS,
     MOST_ROWS,
@@ -148,23 +147,6 @@ class Pair(OptionType):
         if len(ends) != len(("source", "target")) or ends[0] is None or ends[1] is None:
             raise ValueError("are not two kernels: give SOURCE:TARGET, such as 3:11")
         return ends[0], ends[1]
-
-
-class LaunchGap(OptionType):
-    """A time, or the word ``measured``."""
-
-    name = "TIME"
-
-    def read(self, text: str) -> float | Literal["measured"]:
-        """Return the time, or the word."""
-        if text == "measured":
-            return "measured"
-        gap = number(text, 0.0, LONGEST_TIME)
-        if gap is None:
-            raise ValueError(
-                f"is no launch gap: give a time from 0 to {LONGEST_TIME:g}, or measured"
-            )
-        return gap
 
 
 class Bandwidth(OptionType):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.mechanism_options import mechanism_options, parse_costs, program_facts
-from depgraph.cli.model import model_from, model_options
+from depgraph.cli.mechanism_options import mechanism_options, parse_costs
+from depgraph.cli.model import memory_option, model_options, scenario_from
 from depgraph.cli.option_types import ROWS, SMS, Pair
 from depgraph.cli.options import (
     Command,
@@ -68,6 +68,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 @deps_option
 @model_options
+@memory_option
 @force_option
 def command(
     *,
@@ -160,30 +161,22 @@ def _study(
     from depgraph.study import study
     from depgraph.study_mechanisms import study_mechanisms
 
-    opened = Store(store)
-    chosen = model_from(opened, kinds, **model)
-    graph = chosen.graph
+    scenario = scenario_from(Store(store), kinds, **model).on(sms)
     drawn = find_mechanisms(mechanisms)
     names = {m.name for m in drawn}
     # Each gets a row; only those that are asked for are drawn as well.
     others = [m for m in find_mechanisms(split_names("all")) if m.name not in names]
-    reached = study_mechanisms(
-        chosen, sms, [*drawn, *others], drawn, costs=parse_costs(costs),
-        facts=program_facts(opened),
-    )  # fmt: skip
+    reached = study_mechanisms(scenario, [*drawn, *others], drawn, costs=parse_costs(costs))
+    coarser = None
+    if coarse is not None:
+        coarser = scenario_from(Store(coarse), kinds, **model).graph
+        coarser = _same_blocks(coarser, scenario.graph, coarse)
     return study(
-        graph,
-        chosen.kernels,
-        sms,
-        durations=chosen.durations,
-        occupancy=chosen.occupancy,
-        launch_gap=chosen.launch_gap,
-        measured=chosen.measured,
+        scenario,
         extra_schedules=reached.schedules,
         extra_curves=reached.curves,
         comparison=reached.comparison,
-        coarse=None if coarse is None else _same_blocks(Store(coarse).graph(kinds), graph, coarse),
-        metadata=opened.metadata,
+        coarse=coarser,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.model import model_from, model_options
+from depgraph.cli.model import model_options, refuse_given, refuse_others, scenario_from
 from depgraph.cli.options import (
     DEFAULT_STORE,
     STORE_VARIABLE,
@@ -31,12 +31,17 @@ _SUBJECTS = ("kernels", "pairs", "path", "block")
     "--cusync", is_flag=True,
     help="With pairs: the cheapest correct cuSync policy of each, and what it gains.",
 )  # fmt: skip
+@click.option(
+    "--sms", type=click.IntRange(1), metavar="N",
+    help="With --cusync: SM count [default: the GPU model's].",
+)  # fmt: skip
 @deps_option
 @model_options
 @format_option
 def command(
     words: tuple[str, ...],
     cusync: bool,
+    sms: int | None,
     kinds: frozenset[str] | None,
     form: str,
     **model: Unpack[ModelOptions],
@@ -56,19 +61,35 @@ def command(
     if cusync and subject != "pairs":
         message = "--cusync goes with pairs"
         raise click.UsageError(message)
+    if sms is not None and not cusync:
+        message = "--sms goes with pairs --cusync"
+        raise click.UsageError(message)
     if subject == "kernels":
-        report = show_tables.kernels_report(store.kernels)
+        refuse_others("kernels", "what_ifs")
+        is_changed = bool(model["what_ifs"])
+        report = show_tables.kernels_report(
+            scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
+        )
     elif cusync:
-        report = _policies(store, kinds, model)
+        refuse_given({"launch"}, "does not go with --cusync")
+        report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
-        pairs = store.pairs if kinds is None else store.graph(kinds).pairs()
-        report = show_tables.pairs_report(pairs, store.kernels)
+        refuse_others("pairs", "what_ifs", "kinds")
+        if kinds is None and not model["what_ifs"]:
+            report = show_tables.pairs_report(store.pairs, store.kernels)
+        else:
+            scenario = scenario_from(store, kinds, **model)
+            report = show_tables.pairs_report(scenario.graph.pairs(), scenario.kernels)
     elif subject == "path":
-        chosen = model_from(store, kinds, **model)
+        refuse_given({"launch"}, "does not go with path")
+        scenario = scenario_from(store, kinds, **model)
         report = show_tables.path_report(
-            critical_path(chosen.graph, chosen.durations.values), chosen.kernels, chosen.durations
+            critical_path(scenario.bound_graph, scenario.durations),
+            scenario.kernels,
+            scenario.timing,
         )
     else:
+        refuse_others("block", "kinds")
         report = show_tables.block_report(
             store.graph(kinds), store.footprints(), store.kernels, *block,
             is_whole=form in {"json", "csv"},
@@ -76,19 +97,16 @@ def command(
     print_report(report, form)
 
 
-def _policies(store: Store, kinds: frozenset[str] | None, model: ModelOptions) -> Report:
-    from depgraph.cli.mechanism_options import program_facts
-    from depgraph.comparison import program_of
+def _policies(
+    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions
+) -> Report:
     from depgraph.cusync_policies import cheapest_policies
     from depgraph.reports.mechanism_tables import policies_report
 
-    chosen = model_from(store, kinds, **model)
-    sms = chosen.occupancy.gpu.sms
-    program = program_of(
-        chosen.graph, sms, chosen.durations, chosen.occupancy, facts=program_facts(store)
-    )
+    scenario = scenario_from(store, kinds, **model)
+    sms = sms or scenario.resources.gpu.sms
     return policies_report(
-        cheapest_policies(program), chosen.kernels, sms=sms, unit=chosen.durations.unit
+        cheapest_policies(scenario.on(sms)), scenario.kernels, sms=sms, unit=scenario.unit
     )
 
 

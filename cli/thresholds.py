@@ -19,7 +19,9 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
 _LARGEST_LIMIT = 1e300
-METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
+METRICS = (
+    "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
+)  # fmt: skip
 
 
 class MetricLimit(OptionType):

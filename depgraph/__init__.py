@@ -21,16 +21,29 @@ if TYPE_CHECKING:
     from depgraph.bounds import BoundTable, bound
     from depgraph.graph import BlockGraph
     from depgraph.pipeline import analyse, extract
+    from depgraph.scenario import Scenario
+    from depgraph.scenario_builder import build_scenario
     from depgraph.store import Store
 
-__all__ = ["BlockGraph", "BoundTable", "Store", "analyse", "bound", "extract"]
+__all__ = [
+    "BlockGraph",
+    "BoundTable",
+    "Scenario",
+    "Store",
+    "analyse",
+    "bound",
+    "build_scenario",
+    "extract",
+]
 
 _HOMES = {
     "BlockGraph": "graph",
     "BoundTable": "bounds",
+    "Scenario": "scenario",
     "Store": "store",
     "analyse": "pipeline",
     "bound": "bounds",
+    "build_scenario": "scenario_builder",
     "extract": "pipeline",
 }
 

@@ -181,5 +181,12 @@ READERS: dict[str, Callable[[object], Any]] = {
     "l2_bytes": _size,
     "base_clock_mhz": _count,
     "boost_clock_mhz": _count,
+    "launch_host_us": _rate,
+    "launch_gap_us": _rate,
+    "launch_sync_us": _rate,
+    "graph_node_us": _rate,
+    "graph_path_us": _rate,
+    "graph_fork_us": _rate,
+    "graph_launch_us": _rate,
     "sources": _sources,
 }

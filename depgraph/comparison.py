@@ -2,115 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from depgraph.errors import ModelError
-from depgraph.jit.fine import fine_finish
-from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError, Program
-from depgraph.room import sm_room
-from depgraph.rules import Against, run_rules
-from depgraph.schedules import serial
+from depgraph.anomalies import Swept, anomaly_notes
+from depgraph.errors import DeadlockError, ModelError, NotApplicableError
+from depgraph.launch import OFF
+from depgraph.mechanisms import MECHANISMS, Charges
+from depgraph.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
+from depgraph.rules import run_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
 
-    from depgraph.bounds import Occupancies
-    from depgraph.extraction import Kernel
-    from depgraph.footprint import Footprints
-    from depgraph.graph import BlockGraph
+    from depgraph.launch import LaunchModel
     from depgraph.mechanisms import Mechanism, Quantity, Rules
-    from depgraph.room import Room
+    from depgraph.outcome import Bound
+    from depgraph.scenario import Scenario
     from depgraph.schedule import Schedule
-    from depgraph.timing import Durations
-
-_NONE = np.empty(0, np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramFacts:
-    """What mechanisms may want to know of a program beside its graph; attributes as `Program`."""
-
-    functions: tuple[str, ...] = ()
-    grid: NDArray[np.int64] | None = None
-    block: NDArray[np.int64] | None = None
-    opaque: NDArray[np.bool_] | None = None
-    all_kinds: BlockGraph | None = None
-    read_footprints: Callable[[], Footprints] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What no schedule on one GPU size can be below.
-
-    Attributes
-    ----------
-    sms : float
-    serial : float
-        Kernels one after another.
-    critical_path, work : float
-    fine_path : float or None
-        Critical path where blocks may wait anywhere inside; None without positions.
-    """
-
-    sms: float
-    serial: float
-    critical_path: float
-    work: float
-    fine_path: float | None
-
-    @property
-    def block(self) -> float:
-        """The bound for mechanisms whose blocks wait before they start."""
-        return max(self.critical_path, self.work)
-
-    @property
-    def fine(self) -> float | None:
-        """The bound for mechanisms whose blocks may wait anywhere inside."""
-        return None if self.fine_path is None else max(self.fine_path, self.work)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one mechanism achieves on one GPU size.
-
-    Attributes
-    ----------
-    mechanism : str
-    availability : str
-    sms : float
-    makespan : float
-    gain : float
-        Serial time over makespan.
-    share_of_bound : float or None
-        Which part of the gain that is possible it gets; None where nothing is.
-    utilization : float
-        Work over makespan.
-    waiting : float
-        Time that blocks spend waiting in a slot, summed over the blocks.
-    against : str
-        The bound that it is held against: "block", "fine", "fine, assumed" or "work".
-    bound : float
-        That bound.
-    assumptions : tuple of str
-    """
-
-    mechanism: str
-    availability: str
-    sms: float
-    makespan: float
-    gain: float
-    share_of_bound: float | None
-    utilization: float
-    waiting: float
-    against: str
-    bound: float
-    assumptions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,95 +30,47 @@ class Comparison:
 
     Attributes
     ----------
-    limits : tuple of Limits
+    limits : tuple of Bound
     outcomes : tuple of Outcome
     left_out : dict
         Mechanism to why it has no row.
     unit, durations, gpu, dependences : str
+    launch : LaunchModel
     assumptions : tuple of str
     """
 
-    limits: tuple[Limits, ...]
+    limits: tuple[Bound, ...]
     outcomes: tuple[Outcome, ...]
     left_out: dict[str, str]
     unit: str
     durations: str
     gpu: str
     dependences: str
+    launch: LaunchModel = OFF
     assumptions: tuple[str, ...] = field(default=())
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row a mechanism and GPU size."""
         import pandas as pd
 
-        names = Outcome.__slots__
+        names = [f.name for f in fields(Outcome)]
         return pd.DataFrame(
             [[getattr(outcome, name) for name in names] for outcome in self.outcomes],
-            columns=list(names),
+            columns=names,
         )
 
 
-def facts_of(
-    kernels: Sequence[Kernel], graph: BlockGraph, read_footprints: Callable[[], Footprints]
-) -> ProgramFacts:
-    """Collect what mechanisms may want to know.
-
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-    graph : BlockGraph
-        With every kind of dependence that is known.
-    read_footprints : callable
-    """
-    functions = [""] * graph.n_operations
-    shape = np.ones((2, graph.n_operations, 3), np.int64)
-    opaque = np.zeros(graph.n_operations, np.bool_)
-    for kernel in kernels:
-        functions[kernel.operation] = kernel.name
-        shape[:, kernel.operation] = kernel.grid, kernel.block
-        opaque[kernel.operation] = kernel.unseen is not None
-    return ProgramFacts(tuple(functions), shape[0], shape[1], opaque, graph, read_footprints)
-
-
-def fine_path(
-    graph: BlockGraph,
-    durations: NDArray[np.float64],
-    *,
-    join_need: NDArray[np.float64] | None = None,
-) -> float:
-    """Return the critical path where blocks may wait anywhere inside.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    durations : float64[n_blocks]
-    join_need : float64[n_joins], optional
-        Share of a target's work before it needs a join; default from the graph's positions.
-    """
-    finish = fine_finish(
-        durations,
-        graph.first_block,
-        graph.set_operation,
-        graph.set_offsets,
-        graph.set_blocks,
-        graph.join_target_operation,
-        graph.source_offsets,
-        graph.sources,
-        graph.target_offsets,
-        graph.targets,
-        _NONE if join_need is None else join_need,
-        _NONE if join_need is not None or graph.first_use is None else graph.first_use,
-        _NONE if join_need is not None or graph.last_use is None else graph.last_use,
-    )
-    return float(finish.max(initial=0.0))
-
-
 def run_mechanism(
-    mechanism: Mechanism,
-    program: Program,
-    charges: Charges,
+    mechanism: Mechanism, scenario: Scenario, charges: Charges
 ) -> tuple[Schedule, Rules]:
-    """Schedule a program under a mechanism.
+    """Schedule a scenario under a mechanism.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    scenario : Scenario
+        On one number of SMs.
+    charges : Charges
 
     Raises
     ------
@@ -216,87 +79,86 @@ def run_mechanism(
     ModelError
         If its rules make no sense.
     """
-    rules = mechanism.rules(program, charges)
+    rules = mechanism.rules(scenario, charges)
     schedule = run_rules(
-        mechanism.label, rules, program.graph, program.durations, program.room, program.sms
+        mechanism.label,
+        rules,
+        scenario.graph,
+        scenario.durations,
+        scenario.resources,
+        scenario.sms,
     )
-    return schedule, rules
-
-
-def program_of(
-    graph: BlockGraph,
-    sms: float,
-    durations: Durations,
-    occupancy: Occupancies,
-    *,
-    launch_gap: float = 0.0,
-    facts: ProgramFacts | None = None,
-    room: Room | None = None,
-) -> Program:
-    """Put together what mechanisms look at."""
-    facts = facts or ProgramFacts()
-    return Program(
-        graph=graph,
-        durations=durations.values,
-        room=room or sm_room(graph, occupancy),
-        occupancy=occupancy.values,
-        sms=sms,
-        launch_gap=launch_gap,
-        functions=facts.functions,
-        grid=facts.grid,
-        block=facts.block,
-        opaque=facts.opaque,
-        all_kinds=facts.all_kinds,
-        read_footprints=facts.read_footprints,
-    )
+    return replace(schedule, least=scenario.memory), rules
 
 
 def charges_of(
-    mechanism: Mechanism,
-    costs: Mapping[str, Mapping[str, Quantity]],
-    durations: Durations,
-    occupancy: Occupancies,
-    launch_gap: float = 0.0,
+    mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
 ) -> Charges:
-    """Return the costs of a mechanism as the user changed them, in the durations' unit."""
+    """Return the costs of a mechanism as the user changed them, in the durations' unit.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults.
+    scenario : Scenario
+
+    Raises
+    ------
+    ModelError
+        If the user changed a cost that the mechanism does not have.
+    """
     try:
         return Charges(
             mechanism.costs,
             costs.get(mechanism.name),
-            unit=durations.unit,
-            clock_mhz=occupancy.gpu.boost_clock_mhz,
-            launch_gap=launch_gap,
+            unit=scenario.unit,
+            clock_mhz=scenario.clock_mhz,
+            launches=scenario.launch,
         )
     except ModelError as error:
         raise ModelError(f"{mechanism.name}: {error}") from None
 
 
+def run_without_launches(
+    mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
+) -> tuple[Schedule, Rules]:
+    """Schedule a scenario under a mechanism with launches for nothing, as bounds count.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults. Where launches cost anything, those of
+        launches that the user gave are left out too.
+    scenario : Scenario
+        On one number of SMs.
+    """
+    if not scenario.launch.is_off:
+        launches = {cost.name for cost in mechanism.costs if cost.is_launch}
+        changed = costs.get(mechanism.name, {})
+        costs = {mechanism.name: {n: c for n, c in changed.items() if n not in launches}}
+        scenario = scenario.without_launches()
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))
+
+
 def compare_mechanisms(
-    graph: BlockGraph,
+    scenario: Scenario,
     sms: Sequence[float],
     mechanisms: Sequence[Mechanism],
     *,
-    durations: Durations,
-    occupancy: Occupancies,
-    launch_gap: float = 0.0,
     costs: Mapping[str, Mapping[str, Quantity]] | None = None,
-    facts: ProgramFacts | None = None,
 ) -> Comparison:
     """Run every mechanism on every GPU size.
 
     Parameters
     ----------
-    graph : BlockGraph
+    scenario : Scenario
     sms : sequence of float
         SM counts; infinity for no limit.
     mechanisms : sequence of Mechanism
-    durations : Durations
-    occupancy : Occupancies
-    launch_gap : float
-        What a plain launch costs, in the unit of the durations.
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
-    facts : ProgramFacts, optional
 
     Raises
     ------
@@ -309,97 +171,61 @@ def compare_mechanisms(
     if unknown:
         hint = "is not among those asked for" if unknown[0] in MECHANISMS else "does not exist"
         raise ModelError(f"cost of {unknown[0]}: that mechanism {hint}")
-    room = sm_room(graph, occupancy)
-    limits: list[Limits] = []
+    resources, paths = scenario.resources, Paths.of(scenario)
+    limits: list[Bound] = []
     outcomes: list[Outcome] = []
+    swept: list[Swept] = []
     left_out: dict[str, str] = {}
     for size in sms:
-        program = program_of(
-            graph, size, durations, occupancy, launch_gap=launch_gap, facts=facts, room=room
-        )
-        limit = limits_of(program)
+        sized = scenario.on(size)
+        limit = limits_of(sized, paths)
         limits.append(limit)
         for mechanism in mechanisms:
-            charges = charges_of(mechanism, costs, durations, occupancy, launch_gap)
             try:
-                schedule, rules = run_mechanism(mechanism, program, charges)
+                found = _outcome(mechanism, costs, limit, sized)
             except NotApplicableError as error:
                 left_out[mechanism.label] = str(error)
                 continue
-            outcomes.append(_outcome(mechanism, schedule, rules, charges, limit, program))
-    notes = [*durations.assumptions, *occupancy.assumptions]
-    if room.note:
-        notes.append(room.note)
+            outcomes.append(found)
+            swept.append(
+                Swept(
+                    found.mechanism, mechanism.freedom, found.sms, found.makespan,
+                    mechanism.slower_because,
+                )
+            )  # fmt: skip
+    worse = anomaly_notes(swept, scenario.unit)
+    outcomes = [
+        replace(o, assumptions=(*o.assumptions, *notes))
+        for o, notes in zip(outcomes, worse, strict=True)
+    ]
     return Comparison(
         limits=tuple(limits),
         outcomes=tuple(outcomes),
         left_out=left_out,
-        unit=durations.unit,
-        durations=durations.source,
-        gpu=occupancy.gpu.name,
-        dependences=",".join(kind for kind in ("RAW", "WAR", "WAW") if kind in graph.kinds),
-        assumptions=tuple(notes),
+        unit=scenario.unit,
+        durations=scenario.timing.source,
+        gpu=resources.gpu.name,
+        dependences=scenario.dependences,
+        launch=scenario.launch,
+        assumptions=scenario.assumptions,
     )
-
-
-def limits_of(program: Program) -> Limits:
-    """Work out what no schedule of a program can be below."""
-    graph = program.graph
-    finish, _ = graph.earliest_finish(program.durations)
-    slots = graph.n_blocks if np.isinf(program.sms) else int(program.sms)
-    return Limits(
-        sms=program.sms,
-        serial=serial(
-            graph, program.durations, program.occupancy, max(slots, 1),
-            launch_gap=program.launch_gap,
-        ).makespan,
-        critical_path=float(finish.max(initial=0.0)),
-        work=program.room.work(graph.operation_of_block, program.durations, program.sms),
-        fine_path=None if graph.first_use is None else fine_path(graph, program.durations),
-    )  # fmt: skip
 
 
 def _outcome(
     mechanism: Mechanism,
-    schedule: Schedule,
-    rules: Rules,
-    charges: Charges,
-    limit: Limits,
-    program: Program,
+    costs: Mapping[str, Mapping[str, Quantity]],
+    limit: Bound,
+    scenario: Scenario,
 ) -> Outcome:
-    against, bound = rules.against.value, limit.block
-    work = 0.0 if rules.unlimited else limit.work
-    if rules.unlimited:
-        bound = limit.critical_path
-    elif rules.against is Against.WORK:
-        bound = limit.work
-    elif rules.against is Against.FINE and rules.steps_assumed:
-        against = "fine, assumed"
-        path = fine_path(
-            rules.graph or program.graph,
-            program.durations,
-            join_need=_NONE if rules.join_need is None else rules.join_need,
-        )
-        bound = max(path, limit.work)
-    elif rules.against is Against.FINE and limit.fine is not None:
-        bound = limit.fine
-    makespan = schedule.makespan
-    gain = _ratio(limit.serial, makespan)
-    possible = _ratio(limit.serial, bound)
-    return Outcome(
-        mechanism=mechanism.label,
-        availability=mechanism.availability.value,
-        sms=limit.sms,
-        makespan=makespan,
-        gain=gain,
-        share_of_bound=(gain - 1) / (possible - 1) if possible > 1 + 1e-12 else None,
-        utilization=work / makespan if makespan > 0 else 0.0,
-        waiting=schedule.waiting,
-        against=against,
-        bound=bound,
-        assumptions=(*charges.notes, *rules.assumptions),
-    )
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return numerator / denominator if denominator > 0 else 1.0
+    """Run a mechanism with launch costs and, where there are any, without."""
+    charges = charges_of(mechanism, costs, scenario)
+    try:
+        schedule, rules = run_mechanism(mechanism, scenario, charges)
+        alone = None
+        if not scenario.launch.is_off:
+            alone = run_without_launches(mechanism, costs, scenario)
+    except DeadlockError as error:
+        rules = mechanism.rules(scenario, charges)
+        return deadlocked(mechanism, rules, limit, scenario, error)
+    charged = tuple(charges.notes)
+    return outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)

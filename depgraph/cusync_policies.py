@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.build import GraphBuilder, grouped_pairs
-from depgraph.mechanisms import Charges, Program
+from depgraph.comparison import run_mechanism
+from depgraph.launch import OFF
+from depgraph.mechanisms import Charges, Quantity
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
-from depgraph.rules import run_rules
+from depgraph.outcome import ratio
 from depgraph.schedules import serial
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.mechanisms import Mechanism
+    from depgraph.scenario import Scenario
 
     Groups = Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]]
 
@@ -51,14 +54,15 @@ class Policy:
     tile_gain: float
 
 
-def cheapest_policies(program: Program) -> Iterator[Policy]:
+def cheapest_policies(program: Scenario) -> Iterator[Policy]:
     """Find the cheapest correct policy for each pair of dependent kernels.
 
     Fewest waits first; among equals the one that waits for the fewest blocks.
 
     Parameters
     ----------
-    program : Program
+    program : Scenario
+        On one number of SMs.
 
     Yields
     ------
@@ -71,9 +75,9 @@ def cheapest_policies(program: Program) -> Iterator[Policy]:
             continue
         mechanism, semaphores, waits = _cheapest(groups, program, source)
         pair = _alone(program, source, target, groups)
-        before = serial(pair.graph, pair.durations, pair.occupancy, int(pair.sms)).makespan
+        before = serial(pair).makespan
         gains = [
-            _ratio(before, _makespan(each, pair)) if each else 1.0
+            ratio(before, _makespan(each, pair)) if each else 1.0
             for each in (mechanism, CuSyncTile())
         ]
         name = "none" if mechanism is None else mechanism.label.removeprefix("cusync-")
@@ -88,7 +92,7 @@ def cheapest_policies(program: Program) -> Iterator[Policy]:
         )
 
 
-def _cheapest(groups: Groups, program: Program, source: int) -> tuple[Mechanism | None, int, int]:
+def _cheapest(groups: Groups, program: Scenario, source: int) -> tuple[Mechanism | None, int, int]:
     """Return the policy, its semaphores and its waits."""
     width = int(program.shape[source, 0])
     first = int(program.graph.first_block[source])
@@ -115,7 +119,7 @@ def _distance(columns: NDArray[np.int64], width: int) -> int:
     return distance if even and (np.diff(columns) == distance).all() else 1
 
 
-def _alone(program: Program, source: int, target: int, groups: Groups) -> Program:
+def _alone(program: Scenario, source: int, target: int, groups: Groups) -> Scenario:
     """Return the program of two kernels alone."""
     graph = program.graph
     pair = [source, target]
@@ -125,22 +129,18 @@ def _alone(program: Program, source: int, target: int, groups: Groups) -> Progra
     for sources, targets in groups:
         builder.add("RAW", sources - first[0], targets - first[1] + sizes[0])
     blocks = np.concatenate([np.arange(f, f + n) for f, n in zip(first, sizes, strict=True)])
-    return Program(
+    row = {k.operation: k for k in program.kernels}
+    alone = replace(
+        program,
         graph=builder.build(graph.kinds),
-        durations=program.durations[blocks],
-        room=replace(program.room, need=program.room.need[pair]),
-        occupancy=program.occupancy[pair],
-        sms=program.sms,
-        grid=program.shape[pair],
+        resources_of=lambda _: program.resources.take(pair),
+        kernels=[replace(row[k], operation=i) for i, k in enumerate(pair)],
+        launch=OFF,
     )
+    return alone.with_durations(program.durations[blocks])
 
 
-def _makespan(mechanism: Mechanism, program: Program) -> float:
-    rules = mechanism.rules(program, Charges(mechanism.costs))
-    return run_rules(
-        mechanism.label, rules, program.graph, program.durations, program.room, program.sms
-    ).makespan
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return numerator / denominator if denominator > 0 else 1.0
+def _makespan(mechanism: Mechanism, program: Scenario) -> float:
+    # The rule alone: what synchronising costs is the same for all policies.
+    charges = Charges(mechanism.costs, {"sync": Quantity(0.0, "share")})
+    return run_mechanism(mechanism, program, charges)[0].makespan

@@ -77,6 +77,30 @@ class ModelError(DepgraphError):
     """A GPU model, an occupancy or a duration makes no sense for the graph at hand."""
 
 
+class NotApplicableError(ModelError):
+    """A mechanism needs something that the program at hand does not have."""
+
+
+class DeadlockError(ModelError):
+    """Blocks of a schedule wait for each other for ever.
+
+    Parameters
+    ----------
+    kernel, block : int
+        The first block that never runs: kernel number, and number within the kernel.
+    others : int
+        How many more never run.
+    """
+
+    def __init__(self, schedule: str, kernel: int, block: int, others: int) -> None:
+        self.place = f"block {block} of kernel {kernel}"
+        self.others = others
+        super().__init__(
+            f"{schedule}: {self.place} waits for ever, as do {others} more: the mechanism's rules "
+            "wait for each other"
+        )
+
+
 class ClusterError(DepgraphError):
     """The cluster that should do the work cannot be used."""
 

@@ -52,6 +52,7 @@ class Kernel:
     shared_written_bytes: int
     unseen: str | None
     occupancy: int | None = None
+    cuttable: bool | None = None
     waits_inside: str | None = None
     ldgsts_bytes: int = 0
 

@@ -61,6 +61,12 @@ class Gpu:
         Peak bandwidth of device memory, 10**9 bytes a second; None if not stated.
     l2_bytes, base_clock_mhz, boost_clock_mhz : int or None
         None if not stated (for SXM modules NVIDIA publishes no base clock).
+    launch_host_us, launch_gap_us, launch_sync_us : float or None
+        What the host needs to issue a launch, what the GPU needs before a kernel that was launched
+        in time, and what a synchronisation with the host adds; None if not stated.
+    graph_node_us, graph_path_us, graph_fork_us, graph_launch_us : float or None
+        What a CUDA graph needs a node, between a node and the next, the same after a node that
+        several wait for, and once; None if not stated.
     sources : tuple of Source
     """
 
@@ -85,6 +91,13 @@ class Gpu:
     l2_bytes: int | None = None
     base_clock_mhz: int | None = None
     boost_clock_mhz: int | None = None
+    launch_host_us: float | None = None
+    launch_gap_us: float | None = None
+    launch_sync_us: float | None = None
+    graph_node_us: float | None = None
+    graph_path_us: float | None = None
+    graph_fork_us: float | None = None
+    graph_launch_us: float | None = None
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
 
     @property

@@ -39,6 +39,13 @@ class MeasuredRun:
     gap : float
         Median time between the end of the kernels before and the start of the next one, 0 where
         they overlap; kernels that the trace lacks count as well.
+    interval : float
+        Median time between the start of a kernel and that of the next.
+    host : float or None
+        Median time between two launch calls of the host, where the profile has them.
+    queued_gap : float or None
+        As `gap`, of kernels alone that were launched before the kernel before them in their stream
+        had ended: what the GPU needs between two kernels. None where there are none.
     unit : str
     sms : int or None
         SMs of the GPU, where the profile says.
@@ -48,6 +55,9 @@ class MeasuredRun:
 
     wall: float
     gap: float
+    interval: float
+    host: float | None
+    queued_gap: float | None
     unit: str
     sms: int | None
     others: int
@@ -184,7 +194,8 @@ class Match:
         # Relative to the first, so that nanoseconds since 1970 keep their last digits.
         start = (self.profile.start - self.profile.start.min()).astype(np.float64)
         end = start + self.profile.duration
-        walls, gaps, others = [], [], 0
+        walls, gaps, intervals, others = [], [], [], 0
+        calls, queued = [np.empty(0)], [np.empty(0)]
         for line in self.rows[self.picked]:
             rows = line[line >= 0]
             first, last = start[rows].min(), end[rows].max()
@@ -193,15 +204,51 @@ class Match:
             inside = inside[np.argsort(start[inside], kind="stable")]
             ended = np.maximum.accumulate(end[inside])
             gaps.append(np.maximum(0.0, start[inside][1:] - ended[:-1]))
+            intervals.append(np.diff(start[inside]))
+            calls.append(self._between_calls(inside))
+            queued.append(self._queued_gaps(inside, end))
             others += len(np.setdiff1d(inside, self.rows))
-        every = np.concatenate(gaps)
         return MeasuredRun(
             wall=float(np.mean(walls)) * self.scale,
-            gap=float(np.median(every)) * self.scale if len(every) else 0.0,
+            gap=self._median(gaps) or 0.0,
+            interval=self._median(intervals) or 0.0,
+            host=self._median(calls),
+            queued_gap=self._median(queued),
             unit=self.unit,
             sms=None if self.profile.measured_sms is None else self.measured_sms,
             others=others,
         )
+
+    def _median(self, times: Sequence[NDArray[np.float64]]) -> float | None:
+        every = np.concatenate(times)
+        return float(np.median(every)) * self.scale if len(every) else None
+
+    def _between_calls(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the times from launch call to launch call, one for all nodes of a CUDA graph."""
+        if self.profile.issued is None:
+            return np.empty(0)
+        issued = self.profile.issued[rows]
+        issued = np.unique(issued[issued != UNKNOWN])
+        return np.diff(issued).astype(np.float64)
+
+    def _queued_gaps(self, rows: NDArray[np.intp], end: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the gaps before kernels that were launched while the one before them ran."""
+        profile = self.profile
+        if profile.issued is None or profile.start is None:
+            return np.empty(0)
+        if profile.stream is not None:
+            rows = rows[np.argsort(profile.stream[rows], kind="stable")]
+        before, after = rows[:-1], rows[1:]
+        origin = profile.start.min()
+        issued = (profile.issued[after] - origin).astype(np.float64)
+        gap = (profile.start[after] - origin).astype(np.float64) - end[before]
+        ready = (profile.issued[after] != UNKNOWN) & (issued < end[before]) & (gap >= 0)
+        if profile.stream is not None:
+            ready &= profile.stream[before] == profile.stream[after]
+        if profile.correlation is not None:
+            ready &= profile.correlation[before] != profile.correlation[after]
+        queued: NDArray[np.float64] = gap[ready]
+        return queued
 
     def fill_resources(self, resources: Resources) -> tuple[Resources, tuple[str, ...]]:
         """Take from the profile what the trace does not say of the kernels' resources.

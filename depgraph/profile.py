@@ -58,6 +58,8 @@ class KernelProfile:
         As the file numbers them. A stream number is unique within a context only.
     correlation : int64[n] or None
         Ties a kernel to the call that launched it; kernels of one CUDA graph launch share it.
+    issued : int64[n] or None
+        When the host called for the launch, on the clock of `start`.
     measured_sms : int64[n] or None
         SMs of the GPU (or part of it) that the kernel was measured on.
     clock_mhz : float or None
@@ -90,6 +92,7 @@ class KernelProfile:
     context: NDArray[np.int64] | None = None
     stream: NDArray[np.int64] | None = None
     correlation: NDArray[np.int64] | None = None
+    issued: NDArray[np.int64] | None = None
     measured_sms: NDArray[np.int64] | None = None
     clock_mhz: float | None = None
     launch_latency: float = 0.0

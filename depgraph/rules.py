@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from depgraph.errors import ModelError
+from depgraph.errors import DeadlockError
 from depgraph.jit.graph import invert_lists
 from depgraph.jit.schedule import ALL_ENDED, ALL_PLACED, HOLDS, IGNORED, PLACES, event_schedule
 from depgraph.schedule import Schedule
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph import BlockGraph
-    from depgraph.room import Room
+    from depgraph.sm_resources import SmResources
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
@@ -181,7 +181,7 @@ def run_rules(
     rules: Rules,
     graph: BlockGraph,
     durations: NDArray[np.float64],
-    room: Room,
+    resources: SmResources,
     sms: float,
     *,
     device_order: Sequence[int] | None = None,
@@ -195,7 +195,7 @@ def run_rules(
     rules : Rules
     graph : BlockGraph
     durations : float64[n_blocks]
-    room : Room
+    resources : SmResources
     sms : float
         Number of SMs, infinite for no limit: all blocks then stand on SM 0.
     device_order : sequence of int, optional
@@ -203,12 +203,13 @@ def run_rules(
 
     Raises
     ------
-    ModelError
+    DeadlockError
         If the rules let some block wait for ever.
     """
     graph = rules.graph or graph
     durations = _writable(durations if rules.durations is None else rules.durations)
-    need, capacity, size = room.need, room.capacity, sms
+    need, capacity = resources.binding
+    size = sms
     if rules.unlimited or math.isinf(sms):
         need, capacity, size = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
     # A block takes the first empty SM if there is one, so that further ones stay empty.
@@ -267,11 +268,8 @@ def run_rules(
     stuck = np.flatnonzero(end < 0)
     if len(stuck):
         operation = graph.operation_of_block[stuck[0]]
-        raise ModelError(
-            f"{name}: block {stuck[0] - graph.first_block[operation]} of kernel "
-            f"{graph.kernel[operation]} waits for ever, as do {len(stuck) - 1} more: the "
-            "mechanism's rules wait for each other"
-        )
+        block = int(stuck[0] - graph.first_block[operation])
+        raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
     if device_order is not None:
         sm = np.asarray(device_order, np.int32)[sm]
     waited = end - start - durations

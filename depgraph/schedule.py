@@ -25,6 +25,8 @@ class Schedule:
     sm : int32[n_blocks]
     waiting : float
         Time that blocks spend waiting in a slot, summed over all blocks.
+    least : float
+        Time below which the memory bandwidth keeps the schedule as a whole.
     """
 
     name: str
@@ -32,11 +34,12 @@ class Schedule:
     end: NDArray[np.float64]
     sm: NDArray[np.int32]
     waiting: float = 0.0
+    least: float = 0.0
 
     @property
     def makespan(self) -> float:
-        """When the last block ends."""
-        return float(self.end.max(initial=0.0))
+        """When the last block ends, or what the bytes take at least if that is longer."""
+        return max(self.least, float(self.end.max(initial=0.0)))
 
     def to_pandas(self, graph: BlockGraph) -> pd.DataFrame:
         """Return one row a block: kernel, block (within the kernel), sm, start, end."""

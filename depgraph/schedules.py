@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.errors import ModelError
 from depgraph.jit.schedule import serial_schedule
-from depgraph.room import shares
-from depgraph.rules import Rules, run_rules
 from depgraph.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -18,36 +15,38 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
+    from depgraph.scenario import Scenario
 
-__all__ = ["PRIORITIES", "Schedule", "dataflow", "serial"]
+__all__ = ["PRIORITIES", "Schedule", "serial"]
 
 
-def serial(
-    graph: BlockGraph,
-    durations: NDArray[np.float64],
-    occupancy: NDArray[np.int64],
-    sms: int,
-    *,
-    launch_gap: float = 0.0,
-) -> Schedule:
+def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
     """Run kernels one after another, as a GPU does for one stream.
 
-    Each kernel's blocks go, in block order, to the first free of ``sms * occupancy`` slots.
+    Each kernel's blocks go, in block order, to the first free of as many slots as its blocks fit
+    on the SMs; each kernel pays for its launch, a host copy does not.
 
     Parameters
     ----------
-    graph : BlockGraph
-    durations : float64[n_blocks]
-    occupancy : int64[n_operations]
-        Resident blocks per SM.
-    sms : int
-    launch_gap : float
-        Time before each kernel; none before a host copy.
+    scenario : Scenario
+        On one number of SMs.
+    as_graph : bool
+        Whether the kernels are launched as a CUDA graph, a chain of nodes, and not one by one.
     """
-    gap = np.where(graph.kernel >= 0, launch_gap, 0.0)
-    start, slot, _ = serial_schedule(durations, graph.first_block, occupancy * sms, gap)
+    graph, durations = scenario.graph, scenario.durations
+    # More SMs than a kernel has blocks stay empty.
+    size = int(min(scenario.sms, np.diff(graph.first_block).max(initial=1)))
+    slots = scenario.occupancy * size
+    launch, is_kernel = scenario.launch, scenario.is_kernel
+    each, gap, once = launch.host, launch.gap, 0.0
+    if as_graph:
+        each, gap, once = launch.node, launch.path, launch.graph.value
+    issued = np.cumsum(is_kernel * each.value) + once * is_kernel
+    gaps = is_kernel * gap.value
+    start, slot, _ = serial_schedule(durations, graph.first_block, slots, issued, gaps)
     # The slots of a kernel are dealt out to the SMs in turn.
-    return Schedule("serial", start, start + durations, slot % np.int32(sms))
+    sm = slot % np.int32(size)
+    return Schedule("serial", start, start + durations, sm, least=scenario.memory)
 
 
 Priority = "Callable[[BlockGraph, NDArray[np.float64]], NDArray[np.int64]]"
@@ -75,39 +74,3 @@ PRIORITIES: dict[str, Callable[[BlockGraph, NDArray[np.float64]], NDArray[np.int
     "newest-first": newest_first,
     "longest-path-first": longest_path_first,
 }
-
-
-def dataflow(
-    graph: BlockGraph,
-    durations: NDArray[np.float64],
-    occupancy: NDArray[np.int64],
-    sms: int,
-    *,
-    priority: str = "oldest-first",
-) -> Schedule:
-    """Start every block once the blocks it depends on have ended and an SM has room.
-
-    A block of a kernel with occupancy o takes 1/o of an SM, a host copy none. Blocks that wait
-    hold no room. Among ready blocks that fit the one first in `priority` goes to the SM with the
-    most room.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    durations : float64[n_blocks]
-    occupancy : int64[n_operations]
-    sms : int
-    priority : {"oldest-first", "newest-first", "longest-path-first"}
-
-    Raises
-    ------
-    ModelError
-        If `priority` is unknown.
-    """
-    if priority not in PRIORITIES:
-        message = f"priority {priority!r}: give one of {', '.join(PRIORITIES)}"
-        raise ModelError(message)
-    order = PRIORITIES[priority](graph, durations)
-    rules = Rules(order=order, strict=False)
-    room = shares(graph.kernel, occupancy)
-    return run_rules(f"dataflow, {priority}", rules, graph, durations, room, sms)

@@ -65,6 +65,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             nullable=True,
         ),
         _c("occupancy", "int32", "blocks", "per SM, where the input states it", nullable=True),
+        _c("cuttable", "bool", "", "blocks may be cut, where the input says so", nullable=True),
         _c(
             "waits_inside",
             "string",

@@ -14,7 +14,7 @@ from depgraph.footprint import Footprints, concatenate_footprints, stack_footpri
 from depgraph.jit.ranges import cut_at_multiples
 from depgraph.memory import return_free_memory
 from depgraph.output import one_line_errors
-from depgraph.records import READ, WRITE
+from depgraph.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,7 +136,7 @@ class SpilledFootprints:
 
     def _pieces_of(self, block: int) -> Iterator[Footprints]:
         """Yield the ranges of one block shard by shard, those that a boundary cut put together."""
-        for kind in (READ, WRITE):
+        for kind in (READ, WRITE, SYNC_READ, LDGSTS_READ):
             kept = concatenate_footprints([], 0)
             for path in self.paths:
                 piece = read_slice(path, "block", block, block + 1)

@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from depgraph.alignment import align
+from depgraph.bounds import bound_one
+from depgraph.errors import ModelError
 from depgraph.names import base_name
 from depgraph.utilization import kernel_loads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.bounds import Bound, Occupancies
     from depgraph.extraction import Kernel
-    from depgraph.graph import BlockGraph, PairSummary
-    from depgraph.timing import Durations
+    from depgraph.graph import PairSummary
+    from depgraph.outcome import Bound
+    from depgraph.scenario import Scenario
 
-METRICS = ("bound", "gain", "utilization", "unseen", "edges", "serial", "critical_path")
+METRICS = (
+    "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +30,22 @@ class Side:
 
     Attributes
     ----------
-    kernels : sequence of Kernel
+    scenario : Scenario
     pairs : sequence of PairSummary
     bound : Bound
     kernel_times : dict
         Kernel number to the time that it takes alone.
     """
 
-    kernels: Sequence[Kernel]
+    scenario: Scenario
     pairs: Sequence[PairSummary]
     bound: Bound
     kernel_times: dict[int, float]
+
+    @property
+    def kernels(self) -> Sequence[Kernel]:
+        """Its kernels, in launch order."""
+        return self.scenario.kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,36 +106,28 @@ class StoreDiff:
         Only those that differ.
     metrics : dict
         Name to (base, new).
+    notes : tuple of str
+        What makes the two hard to compare.
     """
 
     kernels: tuple[KernelChange, ...]
     pairs: tuple[PairChange, ...]
     metrics: dict[str, tuple[float, float]]
+    notes: tuple[str, ...] = ()
 
 
-def side_of(
-    graph: BlockGraph,
-    kernels: Sequence[Kernel],
-    sms: int,
-    durations: Durations,
-    occupancy: Occupancies,
-    launch_gap: float = 0.0,
-) -> Side:
-    """Work out what is compared of one program."""
-    from depgraph.bounds import bound_one
-
-    times, places = durations.values, occupancy.values
-    loads = kernel_loads(graph, times, places, sms)
+def side_of(scenario: Scenario) -> Side:
+    """Work out what is compared of one program, on one number of SMs."""
     return Side(
-        kernels,
-        graph.pairs(),
-        bound_one(graph, times, places, sms, launch_gap=launch_gap),
-        {load.kernel: load.time for load in loads},
+        scenario,
+        scenario.graph.pairs(),
+        bound_one(scenario),
+        {load.kernel: load.time for load in kernel_loads(scenario)},
     )
 
 
 def metrics_of(
-    bound: Bound, kernels: Sequence[Kernel], pairs: Sequence[PairSummary], best_gain: float = 1.0
+    bound: Bound, kernels: Sequence[Kernel], pairs: Sequence[PairSummary]
 ) -> dict[str, float]:
     """Return the numbers that a CI can hold a program to.
 
@@ -135,24 +136,23 @@ def metrics_of(
     bound : Bound
     kernels : sequence of Kernel
     pairs : sequence of PairSummary
-    best_gain : float
-        Of schedules that `bound` does not list.
 
     Returns
     -------
     dict
         bound: serial time over lower bound. gain: serial time over the best schedule.
         utilization: of the serial schedule, 0 to 1. unseen: share of the kernels whose accesses
-        the trace cannot all show. edges: distinct edges between blocks. serial, critical_path:
-        times, in the unit of the durations.
+        the trace cannot all show. edges: distinct edges between blocks. serial, launched_serial,
+        critical_path: times, in the unit of the durations; the second with what launches cost.
     """
     return {
         "bound": bound.gain,
-        "gain": max([best_gain, *(a.gain for a in bound.schedules)]),
+        "gain": bound.reached.gain,
         "utilization": bound.schedules[0].utilization,
         "unseen": sum(k.unseen is not None for k in kernels) / max(1, len(kernels)),
         "edges": sum(p.edges for p in pairs),
         "serial": bound.serial,
+        "launched_serial": bound.launched_serial,
         "critical_path": bound.critical_path,
     }
 
@@ -162,7 +162,18 @@ def compare(base: Side, new: Side) -> StoreDiff:
 
     Kernels are the same if name, grid and block are; of the others between two that are the same,
     those of one function are taken for each other, in launch order.
+
+    Raises
+    ------
+    ModelError
+        If the times of the two are in different units.
     """
+    units = base.scenario.unit, new.scenario.unit
+    if units[0] != units[1]:
+        raise ModelError(
+            f"durations of the base are in {units[0]}, of the new program in {units[1]}: give "
+            "both --timing and --new-timing, in one unit"
+        )
     strict = tuple([(k.name, k.grid, k.block) for k in side.kernels] for side in (base, new))
     lenient = tuple([base_name(k.name) for k in side.kernels] for side in (base, new))
     partner, _ = align([(strict[0], strict[1]), (lenient[0], lenient[1])])
@@ -173,7 +184,18 @@ def compare(base: Side, new: Side) -> StoreDiff:
         tuple(_kernel_changes(base, new, partners)),
         tuple(_pair_changes(base, new, partners)),
         {name: (before[name], after[name]) for name in METRICS},
+        _granularity_notes(base.scenario.granularity, new.scenario.granularity),
     )
+
+
+def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
+    if base == new:
+        return ()
+    note = (
+        f"dependences of the base are tracked at granularity {base}, of the new program at {new}: "
+        "some differ by false sharing alone"
+    )
+    return (note,)
 
 
 def _kernel_changes(base: Side, new: Side, partners: Sequence[int]) -> list[KernelChange]:

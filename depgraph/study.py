@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.bounds import bound, bound_one, work_per_sm
-from depgraph.comparison import fine_path
+from depgraph.bounds import bound, bound_one
+from depgraph.comparison import charges_of, run_mechanism
 from depgraph.inspection import critical_path
-from depgraph.schedules import dataflow, serial
+from depgraph.mechanisms.dataflow import Dataflow
+from depgraph.outcome import Paths, limits_of, ratio
+from depgraph.schedules import PRIORITIES, serial
 from depgraph.slack import kernel_slacks
-from depgraph.utilization import block_shares, kernel_loads
+from depgraph.sm_resources import share_of
+from depgraph.utilization import kernel_loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from depgraph.bounds import Bound, BoundTable, MeasuredSchedule, Occupancies
+    from depgraph.bounds import BoundTable
     from depgraph.comparison import Comparison
     from depgraph.extraction import Kernel
     from depgraph.graph import BlockGraph, PairSummary
     from depgraph.inspection import PathStep
-    from depgraph.schedules import Schedule
+    from depgraph.outcome import Bound
+    from depgraph.scenario import Scenario
+    from depgraph.schedule import Schedule
     from depgraph.slack import KernelSlack
-    from depgraph.timing import Durations
     from depgraph.utilization import KernelLoad
 
 _SWEEP_POINTS = 14
@@ -83,44 +85,54 @@ class Study:
 
     Attributes
     ----------
-    sms : int
-    graph : BlockGraph
-    kernels : sequence of Kernel
+    scenario : Scenario
+        On the number of SMs that is studied.
     pairs : sequence of PairSummary
-    durations : Durations
-    occupancy : Occupancies
     table : BoundTable
-        At `sms` alone.
+        At that size alone.
     schedules : tuple of Schedule
-        Serial first.
+        Serial first, launches for nothing.
     curves : tuple of Curve
     bend : float
         SMs at which the critical path takes over from the work as the limit.
     costs : tuple of KindCost
-    metadata : mapping
-        The store's provenance.
     comparison : Comparison or None
-        What mechanisms reach.
+        What mechanisms reach, with what launches cost.
     """
 
-    sms: int
-    graph: BlockGraph
-    kernels: Sequence[Kernel]
+    scenario: Scenario
     pairs: Sequence[PairSummary]
-    durations: Durations
-    occupancy: Occupancies
     table: BoundTable
     schedules: tuple[Schedule, ...]
     curves: tuple[Curve, ...]
     bend: float
     costs: tuple[KindCost, ...]
-    metadata: Mapping[str, Any]
     comparison: Comparison | None = None
+
+    @property
+    def sms(self) -> int:
+        """Number of SMs."""
+        return int(self.scenario.sms)
+
+    @property
+    def graph(self) -> BlockGraph:
+        """The dependences that count."""
+        return self.scenario.graph
+
+    @property
+    def kernels(self) -> Sequence[Kernel]:
+        """All kernels, in launch order."""
+        return self.scenario.kernels
 
     @property
     def unit(self) -> str:
         """Unit of all times."""
-        return self.durations.unit
+        return self.scenario.unit
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The store's provenance."""
+        return self.scenario.metadata
 
     @property
     def bound(self) -> Bound:
@@ -133,109 +145,71 @@ class Study:
         return self.table.bounds[-1]
 
     @cached_property
-    def shares(self) -> NDArray[np.float64]:
-        """Share of an SM that each block takes."""
-        return block_shares(self.graph, self.occupancy.values)
-
-    @cached_property
     def loads(self) -> list[KernelLoad]:
         """How each kernel, alone, fills the SMs."""
-        return kernel_loads(self.graph, self.durations.values, self.occupancy.values, self.sms)
+        return kernel_loads(self.scenario)
 
     @cached_property
     def slacks(self) -> list[KernelSlack]:
         """How much slack each kernel has."""
-        return kernel_slacks(self.graph, self.durations.values)
+        return kernel_slacks(self.scenario.bound_graph, self.scenario.durations)
 
     @cached_property
     def path(self) -> list[PathStep]:
         """The critical path."""
-        return critical_path(self.graph, self.durations.values)
-
-    @property
-    def unseen_share(self) -> float:
-        """Share of the kernels of which the trace cannot show every access."""
-        return sum(k.unseen is not None for k in self.kernels) / max(1, len(self.kernels))
+        return critical_path(self.scenario.bound_graph, self.scenario.durations)
 
     def utilization(self, schedule: Schedule) -> float:
-        """Return the work over the makespan of a schedule, 0 to 1."""
-        work = work_per_sm(self.graph, self.durations.values, self.occupancy.values) / self.sms
-        return work / schedule.makespan if schedule.makespan > 0 else 0.0
+        """Return the share of the SMs that blocks at work hold on average, 0 to 1."""
+        return share_of(self.scenario.work, schedule.makespan)
 
 
 def study(
-    graph: BlockGraph,
-    kernels: Sequence[Kernel],
-    sms: int,
+    scenario: Scenario,
     *,
-    durations: Durations,
-    occupancy: Occupancies,
-    launch_gap: float = 0.0,
     extra_schedules: Sequence[Schedule] = (),
     extra_curves: Sequence[Curve] = (),
     coarse: BlockGraph | None = None,
-    metadata: Mapping[str, Any] | None = None,
     comparison: Comparison | None = None,
-    measured: MeasuredSchedule | None = None,
 ) -> Study:
     """Compute what the reports show.
 
     Parameters
     ----------
-    graph : BlockGraph
-    kernels : sequence of Kernel
-    sms : int
-    durations : Durations
-    occupancy : Occupancies
-    launch_gap : float
-        Time that serial execution loses before each kernel, in the unit of the durations.
+    scenario : Scenario
+        On the number of SMs to study.
     extra_schedules : sequence of Schedule
         Shown beside serial and dataflow.
     extra_curves : sequence of Curve
         Shown beside the bound and dataflow.
     coarse : BlockGraph, optional
         The same blocks tracked by sectors or lines, to show what false sharing costs.
-    metadata : mapping, optional
     comparison : Comparison, optional
-    measured : MeasuredSchedule, optional
-        How the program ran when it was profiled.
     """
-    times, places = durations.values, occupancy.values
-    table = bound(
-        graph,
-        sms,
-        durations=durations,
-        occupancy=occupancy,
-        launch_gap=launch_gap,
-        measured=measured,
-    )
-    one_sm = work_per_sm(graph, times, places)
+    table = bound(scenario, scenario.sms)
+    alone = scenario.without_launches()
+    schedules = (serial(alone), _best_dataflow(alone, table.bounds[0]))
+    known = {schedule.name for schedule in schedules}
     path = table.bounds[0].critical_path
     return Study(
-        sms=sms,
-        graph=graph,
-        kernels=kernels,
-        pairs=graph.pairs(),
-        durations=durations,
-        occupancy=occupancy,
+        scenario=scenario,
+        pairs=scenario.graph.pairs(),
         table=table,
-        schedules=(
-            serial(graph, times, places, sms, launch_gap=launch_gap),
-            dataflow(graph, times, places, sms, priority=_best_priority(table.bounds[0])),
-            *extra_schedules,
-        ),
-        curves=(*_curves(graph, times, places, sms, launch_gap), *extra_curves),
-        bend=one_sm / path if path > 0 else 1.0,
-        costs=_kind_costs(graph, coarse, times, places, sms, launch_gap),
-        metadata=metadata or {},
+        schedules=(*schedules, *(s for s in extra_schedules if s.name not in known)),
+        curves=(*_curves(alone), *extra_curves),
+        bend=scenario.on(1).work / path if path > 0 else 1.0,
+        costs=_kind_costs(alone, coarse),
         comparison=comparison,
     )
 
 
-def _best_priority(found: Bound) -> str:
-    """Return the priority of the shortest dataflow schedule."""
-    best = min(found.schedules[1:], key=lambda achieved: achieved.makespan)
-    return best.schedule.removeprefix("dataflow, ")
+def _best_dataflow(scenario: Scenario, found: Bound) -> Schedule:
+    """Return the shortest of the dataflow schedules."""
+    best = min(found.schedules[1:], key=lambda row: row.makespan).mechanism
+    for mechanism in map(Dataflow, PRIORITIES):
+        if mechanism.label == best:
+            break
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, {}, scenario))[0]
 
 
 def sweep_sizes(sms: int) -> list[int]:
@@ -245,54 +219,40 @@ def sweep_sizes(sms: int) -> list[int]:
     return sorted(sizes | {sms})
 
 
-def _curves(
-    graph: BlockGraph,
-    times: NDArray[np.float64],
-    places: NDArray[np.int64],
-    sms: int,
-    launch_gap: float,
-) -> tuple[Curve, ...]:
-    sizes = sweep_sizes(sms)
+def _curves(scenario: Scenario) -> tuple[Curve, ...]:
+    sizes = sweep_sizes(int(scenario.sms))
     curves = []
-    graphs = {"all dependences": graph}
-    if graph.kinds != {"RAW"} and "RAW" in graph.kinds:
-        graphs["RAW alone"] = graph.with_kinds({"RAW"})
-    for name, kept in graphs.items():
+    chosen = {"all dependences": scenario}
+    kinds = scenario.graph.kinds
+    if kinds != {"RAW"} and "RAW" in kinds:
+        chosen["RAW alone"] = scenario.with_kinds({"RAW"})
+    for name, kept in chosen.items():
+        paths = Paths.of(kept)
         bounds = [
-            bound_one(
-                kept, times, places, size, launch_gap=launch_gap, priorities=_SWEEP_PRIORITIES
-            )
-            for size in sizes
+            bound_one(kept.on(size), priorities=_SWEEP_PRIORITIES, paths=paths) for size in sizes
         ]
         sms_of_curve = tuple(sizes)
-        if kept is graph and graph.first_use is not None:
-            path = fine_path(graph, times)
-            fine = tuple(b.serial / max(path, b.work) if path else 1.0 for b in bounds)
+        if kept is scenario and paths.fine is not None:
+            fine = tuple(ratio(b.serial, b.intra_block_bound or 0.0) for b in bounds)
             curves.append(Curve(f"fine bound, {name}", sms_of_curve, fine, is_bound=True))
         curves += [
             Curve(f"bound, {name}", sms_of_curve, tuple(b.gain for b in bounds), is_bound=True),
             Curve(
                 f"best dataflow, {name}",
                 sms_of_curve,
-                tuple(max(a.gain for a in b.schedules[1:]) for b in bounds),
+                tuple(max(row.gain for row in b.schedules[1:]) for b in bounds),
                 is_bound=False,
             ),
         ]
     return tuple(curves)
 
 
-def _kind_costs(
-    graph: BlockGraph,
-    coarse: BlockGraph | None,
-    times: NDArray[np.float64],
-    places: NDArray[np.int64],
-    sms: int,
-    launch_gap: float,
-) -> tuple[KindCost, ...]:
-    def gain_of(kept: BlockGraph) -> tuple[float, float]:
-        found = bound_one(kept, times, places, sms, launch_gap=launch_gap, priorities=())
+def _kind_costs(scenario: Scenario, coarse: BlockGraph | None) -> tuple[KindCost, ...]:
+    def bounds_of(kept: BlockGraph) -> tuple[float, float]:
+        found = limits_of(scenario.with_graph(kept))
         return found.gain, found.critical_path
 
+    graph = scenario.graph
     costs = []
     for kinds in _KIND_CHOICES:
         if not set(kinds) <= graph.kinds:
@@ -300,10 +260,10 @@ def _kind_costs(
         kept = graph.with_kinds(kinds)
         pairs = kept.pairs()
         count = sum(getattr(p, kind.lower()) for p in pairs for kind in kinds)
-        costs.append(KindCost(" + ".join(kinds), count, *gain_of(kept)))
+        costs.append(KindCost(" + ".join(kinds), count, *bounds_of(kept)))
     if coarse is not None and costs:
         added = coarse.count_edges_not_in(graph)
-        costs.append(KindCost("with false sharing", costs[-1].edges + added, *gain_of(coarse)))
+        costs.append(KindCost("with false sharing", costs[-1].edges + added, *bounds_of(coarse)))
     return tuple(costs)
 
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from depgraph.comparison import (
-    charges_of,
-    compare_mechanisms,
-    program_of,
-    run_mechanism,
-)
-from depgraph.mechanisms import NotApplicableError
+from depgraph.comparison import compare_mechanisms, run_without_launches
+from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.study import Curve, sweep_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from depgraph.comparison import Comparison, ProgramFacts
+    from depgraph.comparison import Comparison
     from depgraph.mechanisms import Mechanism, Quantity
-    from depgraph.model import Model
+    from depgraph.scenario import Scenario
     from depgraph.schedule import Schedule
 
 
@@ -32,7 +27,7 @@ class MechanismStudy:
     comparison : Comparison
         On the size of the study alone.
     schedules : tuple of Schedule
-        Of the mechanisms to draw.
+        Of the mechanisms to draw, launches for nothing.
     curves : tuple of Curve
         Of the same, over many sizes.
     """
@@ -43,52 +38,38 @@ class MechanismStudy:
 
 
 def study_mechanisms(
-    model: Model,
-    sms: int,
+    scenario: Scenario,
     compared: Sequence[Mechanism],
     drawn: Sequence[Mechanism],
     *,
     costs: Mapping[str, Mapping[str, Quantity]] | None = None,
-    facts: ProgramFacts | None = None,
 ) -> MechanismStudy:
     """Compare mechanisms on one GPU size, and prepare some of them for drawing.
 
     Parameters
     ----------
-    model : Model
-    sms : int
+    scenario : Scenario
+        On that size.
     compared : sequence of Mechanism
         All that get a row.
     drawn : sequence of Mechanism
         Those that get a schedule and a curve; one that the program lacks something for gets none.
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
-    facts : ProgramFacts, optional
     """
     costs = costs or {}
-    graph, durations, occupancy = model.graph, model.durations, model.occupancy
 
-    def compare(sizes: Sequence[int], mechanisms: Sequence[Mechanism]) -> Comparison:
-        return compare_mechanisms(
-            graph,
-            sizes,
-            mechanisms,
-            durations=durations,
-            occupancy=occupancy,
-            launch_gap=model.launch_gap,
-            costs={m.name: costs[m.name] for m in mechanisms if m.name in costs},
-            facts=facts,
-        )
+    def compare(sizes: Sequence[float], mechanisms: Sequence[Mechanism]) -> Comparison:
+        changed = {m.name: costs[m.name] for m in mechanisms if m.name in costs}
+        return compare_mechanisms(scenario, sizes, mechanisms, costs=changed)
 
-    program = program_of(graph, sms, durations, occupancy, launch_gap=model.launch_gap, facts=facts)
     schedules = []
     for mechanism in drawn:
-        charges = charges_of(mechanism, costs, durations, occupancy, model.launch_gap)
         try:
-            schedules.append(run_mechanism(mechanism, program, charges)[0])
-        except NotApplicableError:
+            schedules.append(run_without_launches(mechanism, costs, scenario)[0])
+        except (NotApplicableError, DeadlockError):
             continue
-    swept = compare(sweep_sizes(sms), drawn) if drawn else None
+    swept = compare(sweep_sizes(int(scenario.sms)), drawn) if drawn else None
     curves = []
     for schedule in schedules if swept else ():
         outcomes = swept.outcomes if swept else ()
@@ -97,8 +78,8 @@ def study_mechanisms(
             Curve(
                 schedule.name,
                 tuple(int(o.sms) for o in points),
-                tuple(o.gain for o in points),
+                tuple(o.overlap_gain for o in points),
                 is_bound=False,
             )
         )
-    return MechanismStudy(compare([sms], compared), tuple(schedules), tuple(curves))
+    return MechanismStudy(compare([scenario.sms], compared), tuple(schedules), tuple(curves))

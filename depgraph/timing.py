@@ -43,11 +43,6 @@ class Durations:
     source: str
     assumptions: tuple[str, ...] = ()
 
-    @property
-    def is_time(self) -> bool:
-        """Whether the unit is one of time."""
-        return self.unit != "instructions"
-
     def noting(self, *notes: str) -> Durations:
         """Return the durations with more assumptions."""
         return replace(self, assumptions=(*self.assumptions, *notes))
@@ -334,8 +329,8 @@ def kernel_makespans(
     graph: BlockGraph, durations: NDArray[np.float64], slots: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return how long each operation takes alone: float64[n_operations]."""
-    gap = np.zeros(graph.n_operations, np.float64)
-    _, _, ends = serial_schedule(durations, graph.first_block, slots, gap)
+    none = np.zeros(graph.n_operations, np.float64)
+    _, _, ends = serial_schedule(durations, graph.first_block, slots, none, none)
     return np.diff(ends, prepend=0.0)
 
 

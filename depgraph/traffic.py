@@ -1,4 +1,4 @@
-"""How long a program's bytes take to cross the memory bus, at least."""
+"""How many bytes a program touches, and how long bytes take to cross the memory bus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def touched_bytes(footprints: Footprints, graph: BlockGraph) -> int:
     """Count the distinct bytes that kernels read or write.
 
-    Each crosses the memory bus once at least, however good the caches are.
+    Those that the L2 cache cannot hold cross the memory bus once at least. It may hold others as
+    the program begins or ends, as much as its size: these need not cross.
 
     Parameters
     ----------

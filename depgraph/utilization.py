@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.sm_resources import share_of
 from depgraph.timing import kernel_makespans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.graph import BlockGraph
-    from depgraph.schedules import Schedule
+    from depgraph.scenario import Scenario
+    from depgraph.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class KernelLoad:
     time : float
         From the kernel's start to its end, in the unit of the durations.
     utilization : float
-        Work over time, 0 to 1.
+        Share of the SMs that its blocks hold, 0 to 1, of the resource that sets its work.
     """
 
     kernel: int
@@ -52,12 +53,6 @@ class KernelLoad:
     def tail_utilization(self) -> float:
         """Share of the slots that the last wave fills; 1 where every wave is full."""
         return self.tail_blocks / self.slots if self.tail_blocks else 1.0
-
-
-def block_shares(graph: BlockGraph, occupancy: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the share of an SM that each block takes: 1 / occupancy, 0 for a host copy."""
-    shares = np.where(graph.kernel >= 0, 1.0 / occupancy, 0.0)
-    return shares[graph.operation_of_block]
 
 
 def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule:
@@ -107,35 +102,33 @@ def _area_before(
     return area
 
 
-def kernel_loads(
-    graph: BlockGraph, durations: NDArray[np.float64], occupancy: NDArray[np.int64], sms: int
-) -> list[KernelLoad]:
+def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
     """Say how each kernel, alone, fills the SMs.
 
     Parameters
     ----------
-    graph : BlockGraph
-    durations : float64[n_blocks]
-    occupancy : int64[n_operations]
-    sms : int
+    scenario : Scenario
+        On one number of SMs.
 
     Returns
     -------
     list of KernelLoad
         In launch order, without host copies.
     """
-    slots = occupancy * sms
-    times = kernel_makespans(graph, durations, slots)
-    work = np.bincount(graph.operation_of_block, weights=durations, minlength=graph.n_operations)
-    capacity = times * slots
-    utilization = np.divide(work, capacity, out=np.zeros_like(work), where=capacity > 0)
+    graph, resources = scenario.graph, scenario.resources
+    slots = resources.occupancy * int(scenario.sms)
+    times = kernel_makespans(graph, scenario.durations, slots)
+    busy = np.bincount(
+        graph.operation_of_block, weights=scenario.durations, minlength=graph.n_operations
+    )
+    work = busy * resources.largest_shares / scenario.sms
     blocks = np.diff(graph.first_block)
     return [
         KernelLoad(
             int(graph.kernel[i]), int(blocks[i]), int(slots[i]), float(times[i]),
-            min(1.0, float(utilization[i])),
+            share_of(float(work[i]), float(times[i])),
         )
-        for i in np.flatnonzero(graph.kernel >= 0)
+        for i in np.flatnonzero(scenario.is_kernel)
     ]  # fmt: skip
 
 

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from depgraph.build import DEPENDENCES
 from depgraph.dependence import build_graph, operations_of_blocks, sweep_spaces
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, NotApplicableError
+from depgraph.footprint import join_footprints
 from depgraph.limits import GREATEST_FACTOR, LARGEST_ID, LONGEST_TIME, number, whole_number
 from depgraph.merging import merge_kernels
 from depgraph.names import base_name
@@ -22,11 +23,9 @@ from depgraph.text import in_short
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
     from depgraph.extraction import Kernel
     from depgraph.footprint import Footprints
-    from depgraph.graph import BlockGraph
+    from depgraph.scenario import Scenario
 
 GRAMMAR = (
     "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw, merge=A,B, gap*=F or gap=TIME"
@@ -82,27 +81,6 @@ class Gap:
 
 
 Statement = Scale | Drop | Merge | Gap
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What statements change.
-
-    Attributes
-    ----------
-    graph : BlockGraph
-    kernels : sequence of Kernel
-    durations : float64[n_blocks]
-    launch_gap : float
-    notes : tuple of str
-        What was changed, one sentence a statement.
-    """
-
-    graph: BlockGraph
-    kernels: Sequence[Kernel]
-    durations: NDArray[np.float64]
-    launch_gap: float
-    notes: tuple[str, ...] = ()
 
 
 def parse_what_if(text: str) -> Statement:
@@ -206,66 +184,66 @@ def _number(text: str, value: str) -> float:
     return found
 
 
-def apply_what_ifs(
-    program: Program,
-    statements: Sequence[Statement],
-    footprints: Callable[[], Footprints],
-) -> Program:
+def apply_what_ifs(scenario: Scenario, statements: Sequence[Statement]) -> Scenario:
     """Change a program, one statement after another; buffers first, for they are traced bytes.
 
     Parameters
     ----------
-    program : Program
+    scenario : Scenario
+        Its footprints are read only where a statement needs them.
     statements : sequence of Statement
-    footprints : callable
-        Returns the footprints of all blocks, at the granularity of the graph; called only where
-        a statement needs them.
+
+    Returns
+    -------
+    Scenario
+        How the program ran when it was profiled is not known of the changed one.
 
     Raises
     ------
     ModelError
         If a statement names nothing that is there, or kernels that cannot be merged.
     """
-    had_positions = program.graph.first_use is not None
+    if not statements:
+        return scenario
+    had_positions = scenario.graph.first_use is not None
+    scenario = replace(scenario, measured=None)
     drops = [s for s in statements if isinstance(s, Drop)]
     if drops:
-        program = _without_dependences(program, drops, footprints())
+        scenario = _without_dependences(scenario, drops)
     for statement in statements:
         if isinstance(statement, Scale):
-            program = _with_scaled_kernels(program, statement)
+            scenario = _with_scaled_kernels(scenario, statement)
         elif isinstance(statement, Merge):
-            program = _with_merged_kernels(program, statement)
+            scenario = _with_merged_kernels(scenario, statement)
         elif isinstance(statement, Gap):
-            gap = program.launch_gap * statement.factor + statement.time
-            _refuse_long(statement.text, gap)
-            program = replace(
-                program,
-                launch_gap=gap,
-                notes=(*program.notes, f"what if {statement.text}: the launch gap changes"),
+            launch = scenario.launch.of_gap(statement.factor, statement.time)
+            _refuse_long(statement.text, launch.plain)
+            scenario = scenario.with_launch(launch).noting(
+                f"what if {statement.text}: what launches cost changes"
             )
-    if had_positions and program.graph.first_use is None:
-        program = replace(program, notes=(*program.notes, _POSITIONS_LOST))
-    return program
+    if had_positions and scenario.graph.first_use is None:
+        scenario = scenario.noting(_POSITIONS_LOST)
+    return scenario
 
 
-def _with_scaled_kernels(program: Program, scale: Scale) -> Program:
-    chosen = [k for k in program.kernels if _is_meant(scale.kernels, k)]
+def _with_scaled_kernels(scenario: Scenario, scale: Scale) -> Scenario:
+    chosen = [k for k in scenario.kernels if _is_meant(scale.kernels, k)]
     if not chosen:
-        numbers = [k.kernel for k in program.kernels]
+        numbers = [k.kernel for k in scenario.kernels]
         raise ModelError(
             f"--what-if {in_short(scale.text)!r}: no kernel is {in_short(scale.kernels)!r}; give "
             f"a number or a range in {min(numbers)}:{max(numbers) + 1}, or a name such as "
-            f"{base_name(program.kernels[0].name)!r}"
+            f"{base_name(scenario.kernels[0].name)!r}"
         )
-    durations = program.durations.copy()
+    durations = scenario.durations.copy()
     for kernel in chosen:
         durations[kernel.first_block : kernel.first_block + kernel.blocks] *= scale.factor
     _refuse_long(scale.text, float(durations.max(initial=0.0)))
     note = (
-        f"what if {scale.text}: durations of {len(chosen)} of {len(program.kernels)} kernels "
+        f"what if {scale.text}: durations of {len(chosen)} of {len(scenario.kernels)} kernels "
         f"times {scale.factor:g}"
     )
-    return replace(program, durations=durations, notes=(*program.notes, note))
+    return scenario.with_durations(durations, note)
 
 
 def _refuse_long(text: str, time: float) -> None:
@@ -292,34 +270,47 @@ def _is_meant(kernels: str, kernel: Kernel) -> bool:
     return False
 
 
-def _with_merged_kernels(program: Program, merge: Merge) -> Program:
+def _with_merged_kernels(scenario: Scenario, merge: Merge) -> Scenario:
     try:
         graph, kernels, block = merge_kernels(
-            program.graph, program.kernels, merge.first, merge.second
+            scenario.graph, scenario.kernels, merge.first, merge.second
         )
     except ModelError as error:
         raise ModelError(f"--what-if {merge.text!r}: {error}") from None
-    durations = np.bincount(block, weights=program.durations, minlength=graph.n_blocks).astype(
-        np.float64
-    )
+    durations = np.bincount(block, weights=scenario.durations, minlength=graph.n_blocks)
     note = (
         f"what if {merge.text}: kernels {merge.first} and {merge.second} are one, a block of it "
         "does what a block of the first and those that wait for it alone do"
     )
-    return Program(graph, kernels, durations, program.launch_gap, (*program.notes, note))
+    read = scenario.read_footprints
+
+    def read_merged() -> Footprints:
+        old = cast("Callable[[], Footprints]", read)()
+        number = block[old.block].astype(np.int32)
+        return join_footprints(number, old.kind, old.start, old.end, graph.n_blocks)
+
+    changed = replace(
+        scenario,
+        graph=graph,
+        kernels=kernels,
+        read_footprints=None if read is None else read_merged,
+    )
+    return changed.with_durations(durations.astype(np.float64), note)
 
 
-def _without_dependences(
-    program: Program, drops: Sequence[Drop], footprints: Footprints
-) -> Program:
+def _without_dependences(scenario: Scenario, drops: Sequence[Drop]) -> Scenario:
     """Find the dependences again, and leave some out where their bytes lie in a buffer."""
+    graph = scenario.graph
+    if scenario.read_footprints is None:
+        message = "this needs the footprints of the blocks: pass footprints=store.footprints"
+        raise ModelError(message)
+    footprints = scenario.read_footprints().rounded(scenario.granularity, graph.n_blocks)
     for drop in drops:
         if not len(_between(footprints, drop.low, drop.high)):
             raise ModelError(
                 f"--what-if {drop.text!r}: no block touches a byte from {drop.low:#x} to "
                 f"{drop.high:#x}"
             )
-    graph = program.graph
     edges = sorted({0, 1 << 64, *(d.low for d in drops), *(d.high for d in drops)})
     operation = operations_of_blocks(graph.first_block)
     swept = []
@@ -334,7 +325,7 @@ def _without_dependences(
             keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
             swept.append(replace(found, pairs=found.pairs[keep]))
     rebuilt = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
-    rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), program.kernels)
+    rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), scenario.kernels)
     changed = replace(
         graph,
         **{name: getattr(rebuilt, name) for name in DEPENDENCES},
@@ -346,7 +337,12 @@ def _without_dependences(
         f"{d.high - d.low} bytes from {d.low:#x}"
         for d in drops
     ]
-    return replace(program, graph=changed, notes=(*program.notes, *notes))
+    return replace(scenario, graph=changed, read_footprints=_renamed).noting(*notes)
+
+
+def _renamed() -> Footprints:
+    message = "which addresses renamed buffers would have is not known (--what-if 'buffer=...')"
+    raise NotApplicableError(message)
 
 
 def _between(footprints: Footprints, low: int, high: int) -> Footprints:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Add = Callable[..., None]
 
-PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "stencil")
+PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil")
 FORMAT = "workload"
 MOST_JOINS = 1 << 18  # sets of blocks that wait for sets: each is a Python object on the way
 MOST_SOURCES = 1 << 24  # blocks waited for, over all joins
@@ -42,6 +42,8 @@ class WorkloadKernel:
         Resident blocks per SM; None to work it out from the resources.
     registers, shared_bytes : int or None
     stream : int
+    cuttable : bool or None
+        Whether blocks may be cut along k, as Stream-K does; None to tell by the name.
     """
 
     name: str
@@ -52,6 +54,7 @@ class WorkloadKernel:
     registers: int | None = None
     shared_bytes: int | None = None
     stream: int = 0
+    cuttable: bool | None = None
 
     @property
     def blocks(self) -> int:
@@ -202,6 +205,25 @@ def _steps(
             add(row * width + columns, targets, step / steps)
 
 
+def _split_k(
+    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
+) -> None:
+    """Join rows with equal y; of its columns, part z of the waiting kernel needs its share."""
+    del dependence
+    (width, rows, depth), (columns, target_rows, parts) = source.grid, target.grid
+    if depth != 1 or rows != target_rows:
+        raise ModelError(
+            f"split-k: {source.name} has grid {source.grid}, {target.name} {target.grid}; give the "
+            "first a z of 1 and both the same y"
+        )
+    if width % parts:
+        raise ModelError(f"split-k: a row of {width} blocks cannot be cut into {parts} parts")
+    steps = width // parts
+    for part, row, step in np.ndindex(parts, rows, steps):
+        targets = columns * (row + rows * part) + np.arange(columns)
+        add([row * width + part * steps + step], targets, step / steps)
+
+
 def _stencil(
     source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
 ) -> None:
@@ -239,6 +261,7 @@ _PATTERN_RULES = {
     "row": _steps,
     "tile": _steps,
     "strided": _steps,
+    "split-k": _split_k,
     "stencil": _stencil,
     "edges": _edges,
 }
@@ -339,4 +362,5 @@ def _row(place: int, kernel: WorkloadKernel, first_block: int) -> Kernel:
         shared_written_bytes=0,
         unseen=None,
         occupancy=kernel.occupancy,
+        cuttable=kernel.cuttable,
     )

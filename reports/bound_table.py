@@ -18,7 +18,8 @@ from depgraph.reports.tables import (
 )
 
 if TYPE_CHECKING:
-    from depgraph.bounds import Bound, BoundTable
+    from depgraph.bounds import BoundTable
+    from depgraph.outcome import Bound
 
 
 _ALL = "RAW,WAR,WAW"
@@ -35,6 +36,7 @@ def bound_report(table: BoundTable) -> Report:
     Of more than `MANY_SIZES` sizes a terminal and Markdown get the curve alone, one line a size.
     """
     unit = table.unit
+    launches = launch_table(table)
     with_memory = any(b.memory for b in table.bounds)
     bounds = Table(
         "bounds",
@@ -69,8 +71,8 @@ def bound_report(table: BoundTable) -> Report:
         "Schedules",
         schedule_columns,
         [
-            (_whole(b.sms), b.dependences, a.schedule, a.makespan, a.gain,
-             _share_of_bound(a.gain, b), a.utilization)
+            (_whole(b.sms), b.dependences, a.mechanism, a.makespan, a.gain, a.share_of_bound,
+             a.utilization)
             for b in table.bounds
             for a in b.schedules
         ]
@@ -84,7 +86,7 @@ def bound_report(table: BoundTable) -> Report:
         [
             (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
              *[b.memory] * with_memory, b.lower_bound, b.gain, b.limited_by,
-             a.schedule, a.makespan, a.gain, _share_of_bound(a.gain, b), a.utilization, unit)
+             a.mechanism, a.makespan, a.gain, a.share_of_bound, a.utilization, unit)
             for b in table.bounds
             for a in b.schedules
         ],
@@ -103,16 +105,50 @@ def bound_report(table: BoundTable) -> Report:
         },
         headline=[
             *(_curve_answers(table) if curve else _answers(table)),
+            *_launch_answers(table),
             (
                 f"durations: {table.durations} ({unit}); "
                 f"occupancy: {resident} blocks per SM by the limits of {table.gpu}"
             ),
         ],
-        tables=[curve] if curve else [bounds, schedules],
+        tables=[curve] if curve else [bounds, schedules, *launches],
         notes=table.assumptions,
         csv_table=flat,
-        extra={t.key: table_rows(t) for t in (bounds, schedules)} if curve else {},
+        extra={t.key: table_rows(t) for t in (bounds, schedules, *launches)} if curve else {},
     )
+
+
+def launch_table(table: BoundTable) -> list[Table]:
+    """Lay out what launches cost on each size, if they cost anything."""
+    rows = {
+        b.sms: (_whole(b.sms), b.launches.serial, b.launches.cuda_graph, b.serial)
+        for b in table.bounds
+        if b.launches is not None
+    }
+    if not rows:
+        return []
+    columns = [
+        Column("sms", "SMs", show=show_count),
+        Column("serial", "serial, launched one by one", table.unit, show_number),
+        Column("cuda_graph", "as a CUDA graph", table.unit, show_number),
+        Column("without", "launched for nothing", table.unit, show_number),
+    ]
+    return [Table("launches", "What launches cost", columns, list(rows.values()))]
+
+
+def _launch_answers(table: BoundTable) -> list[str]:
+    """Say what launches cost on the first size."""
+    first = table.bounds[0] if table.bounds else None
+    if first is None or first.launches is None:
+        return []
+    costs = first.launches
+    graph = costs.serial / costs.cuda_graph if costs.cuda_graph > 0 else 1.0
+    text = (
+        f"launches, no part of the above: {_sms(first)}, serial {show_number(costs.serial)} "
+        f"{table.unit} with them, {show_number(costs.cuda_graph)} as a CUDA graph "
+        f"({show_factor(graph)}), {show_number(first.serial)} without"
+    )
+    return [text]
 
 
 def _measured_rows(table: BoundTable) -> list[tuple[Any, ...]]:
@@ -171,20 +207,12 @@ def _whole(sms: float) -> float:
 
 
 def _answers(table: BoundTable) -> list[str]:
-    sentences = []
-    for b in table.bounds:
-        best = max((a for a in b.schedules if a.schedule != "serial"), key=lambda a: a.gain)
-        sentences.append(
-            f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most "
-            f"{show_factor(b.gain)} (limited by {b.limited_by}); "
-            f"{show_factor(best.gain)} reached by {best.schedule}"
-        )
-    return sentences
-
-
-def _share_of_bound(gain: float, bound: Bound) -> float | None:
-    """Return which part of the gain that is possible a schedule gets; None if there is none."""
-    return (gain - 1) / (bound.gain - 1) if bound.gain > 1 else None
+    return [
+        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most "
+        f"{show_factor(b.gain)} (limited by {b.limited_by}); "
+        f"{show_factor(b.reached.gain)} reached by {b.reached.mechanism}"
+        for b in table.bounds
+    ]
 
 
 def _show_share(value: float | None) -> str:

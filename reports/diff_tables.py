@@ -24,6 +24,7 @@ _MEANING = {
     "unseen": "kernels not all seen",
     "edges": "edges between blocks",
     "serial": "serial time",
+    "launched_serial": "serial time with launches",
     "critical_path": "critical path",
 }
 
@@ -69,6 +70,7 @@ def diff_report(diff: StoreDiff, *, sms: int, unit: str, top: int | None = None)
             _kernel_table(diff, unit, top),
             _pair_table(diff, top),
         ],
+        notes=diff.notes,
     )
 
 
@@ -76,7 +78,7 @@ def _metric_table(diff: StoreDiff, unit: str) -> Table:
     def change(values: tuple[float, float]) -> float | None:
         return values[1] / values[0] - 1 if values[0] else None
 
-    times = {"serial", "critical_path"}
+    times = {"serial", "launched_serial", "critical_path"}
     rows = [
         (
             name,

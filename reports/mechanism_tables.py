@@ -18,10 +18,11 @@ from depgraph.reports.tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from depgraph.comparison import Comparison, Limits
+    from depgraph.comparison import Comparison
     from depgraph.cusync_policies import Policy
     from depgraph.extraction import Kernel
     from depgraph.mechanisms import Mechanism
+    from depgraph.outcome import Bound, Outcome
 
 _FIXED = (
     "bounds and gains hold for fixed durations: measured overlap has beaten them by up to 15 % on "
@@ -41,48 +42,63 @@ def _show_limit(value: float | None) -> str:
     return "-" if value is None else show_number(value)
 
 
-def _gain(limits: Limits, bound: float | None) -> float | None:
+def _gain(limits: Bound, bound: float | None) -> float | None:
     return limits.serial / bound if bound else None
 
 
 def comparison_report(comparison: Comparison) -> Report:
     """Describe what mechanisms reach: the bounds, a row each, what each assumed."""
     unit = comparison.unit
+    with_memory = any(b.memory for b in comparison.limits)
+    launched = not comparison.launch.is_off
     limits = Table(
         "bounds",
         "Bounds",
         [
             Column("sms", "SMs", show=_show_sms),
             Column("serial", "serial", unit, show_number),
+            *[Column("launched_serial", "with launches", unit, show_number)] * launched,
             Column("critical_path", "critical path", unit, show_number),
             Column("fine_path", "fine path", unit, _show_limit),
             Column("work", "work", unit, show_number),
+            *[Column("memory", "memory", unit, show_number)] * with_memory,
             Column("block_bound", "block bound", unit, show_number),
             Column("block_gain", "gain", show=_show_gain),
             Column("fine_bound", "fine bound", unit, _show_limit),
             Column("fine_gain", "gain", show=_show_gain),
         ],
         [
-            (b.sms, b.serial, b.critical_path, b.fine_path, b.work, b.block, _gain(b, b.block),
-             b.fine, _gain(b, b.fine))
+            (b.sms, b.serial, *[b.launched_serial] * launched, b.critical_path, b.fine_path,
+             b.work, *[b.memory] * with_memory, b.lower_bound, b.gain,
+             b.intra_block_bound, _gain(b, b.intra_block_bound))
             for b in comparison.limits
         ],
     )  # fmt: skip
     columns = [
         Column("sms", "SMs", show=_show_sms),
         Column("mechanism", "mechanism", is_text=True),
-        Column("makespan", "makespan", unit, show_number),
-        Column("gain", "gain", show=show_factor),
+        Column("makespan", "makespan", unit, _show_makespan),
+        Column("gain", "gain", show=_show_gain),
         Column("share_of_bound", "of bound", show=_show_share),
-        Column("utilization", "util.", show=show_percent),
-        Column("waiting", "waiting", unit, show_number),
+        Column("utilization", "busy", show=show_percent),
+        Column("held", "held", show=show_percent),
+        Column("waiting", "waiting", unit, _show_limit),
         Column("against", "held against", is_text=True),
     ]
     rows = [
-        (o.sms, o.mechanism, o.makespan, o.gain, o.share_of_bound, o.utilization, o.waiting,
-         o.against)
+        (
+            o.sms,
+            o.mechanism,
+            None if o.deadlock else o.makespan,
+            None if o.deadlock else o.gain,
+            o.share_of_bound,
+            o.utilization,
+            o.held,
+            None if o.deadlock else o.waiting,
+            o.against,
+        )
         for o in comparison.outcomes
-    ]  # fmt: skip
+    ]
     flat = Table(
         "mechanisms",
         "",
@@ -90,12 +106,23 @@ def comparison_report(comparison: Comparison) -> Report:
             *columns,
             Column("bound", "bound", unit),
             Column("availability", "availability"),
+            Column("launch_gain", "launches"),
+            Column("overlap_gain", "overlap"),
             Column("dependences", "dependences"),
             Column("unit", "unit"),
             Column("assumptions", "assumptions"),
         ],
         [
-            (*row, o.bound, o.availability, comparison.dependences, unit, "; ".join(o.assumptions))
+            (
+                *row,
+                o.bound,
+                o.availability,
+                o.launch_gain,
+                o.overlap_gain,
+                comparison.dependences,
+                unit,
+                "; ".join(o.assumptions),
+            )
             for row, o in zip(rows, comparison.outcomes, strict=True)
         ],
     )
@@ -115,7 +142,11 @@ def comparison_report(comparison: Comparison) -> Report:
                 "running, summed over blocks"
             ),
         ],
-        tables=[limits, Table("mechanisms", "Mechanisms", columns, rows)],
+        tables=[
+            limits,
+            Table("mechanisms", "Mechanisms", columns, rows),
+            *_gain_parts(comparison),
+        ],
         notes=[*_assumed(comparison), *comparison.assumptions, _FIXED],
         csv_table=flat,
         extra={
@@ -125,6 +156,7 @@ def comparison_report(comparison: Comparison) -> Report:
                     "mechanism": o.mechanism,
                     "availability": o.availability,
                     "bound": o.bound,
+                    "deadlock": o.deadlock or None,
                     "assumptions": list(o.assumptions),
                 }
                 for o in comparison.outcomes
@@ -132,6 +164,29 @@ def comparison_report(comparison: Comparison) -> Report:
             "left_out": comparison.left_out,
         },
     )
+
+
+def _gain_parts(comparison: Comparison) -> list[Table]:
+    """Lay out what each gain is made of, where launches cost anything."""
+    if comparison.launch.is_off:
+        return []
+    columns = [
+        Column("sms", "SMs", show=_show_sms),
+        Column("mechanism", "mechanism", is_text=True),
+        Column("gain", "gain", show=show_factor),
+        Column("launch_gain", "by launches", show=show_factor),
+        Column("overlap_gain", "times by overlap", show=show_factor),
+    ]
+    rows = [
+        (o.sms, o.mechanism, o.gain, o.launch_gain, o.overlap_gain)
+        for o in comparison.outcomes
+        if not o.deadlock
+    ]
+    return [Table("parts", "What gains are made of", columns, rows)]
+
+
+def _show_makespan(value: float | None) -> str:
+    return "deadlock" if value is None else show_number(value)
 
 
 def _show_gain(value: float | None) -> str:
@@ -146,19 +201,29 @@ def _answers(comparison: Comparison) -> list[str]:
             for o in comparison.outcomes
             if o.sms == limits.sms
             and not o.availability.startswith("a limit")
-            and o.against != "work"  # durations of its own: no way to order these blocks
+            and o.against == "block"  # others cut blocks up, or wait inside them
+            and not o.deadlock
         ]
         if not real:
             continue
         size = "unlimited SMs" if math.isinf(limits.sms) else f"{limits.sms:.0f} SMs"
         best = max(real, key=lambda o: o.gain)
-        text = f"{size}: {show_factor(best.gain)} by {best.mechanism} ({best.availability})"
+        text = f"{size}: {_factors(best, comparison)} by {best.mechanism} ({best.availability})"
         today = [o for o in real if o.availability != "needs hardware"]
         without = max(today, key=lambda o: o.gain, default=None)
         if without is not None and without is not best:
-            text += f"; without new hardware {show_factor(without.gain)} by {without.mechanism}"
+            text += f"; without new hardware {_factors(without, comparison)} by {without.mechanism}"
         sentences.append(text)
     return sentences
+
+
+def _factors(outcome: Outcome, comparison: Comparison) -> str:
+    """Show a gain, and of what it is made."""
+    gain = show_factor(outcome.gain)
+    if comparison.launch.is_off:
+        return gain
+    launch, overlap = show_factor(outcome.launch_gain), show_factor(outcome.overlap_gain)
+    return f"{gain} (launches {launch} times overlap {overlap})"
 
 
 def _assumed(comparison: Comparison) -> list[str]:
@@ -233,6 +298,8 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
 def _amount(value: float, unit: str) -> str:
     if unit == "share":
         return f"{100 * value:g} %"
+    if unit == "launches":
+        return f"{value:g} launches"
     return f"{value:g}" if unit == "count" else f"{value:g}{unit}"
 
 
@@ -262,9 +329,12 @@ def policies_report(
         {"sms": sms, "unit": unit, "n_pairs": len(rows)},
         tables=[Table("pairs", "Cheapest correct cuSync policy of each pair", columns, rows)],
         notes=[
-            f"gain: of the two kernels alone, run one after the other, on {sms} SMs",
+            (
+                f"gain: of the two kernels alone over one after the other, on {sms} SMs (--sms), "
+                "without what synchronising costs (published: 2 to 3 % of the kernel that waits)"
+            ),
             "a row: blocks with equal y and z; none: some block needs blocks of several rows",
-            "conv2d(R,S) orders as tile does, with R * S times its waits: it is never the cheapest",
+            "tile, where a convolution waits: conv2d(R,S), with one wait in R * S steps",
             "by tile: a wait a block of the row, needed one after another at even steps",
         ],
     )

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from depgraph.reports.bound_table import launch_table
 from depgraph.reports.pair_table import pair_table
 from depgraph.reports.study_report import (
     bend_sentence,
@@ -88,6 +89,7 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         for table in (
             schedule_table(study),
             *mechanism_tables(study),
+            *launch_table(study.table),
             cost_table(study),
             function_table(study),
             kernel_table(study),
@@ -105,8 +107,8 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         tables=tables,
         cuts=cuts,
         assumptions=[
-            f"durations: {study.durations.source} ({study.unit})",
-            f"occupancy: by the limits of {study.occupancy.gpu.name}",
+            f"durations: {study.scenario.timing.source} ({study.unit})",
+            f"occupancy: by the limits of {study.scenario.resources.gpu.name}",
             *study.table.assumptions,
             *mechanism_notes(study),
         ],
@@ -157,7 +159,7 @@ def _tiles(study: Study) -> list[tuple[str, str, str]]:
     numbers = metrics(study)
     size = size_text(study.sms)
     most = f"no schedule that honours all dependences beats serial by more, on {size}"
-    reached = "by the best of the schedules below, which honours all dependences"
+    reached = "by the best dataflow schedule, which honours all dependences"
     renamed = "the bound with RAW dependences alone"
     busy = "share of the SMs that run kernel after kernel uses"
     return [

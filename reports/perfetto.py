@@ -91,7 +91,7 @@ def _about(study: Study, flows: Flows, left_out: int) -> dict[str, Any]:
         "tool": "depgraph",
         "sms": study.sms,
         "unit": study.unit,
-        "durations": clean_text(study.durations.source),
+        "durations": clean_text(study.scenario.timing.source),
         "flows": flows,
         "flows_left_out": left_out,
         "kernels": kernels,
@@ -201,8 +201,8 @@ def _slices(
 
 def _counters(study: Study, schedule: Schedule, pid: int) -> Iterator[str]:
     edges = np.linspace(0.0, schedule.makespan, _COUNTER_STEPS + 1)
-    running = running_part(schedule, study.durations.values)
-    shares = 100 * utilization_over_time(running, study.shares, study.sms, edges)
+    running = running_part(schedule, study.scenario.durations)
+    shares = 100 * utilization_over_time(running, study.scenario.shares, study.sms, edges)
     instants = _nanoseconds(edges, study.unit).tolist()
     values = [*np.round(shares, 3).tolist(), 0.0]
     before = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.bound_table import bound_report
+from depgraph.outcome import ratio
+from depgraph.reports.bound_table import bound_report, launch_table
 from depgraph.reports.pair_table import pair_table
 from depgraph.reports.tables import (
     Column,
@@ -21,14 +22,12 @@ from depgraph.store_diff import metrics_of
 from depgraph.study import size_text
 
 if TYPE_CHECKING:
-    from depgraph.bounds import Bound
     from depgraph.study import Study
 
 
 def metrics(study: Study) -> dict[str, float]:
     """Return the numbers that a CI can hold a program to; `depgraph.store_diff` explains them."""
-    best = max(gain for _, _, gain in _achieved(study, study.bound))
-    return metrics_of(study.bound, study.kernels, study.pairs, best)
+    return metrics_of(study.bound, study.kernels, study.pairs)
 
 
 def study_report(study: Study, *, top: int | None = None) -> Report:
@@ -45,6 +44,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     tables = [
         schedule_table(study),
         *mechanism_tables(study),
+        *launch_table(study.table),
         cost_table(study),
         function_table(study),
         kernel_table(study),
@@ -56,8 +56,8 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
         {
             "sms": study.sms,
             "unit": study.unit,
-            "durations": study.durations.source,
-            "gpu": study.occupancy.gpu.name,
+            "durations": study.scenario.timing.source,
+            "gpu": study.scenario.resources.gpu.name,
             **metrics(study),
             "lower_bound": study.bound.lower_bound,
             "work": study.bound.work,
@@ -95,31 +95,19 @@ def _cut(table: Table, top: int) -> Table:
     )
 
 
-def _achieved(study: Study, bound: Bound) -> list[tuple[str, float, float]]:
-    """Return name, makespan and gain of every schedule held against a bound."""
-    rows = [(a.schedule, a.makespan, a.gain) for a in bound.schedules]
-    if bound is study.bound:
-        known = {name for name, _, _ in rows}
-        rows += [
-            (s.name, s.makespan, bound.serial / s.makespan if s.makespan > 0 else 1.0)
-            for s in study.schedules
-            if s.name not in known
-        ]
-    return rows
-
-
 def schedule_table(study: Study) -> Table:
     """Build the table of what each schedule reaches, best first after serial."""
     rows: list[tuple[Any, ...]] = []
     for bound in study.table.bounds:
-        first, *others = _achieved(study, bound)
-        for name, makespan, gain in [first, *sorted(others, key=lambda row: row[1])]:
-            share = (gain - 1) / (bound.gain - 1) if bound.gain > 1 else None
-            used = bound.work / makespan if makespan > 0 else 0.0
-            rows.append((bound.dependences, name, makespan, gain, bound.gain, share, used))
+        first, *others = bound.schedules
+        rows += [
+            (bound.dependences, row.mechanism, row.makespan, row.gain, bound.gain,
+             row.share_of_bound, row.utilization)
+            for row in (first, *sorted(others, key=lambda row: row.makespan))
+        ]  # fmt: skip
     return Table(
         "schedules",
-        f"What each mechanism reaches on {size_text(study.sms)}",
+        f"Block-level dataflow on {size_text(study.sms)}",
         [
             Column("dependences", "dependences", is_text=True),
             Column("schedule", "schedule", is_text=True),
@@ -137,8 +125,11 @@ def mechanism_tables(study: Study) -> list[Table]:
     """Build the table of synchronisation mechanisms, if they were compared, best first."""
     if study.comparison is None:
         return []
-    serial = study.bound.serial
-    outcomes = sorted(study.comparison.outcomes, key=lambda o: (o.makespan, o.mechanism))
+    launched = not study.comparison.launch.is_off
+    # What cuts blocks up has durations of its own: it is not compared with the others.
+    outcomes = sorted(
+        study.comparison.outcomes, key=lambda o: (o.against == "work", o.makespan, o.mechanism)
+    )
     return [
         Table(
             "mechanisms",
@@ -146,21 +137,33 @@ def mechanism_tables(study: Study) -> list[Table]:
             [
                 Column("mechanism", "mechanism", is_text=True),
                 Column("availability", "availability", is_text=True),
-                Column("makespan", "makespan", study.unit, show_number),
-                Column("gain", "gain", show=show_factor),
+                Column("makespan", "makespan", study.unit, _show_makespan),
+                Column("gain", "gain", show=_show_gain),
+                *[Column("overlap_gain", "by overlap", show=_show_gain)] * launched,
                 Column("bound_on_gain", "at most", show=show_factor),
                 Column("share_of_bound", "share", show=_percent_or_dash),
-                Column("utilization", "util.", show=_whole_percent_or_dash),
+                Column("utilization", "busy", show=_whole_percent_or_dash),
+                Column("held", "held", show=_whole_percent_or_dash),
                 Column("against", "held against", is_text=True),
             ],
             [
-                (o.mechanism, o.availability, o.makespan, o.gain,
-                 serial / o.bound if o.bound > 0 else 1.0, o.share_of_bound, o.utilization or None,
-                 o.against)
+                (o.mechanism, o.availability, None if o.deadlock else o.makespan,
+                 None if o.deadlock else o.gain,
+                 *[None if o.deadlock else o.overlap_gain] * launched,
+                 ratio(study.bound.serial, o.bound), o.share_of_bound, o.utilization or None,
+                 o.held or None, o.against)
                 for o in outcomes
             ],
         )
     ]  # fmt: skip
+
+
+def _show_makespan(value: float | None) -> str:
+    return "deadlock" if value is None else show_number(value)
+
+
+def _show_gain(value: float | None) -> str:
+    return "-" if value is None else show_factor(value)
 
 
 def mechanism_notes(study: Study) -> list[str]:

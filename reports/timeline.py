@@ -61,7 +61,7 @@ def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
         )
     dependences, note = _packed_graph(graph)
     cuts += note
-    times = study.durations.values
+    times = study.scenario.durations
     longest = max((s.makespan for s in schedules), default=0.0) or 1.0
     return {
         "unit": study.unit,

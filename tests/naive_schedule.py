@@ -36,12 +36,12 @@ def members(graph, set_):
     return graph.set_blocks[graph.set_offsets[set_] : graph.set_offsets[set_ + 1]].tolist()
 
 
-def run_rules(rules, graph, durations, room, sms):  # noqa: C901, PLR0912, PLR0915 - one loop over time
+def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR0915 - one loop over time
     """Return start and end of every block, as `depgraph.rules.run_rules` would."""
     graph = rules.graph or graph
     durations = durations if rules.durations is None else rules.durations
     n, k = graph.n_blocks, graph.n_operations
-    need, capacity = room.need, room.capacity
+    need, capacity = resources.placed, resources.capacity
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((k, 1), int), np.ones(1, int), 1
     op_of = graph.operation_of_block
@@ -70,8 +70,6 @@ def run_rules(rules, graph, durations, room, sms):  # noqa: C901, PLR0912, PLR09
         return (placed_at if event == ALL_PLACED else ended_at).get(op)
 
     def hosts(s, op):
-        if len(capacity) == 1:
-            return free[s][0] if free[s][0] >= need[op][0] else -1
         fits = [f // x for f, x in zip(free[s], need[op], strict=True) if x]
         most = min(fits, default=math.inf)
         return most if most >= 1 else -1
@@ -200,26 +198,13 @@ def fine_finish(graph, durations, join_need=None):
     return [reached(block, 1.0) for block in range(graph.n_blocks)]
 
 
-def place_blocks(free, need, order, n):
-    """Return where blocks go, each where most further ones would fit."""
-    free = [list(f) for f in free]
-    places = []
-    for _ in range(n):
-        hosts = {
-            s: min((f // x for f, x in zip(free[s], need, strict=True) if x), default=math.inf)
-            for s in order
-        }
-        best = max(order, key=lambda s: hosts[s])
-        if hosts[best] < 1:
-            places.append(-1)
-            continue
-        places.append(best)
-        free[best] = [f - x for f, x in zip(free[best], need, strict=True)]
-    return places
-
-
 def bloom_bits(line, bits, hashes):
     """Return the bits of a line in a Bloom filter."""
+    return {bloom_bit(line, h, bits) for h in range(hashes)}
+
+
+def bloom_bit(line, hash_, bits):
+    """Return the bit that one hash gives a line."""
     word = 2**64 - 1
 
     def mix(value, salt):
@@ -228,9 +213,8 @@ def bloom_bits(line, bits, hashes):
         value = (value ^ value >> 27) * 0x9E3779B97F4A7C15 & word
         return value ^ value >> 31
 
-    first = mix(line, 0x9E3779B97F4A7C15)
-    second = mix(line, 0xD1B54A32D192ED03) | 1
-    return {(first + h * second & word) % bits for h in range(hashes)}
+    salt = mix(hash_, 0xD1B54A32D192ED03)
+    return mix(line ^ salt, 0x9E3779B97F4A7C15 + salt & word) % bits
 
 
-__all__ = ["ALL_ENDED", "bloom_bits", "fine_finish", "place_blocks", "run_rules"]
+__all__ = ["ALL_ENDED", "bloom_bits", "fine_finish", "run_rules"]

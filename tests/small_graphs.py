@@ -1,9 +1,16 @@
-"""Small block graphs and kernels to write tests with."""
+"""Small block graphs, kernels and scenarios to write tests with."""
+
+import math
+from dataclasses import replace
 
 import numpy as np
 
 from depgraph.extraction import Kernel
+from depgraph.gpu import load_gpu
 from depgraph.graph import KIND_NAMES, BlockGraph, Resources
+from depgraph.scenario import Scenario
+from depgraph.sm_resources import SmResources, equal_shares
+from depgraph.timing import Durations, counted_durations
 
 
 def graph_of(sizes, edges, *, cost=None):
@@ -68,3 +75,57 @@ def chain_edges(sizes):
     return [
         ((k, b), (k + 1, b)) for k in range(len(sizes) - 1) for b in range(min(sizes[k : k + 2]))
     ]
+
+
+def shares_of(graph, occupancy=1, gpu="H100 SXM"):
+    """Return resources of which a block of a kernel takes 1/occupancy."""
+    each = np.broadcast_to(np.asarray(occupancy, np.int64), graph.n_operations)
+    return equal_shares(graph.kernel >= 0, each, load_gpu(gpu))
+
+
+def resources_of(capacity, need, gpu="H100 SXM"):
+    """Return resources of which blocks take what is listed."""
+    need = np.array(need, np.int64)
+    names = tuple(f"resource {x}" for x in range(len(capacity)))
+    return SmResources(names, np.array(capacity, np.int64), need, need, load_gpu(gpu))
+
+
+def scenario_of(
+    graph, durations=None, *, occupancy=1, resources=None, kernels=None, functions=None,
+    grid=None, block=None, **more,
+):  # fmt: skip
+    """Return a scenario: what is not said is small, free and equal.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    durations : sequence of float, optional
+        In microseconds; default the counts of the graph.
+    occupancy : int or sequence of int
+        Of all kernels, or of each.
+    resources : SmResources, optional
+        In place of the occupancy.
+    kernels : list of Kernel, optional
+        Default none, or such as have the functions, grids and blocks that are given.
+    functions, grid, block : optional
+    **more
+        Other attributes of a scenario.
+    """
+    if kernels is None and not functions and grid is None and block is None:
+        kernels = ()
+    elif kernels is None:
+        kernels = kernels_of(np.diff(graph.first_block).tolist(), functions or None)
+        for name, sizes in (("grid", grid), ("block", block)):
+            for i, size in enumerate([] if sizes is None else sizes):
+                x, y, z = (int(n) for n in size)
+                kernels[i] = replace(kernels[i], **{f"{name}_x": x, f"{name}_y": y, f"{name}_z": z})
+    found = resources or shares_of(graph, occupancy)
+    timing = (
+        counted_durations(graph)
+        if durations is None
+        else Durations(np.array(durations, np.float64), "us", "made up")
+    )
+    return Scenario(
+        graph=graph, timing=timing, resources_of=lambda _: found, kernels=kernels,
+        **{"sms": math.inf, **more},
+    )  # fmt: skip

@@ -5,26 +5,17 @@ import subprocess
 import sys
 
 import pytest
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 import depgraph
 from depgraph import parsers
-from depgraph.bounds import fixed_occupancies
-from depgraph.gpu import load_gpu
 from depgraph.samples import sample_path
 from depgraph.store_diff import compare, side_of
-from depgraph.timing import counted_durations
 
 
 def side(sizes, names, edges=None, cost=None, sms=4):
     graph = graph_of(sizes, chain_edges(sizes) if edges is None else edges, cost=cost)
-    return side_of(
-        graph,
-        kernels_of(sizes, names),
-        sms,
-        counted_durations(graph),
-        fixed_occupancies(graph, 1, load_gpu("H100 SXM")),
-    )
+    return side_of(scenario_of(graph, kernels=kernels_of(sizes, names), sms=sms))
 
 
 def changes(diff):
@@ -126,7 +117,7 @@ def test_a_regression_exits_with_3_and_says_expected_and_got(sample_store, part,
 @pytest.mark.jit_only
 def test_total_is_one_number(sample_store, part, tmp_path):
     words = (part.path, sample_store.path, "--sms", 8, "--format", "total", "--metric")
-    assert run(*words, "utilization", folder=tmp_path).stdout == "0.1125\n"
+    assert run(*words, "utilization", folder=tmp_path).stdout == "0.09863\n"
 
 
 @pytest.mark.jit_only

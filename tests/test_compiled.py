@@ -270,6 +270,7 @@ def test_an_interpreted_schedule_is_that_of_compiled_code(times: list[float], sl
         np.array(times),
         np.array([0, len(times) // 2, len(times)]),
         np.array([slots, 1]),
+        np.array([0.5, 4.0]),
         np.array([0.0, 0.25]),
     )
     interpreted = uncompiled(schedule.serial_schedule)(*arguments)

@@ -3,18 +3,18 @@
 import json
 
 import networkx as nx
-import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from programs import edges_of, graph_of, programs
+from small_graphs import scenario_of
 
 from depgraph.build import GraphBuilder
 from depgraph.errors import OutputExistsError
 from depgraph.export import write_edges, write_kernel_graph, write_schedule, write_table
 from depgraph.graph import KIND_NAMES, Basis
-from depgraph.schedules import dataflow
+from depgraph.schedules import serial
 
 COLUMNS = ["src_kernel", "src_block", "dst_kernel", "dst_block", "kind", "certain", "ldgsts"]
 
@@ -117,7 +117,7 @@ def test_the_graph_of_kernels_for_graphviz(sample_store, tmp_path):
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
 def test_a_schedule_has_a_row_a_block(form, tmp_path):
     graph = graph_of([{0: (set(), {1}), 1: (set(), set())}, {2: ({1}, set())}])
-    plan = dataflow(graph, np.array([2.0, 3.0, 4.0]), np.ones(2, np.int64), 1)
+    plan = serial(scenario_of(graph, [2.0, 3.0, 4.0], sms=1))
     write_schedule(plan, graph, "us", tmp_path / "file", form)
     columns = ["kernel", "block", "sm", "start", "end"]
     exported = records(read(tmp_path / "file", form)[columns])

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from small_graphs import scenario_of
 
 import depgraph
 from depgraph import parsers, samples
@@ -97,14 +98,10 @@ def block_times(graph):
     return (100 + 7 * (block % 13) + 11 * (kernel % 5)).astype(np.float64)
 
 
-def one_block_an_sm(graph):
-    return np.ones(graph.n_operations, np.int64)
-
-
 @pytest.mark.parametrize(("kinds", "critical_path"), [(KIND_NAMES, 2739), (["RAW"], 2308)])
 def test_critical_path_and_serial_time_of_the_packaged_trace(sample_store, kinds, critical_path):
     graph = sample_store.graph(kinds)
-    bound = bound_one(graph, block_times(graph), one_block_an_sm(graph), np.inf)
+    bound = bound_one(scenario_of(graph, block_times(graph)))
     assert bound.critical_path == critical_path
     assert bound.serial == 3890
     assert bound.lower_bound == critical_path

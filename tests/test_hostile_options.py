@@ -23,7 +23,10 @@ PATHS = ("", ".", "no/such/folder", "\x1b[31mred/x", 400 * "9", 5000 * "9")
 MORE = {
     "--sms": (f"1:{BIG}", "1:5000000000", f"1:2:{BIG}", "8,inf,nan", "1,,2", "0:0:0", "1:3:0"),
     "--kernels": (f"0:{BIG}", f"{BIG}:", f":{BIG}", "-1:5", "::", "0:" + 5000 * "9"),
-    "--launch-gap": ("measured", "1e300", "1e-320", "1us"),
+    "--launch": (
+        "measured", "gpu", "none", "1e300", "1e-320", "1us", "1,2,3", "1,2", "gpu,host=nan",
+        "gpu,host=1e300", "gpu,gpu", "host=1,host=2", "=", ",", 5000 * "9",
+    ),
     "--memory-bandwidth": ("gpu", "1e-320", "1e300"),
     "--memory-limit": ("1e9GiB", 400 * "9" + "TiB", "64", "KiB", "-5GiB", "nanGiB"),
     "--pair": ("0:1", "1:0", "-1:0", f"{BIG}:{BIG}", "0:" + 5000 * "9", "a:b"),
@@ -35,7 +38,7 @@ MORE = {
         "buffer=0100:0200 drop=war", "buffer=0100:0200", f"buffer=0:{2**64} drop=war",
         f"buffer=0x1{16 * '0'}:0x2{16 * '0'} drop=waw", f"buffer=0+{BIG} drop=war",
         f"buffer={BIG}:{BIG}0 drop=war", "buffer=1:0 drop=war", "buffer=0:1 drop=raw",
-        f"buffer=0:{5000 * '9'} drop=war", "merge=0,0", "merge=1", f"merge=0,{BIG}",
+        f"buffer=0:{5000 * '9'} drop=war", "merge=0,0", "merge=0,1", "merge=1", f"merge=0,{BIG}",
         f"merge=0,{5000 * '9'}", "merge=-1,0", "merge=\N{SUPERSCRIPT TWO},0",
         "kernel=0 duration*=nan",
         "kernel=0 duration*=1e400", "kernel=0 duration*=1e308", "kernel=0 duration/=1e-320",

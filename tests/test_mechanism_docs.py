@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_graphs import graph_of
+from small_graphs import graph_of, scenario_of
 from test_paper_cases import outcomes
 
-from depgraph.mechanisms import Charges, Program, find_mechanisms
-from depgraph.room import shares
+from depgraph.mechanisms import Charges, find_mechanisms
 from depgraph.rules import run_rules
 from depgraph.workload import PATTERNS
 
@@ -42,13 +41,13 @@ def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):
     (mechanism,) = find_mechanisms(["docs_example:TwoAtATime"])
     graph = graph_of([1, 1, 1], [((0, 0), (1, 0))])
     one = np.ones(3, np.int64)
-    program = Program(
-        graph=graph, durations=np.array([2.0, 3, 4]), room=shares(graph.kernel, one),
+    program = scenario_of(
+        graph=graph, durations=np.array([2.0, 3, 4]),
         occupancy=one, sms=3,
     )  # fmt: skip
     charges = Charges(mechanism.costs)
     rules = mechanism.rules(program, charges)
-    plan = run_rules("example", rules, graph, program.durations, program.room, 3)
+    plan = run_rules("example", rules, graph, program.durations, program.resources, 3)
     # The third kernel is looked up when the first has ended.
     assert plan.start.tolist() == pytest.approx([0.2, 2.2, 2.4])
     assert charges.notes == ["lookup 0.2 us"]

@@ -10,28 +10,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browser import chromium, needs_browser
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.bounds import fixed_occupancies
-from depgraph.gpu import load_gpu
 from depgraph.reports import page, timeline
 from depgraph.reports.plots import write_plots
 from depgraph.study import study
-from depgraph.timing import counted_durations
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[31m"
 
 
 def study_of(sizes, edges, names=None, sms=4, **options):
     graph = graph_of(sizes, edges)
-    return study(
-        graph,
-        kernels_of(sizes, names),
-        sms,
-        durations=counted_durations(graph),
-        occupancy=fixed_occupancies(graph, 2, load_gpu("H100 SXM")),
-        **options,
-    )
+    scenario = scenario_of(graph, occupancy=2, kernels=kernels_of(sizes, names), sms=sms, **options)
+    return study(scenario)
 
 
 def write(found, folder):

@@ -6,32 +6,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_graphs import shares_of
 
-from depgraph.bounds import occupancies
-from depgraph.comparison import compare_mechanisms, facts_of
+from depgraph.comparison import compare_mechanisms
 from depgraph.dependence import find_dependences
 from depgraph.footprint import concatenate_footprints
 from depgraph.gpu import load_gpu
-from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.waves import wave_utilization
 from depgraph.parsers.traces.workload import read_workload
-from depgraph.room import shares
 from depgraph.rules import Gates, Rules, run_rules
-from depgraph.stated import default_durations
+from depgraph.scenario_builder import build_scenario
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "samples" / "workloads"
 
 
-def outcomes(name, sms, mechanisms):
-    """Return the makespans of mechanisms on a described program, and the limits."""
+def outcomes(name, sms, mechanisms, costs=None):
+    """Return the makespans of mechanisms on a described program, and the limits.
+
+    Without costs cuSync's rule alone: nothing for synchronising.
+    """
+    names = {m.name for m in find_mechanisms(mechanisms)}
+    if costs is None:
+        costs = {n: {"sync": Quantity(0, "share")} for n in names if n.startswith("cusync")}
     extraction = read_workload(WORKLOADS / f"{name}.toml")
-    graph = extraction.graph
-    resident = occupancies(graph, load_gpu("V100"))
-    found = compare_mechanisms(
-        graph, [sms], find_mechanisms(mechanisms), durations=default_durations(graph),
-        occupancy=resident,
-        facts=facts_of(extraction.kernels, graph, lambda: extraction.footprints),
+    scenario = build_scenario(
+        extraction.graph, extraction.kernels, gpu=load_gpu("V100"),
+        footprints=lambda: extraction.footprints,
     )  # fmt: skip
+    found = compare_mechanisms(scenario, [sms], find_mechanisms(mechanisms), costs=costs)
     return {o.mechanism: o.makespan for o in found.outcomes}, found.limits[0]
 
 
@@ -158,7 +161,6 @@ def test_ideal_times_of_kernels_are_those_of_the_original_tool(tool_cases):
         alone, _ = program_of({"input": [
             {"tbs": {"0,0,0": {"accesses": [], "start": 0, "end": t}}} for t in times
         ]})  # fmt: skip
-        room = shares(alone.kernel, np.ones(len(times), np.int64))
         rules = Rules(gates=gates, unlimited=True)
-        found = run_rules("kernels", rules, alone, times, room, 1).makespan
+        found = run_rules("kernels", rules, alone, times, shares_of(alone), 1).makespan
         assert found == case["ideal_kernel"], case["case"]

@@ -6,26 +6,18 @@ import json
 from collections import Counter, defaultdict
 
 import pytest
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.bounds import fixed_occupancies
-from depgraph.gpu import load_gpu
 from depgraph.reports import perfetto
 from depgraph.study import study
-from depgraph.timing import counted_durations
 
 SIZES = [5, 7, 3]
 
 
 def study_of(edges, names=None, cost=None, sms=2):
     graph = graph_of(SIZES, edges, cost=cost)
-    return study(
-        graph,
-        kernels_of(SIZES, names),
-        sms,
-        durations=counted_durations(graph),
-        occupancy=fixed_occupancies(graph, 2, load_gpu("H100 SXM")),
-    )
+    scenario = scenario_of(graph, occupancy=2, kernels=kernels_of(SIZES, names), sms=sms)
+    return study(scenario)
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,10 @@ from dataclasses import replace
 import matplotlib as mpl
 import numpy as np
 import pytest
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.bounds import fixed_occupancies
-from depgraph.gpu import load_gpu
 from depgraph.reports.plots import gain_by_sms, utilization_over_time, write_plots
 from depgraph.study import Curve, study
-from depgraph.timing import counted_durations
 
 NAMES = {
     "utilization-over-time", "gain-by-sms", "waves", "critical-path", "true-and-false",
@@ -22,13 +19,8 @@ NAMES = {
 
 def study_of(sizes, edges, names=None, cost=None, sms=4):
     graph = graph_of(sizes, edges, cost=cost)
-    return study(
-        graph,
-        kernels_of(sizes, names),
-        sms,
-        durations=counted_durations(graph),
-        occupancy=fixed_occupancies(graph, 2, load_gpu("H100 SXM")),
-    )
+    scenario = scenario_of(graph, occupancy=2, kernels=kernels_of(sizes, names), sms=sms)
+    return study(scenario)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import edges_of
 
-from depgraph.comparison import fine_path
 from depgraph.errors import ModelError
+from depgraph.outcome import fine_path
 from depgraph.parsers import open_trace
 from depgraph.parsers.traces.positions import read_positions
 from depgraph.pipeline import analyse

@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import edges_of, graph_of, programs
-from small_graphs import chain_edges, kernels_of
+from small_graphs import chain_edges, kernels_of, scenario_of
 from small_graphs import graph_of as graph_of_edges
 
 import depgraph
 from depgraph import parsers
 from depgraph.bounds import bound_one
 from depgraph.build import GraphBuilder, with_possible_joins_of
+from depgraph.comparison import run_mechanism
 from depgraph.graph import KIND_NAMES, Basis
+from depgraph.mechanisms import Charges
+from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.merging import merge_kernels
 from depgraph.possible import FOUND, SUSPECTED, opaque_pairs, openness, with_possible_joins
-from depgraph.schedules import dataflow
 from depgraph.store import write_store
 
 WHY = "reaches global memory at addresses the trace does not hold"
@@ -145,7 +147,9 @@ def test_kinds_may_be_chosen_before_or_after(drawn, kinds):
 def test_schedules_obey_what_is_possible(drawn, sms):
     graph, kernels = drawn
     opened = with_possible_joins(graph, kernels)
-    schedule = dataflow(opened, np.ones(graph.n_blocks), np.ones(graph.n_operations, np.int64), sms)
+    schedule = run_mechanism(
+        Dataflow(), scenario_of(opened, np.ones(graph.n_blocks), sms=sms), Charges(())
+    )[0]
     for source, target, _ in edges_of(opened):
         assert schedule.start[target] >= schedule.end[source]
 
@@ -285,9 +289,8 @@ def test_bound_and_report_say_what_rests_on_ldgsts(command, sample_store, tmp_pa
 def test_a_possible_join_bounds_nothing_and_is_obeyed():
     graph = graph_of_edges([1, 1, 1], [])
     opened = with_possible_joins(graph, kernels_of([1, 1, 1], unseen={1: WHY}))
-    occupancy = np.ones(3, np.int64)
     for sms in (4, np.inf):
-        found = bound_one(opened, np.ones(3), occupancy, sms)
+        found = bound_one(scenario_of(opened, np.ones(3), sms=sms))
         assert (found.critical_path, found.serial) == (1, 3)
         assert {achieved.makespan for achieved in found.schedules} == {3}
 

@@ -57,6 +57,23 @@ def test_a_kernel_event(trace):
     assert profile.measured_sms is None
 
 
+def call(name="cudaLaunchKernel", ts=1.5, correlation=1, category="cuda_runtime"):
+    arguments = {"correlation": correlation, "cbid": 211}
+    return {"ph": "X", "cat": category, "name": name, "ts": ts, "dur": 1, "args": arguments}
+
+
+def test_launch_calls_say_when_a_kernel_was_asked_for(trace):
+    events = [
+        call(ts=1.5, correlation=12), kernel(ts=10, correlation=12),
+        call("cuLaunchKernelEx", 3.25, 13, "cuda_driver"), kernel(ts=20, correlation=13),
+        call("cudaMemcpyAsync", 5, 14), kernel(ts=30, correlation=14),
+    ]  # fmt: skip
+    profile = read_profile(trace(*events, baseTimeNanoseconds=100))
+    assert profile.issued.tolist() == [1600, 3350, -1]
+    assert profile.start.tolist() == [10_100, 20_100, 30_100]
+    assert read_profile(trace(kernel())).issued is None
+
+
 def test_launch_order_is_by_correlation(trace):
     profile = read_profile(
         trace(kernel("c", 1, correlation=9), kernel("a", 3, correlation=2), kernel("b", 2, 1, 4))

@@ -264,6 +264,16 @@ def test_one_number_for_two_gpus_has_no_size(database):
     assert read_profile(database(COLUMNS, sql=devices)).measured_sms is None
 
 
+def test_calls_of_the_host_say_when_a_kernel_was_asked_for(database):
+    thread, other = COLUMNS["globalPid"] + 5, COLUMNS["globalPid"] + (1 << 24)
+    rows = [(40, 50, thread, 12), (60, 70, thread, 999), (80, 90, other, 12)]
+    calls = (
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId)",
+        *(f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES {row}" for row in rows),  # noqa: S608
+    )
+    assert read_profile(database(COLUMNS, sql=calls)).issued.tolist() == [40]
+
+
 GRAPHS = (
     "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end)",
     "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1, 2), (3, 4)",

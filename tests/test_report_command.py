@@ -112,7 +112,7 @@ def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_
     )  # fmt: skip
     assert result.returncode == 3
     assert result.stderr.splitlines() == [
-        "depgraph: utilization: expected at least 0.6, got 0.1125",
+        "depgraph: utilization: expected at least 0.6, got 0.09863",
         "depgraph: bound: expected at most 1.2, got 1.333",
     ]
     assert json.loads(result.stdout)["thresholds_missed"] == 2

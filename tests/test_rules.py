@@ -1,7 +1,6 @@
 """The one schedule under all mechanisms, held against its slow twin."""
 
 import csv
-from dataclasses import replace
 
 import naive_schedule
 import numpy as np
@@ -9,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_programs import programs
-from small_graphs import graph_of
+from small_graphs import graph_of, resources_of, shares_of
 
-from depgraph.bounds import occupancies
 from depgraph.errors import ModelError
-from depgraph.gpu import load_gpu
-from depgraph.room import Room, most_room, shares, sm_room
 from depgraph.rules import ALL_ENDED, ALL_PLACED, HOLDS, Gates, Rules, run_rules
 from depgraph.schedules import serial
 
@@ -62,11 +58,13 @@ def test_any_rules_give_the_schedule_of_the_slow_twin(data):
     program = data.draw(programs(positions=True))
     rules = data.draw(rules_for(program))
     try:
-        fast = run_rules("any", rules, program.graph, program.durations, program.room, program.sms)
+        fast = run_rules(
+            "any", rules, program.graph, program.durations, program.resources, program.sms
+        )
     except ModelError:
         fast = None
     start, end, sm = naive_schedule.run_rules(
-        rules, program.graph, program.durations, program.room, program.sms
+        rules, program.graph, program.durations, program.resources, program.sms
     )
     if fast is None:
         assert None in end
@@ -80,9 +78,9 @@ def test_any_rules_give_the_schedule_of_the_slow_twin(data):
 def test_stages_give_the_schedule_of_the_slow_twin(program, ahead):
     finish, _ = program.graph.earliest_finish(np.ones(program.graph.n_blocks))
     rules = Rules(stage=finish.astype(np.int32) - 1, stages_ahead=ahead, strict=False)
-    fast = run_rules("any", rules, program.graph, program.durations, program.room, program.sms)
+    fast = run_rules("any", rules, program.graph, program.durations, program.resources, program.sms)
     start, _, _ = naive_schedule.run_rules(
-        rules, program.graph, program.durations, program.room, program.sms
+        rules, program.graph, program.durations, program.resources, program.sms
     )
     assert fast.start.tolist() == start
 
@@ -91,7 +89,7 @@ def test_stages_give_the_schedule_of_the_slow_twin(program, ahead):
 def test_several_resources_give_the_schedule_of_the_slow_twin(program, strict):
     n = program.graph.n_operations
     need = np.random.default_rng(n).integers(1, 5, (n, 3))
-    room = Room(np.array([8, 8, 8]), need)
+    room = resources_of([8, 8, 8], need)
     rules = Rules(strict=strict)
     fast = run_rules("any", rules, program.graph, program.durations, room, program.sms)
     start, _, sm = naive_schedule.run_rules(
@@ -103,16 +101,17 @@ def test_several_resources_give_the_schedule_of_the_slow_twin(program, strict):
 
 @given(programs())
 def test_waiting_for_all_before_is_serial(program):
-    args = program.graph, program.durations
-    fast = run_rules("serial", Rules(waits_for_all=True), *args, program.room, program.sms)
-    assert fast.makespan == serial(*args, program.occupancy, program.sms).makespan
+    fast = run_rules(
+        "serial", Rules(waits_for_all=True), program.graph, program.durations, program.resources,
+        program.sms,
+    )  # fmt: skip
+    assert fast.makespan == serial(program).makespan
 
 
 def test_a_block_that_holds_its_slot_waits_there():
     graph = graph_of([2, 1], [((0, 1), (1, 0))])
     rules = Rules(joins=np.array([HOLDS], np.uint8))
-    plan = run_rules("hold", rules, graph, np.array([1.0, 5, 2]), shares(graph.kernel,
-                     np.ones(2, int)), 3)  # fmt: skip
+    plan = run_rules("hold", rules, graph, np.array([1.0, 5, 2]), shares_of(graph), 3)
     assert plan.start.tolist() == [0, 0, 0]
     assert plan.end.tolist() == [1, 5, 7]
     assert plan.waiting == 5
@@ -121,7 +120,7 @@ def test_a_block_that_holds_its_slot_waits_there():
 @pytest.mark.parametrize(("strict", "starts"), [(True, [0, 1, 2]), (False, [0, 1, 0])])
 def test_a_block_that_fits_nowhere_holds_up_those_behind_it(strict, starts):
     graph = graph_of([1, 1, 1], [])
-    room = shares(graph.kernel, np.array([2, 1, 2]))
+    room = shares_of(graph, [2, 1, 2])
     plan = run_rules("leftover", Rules(strict=strict), graph, np.ones(3), room, 1)
     assert plan.start.tolist() == starts
 
@@ -130,7 +129,7 @@ def test_rules_that_wait_for_each_other_are_named():
     graph = graph_of([1, 1], [])
     rules = Rules(gates=Gates.between([0, 1], [1, 0], ALL_ENDED))
     with pytest.raises(ModelError, match="mine: block 0 of kernel 0 waits for ever"):
-        run_rules("mine", rules, graph, np.ones(2), shares(graph.kernel, np.ones(2, int)), 1)
+        run_rules("mine", rules, graph, np.ones(2), shares_of(graph), 1)
 
 
 def evens_then_odds(n):
@@ -148,45 +147,35 @@ PLACEMENTS = {
 }
 
 
+def placed_beside(resident, capacity, warps, n, order):
+    """Return where new blocks go while others reside on some SMs, by what ran before on each."""
+    # One block of the first kernel on each SM, in the device's order; those of idle SMs soon end.
+    graph = graph_of([len(resident), n], [])
+    in_order = [resident[sm] for sm in order]
+    taken = [1, max(resident) // 32]
+    durations = np.array([9.0 if threads else 1.0 for threads in in_order] + [1.0] * n)
+    rules = Rules(launch=np.array([0.0, 2.0]), strict=False)
+    plan = run_rules(
+        "placed", rules, graph, durations, resources_of(capacity, [taken, [1, warps]]),
+        len(resident), device_order=order,
+    )  # fmt: skip
+    assert plan.sm[: len(order)].tolist() == order
+    assert set(plan.start[len(order) :].tolist()) == {2}
+    return plan.sm[len(order) :].tolist()
+
+
 def test_blocks_are_placed_as_seen_on_hardware(shared_data):
     with (shared_data / "papers" / "placement_mostroom.csv").open() as file:
         cases = list(csv.DictReader(file))
     assert {case["case"] for case in cases} == set(PLACEMENTS)
     for case in cases:
         resident, threads, slots, order = PLACEMENTS[case["case"]]
-        free = [[slots - (n > 0), (threads - n) // 32] for n in resident]
-        need = [1, -(-int(case["new_tb_threads"]) // 32)]
-        placed = most_room(free, need, list(order), int(case["n_new_tb"]))
-        assert placed == naive_schedule.place_blocks(free, need, list(order), len(placed))
+        placed = placed_beside(
+            resident, [slots, threads // 32], -(-int(case["new_tb_threads"]) // 32),
+            int(case["n_new_tb"]), list(order),
+        )  # fmt: skip
         seen = case["placement_paper"]
         if seen.startswith("last!="):
             assert placed[-1] != int(seen.removeprefix("last!="))
         else:
             assert placed == [int(sm) for sm in seen.split("|")]
-
-
-def test_as_many_blocks_of_a_kernel_fit_as_the_occupancy_says():
-    graph = graph_of([4, 4, 4], [])
-    resources = replace(
-        graph.resources, threads=np.array([96, 256, 1024]), registers=np.array([255, 40, 32]),
-        shared_bytes=np.array([0, 40_000, 1024]),
-    )  # fmt: skip
-    graph = replace(graph, resources=resources)
-    resident = occupancies(graph, load_gpu("H100 SXM"))
-    room = sm_room(graph, resident)
-    assert len(room.capacity) == 4
-    fits = (room.capacity // np.maximum(room.need, 1)).min(axis=1)
-    assert fits.tolist() == resident.values.tolist()
-
-
-def test_kernels_that_use_different_resources_share_an_sm():
-    # One takes all shared memory of an SM, the other most of its threads.
-    graph = graph_of([1, 1], [])
-    resources = replace(
-        graph.resources, threads=np.array([32, 1024]), registers=np.array([32, 32]),
-        shared_bytes=np.array([200_000, 0]),
-    )  # fmt: skip
-    graph = replace(graph, resources=resources)
-    resident = occupancies(graph, load_gpu("H100 SXM"))
-    plan = run_rules("both", Rules(), graph, np.ones(2), sm_room(graph, resident), 1)
-    assert plan.start.tolist() == [0, 0]

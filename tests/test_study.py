@@ -2,27 +2,17 @@
 
 import numpy as np
 import pytest
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.bounds import fixed_occupancies
 from depgraph.errors import ModelError
-from depgraph.gpu import load_gpu
 from depgraph.pair_matrix import pair_matrix, telling_pair
 from depgraph.slack import kernel_slacks
 from depgraph.study import study, sweep_sizes
-from depgraph.timing import counted_durations
 
 
 def study_of(graph, sms=2, **options):
     sizes = np.diff(graph.first_block).tolist()
-    return study(
-        graph,
-        kernels_of(sizes),
-        sms,
-        durations=counted_durations(graph),
-        occupancy=fixed_occupancies(graph, 1, load_gpu("H100 SXM")),
-        **options,
-    )
+    return study(scenario_of(graph, kernels=kernels_of(sizes), sms=sms), **options)
 
 
 def test_a_kernel_off_the_critical_path_has_slack():
@@ -107,15 +97,3 @@ def test_a_sweep_is_ascending_and_holds_the_size_asked_for(sms):
     assert sizes == sorted(set(sizes))
     assert {1, sms} <= set(sizes)
     assert sizes[-1] >= 4 * sms
-
-
-def test_unseen_is_the_share_of_kernels_that_the_trace_cannot_show():
-    graph = graph_of([1, 1, 1, 1], [])
-    found = study(
-        graph,
-        kernels_of([1, 1, 1, 1], unseen={2: "no access"}),
-        2,
-        durations=counted_durations(graph),
-        occupancy=fixed_occupancies(graph, 1, load_gpu("H100 SXM")),
-    )
-    assert found.unseen_share == 0.25

@@ -11,10 +11,8 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.bounds import fixed_occupancies
-from depgraph.gpu import load_gpu
 from depgraph.reports.diff_tables import diff_report
 from depgraph.reports.study_report import study_report
 from depgraph.reports.tables import (
@@ -29,7 +27,6 @@ from depgraph.reports.tables import (
 )
 from depgraph.store_diff import compare, side_of
 from depgraph.study import study
-from depgraph.timing import counted_durations
 
 GOLDEN = Path(__file__).parent / "golden_text"
 NAMES = [
@@ -44,23 +41,21 @@ def a_study():
     graph = graph_of(
         sizes, [*chain_edges(sizes), ((0, 0), (2, 0), "WAR")], cost=[10.0 + i for i in range(21)]
     )
-    return study(
+    scenario = scenario_of(
         graph,
-        kernels_of(sizes, NAMES, unseen={1: "may read through a texture"}),
-        2,
-        durations=counted_durations(graph),
-        occupancy=fixed_occupancies(graph, 2, load_gpu("H100 SXM")),
+        occupancy=2,
+        kernels=kernels_of(sizes, NAMES, unseen={1: "may read through a texture"}),
+        sms=2,
         metadata={"blind_spots": ["copies are not traced"], "warnings": {"lines were cut": 3}},
     )
+    return study(scenario)
 
 
 def a_diff():
     def side(sizes, edges):
         graph = graph_of(sizes, edges)
-        occupancy = fixed_occupancies(graph, 1, load_gpu("H100 SXM"))
-        return side_of(
-            graph, kernels_of(sizes, NAMES[: len(sizes)]), 4, counted_durations(graph), occupancy
-        )
+        kernels = kernels_of(sizes, NAMES[: len(sizes)])
+        return side_of(scenario_of(graph, kernels=kernels, sms=4))
 
     return compare(side([6, 12], chain_edges([6, 12])), side([6, 9, 3], [((0, 0), (1, 8))]))
 

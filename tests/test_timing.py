@@ -7,24 +7,26 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.bounds import bound
 from depgraph.build import GraphBuilder
 from depgraph.errors import ModelError
 from depgraph.footprint import Footprints
 from depgraph.gpu import load_gpu
-from depgraph.model import build_model
+from depgraph.launch import LaunchChoice
 from depgraph.profile import BlockProfile, KernelProfile
+from depgraph.scenario_builder import build_scenario
 from depgraph.schedules import serial
 from depgraph.stated import default_durations
 from depgraph.timing import (
-    counted_durations,
     kernel_makespans,
     measured_block_durations,
     scaled_durations,
 )
 from depgraph.traffic import memory_time, touched_bytes
+
+MEASURED = LaunchChoice("measured", {})
 
 
 def scaled(graph, times, slots, *, sms=2, kernels=()):
@@ -44,8 +46,8 @@ def test_a_kernel_alone_takes_its_measured_time():
 def test_on_another_gpu_blocks_keep_their_durations():
     graph = graph_of([4], [], cost=[1, 1, 1, 1])
     durations = scaled(graph, {0: 10.0}, [4])
-    assert serial(graph, durations.values, np.array([1]), 4).makespan == 10
-    assert serial(graph, durations.values, np.array([1]), 2).makespan == 20
+    assert serial(scenario_of(graph, durations.values, sms=4)).makespan == 10
+    assert serial(scenario_of(graph, durations.values, sms=2)).makespan == 20
 
 
 @given(
@@ -60,7 +62,8 @@ def test_serial_time_is_the_sum_of_kernel_times(costs, sms, data):
     graph = graph_of([len(c) for c in costs], [], cost=[x for c in costs for x in c])
     occupancy = np.ones(len(costs), np.int64)
     durations = scaled(graph, dict(enumerate(times)), occupancy * sms)
-    assert serial(graph, durations.values, occupancy, sms).makespan == pytest.approx(sum(times))
+    alone = scenario_of(graph, durations.values, sms=sms)
+    assert serial(alone).makespan == pytest.approx(sum(times))
 
 
 def test_a_kernel_without_a_time_takes_that_of_launches_like_it():
@@ -138,10 +141,6 @@ def test_block_times_that_make_no_sense(rows, message):
         block_times(graph_of([2], []), rows)
 
 
-def test_counts_are_no_times():
-    assert not counted_durations(graph_of([1], [])).is_time
-
-
 # The model: all of it together.
 
 
@@ -169,80 +168,100 @@ def program(**columns):
 
 def test_serial_time_on_the_measured_gpu_is_the_sum_of_the_profile():
     graph, kernels, profile = program(measured_sms=np.array([132] * 3))
-    model = build_model(graph, kernels, profile=profile)
-    table = bound(model.graph, 132, durations=model.durations, occupancy=model.occupancy)
+    scenario = build_scenario(graph, kernels, profile=profile)
+    table = bound(scenario, 132)
     assert table.unit == "us"
     assert table.bounds[0].serial == pytest.approx(15)
 
 
 def test_another_gpu_does_not_change_how_the_measured_one_is_scaled():
     graph, kernels, profile = program(device=np.zeros(3, int), device_names={0: "NVIDIA H100 PCIe"})
-    here = build_model(graph, kernels, profile=profile)
-    there = build_model(graph, kernels, profile=profile, gpu=load_gpu("GTX 1080"))
-    assert here.occupancy.gpu.name == "H100 PCIe"
-    assert there.occupancy.gpu.name == "GTX 1080"
-    assert there.durations.values.tolist() == here.durations.values.tolist()
+    here = build_scenario(graph, kernels, profile=profile)
+    there = build_scenario(graph, kernels, profile=profile, gpu=load_gpu("GTX 1080"))
+    assert here.resources.gpu.name == "H100 PCIe"
+    assert there.resources.gpu.name == "GTX 1080"
+    assert there.durations.tolist() == here.durations.tolist()
 
 
 def test_a_gpu_without_a_model_is_named():
     graph, kernels, profile = program(device=np.zeros(3, int), device_names={0: "Radeon VII"})
-    model = build_model(graph, kernels, profile=profile)
-    assert model.occupancy.gpu.name == "H100 SXM"
+    scenario = build_scenario(graph, kernels, profile=profile)
+    assert scenario.resources.gpu.name == "H100 SXM"
     assert any(
-        "of Radeon VII, of which there is no model" in n for n in model.occupancy.assumptions
+        "of Radeon VII, of which there is no model" in n for n in scenario.resources.assumptions
     )
 
 
 def test_the_profiles_registers_count_for_the_occupancy():
     graph, kernels, profile = program(registers=np.array([200] * 3))
     unknown = replace(graph, resources=replace(graph.resources, registers=np.full(3, -1, np.int64)))
-    without = build_model(unknown, kernels)
-    with_profile = build_model(unknown, kernels, profile=profile)
-    assert (with_profile.occupancy.values < without.occupancy.values).all()
+    without = build_scenario(unknown, kernels)
+    with_profile = build_scenario(unknown, kernels, profile=profile)
+    assert (with_profile.occupancy < without.occupancy).all()
     assert any(
-        "registers of 3 kernels as the profile" in n for n in with_profile.occupancy.assumptions
+        "registers of 3 kernels as the profile" in n for n in with_profile.resources.assumptions
     )
-    assert not any("registers per thread unknown" in n for n in with_profile.occupancy.assumptions)
+    assert not any("registers per thread unknown" in n for n in with_profile.resources.assumptions)
 
 
 def test_a_simulated_launch_is_no_part_of_the_kernel():
     graph, kernels, profile = program(measured_sms=np.array([132] * 3), launch_latency=1000.0)
-    model = build_model(graph, kernels, profile=profile)
-    assert bound(model.graph, 132, durations=model.durations, occupancy=model.occupancy).bounds[
-        0
-    ].serial == pytest.approx(12)
+    scenario = build_scenario(graph, kernels, profile=profile)
+    assert bound(scenario, 132).bounds[0].serial == pytest.approx(12)
 
 
 def test_the_measured_run_is_a_row_beside_the_schedules():
     graph, kernels, profile = program(
         start=np.array([0, 6000, 16_000]), measured_sms=np.array([132] * 3)
     )
-    model = build_model(graph, kernels, profile=profile)
-    assert (model.measured.sms, model.measured.wall) == (132, 18)
-    assert model.measured.gain == pytest.approx(15 / 18)
-    assert model.launch_gap == 0
+    scenario = build_scenario(graph, kernels, profile=profile)
+    assert (scenario.measured.sms, scenario.measured.wall) == (132, 18)
+    assert scenario.measured.gain == pytest.approx(15 / 18)
+    assert scenario.launch.is_off
     assert any(
-        "median gap between kernels of 1.5 us is left out" in n for n in model.durations.assumptions
+        "median gap between kernels of 1.5 us is left out (--launch measured)" in n
+        for n in scenario.timing.assumptions
     )
 
 
-def test_the_measured_gap_counts_if_asked_for():
+def test_a_short_measured_gap_is_the_gpus():
     graph, kernels, profile = program(
         start=np.array([0, 6000, 16_000]), measured_sms=np.array([132] * 3)
     )
-    model = build_model(graph, kernels, profile=profile, launch_gap="measured")
-    assert model.launch_gap == 1.5
-    table = bound(
-        model.graph, 132, durations=model.durations, occupancy=model.occupancy,
-        launch_gap=model.launch_gap,
+    scenario = build_scenario(graph, kernels, profile=profile, launch=MEASURED)
+    assert (scenario.launch.host.value, scenario.launch.gap.value) == (0, 1.5)
+    table = bound(scenario, 132)
+    found = table.bounds[0]
+    assert found.serial == pytest.approx(15)
+    assert found.launches.serial == pytest.approx(15 + 3 * 1.5)
+
+
+def test_a_long_measured_gap_is_the_hosts():
+    graph, kernels, profile = program(
+        start=np.array([0, 40_000, 80_000]), measured_sms=np.array([132] * 3)
+    )
+    scenario = build_scenario(graph, kernels, profile=profile, launch=MEASURED)
+    assert scenario.launch.host.value == 40
+    assert scenario.launch.gap.value == 1.8
+    assert any("no launch calls" in note for note in scenario.launch.notes)
+
+
+def test_launch_calls_tell_host_and_gpu_apart():
+    # The second was called for while the first ran, the third long after the second had ended.
+    graph, kernels, profile = program(
+        start=np.array([10_000, 15_500, 60_000]), issued=np.array([4000, 7000, 55_000]),
+        stream=np.array([7, 7, 7]), measured_sms=np.array([132] * 3),
     )  # fmt: skip
-    assert table.bounds[0].serial == pytest.approx(15 + 3 * 1.5)
+    scenario = build_scenario(graph, kernels, profile=profile, launch=MEASURED)
+    assert scenario.launch.host.value == (3 + 48) / 2
+    first_ended = 10 + profile.duration[0] / 1000
+    assert scenario.launch.gap.value == pytest.approx(15.5 - first_ended)
 
 
 def test_a_measured_gap_needs_starts():
     graph, kernels, profile = program()
-    with pytest.raises(ModelError, match="needs a profile that says when kernels started"):
-        build_model(graph, kernels, profile=profile, launch_gap="measured")
+    with pytest.raises(ModelError, match="need a profile that says when kernels started"):
+        build_scenario(graph, kernels, profile=profile, launch=MEASURED)
 
 
 def test_block_times_of_a_simulator_follow_its_own_launch_numbers():
@@ -255,9 +274,9 @@ def test_block_times_of_a_simulator_follow_its_own_launch_numbers():
         Path("sim.log"), "simlog", "cycles", np.array([0, 0]), np.array([0, 1]),
         np.array([3.0, 7.0]), kernels=launches,
     )  # fmt: skip
-    model = build_model(graph_of([1, 2], []), kernels, profile=blocks)
-    assert model.durations.values[1:].tolist() == [3, 7]
-    assert model.durations.unit == "cycles"
+    scenario = build_scenario(graph_of([1, 2], []), kernels, profile=blocks)
+    assert scenario.durations[1:].tolist() == [3, 7]
+    assert scenario.timing.unit == "cycles"
 
 
 def footprints_of(*rows):
@@ -296,24 +315,39 @@ def test_bytes_over_bandwidth():
 
 def test_memory_bandwidth_bounds_the_time_and_is_named():
     graph, kernels, profile = program(measured_sms=np.array([132] * 3))
-    model = build_model(
+    scenario = build_scenario(
         graph, kernels, profile=profile, memory_gb_per_s=1.0,
-        footprints=lambda: footprints_of((0, 0, 30_000)),
+        footprints=lambda: footprints_of((0, 0, (50 << 20) + 30_000)),
     )  # fmt: skip
-    table = bound(
-        model.graph, 132, durations=model.durations, occupancy=model.occupancy, memory=model.memory
-    )
+    table = bound(scenario, 132)
     assert (table.bounds[0].lower_bound, table.bounds[0].limited_by) == (30, "memory bandwidth")
-    assert any("30000 distinct bytes" in note and "1 GB/s" in note for note in table.assumptions)
+    assert table.bounds[0].serial == 30
+    assert all(row.share_of_bound is None for row in table.bounds[0].schedules)
+    assert any("52458800 distinct bytes" in n and "1 GB/s" in n for n in table.assumptions)
+
+
+def test_bytes_that_the_l2_cache_holds_need_not_cross_the_bus():
+    graph, kernels, profile = program(measured_sms=np.array([132] * 3))
+    scenario = build_scenario(
+        graph, kernels, profile=profile, memory_gb_per_s=1.0,
+        footprints=lambda: footprints_of((0, 0, 50 << 20)),
+    )  # fmt: skip
+    assert scenario.memory == 0
+    unknown = replace(load_gpu("H100 SXM"), l2_bytes=None)
+    with pytest.raises(ModelError, match=r"states no L2 size \(l2_bytes\)"):
+        build_scenario(
+            graph, kernels, profile=profile, memory_gb_per_s=1.0, gpu=unknown,
+            footprints=lambda: footprints_of((0, 0, 1)),
+        )  # fmt: skip
 
 
 def test_memory_bandwidth_means_nothing_for_instructions():
     graph, kernels, _ = program()
-    model = build_model(
+    scenario = build_scenario(
         graph, kernels, memory_gb_per_s="gpu", footprints=lambda: footprints_of((0, 0, 30))
     )
-    assert model.memory == 0
-    assert any("durations are instructions, not times" in n for n in model.durations.assumptions)
+    assert scenario.memory == 0
+    assert any("durations are instructions, not times" in n for n in scenario.timing.assumptions)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])

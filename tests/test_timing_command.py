@@ -133,10 +133,55 @@ def test_what_ifs_change_the_answer_and_are_named(answer):
         "bound", "--sms", 132, "--timing", PROFILE, "--launch-gap", 2,
         "--what-if", "gap=0", "--what-if", "kernel=* duration*=0.5",
     )  # fmt: skip
-    assert before["bounds"][0]["serial"] == pytest.approx(KERNEL_TIME + 25 * 2)
+    assert before["bounds"][0]["serial"] == pytest.approx(KERNEL_TIME)
+    assert before["launches"][0]["serial"] == pytest.approx(KERNEL_TIME + 25 * 2)
     assert after["bounds"][0]["serial"] == pytest.approx(KERNEL_TIME / 2)
-    assert "what if gap=0: the launch gap changes" in after["notes"]
+    assert after["launches"][0]["serial"] == pytest.approx(KERNEL_TIME / 2)
+    assert "what if gap=0: what launches cost changes" in after["notes"]
     assert not any(row["schedule"] == "measured" for row in after["schedules"])
+
+
+def test_a_program_held_up_by_its_host_has_no_overlap_to_gain_from_that(answer):
+    words = ("bound", "--sms", 132, "--timing", PROFILE, "--launch", "measured")
+    plain = answer(*words)
+    free = answer("bound", "--sms", 132, "--timing", PROFILE)
+    assert plain["bounds"] == free["bounds"]
+    costs = plain["launches"][0]
+    assert costs["without"] < costs["cuda_graph"] < costs["serial"]
+    found = answer(*words, "--mechanism", "serial,cuda-graph,dataflow,stream-k")
+    rows = {row["mechanism"]: row for row in found["mechanisms"]}
+    parts = {row["mechanism"]: row for row in found["parts"]}
+    assert rows["serial"]["makespan"] == pytest.approx(costs["serial"])
+    assert rows["cuda-graph"]["gain"] > 10
+    for name, part in parts.items():
+        assert part["gain"] == pytest.approx(part["launch_gain"] * part["overlap_gain"])
+        assert name == "stream-k" or (rows[name]["share_of_bound"] or 0) <= 1 + 1e-9
+    # What overlaps is what overlaps without launch costs, whoever issues the kernels.
+    assert parts["cuda-graph"]["overlap_gain"] <= plain["bounds"][0]["bound_on_gain"] * (1 + 1e-9)
+    assert parts["dataflow (oldest-first)"]["launch_gain"] < 1
+
+
+def test_a_report_shows_what_launches_cost(answer):
+    words = (
+        "--sms",
+        132,
+        "--timing",
+        PROFILE,
+        "--launch",
+        "gpu",
+        "--mechanism",
+        "serial,cuda-graph",
+    )
+    reported, bounded = answer("report", *words), answer("bound", *words[:-2])
+    assert reported["launches"] == bounded["launches"]
+    assert answer("report", *words[:4]).get("launches") is None
+
+
+def test_launch_costs_of_counts_are_left_out(answer):
+    found = answer("bound", "--sms", 132, "--launch", "gpu")
+    note = "launch costs are left out: durations are instructions, no times"
+    assert note in found["notes"]
+    assert "launches" not in found
 
 
 def test_renaming_every_buffer_leaves_raw_alone(answer):
@@ -146,10 +191,13 @@ def test_renaming_every_buffer_leaves_raw_alone(answer):
     assert answer("bound", "--sms", 132)["bounds"][0]["critical_path"] > raw["critical_path"]
 
 
-def test_memory_bandwidth_is_a_column_only_when_asked_for(answer):
+def test_memory_bandwidth_is_a_column_only_when_asked_for(answer, tmp_path):
+    # All that the program touches fits into the L2 cache of an H100.
     words = ("bound", "--sms", 132, "--timing", PROFILE)
-    slow = answer(*words, "--memory-bandwidth", 1)["bounds"][0]
-    assert slow["lower_bound"] == slow["memory"] > slow["serial"]
+    small = tmp_path / "small.toml"
+    small.write_text('name = "small"\nbased_on = "H100 SXM"\nl2_bytes = "64 KiB"\n')
+    slow = answer(*words, "--gpu-file", small, "--memory-bandwidth", 1)["bounds"][0]
+    assert slow["lower_bound"] == slow["memory"] == slow["serial"] > slow["critical_path"]
     assert "memory" not in answer(*words)["bounds"][0]
     named = answer(*words, "--memory-bandwidth", "gpu")
     assert any("3352 GB/s (of H100 SXM" in note for note in named["notes"])
@@ -161,8 +209,15 @@ def test_memory_bandwidth_is_a_column_only_when_asked_for(answer):
         (("--what-if", "kernels=3 duration*=2"), "there is no word 'kernels'; give kernel=N"),
         (
             ("--launch-gap", "soon"),
-            "'soon' is no launch gap: give a time from 0 to 1e+15, or measured",
+            "launch costs 'soon': 'soon' is no time from 0 to 1e+15; give none",
         ),
+        (("--launch", "1,2"), "launch costs '1,2': give none, gpu, measured, or HOST,GAP,NODE"),
+        (
+            ("--launch", "gpu,lunch=2"),
+            "'lunch' is none of host, gap, sync, node, path, fork, graph",
+        ),
+        (("--launch", "gpu,host=nan"), "'nan' is no time from 0"),
+        (("--launch", "1e999"), "'1e999' is no time from 0"),
         (("--memory-bandwidth", "-3"), "'-3' is no bandwidth: give 0.001 to 1e+09 GB/s, or gpu"),
         (("--iteration", "best"), "--iteration 'best': give mean, min, last or a number from 0"),
         (("--gpu", "A100", "--gpu-file", "x.toml"), "--gpu and --gpu-file: give one of them"),

@@ -6,11 +6,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from small_graphs import chain_edges, graph_of
+from small_graphs import chain_edges, graph_of, scenario_of
 
 from depgraph.schedules import Schedule, serial
 from depgraph.utilization import (
-    block_shares,
     kernel_loads,
     running_part,
     slots_on_sm,
@@ -63,7 +62,7 @@ def test_utilization_agrees_with_adding_up_the_overlaps(rows):
 
 def test_a_tail_wave_is_what_is_left_after_the_full_ones():
     graph = graph_of([10], [])
-    (load,) = kernel_loads(graph, np.ones(10), np.array([2]), 2)
+    (load,) = kernel_loads(scenario_of(graph, np.ones(10), occupancy=2, sms=2))
     assert (load.slots, load.full_waves, load.tail_blocks) == (4, 2, 2)
     assert load.tail_utilization == 0.5
     assert load.time == 3
@@ -71,16 +70,16 @@ def test_a_tail_wave_is_what_is_left_after_the_full_ones():
 
 
 def test_full_waves_have_no_tail():
-    (load,) = kernel_loads(graph_of([8], []), np.ones(8), np.array([1]), 4)
+    (load,) = kernel_loads(scenario_of(graph_of([8], []), np.ones(8), sms=4))
     assert (load.full_waves, load.tail_blocks, load.tail_utilization) == (2, 0, 1.0)
 
 
 def test_utilization_of_a_serial_schedule_averages_to_work_over_makespan():
     sizes = [5, 3, 9]
     graph = graph_of(sizes, chain_edges(sizes))
-    durations, occupancy = np.arange(1.0, 18.0), np.array([1, 2, 3])
-    schedule = serial(graph, durations, occupancy, 2)
-    shares = block_shares(graph, occupancy)
+    durations = np.arange(1.0, 18.0)
+    scenario = scenario_of(graph, durations, occupancy=[1, 2, 3], sms=2)
+    schedule, shares = serial(scenario), scenario.shares
     whole = utilization_over_time(schedule, shares, 2, np.array([0.0, schedule.makespan]))
     assert whole[0] == pytest.approx((durations * shares).sum() / 2 / schedule.makespan)
 

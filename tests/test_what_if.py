@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given
 from programs import BASE, edges_of, footprints_of, graphs, n_blocks_of, programs
 from programs import graph_of as graph_of_program
-from small_graphs import chain_edges, graph_of, kernels_of
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.bounds import bound, fixed_occupancies
+from depgraph.bounds import bound
 from depgraph.errors import ModelError
-from depgraph.gpu import load_gpu
+from depgraph.launch import LaunchChoice, LaunchModel, LaunchTime
 from depgraph.merging import merge_kernels
-from depgraph.model import build_model
-from depgraph.what_if import Drop, Gap, Merge, Program, Scale, apply_what_ifs, parse_what_if
+from depgraph.scenario_builder import build_scenario
+from depgraph.what_if import Drop, Gap, Merge, Scale, apply_what_ifs, parse_what_if
 
 SIZES = [2, 2, 3]
 NAMES = ["gemm", "relu", "void gemm<float>(int)"]
@@ -25,7 +25,11 @@ NAMES = ["gemm", "relu", "void gemm<float>(int)"]
 
 def program(edges=(), names=None, gap=5.0):
     graph = graph_of(SIZES, list(edges))
-    return Program(graph, kernels_of(SIZES, names or NAMES), np.arange(1.0, 8), gap)
+    launch = LaunchModel(gap=LaunchTime(gap))
+    return scenario_of(
+        graph, np.arange(1.0, 8), kernels=kernels_of(SIZES, names or NAMES), launch=launch,
+        read_footprints=no_footprints,
+    )  # fmt: skip
 
 
 def no_footprints():
@@ -33,9 +37,7 @@ def no_footprints():
 
 
 def changed(*statements, before=None):
-    return apply_what_ifs(
-        before or program(), [parse_what_if(s) for s in statements], no_footprints
-    )
+    return apply_what_ifs(before or program(), [parse_what_if(s) for s in statements])
 
 
 @pytest.mark.parametrize(
@@ -53,18 +55,20 @@ def changed(*statements, before=None):
 def test_a_kernel_is_scaled_by_number_range_or_name(kernels, expected):
     after = changed(f"kernel={kernels} duration*=2")
     assert after.durations.tolist() == expected
-    assert after.notes[0].startswith(f"what if kernel={kernels} duration*=2: durations of")
+    assert after.timing.assumptions[-1].startswith(
+        f"what if kernel={kernels} duration*=2: durations of"
+    )
 
 
 def test_statements_add_up_in_their_order():
     after = changed("kernel=1 duration*=10", "kernel=0:2 duration/=2", "gap*=3", "gap/=5")
     assert after.durations.tolist() == [0.5, 1, 15, 20, 5, 6, 7]
-    assert after.launch_gap == 3
-    assert len(after.notes) == 4
+    assert after.launch.gap.value == 3
+    assert sum(note.startswith("what if ") for note in after.assumptions) == 4
 
 
 def test_the_gap_is_removed():
-    assert changed("gap=0").launch_gap == 0
+    assert changed("gap=0").launch.is_off
 
 
 def test_the_program_before_is_left_as_it_is():
@@ -127,6 +131,15 @@ def test_a_kernel_that_is_not_there():
 # Buffers
 
 
+def traced(random_program):
+    """Return the scenario of a program that touches bytes."""
+    footprints, first_block, _ = footprints_of(random_program)
+    return scenario_of(
+        graph_of_program(random_program), np.ones(n_blocks_of(random_program)),
+        kernels=kernels_of(np.diff(first_block).tolist()), read_footprints=lambda: footprints,
+    )  # fmt: skip
+
+
 def without(program, low, high, kinds):
     """Take the definition at its word: the bytes of the buffer have no such dependences."""
 
@@ -146,17 +159,15 @@ def without(program, low, high, kinds):
     programs(), st.integers(0, 28), st.integers(1, 28), st.sampled_from(["war", "waw", "war,waw"])
 )
 def test_a_renamed_buffer_carries_data_alone(random_program, low, size, kinds):
-    footprints, first_block, _ = footprints_of(random_program)
-    sizes = np.diff(first_block).tolist()
-    n = n_blocks_of(random_program)
-    before = Program(graph_of_program(random_program), kernels_of(sizes), np.ones(n), 0.0)
+    _, first_block, _ = footprints_of(random_program)
+    before = traced(random_program)
     statement = parse_what_if(f"buffer={BASE + low}+{size} drop={kinds}")
     touched = {b for o in random_program for both in o.values() for t in both for b in t}
     if not touched & set(range(low, low + size)):
         with pytest.raises(ModelError, match="no block touches a byte"):
-            apply_what_ifs(before, [statement], lambda: footprints)
+            apply_what_ifs(before, [statement])
         return
-    after = apply_what_ifs(before, [statement], lambda: footprints)
+    after = apply_what_ifs(before, [statement])
     expected = without(random_program, low, low + size, set(kinds.upper().split(",")))
     assert edges_of(after.graph) == sorted(expected)
     assert after.graph.first_block.tolist() == first_block.tolist()
@@ -165,14 +176,11 @@ def test_a_renamed_buffer_carries_data_alone(random_program, low, size, kinds):
 def test_buffers_are_renamed_before_kernels_are_merged():
     # Kernel 1 overwrites what block 1 of kernel 0 reads: together they would need a barrier.
     random_program = [{0: ({9}, {0}), 1: ({0, 1}, {2})}, {2: ({2}, {1, 9})}]
-    footprints, first_block, _ = footprints_of(random_program)
-    before = Program(
-        graph_of_program(random_program), kernels_of(np.diff(first_block).tolist()), np.ones(3), 0.0
-    )
+    before = traced(random_program)
     merge, drop = parse_what_if("merge=0,1"), parse_what_if(f"buffer={BASE + 9}+1 drop=war")
     with pytest.raises(ModelError, match="several blocks of kernel 0"):
-        apply_what_ifs(before, [merge], lambda: footprints)
-    after = apply_what_ifs(before, [merge, drop], lambda: footprints)
+        apply_what_ifs(before, [merge])
+    after = apply_what_ifs(before, [merge, drop])
     assert after.durations.tolist() == [1, 2]
 
 
@@ -226,9 +234,9 @@ def in_two_contexts(graph):
 def test_a_renamed_buffer_brings_no_dependence_between_contexts():
     everywhere = [{0: (set(), {0})}, {1: ({0}, set())}, {2: ({0}, set())}]
     graph = in_two_contexts(graph_of_program(everywhere))
-    before = Program(graph, kernels_of([1, 1, 1]), np.ones(3), 0.0)
+    before = replace(traced(everywhere), graph=graph)
     statement = parse_what_if(f"buffer={BASE}+1 drop=war,waw")
-    after = apply_what_ifs(before, [statement], lambda: footprints_of(everywhere)[0])
+    after = apply_what_ifs(before, [statement])
     assert edges_of(after.graph) == [(0, 2, "RAW")]
 
 
@@ -248,9 +256,9 @@ def test_it_is_said_that_positions_are_lost():
     n = len(graph.set_blocks)
     before = replace(program(), graph=replace(graph, first_use=np.zeros(n), last_use=np.ones(n)))
     said = "where inside blocks dependences are needed is unknown"
-    assert any(said in note for note in changed("merge=0,1", before=before).notes)
-    assert not any(said in note for note in changed("gap=0", before=before).notes)
-    assert not any(said in note for note in changed("merge=0,1").notes)
+    assert any(said in note for note in changed("merge=0,1", before=before).assumptions)
+    assert not any(said in note for note in changed("gap=0", before=before).assumptions)
+    assert not any(said in note for note in changed("merge=0,1").assumptions)
 
 
 def test_three_kernels_become_one():
@@ -291,7 +299,7 @@ def test_a_merged_graph_has_the_edges_of_the_old_one(graph, data):
 def test_merging_saves_no_work(graph):
     assume(graph.n_operations > 1)
     kernels = kernels_of(np.diff(graph.first_block).tolist())
-    before = Program(graph, kernels, np.ones(graph.n_blocks), 0.0)
+    before = scenario_of(graph, np.ones(graph.n_blocks), kernels=kernels)
     try:
         after = changed("merge=0,1", before=before)
     except ModelError:
@@ -302,17 +310,14 @@ def test_merging_saves_no_work(graph):
 def test_every_statement_is_named_in_the_bound():
     graph = graph_of(SIZES, chain_edges(SIZES))
     statements = ["kernel=0 duration*=3", "merge=0,1", "gap=0"]
-    model = build_model(
+    scenario = build_scenario(
         graph,
         kernels_of(SIZES),
-        launch_gap=7.0,
+        launch=LaunchChoice("none", {"host": 7.0}),
         fixed_occupancy=1,
         what_ifs=[parse_what_if(s) for s in statements],
     )
-    table = bound(
-        model.graph, 4, durations=model.durations, occupancy=model.occupancy,
-        launch_gap=model.launch_gap,
-    )  # fmt: skip
+    table = bound(scenario, 4)
     # Blocks of 3 + 1 and of 1: kernels 0 and 1 together, then kernel 2.
     assert table.bounds[0].serial == 5
     for statement in statements:
@@ -321,13 +326,11 @@ def test_every_statement_is_named_in_the_bound():
 
 def test_a_halved_kernel_halves_its_part_of_the_serial_time():
     graph = graph_of(SIZES, [])
-    occupancy = fixed_occupancies(graph, 1, load_gpu("H100 SXM"))
-    model = build_model(
+    scenario = build_scenario(
         graph, kernels_of(SIZES), fixed_occupancy=1,
         what_ifs=[parse_what_if("kernel=1 duration*=0.5")],
     )  # fmt: skip
-    table = bound(graph, 4, durations=model.durations, occupancy=occupancy)
-    assert table.bounds[0].serial == 2.5
+    assert bound(scenario, 4).bounds[0].serial == 2.5
 
 
 def test_every_field_of_a_graph_is_thought_of_when_kernels_are_merged():

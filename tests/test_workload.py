@@ -6,7 +6,7 @@ import pytest
 from depgraph.errors import TraceError
 from depgraph.parsers.traces.workload import line_of, read_workload
 from depgraph.stated import default_durations
-from depgraph.store import write_store
+from depgraph.store import Store, write_store
 
 KERNELS = """\
 unit = "ns"
@@ -61,6 +61,23 @@ def test_a_pattern_joins_the_blocks_it_says(tmp_path, lines, block, expected):
     assert sources_of(with_pattern(tmp_path, lines), block) == expected
 
 
+def test_parts_of_a_split_product_need_their_share_of_a_row(tmp_path):
+    text = (
+        '[[kernel]]\nname = "first"\ngrid = [4, 2]\nduration = 1\n'
+        '[[kernel]]\nname = "second"\ngrid = [3, 2, 2]\nduration = 1\n'
+        '[[dependence]]\nfrom = "first"\nto = "second"\npattern = "split-k"\n'
+    )
+    graph = read(tmp_path, text).graph
+    # Blocks of row 0, part 0; row 1, part 0; row 0, part 1; row 1, part 1.
+    for block, expected in ((0, [0, 1]), (3, [4, 5]), (6, [2, 3]), (11, [6, 7])):
+        assert sources_of(graph, 8 + block) == expected
+    assert set(graph.first_use) == {0, 0.5}
+    with pytest.raises(TraceError, match="a row of 4 blocks cannot be cut into 3 parts"):
+        read(tmp_path, text.replace("[3, 2, 2]", "[3, 2, 3]"))
+    with pytest.raises(TraceError, match="give the first a z of 1 and both the same y"):
+        read(tmp_path, text.replace("[3, 2, 2]", "[3, 1, 2]"))
+
+
 def test_tiles_are_needed_one_after_another(tmp_path):
     graph = with_pattern(tmp_path, 'pattern = "tile"')
     assert sorted(set(graph.first_use)) == [0, 1 / 3, 2 / 3]
@@ -80,6 +97,12 @@ def test_a_described_program_survives_the_store(tmp_path):
     np.testing.assert_array_equal(graph.last_use, extraction.graph.last_use)
 
 
+def test_a_kernel_can_be_said_to_be_cuttable(tmp_path):
+    text = KERNELS.replace('name = "first"', 'name = "first"\ncuttable = true')
+    write_store(read(tmp_path, text), tmp_path / "out")
+    assert [k.cuttable for k in Store(tmp_path / "out").kernels] == [True, None]
+
+
 FAULTS = [
     ("unit = 3 = 4", 1, "Expected newline"),
     (KERNELS.replace('"ns"', '"fortnight"'), 1, "unit 'fortnight'; give one of us"),
@@ -87,6 +110,7 @@ FAULTS = [
     (KERNELS.replace("duration = 4", "duration = -4"), 6, "duration -4; give a number"),
     (KERNELS.replace("4, 5, 6]", "4]"), 11, "one for each block"),
     (KERNELS.replace("occupancy = 2", "occupancy = 0"), 12, "occupancy 0; give a whole number"),
+    (KERNELS.replace("occupancy = 2", "cuttable = 2"), 12, "cuttable 2; give true or false"),
     (KERNELS.replace("occupancy", "ocupancy"), 12, "unknown key 'ocupancy'"),
     (KERNELS.replace('"second"', '"first"'), 9, "a second kernel called 'first'"),
     (KERNELS + '[[dependence]]\nfrom = "first"\nto = "third"\n', 15, "to = 'third'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.jit.compiled import compiled, compiled_if_large
+from depgraph.jit.compiled import compiled_if_large
 
 # What a join does to the blocks that wait for it.
 IGNORED = 0
@@ -27,7 +27,8 @@ _RUNNING = 2
 _EVENTS = 0
 _OPENING = 1
 _STAGE = 2
-_N_SIZES = 3
+_CHANGES = 3
+_N_SIZES = 4
 
 
 @compiled_if_large
@@ -75,7 +76,7 @@ def _pop_time(times, items, size):
 
 
 @compiled_if_large
-def serial_schedule(durations, first_block, slots, gap):
+def serial_schedule(durations, first_block, slots, issued, gap):
     """Run operations one after another, each one's blocks in order on the first free slot.
 
     Parameters
@@ -84,8 +85,10 @@ def serial_schedule(durations, first_block, slots, gap):
     first_block : int64[n_operations + 1]
     slots : int64[n_operations]
         Blocks that may run at once.
+    issued : float64[n_operations]
+        Time before which an operation is not known.
     gap : float64[n_operations]
-        Time before each operation starts.
+        Time before each operation starts, once it is known and the one before it has ended.
 
     Returns
     -------
@@ -106,7 +109,7 @@ def serial_schedule(durations, first_block, slots, gap):
     items = np.empty(most + 1, np.int64)
     now = 0.0
     for k in range(n_operations):
-        now += gap[k]
+        now = max(now, issued[k]) + gap[k]
         end = now
         running = np.int64(0)
         for block in range(first_block[k], first_block[k + 1]):
@@ -177,17 +180,20 @@ def _set_key(tree, c, leaves, sm, key):
 
 
 @compiled_if_large
-def _first_of_largest(tree, c, leaves):
-    """Return the lowest SM among those with the largest key."""
+def _first_with(tree, c, leaves, least):
+    """Return the lowest SM whose key in row `c` is at least `least`; there must be one."""
     at = 1
     while at < leaves:
-        at = 2 * at if tree[c, 2 * at] == tree[c, at] else 2 * at + 1
+        at = 2 * at if tree[c, 2 * at] >= least else 2 * at + 1
     return at - leaves
 
 
 @compiled_if_large
 def _hosts(free, sm, need, c):
     """Return how many blocks that take row `c` of `need` fit into what is free on an SM."""
+    for r in range(need.shape[1]):
+        if free[sm, r] < need[c, r]:
+            return np.int64(0)
     most = _NO_LIMIT
     for r in range(need.shape[1]):
         if need[c, r] > 0:
@@ -196,46 +202,51 @@ def _hosts(free, sm, need, c):
 
 
 @compiled_if_large
-def _take(free, sm, need, c, times, tree, leaves, class_unplaced):
-    """Take the room of a block of class `c`, once or -1 times, and note what is left."""
+def _take(free, sm, need, c, times, tree, leaves, changed, sizes):
+    """Take the room of a block of class `c`, once or -1 times, and note where it changed."""
     for r in range(need.shape[1]):
         free[sm, r] -= times * need[c, r]
     if need.shape[1] == 1:
         _set_key(tree, np.int64(0), leaves, sm, free[sm, 0])
         return
-    for other in range(len(need)):
-        if class_unplaced[other] > 0:
-            _set_key(tree, other, leaves, sm, _hosts(free, sm, need, other))
+    changed[sizes[_CHANGES]] = sm
+    sizes[_CHANGES] += 1
 
 
-@compiled
-def place_blocks(free, need, n_blocks):
-    """Place equal blocks one by one, each where most further ones would fit.
-
-    Parameters
-    ----------
-    free : int64[n_sms, n_resources]
-        What is left of each SM, in the device's order of ties; updated.
-    need : int64[1, n_resources]
-    n_blocks : int
-
-    Returns
-    -------
-    int64[n_blocks]
-        Row of `free` for each block, -1 where it fits nowhere.
-    """
-    placed = np.full(n_blocks, np.int64(-1), np.int64)
-    for block in range(n_blocks):
-        best = np.int64(0)
+@compiled_if_large
+def _catch_up(free, need, c, tree, leaves, changed, seen, sizes):
+    """Bring the tree of class `c` up to what is free by now; with one resource it always is."""
+    if need.shape[1] == 1:
+        return
+    if sizes[_CHANGES] - seen[c] > leaves:
         for sm in range(len(free)):
-            hosted = _hosts(free, sm, need, np.int64(0))
-            if hosted > best:
-                best = hosted
-                placed[block] = sm
-        if placed[block] >= 0:
-            for r in range(need.shape[1]):
-                free[placed[block], r] -= need[0, r]
-    return placed
+            tree[c, leaves + sm] = _hosts(free, sm, need, c)
+        for at in range(leaves - 1, 0, -1):
+            tree[c, at] = max(tree[c, 2 * at], tree[c, 2 * at + 1])
+    else:
+        for at in range(seen[c], sizes[_CHANGES]):
+            at_sm = np.int64(changed[at])
+            _set_key(tree, c, leaves, at_sm, _hosts(free, at_sm, need, c))
+    seen[c] = sizes[_CHANGES]
+
+
+@compiled_if_large
+def _fits(tree, need, c):
+    """Tell whether some SM has room for a block of class `c`."""
+    if need.shape[1] > 1:
+        return tree[c, 1] > 0
+    return tree[0, 1] >= need[c, 0]
+
+
+@compiled_if_large
+def _roomiest(tree, leaves, need, c):
+    """Return the lowest SM that could host most blocks of class `c`; there must be one."""
+    if need.shape[1] > 1:
+        return _first_with(tree, c, leaves, tree[c, 1])
+    # With one resource a single tree, of what is free, serves all classes.
+    if need[c, 0] == 0:
+        return np.int64(0)
+    return _first_with(tree, np.int64(0), leaves, tree[0, 1] // need[c, 0] * need[c, 0])
 
 
 @compiled_if_large
@@ -343,7 +354,7 @@ def event_schedule(
         Blocks of operations of one class take equal room.
     class_need : int64[n_classes, n_resources]
     capacity : int64[n_resources]
-        Of one SM. With one resource, the SM with most of it free is taken.
+        Of one SM.
     n_sms : int
     first_block, operation_of_block, set_offsets, set_blocks, source_offsets, target_offsets,
     targets
@@ -443,7 +454,6 @@ def event_schedule(
             operation_holds[gate_target[g]] += 1
         else:
             gates_left[gate_target[g]] += 1
-    class_unplaced = class_offsets[1:].copy()
     for c in range(n_classes):
         class_offsets[c + 1] += class_offsets[c]
     waiting = np.empty(n_blocks, np.int32)
@@ -465,19 +475,16 @@ def event_schedule(
     free = np.empty((n_sms, n_resources), np.int64)
     tree = np.empty((n_trees, 2 * leaves), np.int64)
     tree[:] = -1
-    threshold = np.ones(n_classes, np.int64)
-    for c in range(n_classes):
-        if n_resources == 1:
-            threshold[c] = class_need[c, 0]
-    for c in range(n_trees):
-        for sm in range(n_sms):
-            for r in range(n_resources):
-                free[sm, r] = capacity[r]
-            tree[c, leaves + sm] = free[sm, 0]
-            if n_resources > 1:
-                tree[c, leaves + sm] = _hosts(free, sm, class_need, c)
-        for at in range(leaves - 1, 0, -1):
-            tree[c, at] = max(tree[c, 2 * at], tree[c, 2 * at + 1])
+    for sm in range(n_sms):
+        for r in range(n_resources):
+            free[sm, r] = capacity[r]
+        tree[0, leaves + sm] = capacity[0]
+    for at in range(leaves - 1, 0, -1):
+        tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
+    # Where room was taken or given back, and how much of that the tree of each class has seen.
+    changed = np.empty(2 * n_blocks if n_trees > 1 else 0, np.int32)
+    seen = np.empty(n_classes, np.int64)
+    seen[:] = -1 - leaves
 
     times = np.empty(n_blocks + 2 * n_operations + 1, np.float64)
     items = np.empty(n_blocks + 2 * n_operations + 1, np.int64)
@@ -530,23 +537,27 @@ def event_schedule(
             best = np.int64(-1)
             best_rank = np.int64(n_blocks)
             for c in range(n_classes):
-                if n_waiting[c] == 0:
+                if n_waiting[c] == 0 or waiting[class_offsets[c]] >= best_rank:
                     continue
-                fits = tree[c if n_trees > 1 else 0, 1] >= threshold[c]
-                rank = np.int64(waiting[class_offsets[c]])
-                if (strict or fits) and rank < best_rank:
-                    best_rank = rank
-                    best = np.int64(c if fits else -1)
+                if not strict:
+                    _catch_up(free, class_need, c, tree, leaves, changed, seen, sizes)
+                    if not _fits(tree, class_need, c):
+                        continue
+                best_rank = np.int64(waiting[class_offsets[c]])
+                best = np.int64(c)
+            if strict and best >= 0:
+                _catch_up(free, class_need, best, tree, leaves, changed, seen, sizes)
+                if not _fits(tree, class_need, best):
+                    best = np.int64(-1)
             if best < 0:
                 break
             low = class_offsets[best]
             rank = _pop_rank(waiting, low, n_waiting[best])
             n_waiting[best] -= 1
-            class_unplaced[best] -= 1
             block = np.int64(block_of_rank[rank])
             k = np.int64(operation_of_block[block])
-            sm = _first_of_largest(tree, np.int64(best if n_trees > 1 else 0), leaves)
-            _take(free, sm, class_need, best, np.int64(1), tree, leaves, class_unplaced)
+            sm = _roomiest(tree, leaves, class_need, best)
+            _take(free, sm, class_need, best, np.int64(1), tree, leaves, changed, sizes)
             start[block] = now
             placed_on[block] = sm
             state[block] = _PLACED
@@ -586,7 +597,7 @@ def event_schedule(
             k = np.int64(operation_of_block[block])
             c = np.int64(class_of_operation[k])
             sm = np.int64(placed_on[block])
-            _take(free, sm, class_need, c, np.int64(-1), tree, leaves, class_unplaced)
+            _take(free, sm, class_need, c, np.int64(-1), tree, leaves, changed, sizes)
             if stages_ahead > 0:
                 stage_left[stage[block]] -= 1
                 while sizes[_STAGE] < n_stages and stage_left[sizes[_STAGE]] == 0:

@@ -8,23 +8,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
 from depgraph.mechanisms.base import (
     Availability,
     Cost,
     Mechanism,
-    NotApplicableError,
-    Program,
     dependent_operations,
 )
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.costs import Charges, Quantity, parse_cost
+from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.ideal import Ideal
-from depgraph.mechanisms.kernel_graph import KernelGraph
 from depgraph.mechanisms.learned import DataflowLearned
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.serial import Serial
@@ -51,7 +49,6 @@ __all__ = [
     "Gates",
     "Mechanism",
     "NotApplicableError",
-    "Program",
     "Quantity",
     "Rules",
     "dependent_operations",
@@ -65,7 +62,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for mechanism in (
         Serial,
         Streams,
-        KernelGraph,
+        CudaGraph,
         ProgrammaticDependentLaunch,
         AcsSoftware,
         AcsHardware,
@@ -83,7 +80,10 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     )
 }
 
-_NAME = re.compile(r"([\w.:-]+)(?:\(([^()]*)\))?")
+# What mechanisms were called before.
+_FORMER_NAMES = {"kernel-graph": "cuda-graph"}
+
+_NAME = re.compile(r"([\w.:-]+)\s*(?:\(([^()]*)\))?")
 
 
 def split_names(text: str) -> list[str]:
@@ -108,14 +108,14 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
     found: list[Mechanism] = []
     for name in names:
         if name == "all":
-            found += [each for kind in MECHANISMS.values() for each in kind.variants()]
+            found += [each for kind in MECHANISMS.values() for each in kind.every()]
             continue
         match = _NAME.fullmatch(name)
         if match is None:
             raise ModelError(
                 f"{in_short(name)!r} is no mechanism: give NAME, NAME(PARAMETERS) or all"
             )
-        kind = _imported(match[1]) if ":" in match[1] else MECHANISMS.get(match[1])
+        kind = _imported(match[1]) if ":" in match[1] else _named(match[1])
         if kind is None:
             raise ModelError(
                 f"there is no mechanism {in_short(match[1])!r}; known: {', '.join(MECHANISMS)}, or "
@@ -126,6 +126,10 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
         else:
             found.append(kind.with_parameters([part.strip() for part in match[2].split(",")]))
     return found
+
+
+def _named(name: str) -> type[Mechanism] | None:
+    return MECHANISMS.get(_FORMER_NAMES.get(name, name))
 
 
 def _imported(name: str) -> type[Mechanism]:

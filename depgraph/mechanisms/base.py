@@ -5,30 +5,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from depgraph import limits
+from depgraph.anomalies import ANOMALY
 from depgraph.errors import ModelError
 from depgraph.limits import LARGEST_PARAMETER
 from depgraph.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.room import Room
     from depgraph.rules import Rules
-
-
-class NotApplicableError(ModelError):
-    """A mechanism needs something that the program at hand does not have."""
+    from depgraph.scenario import Scenario
 
 
 class Availability(Enum):
@@ -49,10 +44,13 @@ class Cost:
     name : str
     default : float
     unit : str
-        "us", "ns", "cycles", "share" (0.02 is 2 %) or "count".
+        "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
     meaning : str
     source : str
         Where the default comes from.
+    is_launch : bool
+        Whether it is a launch cost: charged only where launches cost anything, or if the user
+        gave it.
     """
 
     name: str
@@ -60,71 +58,7 @@ class Cost:
     unit: str
     meaning: str
     source: str
-
-
-@dataclass(frozen=True)
-class Program:
-    """All that a mechanism may look at.
-
-    Attributes
-    ----------
-    graph : BlockGraph
-        With the dependences that count.
-    durations : float64[n_blocks]
-    room : Room
-        What blocks take of an SM.
-    occupancy : int64[n_operations]
-    sms : float
-    launch_gap : float
-        Time that a plain launch costs, in the unit of the durations.
-    functions : tuple of str
-        Name of each operation's function; empty if unknown.
-    grid, block : int64[n_operations, 3]
-    opaque : bool[n_operations]
-        Whether the trace cannot show all that an operation touches.
-    all_kinds : BlockGraph, optional
-        With every kind of dependence; default `graph`.
-    read_footprints : callable, optional
-    """
-
-    graph: BlockGraph
-    durations: NDArray[np.float64]
-    room: Room
-    occupancy: NDArray[np.int64]
-    sms: float
-    launch_gap: float = 0.0
-    functions: tuple[str, ...] = ()
-    grid: NDArray[np.int64] | None = None
-    block: NDArray[np.int64] | None = None
-    opaque: NDArray[np.bool_] | None = None
-    all_kinds: BlockGraph | None = None
-    read_footprints: Callable[[], Footprints] | None = None
-
-    @cached_property
-    def is_kernel(self) -> NDArray[np.bool_]:
-        """Which operations are kernels: bool[n_operations]."""
-        return self.graph.kernel >= 0
-
-    @cached_property
-    def stream(self) -> NDArray[np.int64]:
-        """Stream of each operation: int64[n_operations]."""
-        resources = self.graph.resources
-        if resources is None:
-            return np.zeros(self.graph.n_operations, np.int64)
-        return resources.stream
-
-    @cached_property
-    def shape(self) -> NDArray[np.int64]:
-        """Grid of each operation: int64[n_operations, 3].
-
-        Raises
-        ------
-        NotApplicableError
-            If the grids are not known.
-        """
-        if self.grid is None:
-            raise NotApplicableError("rows of blocks need the grids of the kernels")
-        return self.grid
+    is_launch: bool = False
 
 
 def dependent_operations(
@@ -163,6 +97,8 @@ class Mechanism(ABC):
     availability : Availability
     source : str
     costs : tuple of Cost
+    slower_because : str
+        Why a row may be slower than one of less freedom.
     """
 
     name: ClassVar[str]
@@ -172,11 +108,22 @@ class Mechanism(ABC):
     availability: ClassVar[Availability]
     source: ClassVar[str]
     costs: ClassVar[tuple[Cost, ...]] = ()
+    slower_because: ClassVar[str] = ANOMALY
 
     @property
     def label(self) -> str:
         """What a row of this mechanism, with its parameters, is called."""
         return self.name
+
+    @property
+    def freedom(self) -> tuple[str, float] | None:
+        """Which sweep it belongs to, and a number: the larger, the less keeps blocks waiting."""
+        return None
+
+    @classmethod
+    def every(cls) -> Sequence[Mechanism]:
+        """Return what stands for it where all mechanisms are asked for."""
+        return cls.variants()
 
     @classmethod
     def variants(cls) -> Sequence[Mechanism]:
@@ -195,12 +142,13 @@ class Mechanism(ABC):
         raise ModelError(f"{cls.name} takes no parameters, not ({in_short(','.join(parameters))})")
 
     @abstractmethod
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Return the rules of this mechanism for a program.
 
         Parameters
         ----------
-        program : Program
+        program : Scenario
+            On one number of SMs.
         charges : Charges
             The costs, in the unit of the program's durations.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -15,14 +16,15 @@ from depgraph.mechanisms.base import (
     dependent_operations,
     whole_number,
 )
+from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.rules import ALL_ENDED, IGNORED, PLACES, Gates, Rules
 from depgraph.schedules import newest_first, oldest_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 _PAPER = "Abdolrashidi et al., BlockMaestro, ISCA 2021 (second-hand)"
 DEFAULT_WINDOW = 2
@@ -46,14 +48,19 @@ class BlockMaestro(Mechanism):
         "a block starts once the blocks of the kernel just before that it reads from have ended; "
         "N = 2 kernels launched at a time, ended in order; anything else waits for the whole kernel"
     )
-    cost = "launches, hidden behind the kernel before"
+    cost = "a list of edges and a counter of parents for each block; launches as cusync-row"
     availability = Availability.HARDWARE
     source = _PAPER
     costs: ClassVar[tuple[Cost, ...]] = (
-        Cost("launch", 5.0, "us", "launching a kernel, one after another", _PAPER),
+        replace(INVOCATION, source=f"--launch; {_PAPER}: 5 us"),
         Cost(
             "parents", 63, "count", "most parents a block can count; more wait for the kernel",
             f"{_PAPER}: a counter of 6 bits",
+        ),
+        Cost(
+            "edges", 0, "count", "edges between two kernels that the dependency list holds; a "
+            "kernel with more waits for the whole one before it; 0 for any number",
+            "its size is not known to us",
         ),
     )  # fmt: skip
 
@@ -70,6 +77,11 @@ class BlockMaestro(Mechanism):
             return f"{self.name}({self.window},{self.priority})"
         return self.name if self.window == DEFAULT_WINDOW else f"{self.name}({self.window})"
 
+    @property
+    def freedom(self) -> tuple[str, float]:
+        """A larger window should be no slower."""
+        return f"{self.name}, {self.priority}", self.window
+
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read window and priority."""
@@ -77,29 +89,41 @@ class BlockMaestro(Mechanism):
             raise ModelError(f"give {cls.signature}")
         return cls(whole_number(cls.name, parameters[0]), *parameters[1:])
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate blocks by RAW from the kernel before, kernels by everything else."""
         graph = program.graph
-        most = int(charges.number("parents"))
+        most, capacity = int(charges.number("parents")), int(charges.number("edges"))
         adjacent = graph.join_target_operation - graph.join_source_operation == 1
         fine = adjacent & (graph.join_kind == KIND_NAMES.index("RAW"))
         number = {int(k): operation for operation, k in enumerate(graph.kernel)}
-        crowded = {
-            (number[p.source], number[p.target]) for p in graph.pairs() if p.most_sources > most
-        }
-        wide = np.zeros(graph.n_operations, np.bool_)
-        for source, target in crowded:
-            wide[target] |= target - source == 1
+        wide, full = np.zeros((2, graph.n_operations), np.bool_)
+        widest = counters = 0
+        for pair in graph.with_kinds({"RAW"}).pairs() if fine.any() else ():
+            target = number[pair.target]
+            if target - number[pair.source] != 1:
+                continue
+            wide[target] |= pair.most_sources > most
+            full[target] |= 0 < capacity < pair.raw
+            if not wide[target] and not full[target]:
+                widest = max(widest, pair.raw)
+                counters = max(counters, pair.waiting)
+        wide |= full
         fine &= ~wide[graph.join_target_operation]
         whole = ~fine
-        n_crowded = int(wide.sum())
-        notes = ["WAR, WAW and dependences on older kernels wait for the whole kernel"]
-        if n_crowded:
+        bits = max(most, 1).bit_length()
+        notes = [
+            "WAR, WAW and dependences on older kernels wait for the whole kernel",
+            f"buffers: up to {widest} edges and {counters} counters of {bits} bits in use at once",
+        ]
+        if n_crowded := int((wide & ~full).sum()):
             notes.append(f"{n_crowded} kernels have blocks with more than {most} parents")
+        if n_full := int(full.sum()):
+            notes.append(f"{n_full} kernels have more than {capacity} edges")
+        launching = ahead(program, charges, name=INVOCATION.name)
         return Rules(
             joins=np.where(fine, PLACES, IGNORED).astype(np.uint8),
             gates=Gates.between(*dependent_operations(graph, whole), ALL_ENDED),
-            enter=program.is_kernel * charges.time("launch"),
+            enter=launching.enter,
             window=self.window,
             in_order=True,
             order=_ORDERS[self.priority](graph, program.durations),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.build import GraphBuilder, with_possible_joins_of
-from depgraph.errors import ModelError
-from depgraph.jit.bloom import fill_filters, query_filters
+from depgraph.errors import ModelError, NotApplicableError
+from depgraph.jit.bloom import fill_filters, query_filters, report_sharing
 from depgraph.mechanisms.base import (
     Availability,
     Mechanism,
-    NotApplicableError,
     whole_numbers,
 )
+from depgraph.mechanisms.launching import ahead
 from depgraph.records import READ, WRITE
 from depgraph.rules import Rules
 
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
     from depgraph.footprint import Footprints
     from depgraph.graph import BlockGraph
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 LINE_BYTES = 128
 SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
 _MOST_HASHES = 64
 _MOST_FILTER_BYTES = 1 << 30
 _MOST_WORK = 4_000_000_000  # words looked at; about as many nanoseconds
+_MOST_CELLS = 1 << 22
 _KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
 
 
@@ -51,17 +53,24 @@ class DataflowBloom(Mechanism):
         "as dataflow, but a block depends on every older block whose Bloom filter of m bits and k "
         "hashes over touched lines answers yes; false positives add edges"
     )
-    cost = "two filters a block"
+    cost = "two filters a block; launches as dataflow"
     availability = Availability.HARDWARE
     source = "Bloom, CACM 13(7), 1970; lines of 128 bytes"
 
     def __init__(self, bits: int, hashes: int) -> None:
         self.bits, self.hashes = bits, hashes
+        # The answers are the same on every number of SMs.
+        self._asked: tuple[BlockGraph, BlockGraph, Answers] | None = None
 
     @property
     def label(self) -> str:
         """The name with the size of the filters."""
         return f"{self.name}({self.bits},{self.hashes})"
+
+    @property
+    def freedom(self) -> tuple[str, float]:
+        """Larger filters should be no slower."""
+        return f"{self.name}, {self.hashes} hashes", self.bits
 
     @classmethod
     def variants(cls) -> Sequence[Mechanism]:
@@ -76,26 +85,98 @@ class DataflowBloom(Mechanism):
             raise ModelError(f"{cls.name}: {hashes} hashes; give 1 to {_MOST_HASHES}")
         return cls(bits, hashes)
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Take the dependences from filters."""
-        del charges
-        if program.read_footprints is None:
-            raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
-        footprints = program.read_footprints()
-        if not len(footprints):
-            raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
-        graph = bloom_graph(program.graph, footprints, self.bits, self.hashes)
-        true, reported = (sum(p.edges for p in g.pairs()) for g in (program.graph, graph))
+        reported, answers = self._ask(program)
         return Rules(
-            graph=graph,
+            graph=reported,
+            enter=ahead(program, charges).enter,
             strict=False,
-        ).assuming(
-            f"{reported} pairs of blocks reported, of which {reported - true} are false or implied "
-            "by others"
+            assumptions=(answers.describe(),),
+        )
+
+    def _ask(self, program: Scenario) -> tuple[BlockGraph, Answers]:
+        if self._asked is None or self._asked[0] is not program.graph:
+            footprints = None if program.read_footprints is None else program.read_footprints()
+            if footprints is None or not len(footprints):
+                raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
+            answers = ask_filters(program.graph, footprints, self.bits, self.hashes)
+            self._asked = program.graph, reported_graph(program.graph, answers), answers
+        return self._asked[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Which older blocks the filters of all blocks report, and how many of them there are.
+
+    Attributes
+    ----------
+    reported : uint64[n_blocks, words]
+        A bit for each block, 64 a word.
+    true : int
+        Pairs of blocks that are edges of the graph.
+    implied : int
+        Others whose order follows from edges.
+    false : int
+        The rest.
+    sharing : int
+        Of the false ones, those that share a line, if no byte that makes an edge.
+    collisions : int
+        Pairs that share no line: hashes alone are to blame. Implied ones count too.
+    expected : float
+        How many of these the formula expects.
+
+    Notes
+    -----
+    A filter of m bits with n lines and k hashes answers yes for a line that is not in it with
+    probability ``(1 - exp(-k * n / m)) ** k`` (Bloom 1970).
+    """
+
+    reported: NDArray[np.uint64]
+    true: int
+    implied: int
+    false: int
+    sharing: int
+    collisions: int
+    expected: float
+
+    def describe(self) -> str:
+        """Say it in a sentence."""
+        return (
+            f"{self.true + self.implied + self.false} pairs of blocks reported: {self.true} true, "
+            f"{self.implied} implied by others, {self.false} false, of which {self.sharing} share "
+            f"a line of {LINE_BYTES} bytes; {self.collisions} by colliding hashes alone, where "
+            f"the formula expects {self.expected:.4g}"
         )
 
 
-def bloom_graph(graph: BlockGraph, footprints: Footprints, bits: int, hashes: int) -> BlockGraph:
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The lines that each block reads and writes, once each, and what filters need to be asked."""
+
+    block: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    first: NDArray[np.uint64]
+    last: NDArray[np.uint64]
+
+
+def _lines_of(graph: BlockGraph, footprints: Footprints) -> _Lines:
+    first, last = footprints.start // LINE_BYTES, (footprints.end - 1) // LINE_BYTES
+    if graph.space is not None:
+        # Lines of other address spaces are other lines; their numbers have 57 bits.
+        space = graph.space[graph.operation_of_block[footprints.block]].astype(np.uint64)
+        first, last = first + (space << np.uint64(57)), last + (space << np.uint64(57))
+    order = np.lexsort((first, footprints.access, footprints.block))
+    block, kind = footprints.block[order], footprints.access[order]
+    first, last = first[order], last[order]
+    # Ranges of a block do not overlap, but one may begin in the line in which another ends.
+    follows = (np.diff(block) == 0) & (np.diff(kind) == 0)
+    first[1:] = np.where(follows, np.maximum(first[1:], last[:-1] + np.uint64(1)), first[1:])
+    kept = first <= last
+    return _Lines(block[kept], kind[kept], first[kept], last[kept])
+
+
+def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: int) -> Answers:
     """Find the dependences that Bloom filters report.
 
     Parameters
@@ -111,33 +192,117 @@ def bloom_graph(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
     NotApplicableError
         If there are too many blocks to look at every pair.
     """
-    first, last = footprints.start // LINE_BYTES, (footprints.end - 1) // LINE_BYTES
-    lines = int((last - first + 1).sum())
-    if graph.space is not None:
-        # Lines of other address spaces are other lines; their numbers have 57 bits.
-        space = graph.space[graph.operation_of_block[footprints.block]].astype(np.uint64)
-        first, last = first + (space << np.uint64(57)), last + (space << np.uint64(57))
+    lines = _lines_of(graph, footprints)
+    n_lines = int((lines.last - lines.first + np.uint64(1)).sum())
     words = (graph.n_blocks + 63) // 64
-    if 2 * bits * words * 8 > _MOST_FILTER_BYTES or lines * words * hashes > _MOST_WORK:
+    if 2 * bits * words * 8 > _MOST_FILTER_BYTES or n_lines * words * hashes > _MOST_WORK:
         raise NotApplicableError(
-            f"dataflow-bloom compares every pair of blocks, too many for {graph.n_blocks} blocks; "
-            "pick fewer kernels with extract --kernels A:B"
+            f"dataflow-bloom compares every pair of blocks, too many for {graph.n_blocks} blocks "
+            f"and filters of {bits} bits; pick fewer kernels with extract --kernels A:B"
         )
+    older = graph.first_block[graph.operation_of_block]
+    shape = (graph.n_blocks, words)
+    reported, sharing = np.zeros(shape, np.uint64), np.zeros(shape, np.uint64)
+    touches = _expanded(lines)
     with np.errstate(over="ignore"):
         filters = fill_filters(
-            footprints.block, footprints.access, first, last, bits, hashes, words
+            lines.block, lines.kind, lines.first, lines.last, bits, hashes, words
         )
-        reported = np.zeros((graph.n_blocks, words), np.uint64)
         for kind, own, others in _KINDS:
             if kind in graph.kinds:
                 query_filters(
-                    footprints.block, footprints.access, first, last, own, filters[others], hashes,
-                    graph.first_block[graph.operation_of_block], reported,
+                    lines.block, lines.kind, lines.first, lines.last, own, filters[others], hashes,
+                    older, reported,
                 )  # fmt: skip
-    return with_possible_joins_of(_graph_of(graph, reported), graph)
+                report_sharing(*touches, own, others, older, sharing)
+    edges, ordered = _edges_and_order(graph.certain())
+    false = reported & ~ordered
+    collisions = reported & ~sharing
+    return Answers(
+        reported=reported,
+        true=_count(reported & edges),
+        implied=_count(reported & ordered & ~edges),
+        false=_count(false),
+        sharing=_count(false & sharing),
+        collisions=_count(collisions),
+        expected=_expected(graph, lines, sharing, bits, hashes),
+    )
 
 
-def _graph_of(graph: BlockGraph, reported: NDArray[np.uint64]) -> BlockGraph:
+def _expanded(
+    lines: _Lines,
+) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint8]]:
+    """Return every touch of a line, by line: line, block, kind."""
+    counts = (lines.last - lines.first + np.uint64(1)).astype(np.int64)
+    offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    line = np.repeat(lines.first, counts) + offset.astype(np.uint64)
+    order = np.argsort(line, kind="stable")
+    block, kind = np.repeat(lines.block, counts), np.repeat(lines.kind, counts)
+    return line[order], block[order], kind[order]
+
+
+def _count(bits: NDArray[np.uint64]) -> int:
+    return int(np.bitwise_count(bits).sum())
+
+
+def _edges_and_order(graph: BlockGraph) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return which blocks each block depends on, and which come before it by any path."""
+    words = (graph.n_blocks + 63) // 64
+    edges = np.zeros((graph.n_blocks, words), np.uint64)
+    ordered = np.zeros_like(edges)
+    joins_of = np.searchsorted(graph.join_target_operation, np.arange(graph.n_operations + 1))
+
+    def members(s: int) -> NDArray[np.int32]:
+        return graph.set_blocks[graph.set_offsets[s] : graph.set_offsets[s + 1]]
+
+    for k in range(graph.n_operations):
+        for j in range(joins_of[k], joins_of[k + 1]):
+            own, before = np.zeros((2, words), np.uint64)
+            for s in graph.sources[graph.source_offsets[j] : graph.source_offsets[j + 1]]:
+                blocks = members(s)
+                np.bitwise_or.at(own, blocks >> 6, np.uint64(1) << (blocks & 63).astype(np.uint64))
+                before |= np.bitwise_or.reduce(ordered[blocks], axis=0)
+            for t in graph.targets[graph.target_offsets[j] : graph.target_offsets[j + 1]]:
+                edges[members(t)] |= own
+                ordered[members(t)] |= own | before
+    return edges, ordered
+
+
+def _expected(
+    graph: BlockGraph, lines: _Lines, sharing: NDArray[np.uint64], bits: int, hashes: int
+) -> float:
+    """Return how many pairs that share no line the filters are expected to report."""
+    counts = np.zeros((2, graph.n_blocks))
+    np.add.at(counts, (lines.kind, lines.block), (lines.last - lines.first + np.uint64(1)))
+    with np.errstate(divide="ignore"):
+        # Logarithm of the probability that one line is not reported by the filter of each block.
+        silent = np.log1p(-((1 - np.exp(-hashes * counts / bits)) ** hashes))
+    expected = 0.0
+    for k in range(1, graph.n_operations):
+        first, last = graph.first_block[k : k + 2].tolist()
+        step = max(1, _MOST_CELLS // max(first, 1))
+        for low in range(first, last, step):
+            high = min(low + step, last)
+            log = np.zeros((high - low, first))
+            for kind, own, others in _KINDS:
+                asked = np.flatnonzero(counts[own, low:high])
+                if kind in graph.kinds:
+                    log[asked] += np.outer(counts[own, low:high][asked], silent[others, :first])
+            shared = np.unpackbits(sharing[low:high].view(np.uint8), axis=1, bitorder="little")
+            expected += float((-np.expm1(log) * (shared[:, :first] == 0)).sum())
+    return expected
+
+
+def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
+    """Return the graph whose edges are what filters report.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+        Whose blocks they are, and what else is possible.
+    answers : Answers
+    """
+    reported = answers.reported
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
     for k in range(graph.n_operations):
         low, high = graph.first_block[k : k + 2]
@@ -148,4 +313,4 @@ def _graph_of(graph: BlockGraph, reported: NDArray[np.uint64]) -> BlockGraph:
             operations = graph.operation_of_block[blocks]
             for source in np.unique(operations):
                 builder.add("RAW", blocks[operations == source], targets)
-    return builder.build(graph.kinds)
+    return with_possible_joins_of(builder.build(graph.kinds), graph)

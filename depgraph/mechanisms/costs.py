@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
+from depgraph.launch import OFF
 from depgraph.limits import LONGEST_TIME, number
 from depgraph.text import in_short
+from depgraph.time_units import TIMES, convert_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from depgraph.launch import LaunchModel
     from depgraph.mechanisms.base import Cost
 
-_MICROSECONDS = {"us": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
-_TIMES = {*_MICROSECONDS, "cycles"}
+LAUNCHES = "launches"
 _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
 
 
@@ -57,10 +59,10 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
     unit = match[2].lower().replace("µ", "u")
     if unit == "%":
         value, unit = value / 100, "share"
-    if unit not in {"", "share", "count", *_TIMES}:
+    if unit not in {"", "share", "count", LAUNCHES, *TIMES}:
         raise ModelError(
-            f"cost {in_short(text)!r}: {in_short(match[2])!r} is none of us, ns, ms, s, cycles "
-            "and %"
+            f"cost {in_short(text)!r}: {in_short(match[2])!r} is none of us, ns, ms, s, cycles, "
+            "launches and %"
         )
     return mechanism, name.strip(), Quantity(value, unit)
 
@@ -78,11 +80,12 @@ class Charges:
         Of the durations.
     clock_mhz : float, optional
         Cycles a microsecond, where known.
-    launch_gap : float
-        What a plain launch costs, in the unit of the durations.
+    launches : LaunchModel
+        What launches cost, in the unit of the durations.
 
     Attributes
     ----------
+    launches : LaunchModel
     notes : list of str
         What was charged, and what could not be.
     """
@@ -94,22 +97,23 @@ class Charges:
         *,
         unit: str = "us",
         clock_mhz: float | None = None,
-        launch_gap: float = 0.0,
+        launches: LaunchModel = OFF,
     ) -> None:
+        self.launches = launches
         self.notes: list[str] = []
         self._costs = {cost.name: cost for cost in costs}
         self._changed = dict(changed or {})
         self._unit = unit
         self._clock_mhz = clock_mhz
-        self._launch_gap = launch_gap
         unknown = sorted(set(self._changed) - set(self._costs))
         if unknown:
             known = ", ".join(self._costs) or "none"
             raise ModelError(f"there is no cost {unknown[0]!r}; known: {known}")
 
-    def _quantity(self, name: str) -> tuple[Cost, Quantity]:
+    def _quantity(self, name: str, default: float | None = None) -> tuple[Cost, Quantity]:
         cost = self._costs[name]
-        given = self._changed.get(name, Quantity(cost.default, cost.unit))
+        usual = Quantity(cost.default if default is None else default, cost.unit)
+        given = self._changed.get(name, usual)
         return cost, Quantity(given.value, given.unit or cost.unit)
 
     def number(self, name: str) -> float:
@@ -128,47 +132,44 @@ class Charges:
             self.notes.append(f"{name} {shown}")
         return given.value
 
-    def time(self, name: str) -> float:
+    def time(self, name: str, *, default: float | None = None) -> float:
         """Return a time in the unit of the durations; 0 where it cannot be converted.
+
+        Parameters
+        ----------
+        name : str
+        default : float, optional
+            Instead of the cost's own default, in its unit.
 
         Raises
         ------
         ModelError
             If the user gave it no unit of time.
         """
-        cost, given = self._quantity(name)
-        if given.unit not in _TIMES:
+        cost, given = self._quantity(name, default)
+        if given.unit not in {*TIMES, LAUNCHES}:
             raise ModelError(f"cost {name!r} is a time in {cost.unit}, not a {given.unit}")
+        if cost.is_launch and name not in self._changed and self.launches.is_off:
+            return 0.0
         if given.value == 0:
             return 0.0
         shown = f"{name} {given.value:g} {given.unit}"
-        if given.unit == self._unit:
-            self.notes.append(shown)
-            return given.value
-        if "cycles" in (given.unit, self._unit) and self._clock_mhz is None:
-            self.notes.append(f"{shown} left out: the clock is not known")
+        if given.unit == LAUNCHES:
+            value = given.value * self.launches.plain
+            self.notes.append(f"{shown}, {value:.4g} {self._unit}")
+            return value
+        found = convert_time(given.value, given.unit, self._unit, self._clock_mhz)
+        if found is None:
+            reason = f"durations are {self._unit}, no times"
+            if self._unit in TIMES:
+                reason = "the clock is not known"
+            self.notes.append(f"{shown} left out: {reason}")
             return 0.0
-        if self._unit not in _TIMES:
-            self.notes.append(f"{shown} left out: durations are {self._unit}, no times")
-            return 0.0
-        clock = self._clock_mhz or 0.0
-        if given.unit == "cycles":
-            microseconds = given.value / clock
-        else:
-            microseconds = given.value * _MICROSECONDS[given.unit]
-        self.notes.append(
-            f"{shown} at {clock:g} MHz" if "cycles" in (given.unit, self._unit) else shown
-        )
-        return (
-            microseconds * clock
-            if self._unit == "cycles"
-            else microseconds / _MICROSECONDS[self._unit]
-        )
+        if given.unit != self._unit and "cycles" in (given.unit, self._unit):
+            shown = f"{shown} at {self._clock_mhz:g} MHz"
+        self.notes.append(shown)
+        return found
 
-    def launch(self, name: str = "launch") -> float:
-        """Return the cost of a plain launch: what the user gave for it, else the launch gap."""
-        if name in self._changed:
-            return self.time(name)
-        if self._launch_gap:
-            self.notes.append(f"{name} {self._launch_gap:g} {self._unit}")
-        return self._launch_gap
+    def is_given(self, name: str) -> bool:
+        """Tell whether the user gave a cost."""
+        return name in self._changed

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from depgraph.build import assemble, join_order, joined_source_blocks
+from depgraph.errors import ModelError
 from depgraph.graph import KIND_NAMES
 from depgraph.jit.graph import gather_lists
 from depgraph.mechanisms.base import Availability, Cost, Mechanism, whole_numbers
+from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.rules import ALL_PLACED, HOLDS, Against, Gates, Rules
+from depgraph.schedules import newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
     Numbers = NDArray[np.int64]
     StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
@@ -32,32 +36,64 @@ _MOST_STEPS = 16
 
 
 class CuSyncRow(Mechanism):
-    """One semaphore for each row of the producer's grid."""
+    """One semaphore for each row of the producer's grid.
+
+    Parameters
+    ----------
+    waits_for_placement : bool
+        Whether a kernel takes no slots before the one before it is placed, as cuSync's wait kernel
+        sees to. Without it consumers are taken to be placed first, the worst case.
+    """
 
     name = "cusync-row"
+    signature = "cusync-row[(nowait)]"
     rule = (
         "a kernel takes slots once the kernel before is placed; its blocks run on once all blocks "
-        "in the rows (same y and z) of the blocks they depend on have ended"
+        "in the rows (same y and z) of the blocks they depend on have ended; nowait: consumers "
+        "take slots first, and may keep producers from ever running"
     )
-    cost = "slots held while spinning; semaphores"
+    cost = (
+        "slots held while spinning; semaphores; launches: the host issues each kernel, the gap is "
+        "hidden while producers run"
+    )
     availability = Availability.CODE
     source = _PAPER
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
-            "sync", 0.0, "share", "synchronisation, as a share of a waiting block's time",
-            f"{_PAPER}: 2 to 3 % of the consumer at most; 0 shows the rule alone",
+            "sync", 0.03, "share", "synchronisation, as a share of a waiting block's time",
+            f"{_PAPER}: 2 to 3 % of the consumer; rows measured on a V100 fit 3 % best of these; 0 "
+            "shows the rule alone",
         ),
         Cost("wait", 0.0, "us", "a wait on a semaphore that is already set", "none assumed"),
-        Cost(
-            "launch", 0.0, "us", "launch of a kernel, hidden behind the one before",
-            f"{_PAPER}: 6 us",
-        ),
+        replace(INVOCATION, source=f"--launch; {_PAPER}: 6 us"),
     )  # fmt: skip
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def __init__(self, *, waits_for_placement: bool = True) -> None:
+        self.waits_for_placement = waits_for_placement
+
+    @property
+    def label(self) -> str:
+        """The name, with what is left out of cuSync's rules."""
+        return self.name if self.waits_for_placement else f"{self.name}(nowait)"
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read whether the wait for placement is left out."""
+        if list(parameters) != ["nowait"]:
+            raise ModelError(f"give {cls.signature}")
+        return cls(waits_for_placement=False)
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for whole rows."""
-        graph = row_graph(program.graph, program.shape)
-        return _resident(program, graph, charges, waits_per_block(graph))
+        _, row = columns_and_rows(program.graph, program.shape)
+        graph, _ = semaphore_graph(program.graph, row)
+        rules = _resident(program, graph, charges, waits_per_block(graph))
+        if self.waits_for_placement:
+            return rules
+        order = newest_first(program.graph, program.durations)
+        return replace(rules, gates=Gates.none(), order=order, strict=False).assuming(
+            "no wait for placement: consumers take slots first"
+        )
 
 
 class CuSyncTile(Mechanism):
@@ -68,29 +104,34 @@ class CuSyncTile(Mechanism):
     rule = (
         "as cusync-row, but a block waits inside for each producer block at the step that needs it"
     )
-    cost = "slots held while spinning; a wait a step"
+    cost = "slots held while spinning; a wait a step; launches as cusync-row"
     availability = Availability.CODE
     source = _PAPER
     costs = CuSyncRow.costs
-    repeats: int = 1
+    tiles: int = 1
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
-        """Hold blocks for producer blocks, from the step on that needs them."""
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Hold blocks for the producer blocks of a semaphore, from the step on that needs one."""
         graph = program.graph
-        if graph.first_use is not None:
-            need = np.maximum(graph.first_use - graph.position_step, 0.0)
-            waits = self.repeats * waits_per_block(graph)
-            rules = _resident(program, graph, charges, waits)
-            return _fine(rules, member_need=need, assumed=False)
-        graph, need = stepped_graph(graph, program.shape, self._step)
-        rules = _resident(program, graph, charges, self.repeats * waits_per_block(graph))
-        return _fine(rules, join_need=need, assumed=True)
+        if graph.first_use is None:
+            graph, need = stepped_graph(graph, program.shape, self._step)
+            rules = _resident(program, graph, charges, waits_per_block(graph, self.tiles))
+            return _fine(rules, join_need=need, assumed=True)
+        need = np.maximum(graph.first_use - graph.position_step, 0.0)
+        graph, need = self._with_semaphores(graph, program.shape, need)
+        rules = _resident(program, graph, charges, waits_per_block(graph, self.tiles))
+        return _fine(rules, member_need=need, assumed=False)
 
-    def _step(
-        self, rank: NDArray[np.int64], n: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         """Return the step that needs a column, and the number of steps."""
         return rank, n
+
+    def _with_semaphores(
+        self, graph: BlockGraph, shape: Numbers, need: NDArray[np.float64]
+    ) -> tuple[BlockGraph, NDArray[np.float64]]:
+        """Return the graph with what waits wait for: here each block has its own semaphore."""
+        del shape
+        return graph, need
 
 
 class CuSyncStrided(CuSyncTile):
@@ -118,11 +159,18 @@ class CuSyncStrided(CuSyncTile):
         """Read the number of blocks."""
         return cls(*whole_numbers(cls, parameters, 1))
 
-    def _step(
-        self, rank: NDArray[np.int64], n: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         steps = np.maximum(n // self.tiles, 1)
         return rank % steps, steps
+
+    def _with_semaphores(
+        self, graph: BlockGraph, shape: Numbers, need: NDArray[np.float64]
+    ) -> tuple[BlockGraph, NDArray[np.float64]]:
+        column, row = columns_and_rows(graph, shape)
+        width = shape[graph.operation_of_block, 0]
+        steps = np.maximum(width // self.tiles, 1)
+        together, origin = semaphore_graph(graph, row * int(width.max(initial=1)) + column % steps)
+        return together, np.where(origin >= 0, need[origin], 0.0)
 
 
 class CuSyncConv2d(CuSyncTile):
@@ -136,11 +184,13 @@ class CuSyncConv2d(CuSyncTile):
 
     name = "cusync-conv2d"
     signature = "cusync-conv2d(R,S)"
-    rule = "as cusync-tile, but R * S = 3 * 3 steps on end wait for the same block"
+    rule = (
+        "as cusync-tile, for a convolution whose R * S = 3 * 3 steps on end need the same block: "
+        "it is waited for at the first of them, so that there is one wait in R * S steps"
+    )
 
     def __init__(self, height: int = 3, width: int = 3) -> None:
         self.height, self.width = height, width
-        self.repeats = height * width
 
     @property
     def label(self) -> str:
@@ -152,9 +202,14 @@ class CuSyncConv2d(CuSyncTile):
         """Read the size of the filter."""
         return cls(*whole_numbers(cls, parameters, 2))
 
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Wait as `CuSyncTile` does, and say how many waits that saves."""
+        note = f"one wait in {self.height * self.width} steps, where cusync-tile would wait in each"
+        return super().rules(program, charges).assuming(note)
+
 
 def _resident(
-    program: Program, graph: BlockGraph, charges: Charges, waits: NDArray[np.int64]
+    program: Scenario, graph: BlockGraph, charges: Charges, waits: NDArray[np.int64]
 ) -> Rules:
     """Place kernels one after another and hold their blocks for the joins of `graph`."""
     kernels = np.arange(program.graph.n_operations)
@@ -162,14 +217,13 @@ def _resident(
     sync = charges.number("sync")
     durations = program.durations + wait * waits
     durations = np.where(waits > 0, durations * (1 + sync), durations)
-    notes = [] if sync or wait else ["no cost of synchronising (published: 2 to 3 % at most)"]
     return Rules(
         graph=graph,
         joins=np.full(len(graph.join_kind), HOLDS, np.uint8),
         gates=Gates.between(kernels[:-1], kernels[1:], ALL_PLACED),
-        launch=program.is_kernel * charges.time("launch"),
+        enter=ahead(program, charges, name=INVOCATION.name).enter,
         durations=durations if sync or wait else None,
-        assumptions=("a row: blocks with equal y and z", *notes),
+        assumptions=("a row: blocks with equal y and z",),
     )
 
 
@@ -196,15 +250,31 @@ def _fine(
     )
 
 
-def waits_per_block(graph: BlockGraph) -> NDArray[np.int64]:
-    """Count the source sets that each block waits for: int64[n_blocks]."""
-    waits = np.zeros(len(graph.set_operation), np.int64)
-    sizes = np.diff(graph.source_offsets)
-    np.add.at(waits, graph.targets, np.repeat(sizes, np.diff(graph.target_offsets)))
-    per_member = np.repeat(waits, np.diff(graph.set_offsets))
-    return np.bincount(graph.set_blocks, weights=per_member, minlength=graph.n_blocks).astype(
-        np.int64
-    )
+def waits_per_block(graph: BlockGraph, tiles: float = math.inf) -> NDArray[np.int64]:
+    """Count the semaphores that each block waits for: int64[n_blocks].
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    tiles : float
+        Blocks that share a semaphore; infinite if all blocks of a source set do.
+    """
+    pair_offsets, pair_sources = gather_lists(
+        graph.source_offsets, graph.sources,
+        np.repeat(np.arange(len(graph.join_kind)), np.diff(graph.target_offsets)),
+    )  # fmt: skip
+    target = np.repeat(graph.targets, np.diff(pair_offsets)).astype(np.int64)
+    n_sets = max(len(graph.set_operation), 1)
+    pairs = np.unique(target * n_sets + pair_sources)
+    offsets, blocks = gather_lists(graph.set_offsets, graph.set_blocks, pairs // n_sets)
+    # A block that is in several targets waits for a semaphore once.
+    source = np.repeat(pairs % n_sets, np.diff(offsets))
+    waits = np.unique(blocks.astype(np.int64) * n_sets + source)
+    sizes = np.diff(graph.set_offsets)
+    each = np.ceil(sizes / tiles) if math.isfinite(tiles) else np.ones(len(sizes))
+    weights = each[waits % n_sets] if len(waits) else None
+    counted = np.bincount(waits // n_sets, weights=weights, minlength=graph.n_blocks)
+    return counted.astype(np.int64)
 
 
 def columns_and_rows(
@@ -218,28 +288,36 @@ def columns_and_rows(
     return index % width, rows[operation] + index // width
 
 
-def row_graph(graph: BlockGraph, shape: NDArray[np.int64]) -> BlockGraph:
-    """Let blocks depend on the whole rows of the blocks they depend on.
+def semaphore_graph(
+    graph: BlockGraph, semaphore: NDArray[np.int64]
+) -> tuple[BlockGraph, NDArray[np.int64]]:
+    """Let blocks depend on all blocks that share a semaphore with those they depend on.
 
     Parameters
     ----------
     graph : BlockGraph
-    shape : int64[n_operations, 3]
-        Grids.
+    semaphore : int64[n_blocks]
+        Number of the semaphore that each block signals; those of two operations are never the
+        same.
+
+    Returns
+    -------
+    graph : BlockGraph
+        With the joins of `graph` and their targets, and more sets, of sources.
+    origin : int64[n_set_blocks]
+        Place of each member of a set in the sets of `graph`; -1 for those that were added.
     """
-    _, row = columns_and_rows(graph, shape)
-    n_rows = int(row[-1]) + 1 if len(row) else 0
     joins = np.arange(len(graph.join_kind))
+    _, semaphore = np.unique(semaphore, return_inverse=True)
+    n_semaphores = int(semaphore.max(initial=-1)) + 1
     join, block = joined_source_blocks(graph, joins)
-    key = np.unique(join * max(n_rows, 1) + row[block])
-    join, source_row = key // max(n_rows, 1), key % max(n_rows, 1)
-    used, source = np.unique(source_row, return_inverse=True)
-    # The blocks of a row follow one another.
-    low = np.searchsorted(row, used)
-    high = np.searchsorted(row, used, side="right")
-    return _with_sources(
-        graph, joins, (low, high, np.arange(graph.n_blocks, dtype=np.int32)), join, source
-    )
+    key = np.unique(join * max(n_semaphores, 1) + semaphore[block])
+    join, awaited = key // max(n_semaphores, 1), key % max(n_semaphores, 1)
+    used, source = np.unique(awaited, return_inverse=True)
+    blocks = np.argsort(semaphore, kind="stable").astype(np.int32)
+    low = np.searchsorted(semaphore[blocks], used)
+    high = np.searchsorted(semaphore[blocks], used, side="right")
+    return _with_sources(graph, joins, (low, high, blocks), join, source)
 
 
 def stepped_graph(
@@ -334,8 +412,11 @@ def _with_sources(
     sets: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]],
     join: NDArray[np.int64],
     source: NDArray[np.int64],
-) -> BlockGraph:
-    """Return the graph with other sources: pairs of a join and a new set."""
+) -> tuple[BlockGraph, NDArray[np.int64]]:
+    """Return the graph with other sources, pairs of a join and a new set; and where members went.
+
+    The second array holds for each member of a set its place in the old graph, or -1.
+    """
     n_sets = len(graph.set_operation)
     low, high, blocks = sets
     sizes = high - low
@@ -343,11 +424,12 @@ def _with_sources(
     ranges = np.repeat(low - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
     members = blocks[np.arange(int(sizes.sum())) + ranges]
     counts = np.bincount(join, minlength=len(joins))
-    return assemble(
+    operation = np.concatenate([graph.set_operation, graph.operation_of_block[blocks[low]]])
+    changed = assemble(
         graph.kernel,
         graph.first_block,
         (
-            np.concatenate([graph.set_operation, graph.operation_of_block[low]]).astype(np.int32),
+            operation.astype(np.int32),
             offsets.astype(np.int64),
             np.concatenate([graph.set_blocks, members]).astype(np.int32),
         ),
@@ -359,3 +441,6 @@ def _with_sources(
         (graph.target_offsets, graph.targets),
         graph.join_basis,
     )
+    origin = np.append(np.arange(len(graph.set_blocks)), np.full(len(members), -1))
+    _, origin = gather_lists(offsets.astype(np.int64), origin, np.argsort(operation, kind="stable"))
+    return changed, origin

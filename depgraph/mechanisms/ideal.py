@@ -8,8 +8,8 @@ from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.rules import Rules
 
 if TYPE_CHECKING:
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 
 class Ideal(Mechanism):
@@ -20,7 +20,7 @@ class Ideal(Mechanism):
     availability = Availability.LIMIT
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Take away the limit on SMs."""
         del program, charges
         return Rules(unlimited=True, assumptions=("unlimited SMs: no utilization",))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Mechanism, NotApplicableError
+from depgraph.errors import NotApplicableError
+from depgraph.jit.graph import gather_lists
+from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.launching import ahead
 from depgraph.rules import Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph import BlockGraph
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
+
+# A launch is compared with earlier ones by up to this many kernels before it, a power of two.
+_LONGEST_CONTEXT = 64
 
 
 class DataflowLearned(Mechanism):
@@ -23,32 +30,69 @@ class DataflowLearned(Mechanism):
 
     name = "dataflow-learned"
     rule = (
-        "as dataflow, but a kernel keeps its barrier unless an earlier one had the same function, "
-        "grid, block and pattern of dependences"
+        "as dataflow, but the dependences of a launch are those of an earlier launch of the same "
+        "function, grid and block, the one after the most similar sequence of kernels; a launch "
+        "that no earlier one is like keeps its barrier, and so does one whose dependences turn out "
+        "to be others"
     )
+    cost = "a table of what was learned; launches as dataflow, with a gap after each barrier"
     availability = Availability.HARDWARE
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
-        """Put a barrier before each kernel that is not yet known."""
-        del charges
-        learned = learned_kernels(program)
-        kernels = int(program.is_kernel.sum())
-        share = learned.sum() / kernels if kernels else 0.0
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Put a barrier before each kernel whose dependences are not known."""
+        lesson = learned_kernels(program)
+        barrier = program.is_kernel & ~lesson.learned
+        gap = barrier * charges.launches.gap.value
+        gap[np.flatnonzero(program.is_kernel)[:1]] = 0.0  # paid for by the first launch
         return Rules(
-            waits_for_all=program.is_kernel & ~learned,
+            waits_for_all=barrier,
+            enter=ahead(program, charges).enter,
+            launch=gap,
             strict=False,
-        ).assuming(
-            f"{int(learned.sum())} of {kernels} launches ({100 * share:.1f} %) reuse what an "
-            "earlier one taught"
+            assumptions=(lesson.describe(int(program.is_kernel.sum())),),
         )
 
 
-def learned_kernels(program: Program) -> NDArray[np.bool_]:
-    """Tell which operations repeat an earlier kernel: bool[n_operations].
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What was learned, and how often it would have been wrong.
 
-    Two kernels are alike if function, grid and block are the same, and they depend in the same way
-    on kernels as far before them, whatever the addresses.
+    Attributes
+    ----------
+    learned : bool[n_operations]
+        Whether the dependences of an operation are those that an earlier launch taught.
+    mistaken : int
+        Launches whose dependences are others than those that were learned.
+    missed, needless : int
+        Edges of those launches that were not learned, so that a block would have started too
+        early; and edges that were learned and are not there.
+    """
+
+    learned: NDArray[np.bool_]
+    mistaken: int
+    missed: int
+    needless: int
+
+    def describe(self, kernels: int) -> str:
+        """Say it in a sentence."""
+        n = int(self.learned.sum())
+        share = 100 * n / kernels if kernels else 0.0
+        text = f"{n} of {kernels} launches ({share:.1f} %) reuse what an earlier one taught"
+        if not self.mistaken:
+            return f"{text}; none would have learned wrongly"
+        return (
+            f"{text}; {self.mistaken} more would have been wrong, as their buffers moved: "
+            f"{self.missed} edges missed, {self.needless} needless ones; they keep their barriers"
+        )
+
+
+def learned_kernels(program: Scenario) -> Lesson:
+    """Find out which operations depend on others as an earlier launch did.
+
+    A launch is taken to be like the latest earlier one of the same function, grid and block that
+    has most of the kernels before it in common. Whether it then depends in the same way on kernels
+    as far before it, whatever the addresses, is what was learned rightly or wrongly.
 
     Raises
     ------
@@ -58,24 +102,85 @@ def learned_kernels(program: Program) -> NDArray[np.bool_]:
     if not program.functions or program.block is None:
         raise NotApplicableError("dataflow-learned needs the names of the kernels")
     graph = program.graph
+    kernels = np.flatnonzero(program.is_kernel)
+    taught_by = _most_similar(_identities(program, kernels))
     joins_of = np.searchsorted(graph.join_target_operation, np.arange(graph.n_operations + 1))
-    seen: set[bytes] = set()
     learned = np.zeros(graph.n_operations, np.bool_)
-    for k in np.flatnonzero(program.is_kernel).tolist():
-        digest = hashlib.sha256(program.functions[k].encode())
-        digest.update(program.shape[k].tobytes() + program.block[k].tobytes())
-        joins = [_relative(graph, j) for j in range(joins_of[k], joins_of[k + 1])]
-        for join in sorted(joins):
-            digest.update(join)
-        learned[k] = digest.digest() in seen
-        seen.add(digest.digest())
-    return learned
+    patterns: dict[int, bytes] = {}
+    mistaken = missed = needless = 0
+    for k, teacher in zip(kernels.tolist(), taught_by, strict=True):
+        patterns[k] = _pattern(graph, range(joins_of[k], joins_of[k + 1]))
+        if teacher is None:
+            continue
+        earlier = int(kernels[teacher])
+        learned[k] = patterns[k] == patterns[earlier]
+        if learned[k]:
+            continue
+        own, other = (_relative_edges(graph, joins_of, op) for op in (k, earlier))
+        lacking, extra = _without(own, other), _without(other, own)
+        missed += lacking
+        needless += extra
+        # The same edges may stand in other joins.
+        learned[k] = lacking == extra == 0
+        mistaken += not learned[k]
+    return Lesson(learned, mistaken, missed, needless)
+
+
+def _identities(program: Scenario, kernels: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Give equal numbers to launches of the same function, grid and block."""
+    numbers: dict[tuple[str, bytes, bytes], int] = {}
+    blocks = program.block
+    found = [
+        numbers.setdefault(
+            (
+                program.functions[k],
+                program.shape[k].tobytes(),
+                b"" if blocks is None else blocks[k].tobytes(),
+            ),
+            len(numbers),
+        )
+        for k in kernels.tolist()
+    ]
+    return np.array(found, np.int64)
+
+
+def _most_similar(identity: NDArray[np.int64]) -> list[int | None]:
+    """Return for each launch the latest earlier one with the longest common past, or None."""
+    n = len(identity)
+    # After the i-th step, equal numbers mean that 2 ** i kernels up to here are the same.
+    contexts = [identity]
+    length = 1
+    while length < min(_LONGEST_CONTEXT, n):
+        current = contexts[-1]
+        before = np.concatenate([np.full(min(length, n), -1), current[: max(n - length, 0)]])
+        _, joined = np.unique(np.stack([current, before]), axis=1, return_inverse=True)
+        contexts.append(joined.reshape(-1).astype(np.int64))
+        length *= 2
+    latest: list[dict[int, int]] = [{} for _ in contexts]
+    found: list[int | None] = []
+    for launch in range(n):
+        teacher = None
+        for context, seen in zip(contexts[::-1], latest[::-1], strict=True):
+            key = int(context[launch])
+            if teacher is None:
+                teacher = seen.get(key)
+            seen[key] = launch
+        found.append(teacher)
+    return found
+
+
+def _pattern(graph: BlockGraph, joins: range) -> bytes:
+    """Describe what an operation waits for, whatever its place in the program."""
+    digest = hashlib.sha256()
+    for join in sorted(_relative(graph, j) for j in joins):
+        digest.update(join)
+    return digest.digest()
 
 
 def _relative(graph: BlockGraph, join: int) -> bytes:
     """Describe a join by distances in kernels and block numbers within them."""
     source, target = graph.join_source_operation[join], graph.join_target_operation[join]
-    digest = hashlib.sha256(bytes([graph.join_kind[join]]) + int(target - source).to_bytes(4))
+    digest = hashlib.sha256(int(target - source).to_bytes(4))
     for operation, offsets, sets in (
         (source, graph.source_offsets, graph.sources),
         (target, graph.target_offsets, graph.targets),
@@ -90,3 +195,35 @@ def _relative(graph: BlockGraph, join: int) -> bytes:
         for blocks in lists:
             digest.update(len(blocks).to_bytes(8) + blocks)
     return digest.digest()
+
+
+def _relative_edges(
+    graph: BlockGraph, joins_of: NDArray[np.intp], operation: int
+) -> dict[int, NDArray[np.int64]]:
+    """Return the edges into an operation, numbered, by the distance of their source."""
+    first, last = graph.first_block[operation : operation + 2].tolist()
+    found: dict[int, list[NDArray[np.int64]]] = {}
+    for join in range(joins_of[operation], joins_of[operation + 1]):
+        source = int(graph.join_source_operation[join])
+        sources = _members(graph, graph.source_offsets, graph.sources, join)
+        targets = _members(graph, graph.target_offsets, graph.targets, join)
+        edges = (sources - graph.first_block[source])[:, None] * (last - first) + targets - first
+        found.setdefault(operation - source, []).append(edges.reshape(-1))
+    return {distance: np.unique(np.concatenate(parts)) for distance, parts in found.items()}
+
+
+def _members(
+    graph: BlockGraph, offsets: NDArray[np.int64], sets: NDArray[np.int32], join: int
+) -> NDArray[np.int64]:
+    chosen = sets[offsets[join] : offsets[join + 1]]
+    _, blocks = gather_lists(graph.set_offsets, graph.set_blocks, chosen)
+    return np.asarray(blocks, np.int64)
+
+
+def _without(one: dict[int, NDArray[np.int64]], other: dict[int, NDArray[np.int64]]) -> int:
+    """Count the edges of one that the other lacks."""
+    none = np.empty(0, np.int64)
+    return sum(
+        len(np.setdiff1d(edges, other.get(distance, none), assume_unique=True))
+        for distance, edges in one.items()
+    )

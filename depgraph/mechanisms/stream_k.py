@@ -3,47 +3,124 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Cost, Mechanism
-from depgraph.mechanisms.serial import LAUNCH
+from depgraph.mechanisms.gemms import is_gemm, matches_any
+from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.rules import Against, Rules
 
 if TYPE_CHECKING:
-    from depgraph.mechanisms.base import Program
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 _PAPER = "Osama et al., Stream-K, PPoPP 2023"
 
 
 class StreamK(Mechanism):
-    """Serial execution with perfectly even waves."""
+    """Serial execution whose matrix products have perfectly even waves.
+
+    Parameters
+    ----------
+    functions : sequence of str
+        Patterns of the functions that may be cut; default what the input says, else the names of
+        known matrix products.
+    """
 
     name = "stream-k"
-    rule = "kernel after kernel, each one's work split evenly over all slots; blocks may be cut"
-    cost = "a fix-up for each block"
+    signature = "stream-k(FUNCTION,...)"
+    rule = (
+        "kernel after kernel; the work of a matrix product whose last wave is not full is split "
+        "evenly over all slots, its blocks cut along k; other kernels stay as they are"
+    )
+    cost = "adding up the pieces of cut blocks, at most twice a slot; launches as serial"
     availability = Availability.CODE
     source = _PAPER
-    costs = (
-        Cost("fixup", 0.0, "us", "adding up the pieces of a block", "none assumed"),
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "fixup", 0.0, "us", "adding up a cut block; each slot has at most two, where its share "
+            "begins and where it ends", "none assumed",
+        ),
+        Cost(
+            "steps", 32, "count", "steps along k of a block: no piece is less than one step",
+            f"{_PAPER}: k = 1024, the middle of its problem sizes, in steps of 32",
+        ),
         LAUNCH,
-    )
+    )  # fmt: skip
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
-        """Give the blocks of each kernel such equal durations that its last wave is full."""
+    def __init__(self, functions: Sequence[str] = ()) -> None:
+        self.functions = tuple(functions)
+
+    @property
+    def label(self) -> str:
+        """The name, with the functions that may be cut if they were given."""
+        return f"{self.name}({','.join(self.functions)})" if self.functions else self.name
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the patterns of functions."""
+        return cls([p for p in parameters if p])
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Give the blocks of each cut kernel such equal durations that its last wave is full."""
         graph = program.graph
         blocks = np.diff(graph.first_block)
-        limit = blocks if math.isinf(program.sms) else program.occupancy * int(program.sms)
-        slots = np.maximum(limit, 1)
+        slots = blocks if math.isinf(program.sms) else program.occupancy * int(program.sms)
+        slots = np.maximum(slots, 1)
+        cuttable = self._cuttable(program)
+        cut = cuttable & (blocks % slots > 0)
+        steps = max(charges.number("steps"), 1.0)
         total = np.add.reduceat(program.durations, graph.first_block[:-1])
-        waves = -(-blocks // slots)
-        even = total / (slots * waves) + charges.time("fixup") * program.is_kernel
+        longest = np.maximum.reduceat(program.durations, graph.first_block[:-1])
+        time = np.maximum(total / slots, longest / steps)
+        time += charges.time("fixup") * fixups(blocks, slots)
+        even = (time / -(-blocks // slots))[graph.operation_of_block]
+        launching = one_by_one(program, charges)
+        n_cut, n_cuttable = int(cut.sum()), int(cuttable.sum())
+        note = (
+            f"{n_cut} of {int(program.is_kernel.sum())} kernels cut: {n_cuttable} are matrix "
+            f"products, {n_cuttable - n_cut} of them in whole waves"
+        )
         return Rules(
             waits_for_all=True,
-            launch=program.is_kernel * charges.launch(),
-            durations=even[graph.operation_of_block],
+            enter=launching.enter,
+            launch=launching.launch,
+            durations=np.where(cut[graph.operation_of_block], even, program.durations),
             against=Against.WORK,
-            assumptions=("every kernel can be cut anywhere",),
+            assumptions=(note,),
         )
+
+    def _cuttable(self, program: Scenario) -> NDArray[np.bool_]:
+        """Return which operations may be cut."""
+        if self.functions:
+            names = program.functions or [""] * program.graph.n_operations
+            chosen = np.array([matches_any(name, self.functions) for name in names])
+            return chosen & program.is_kernel
+        cuttable = np.zeros(program.graph.n_operations, np.bool_)
+        for kernel in program.kernels:
+            stated = kernel.cuttable
+            cuttable[kernel.operation] = is_gemm(kernel.name) if stated is None else stated
+        return cuttable
+
+
+def fixups(blocks: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many pieces the busiest slot adds up, or hands over, of blocks split evenly.
+
+    Parameters
+    ----------
+    blocks, slots : int64[n]
+
+    Returns
+    -------
+    int64[n]
+        Slot s takes what lies between block ``s * blocks / slots`` and ``(s + 1) * blocks /
+        slots``: one piece at each end that is no whole number.
+    """
+    period = slots // np.gcd(blocks, slots)
+    return np.minimum(period - 1, 2)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.serial import LAUNCH
+from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 
-def previous_in_stream(program: Program) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def previous_in_stream(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return pairs of kernels that follow one another in a stream: sources, targets."""
     kernels = np.flatnonzero(program.is_kernel).astype(np.int32)
     kernels = kernels[np.argsort(program.stream[kernels], kind="stable")]
@@ -25,7 +25,7 @@ def previous_in_stream(program: Program) -> tuple[NDArray[np.int32], NDArray[np.
     return kernels[:-1][same], kernels[1:][same]
 
 
-def across_streams(program: Program) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def across_streams(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return dependent pairs of operations that their streams do not order: sources, targets."""
     source, target = dependent_operations(program.graph)
     apart = program.stream[source] != program.stream[target]
@@ -41,20 +41,22 @@ class Streams(Mechanism):
         "a kernel starts once the kernel before it in its stream has ended, and each kernel of "
         "another stream that it depends on"
     )
-    cost = "a launch gap before each kernel"
+    cost = "launches: host and gap of each kernel"
     availability = Availability.SHIPS
     source = "CUDA C++ programming guide, streams and events"
     costs = (LAUNCH,)
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by its stream and by what it depends on elsewhere."""
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
         gates += Gates.between(*across_streams(program), ALL_ENDED)
+        launching = one_by_one(program, charges)
         n_streams = len(np.unique(program.stream[program.is_kernel]))
         return Rules(
             joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
             gates=gates,
-            launch=program.is_kernel * charges.launch(),
+            enter=launching.enter,
+            launch=launching.launch,
             assumptions=(f"{n_streams} streams, as in the trace",) if n_streams != 1 else
             ("all kernels are in one stream",),
         )  # fmt: skip

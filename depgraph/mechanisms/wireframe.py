@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, whole_numbers
+from depgraph.mechanisms.launching import once
 from depgraph.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms.base import Program
     from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
 
 DEFAULT_LEVELS = 3
 
@@ -33,7 +34,7 @@ class Wireframe(Mechanism):
         "a block starts once its parents have ended and its level is less than L = 3 ahead of the "
         "first unfinished one; lower levels first"
     )
-    cost = "2 KB of structures"
+    cost = "2 KB of structures; launches: one, of the whole program"
     availability = Availability.HARDWARE
     source = "Abdolrashidi et al., Wireframe, MICRO 2017 (second-hand); L = 3 is our choice"
 
@@ -45,20 +46,25 @@ class Wireframe(Mechanism):
         """The name, with the number of levels if it is not the default."""
         return self.name if self.levels == DEFAULT_LEVELS else f"{self.name}({self.levels})"
 
+    @property
+    def freedom(self) -> tuple[str, float]:
+        """More levels should be no slower."""
+        return self.name, self.levels
+
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read the number of levels."""
         return cls(*whole_numbers(cls, parameters, 1))
 
-    def rules(self, program: Program, charges: Charges) -> Rules:
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Rank blocks by level and let `levels` of them run."""
-        del charges
         graph = program.graph
         finish, _ = graph.earliest_finish(np.ones(graph.n_blocks))
         level = finish.astype(np.int32) - 1
         return Rules(
             order=np.lexsort((np.arange(graph.n_blocks), level)),
             strict=False,
+            enter=once(program, charges).enter,
             stage=level,
             stages_ahead=self.levels,
             assumptions=(f"{self.levels} levels at a time (not published as such)",),

@@ -77,6 +77,7 @@ class KernelRows:
         self._grids = array("i")
         self._blocks = array("i")
         self._integers = {column: array("q") for column in _INTEGERS}
+        self._calls = {name: array("q") for name in ("process", "correlation", "start")}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -125,6 +126,27 @@ class KernelRows:
             values.append(value if value is not None and _fits(value) and value >= 0 else UNKNOWN)
         return True
 
+    def add_launch_call(
+        self, correlation: int | None, start: int | None, process: int | None = None
+    ) -> None:
+        """Note when the host called for a launch.
+
+        Parameters
+        ----------
+        correlation : int or None
+            As of the kernels that it launched.
+        start : int or None
+            In the unit of the profile.
+        process : int or None
+            Where correlations are counted for each process apart.
+        """
+        if correlation is None or start is None or not abs(start) < _TIME_LIMIT:
+            return
+        process = UNKNOWN if process is None else process
+        if _fits(correlation) and _fits(process):
+            for name, value in zip(self._calls, (process, correlation, start), strict=True):
+                self._calls[name].append(value)
+
     def _spelled(self, name: str) -> str:
         """Return one string for all kernels of a name."""
         found = self._spellings.get(name)
@@ -171,6 +193,7 @@ class KernelRows:
         if sms_of_device and columns["device"] is not None:
             columns["measured_sms"] = _looked_up(columns["device"], sms_of_device)
         order = self._launch_order(columns, start)
+        columns["issued"] = self._issued(columns, start_origin)
         zero = sum(duration == 0 for duration in self._durations)
         if zero:
             self.notes.append(f"{zero} of {len(self)} kernels have a duration of 0: coarse clock")
@@ -192,6 +215,30 @@ class KernelRows:
             skipped=dict(self.skipped),
             **picked,
         )
+
+    def _issued(
+        self, columns: Mapping[str, NDArray[np.int64] | None], start_origin: int
+    ) -> NDArray[np.int64] | None:
+        """Return when each kernel was called for; None if that is not known of any."""
+        correlation, process = columns["correlation"], columns["process"]
+        if correlation is None or not len(self._calls["start"]):
+            return None
+        calls = {name: np.array(values, np.int64) for name, values in self._calls.items()}
+        if process is None:
+            process = np.full(len(self), UNKNOWN)
+        key = np.stack(
+            [
+                np.concatenate([calls["process"], process]),
+                np.concatenate([calls["correlation"], correlation]),
+            ]
+        )
+        _, member = np.unique(key, axis=1, return_inverse=True)
+        member = member.reshape(-1)
+        n_calls = len(calls["start"])
+        issued = np.full(int(member.max()) + 1, UNKNOWN)
+        issued[member[:n_calls]] = calls["start"] + start_origin % _TIME_LIMIT
+        found = issued[member[n_calls:]]
+        return None if np.all(found == UNKNOWN) else found
 
     def _launch_order(
         self, columns: Mapping[str, NDArray[np.int64] | None], start: NDArray[np.int64] | None

@@ -21,6 +21,7 @@ HINT = (
     "profile with torch.profiler.profile(activities=[ProfilerActivity.CPU, "
     "ProfilerActivity.CUDA]) and write it with prof.export_chrome_trace(...)"
 )
+_CALLS = {"cuda_runtime", "cuda_driver"}
 _DIMENSIONS = 3
 _LARGEST_EXPONENT = 20
 _MORE_THAN_ANYTHING = 1 << 66
@@ -36,6 +37,8 @@ def read_kineto(path: Path) -> KernelProfile:
             rows.skipped["events that are no JSON object"] += 1
         elif _is_kernel(event):
             _add(rows, event)
+        elif _is_launch_call(event):
+            _add_call(rows, event)
         else:
             of_rocprof += _is_of_rocprof(event)
     if of_rocprof and not len(rows):
@@ -58,6 +61,25 @@ def read_kineto(path: Path) -> KernelProfile:
 def _is_kernel(event: dict[str, Any]) -> bool:
     category = event.get("cat")
     return isinstance(category, str) and category.lower() == "kernel" and event.get("ph") == "X"
+
+
+def _is_launch_call(event: dict[str, Any]) -> bool:
+    category, name = event.get("cat"), event.get("name")
+    return (
+        isinstance(category, str)
+        and category.lower() in _CALLS
+        and event.get("ph") == "X"
+        and isinstance(name, str)
+        and "Launch" in name
+    )
+
+
+def _add_call(rows: KernelRows, event: dict[str, Any]) -> None:
+    arguments = event.get("args")
+    start = _number(event.get("ts"))
+    if isinstance(arguments, dict) and start is not None:
+        correlation = _whole(arguments.get("correlation"))
+        rows.add_launch_call(correlation, round(nanoseconds(start, "us")))
 
 
 def _is_of_rocprof(event: dict[str, Any]) -> bool:

@@ -45,6 +45,7 @@ _COLUMNS = (
 )
 _CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _GPUS = "TARGET_INFO_GPU"
+_CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _PID_UNIT = 0x1000000
 _LARGEST_ROW = 1 << 26  # bytes
 _LEAST_SECONDS = 20.0
@@ -140,6 +141,8 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
     columns = [column if column in present else "NULL" for column in _COLUMNS]
     for row in _select(connection, [name_column or "NULL", *columns], table):
         _add(rows, row, spelled)
+    if _CALLS in tables:
+        _add_calls(rows, connection)
     rows.device_names.update(_device_names(connection, tables))
     return rows.build(
         "nvprof-sqlite" if strings == "StringTable" else "nsys-sqlite",
@@ -185,6 +188,19 @@ def _add(rows: KernelRows, row: tuple[object, ...], spelled: dict[object, str]) 
         stream=stream,
         correlation=correlation,
     )
+
+
+def _add_calls(rows: KernelRows, connection: sqlite3.Connection) -> None:
+    """Note the calls of the host; those that launched nothing share no id with a kernel."""
+    present = {str(name) for (name,) in _select(connection, ["name"],
+                                                f"pragma_table_info('{_CALLS}')")}  # fmt: skip
+    if not {"start", "correlationId"} <= present:
+        return
+    columns = ["correlationId", "start", "globalTid" if "globalTid" in present else "NULL"]
+    for row in _select(connection, columns, _CALLS):
+        correlation, start, thread = (_integer(value) for value in row)
+        process = None if thread is None else thread // _PID_UNIT % _PID_UNIT
+        rows.add_launch_call(correlation, start, process)
 
 
 def _integer(value: object) -> int | None:

@@ -124,7 +124,7 @@ def parse_lanes(text, words, position, end, lanes):
         if bad != _ZERO:
             break
         after = text[position + 18]
-        if position + 18 < end and after != SPACE and after != 0x0D:
+        if position + 18 < end and after != SPACE and after != 0x0D and after != NEWLINE:
             break
         lanes[count] = (high << np.uint64(32)) | low
         count += 1
@@ -352,6 +352,7 @@ def scan_lines(
 
         meaning = opcode_meaning[slot]
         after = at_lanes
+        count = np.int64(0)
         if meaning == IGNORE:
             opcode_count[slot] += 1
             counters[ACCESS_LINES] += 1
@@ -360,16 +361,15 @@ def scan_lines(
                 counters[LINES] += 1
                 position = expected_end + 1
                 continue
-            line_end = line_end_at(words, position, end, line_end)
         else:
             stop = expected_end if is_plain else line_end
             count, after = parse_lanes(text, words, at_lanes, stop, lanes)
-            if is_plain and count == LANES:
-                line_end = expected_end
-            elif is_plain:
-                # A shorter line, and the newline is of another one.
-                line_end = line_end_at(words, position, end, line_end)
-                count, after = parse_lanes(text, words, at_lanes, line_end, lanes)
+        if is_plain:
+            # With fewer addresses the line is shorter, and the newline is of another one.
+            line_end = (
+                expected_end if count == LANES else line_end_at(words, position, end, line_end)
+            )
+        if meaning != IGNORE:
             largest = _ZERO
             for lane in range(count):
                 largest = max(largest, lanes[lane])

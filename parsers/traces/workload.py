@@ -34,6 +34,7 @@ _KINDS = ("RAW", "WAR", "WAW")
 _TOP_KEYS = {"name", "unit", "kernel", "dependence"}
 _KERNEL_KEYS = {
     "name", "grid", "block", "duration", "occupancy", "registers", "shared_bytes", "stream",
+    "cuttable",
 }  # fmt: skip
 _DEPENDENCE_KEYS = {"from", "to", "pattern", "edges", "kind", "tiles", "radius"}
 _DEFAULT_THREADS = 128
@@ -148,8 +149,13 @@ class _Reader:
             )
         }  # fmt: skip
         stream = numbers.pop("stream") or 0
+        cuttable = table.get("cuttable")
+        if cuttable is not None and not isinstance(cuttable, bool):
+            found = f"cuttable {show_value(cuttable)}"
+            self._fail("kernel", i, "cuttable", found, "give true or false")
         return WorkloadKernel(
-            name=name, grid=grid, block=block, durations=durations, stream=stream, **numbers,
+            name=name, grid=grid, block=block, durations=durations, stream=stream,
+            cuttable=cuttable, **numbers,
         )  # fmt: skip
 
     def _durations(self, i: int, given: object, blocks: int) -> NDArray[np.float64]:

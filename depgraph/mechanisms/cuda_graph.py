@@ -1,0 +1,43 @@
+"""A CUDA graph of the program's kernels, with no edges but the true dependences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
+from depgraph.mechanisms.launching import first
+from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
+
+if TYPE_CHECKING:
+    from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
+
+
+class CudaGraph(Mechanism):
+    """Every kernel a node, every dependence between two kernels an edge."""
+
+    name = "cuda-graph"
+    rule = "a kernel starts once every kernel that it depends on has ended"
+    cost = (
+        "launches: one of the whole graph, then a node at a time, and what a node needs after "
+        "those it waits for"
+    )
+    availability = Availability.SHIPS
+    source = "CUDA C++ programming guide, CUDA graphs; ideal: edges are the true dependences"
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Gate each kernel by those it depends on."""
+        model = charges.launches
+        source, target = dependent_operations(program.graph)
+        latency = np.zeros(program.graph.n_operations)
+        latency[target] = model.path.value
+        is_fork = np.bincount(source, minlength=len(latency)) > 1
+        latency[target[is_fork[source]]] = max(model.path.value, model.fork.value)
+        return Rules(
+            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+            gates=Gates.between(source, target, ALL_ENDED),
+            enter=program.is_kernel * model.node.value + first(program, model.graph.value),
+            launch=program.is_kernel * latency,
+        )

@@ -1,0 +1,90 @@
+"""What mechanisms keep of launch costs: who issues kernels, and what the GPU needs before each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.mechanisms.base import Cost
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario import Scenario
+
+LAUNCH = Cost(
+    "launch",
+    1.0,
+    "launches",
+    "instead of what the launch model says: a time that the GPU needs before each kernel",
+    "--launch",
+    is_launch=True,
+)
+INVOCATION = Cost(
+    "launch",
+    1.0,
+    "launches",
+    "instead of what the launch model says: a time for each kernel, one after another, ahead of "
+    "the GPU",
+    "--launch",
+    is_launch=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """What launches cost each operation.
+
+    Attributes
+    ----------
+    enter : float64[n_operations]
+        Time to issue it, one after another, ahead of the GPU.
+    launch : float64[n_operations]
+        Time that the GPU needs once it was issued and may start.
+    """
+
+    enter: NDArray[np.floating[Any]]
+    launch: NDArray[np.floating[Any]]
+
+
+def one_by_one(program: Scenario, charges: Charges) -> Launching:
+    """Launch kernels into streams: the host issues each, the GPU needs its gap before each."""
+    if charges.is_given(LAUNCH.name):
+        return Launching(program.is_kernel * 0.0, program.is_kernel * charges.time(LAUNCH.name))
+    model = charges.launches
+    return Launching(program.is_kernel * model.host.value, program.is_kernel * model.gap.value)
+
+
+def ahead(program: Scenario, charges: Charges, *, name: str | None = None) -> Launching:
+    """Launch kernels that wait on the GPU: the host issues each, the first alone pays the gap.
+
+    Parameters
+    ----------
+    program : Scenario
+    charges : Charges
+    name : str, optional
+        Of the cost that stands for both, where the mechanism has one.
+    """
+    none = program.is_kernel * 0.0
+    if name is not None and charges.is_given(name):
+        return Launching(program.is_kernel * charges.time(name), none)
+    model = charges.launches
+    return Launching(program.is_kernel * model.host.value + first(program, model.gap.value), none)
+
+
+def once(program: Scenario, charges: Charges) -> Launching:
+    """Launch the whole program as one kernel."""
+    model = charges.launches
+    none = program.is_kernel * 0.0
+    return Launching(none + first(program, model.host.value + model.gap.value), none)
+
+
+def first(program: Scenario, time: float) -> NDArray[np.float64]:
+    """Return a time for the first kernel and none for the others: float64[n_operations]."""
+    times = np.zeros(program.graph.n_operations)
+    kernels = np.flatnonzero(program.is_kernel)
+    times[kernels[:1]] = time
+    return times
