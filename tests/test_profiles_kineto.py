@@ -217,6 +217,16 @@ def test_damage_is_refused_with_its_line(trace):
         read_profile(path)
 
 
+@pytest.mark.parametrize("form", ['{"traceEvents": [%s]}', "[%s]"])
+@pytest.mark.parametrize("more", ["{}", "\n[]", "x", " \n0"])
+def test_a_second_profile_in_a_file_is_refused(trace, form, more):
+    text = form % json.dumps(kernel())
+    assert len(read_profile(trace(text=text + " \n"))) == 1
+    with pytest.raises(ProfileError, match="goes on behind the end") as error:
+        read_profile(trace(text=text + "\n\n" + more))
+    assert error.value.line == 3 + more.count("\n")
+
+
 def test_pieces_of_any_size_give_the_same(trace, monkeypatch):
     path = trace(*(kernel(f"k{n}", correlation=n) for n in range(50)), baseTimeNanoseconds=77)
     whole = read_profile(path)

@@ -96,6 +96,18 @@ class ChromeTrace:
                 yield from self._object()
         except _TextEndedError:
             self.cut_at = self._line(len(self._text))
+        else:
+            self._refuse_more()
+
+    def _refuse_more(self) -> None:
+        try:
+            self._next_character()
+        except _TextEndedError:
+            return
+        found = "goes on behind the end of its JSON document"
+        raise ProfileError(
+            self._path, found, "keep one profile a file", line=self._line(self._position)
+        )
 
     def _object(self) -> Iterator[object]:
         self._position += 1
@@ -109,6 +121,7 @@ class ChromeTrace:
                 value = self._value()
                 if key in _KEPT:
                     self.properties[str(key)] = value
+        self._position += 1
 
     def _members(self) -> Iterator[object]:
         self.has_events = True

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from faults import damage
 from faults.damaged_inputs import SMALL
 from faults.ending import MEMORY, REFUSED, SAME, files, no_litter
-from faults.ground import ANSWERS, edges_in
+from faults.ground import ANSWERS, PROFILE, edges_in
 from faults.program import SILENT, Finding, run
 
 SELDOM = {"report": 0.02, "mechanisms": 0.1, "compare": 0.2}
@@ -84,20 +84,23 @@ def mixture(rng, ground):
 
 
 def compare_answers(rng, ground, about, names):
-    """Ask a damaged store; every answer must be that of one of the whole ones, or a refusal."""
+    """Ask a damaged store; all answers must be those of one whole store, or refusals."""
+    questions = some_questions(rng, 4)
+    Path("store").rename("damaged")  # whole ones are asked by its name
+    whole = {question: [ground.answer(name, question) for name in names] for question in questions}
+    Path("damaged").rename("store")
+    before = files() | {"base", PROFILE}
     refused = 0
-    questions = some_questions(rng, 3)
-    whole = {}
-    shutil.move("store", "damaged")
-    for question in questions:
-        whole[question] = [ground.answer(name, question) for name in names]
-    shutil.move("damaged", "store")
-    before = files()
+    possible = set(names)
     for question in questions:
         outcome, answer = ground.ask("store", question)
-        no_litter(before | {"base", "profile.json"}, outcome)
+        no_litter(before, outcome)
         refused += outcome.code > 0
-        if not outcome.code and (0, answer) not in whole[question] and not outcome.said:
+        if outcome.code or outcome.said:
+            continue
+        answers = zip(names, whole[question], strict=True)
+        possible &= {name for name, its_answer in answers if its_answer == (0, answer)}
+        if not possible:
             raise Finding(SILENT, f"{about}: another answer to {question!r}")
     return REFUSED if refused else SAME, about
 

@@ -107,6 +107,16 @@ class Ground:
         shutil.rmtree("store")
         return outcome.code, answer
 
+    @functools.cache  # noqa: B019 - as above
+    def left_out(self, name):
+        """Return what is left out of a whole trace, by reason."""
+        folder = self.folder / f"whole {name}"
+        folder.mkdir()
+        path = folder / inputs.file_name(name)
+        for file, text in {**inputs.kernel_files(name), path.name: self.traces[name]}.items():
+            (folder / file).write_bytes(text)
+        return analyse(open_trace(path), jobs=1).metadata["skipped"]
+
     def ask(self, store, question):
         """Ask a store; return how that ended, and what was answered."""
         Path(PROFILE).write_bytes(self.profiles["kineto"])

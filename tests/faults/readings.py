@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import naive
 import naive_accelsim
+from faults import inputs
 
 MOST_BYTES = 30_000
 _CELLS_OF_TEXT = 4
@@ -33,7 +34,12 @@ def edges_of(program):
 
 def nvbit_edges(data, _folder):
     """Return the edges of a log whose every line is either whole or no line of the tracer's."""
-    log = naive.Log(data)
+    try:
+        log = naive.Log(data)
+    except KeyError as error:
+        if isinstance(error.args[0], str):
+            raise UnreadableError from None  # an opcode that is in none of its tables
+        raise
     if log.counts["malformed"] or not log.launches:
         raise UnreadableError
     program = []
@@ -54,7 +60,7 @@ def accelsim_edges(data, folder):
     """Return the edges of a list of kernel files and copies to the GPU."""
     program = []
     copies = kernels = 0
-    for line in data.decode().splitlines():
+    for line in data.decode("utf-8", "replace").splitlines():
         if line.startswith("MemcpyHtoD"):
             _, address, size = line.split(",")
             copies += 1
@@ -63,8 +69,8 @@ def accelsim_edges(data, folder):
                 raise UnreadableError
             program.append({(-copies, 0): (set(), set(range(first, first + n_bytes)))})
         elif line.startswith("kernel-"):
-            text = (folder / line.strip()).read_bytes().decode()
-            header, blocks = naive_accelsim.read_kernel(text)
+            data = inputs.unpacked((folder / line.strip()).read_bytes())
+            header, blocks = naive_accelsim.read_kernel(data.decode("utf-8", "replace"))
             grid = header["grid dim"].strip("()").split(",")
             gx, gy, gz = (int(size) for size in grid)
             operation = {}
@@ -76,7 +82,7 @@ def accelsim_edges(data, folder):
             program.append(operation)
             kernels += 1
         elif line.strip():
-            raise UnreadableError
+            raise UnreadableError(line)
     return edges_of(program)
 
 
@@ -98,7 +104,7 @@ TRACES = {
 
 
 def kineto_times(path):
-    document = json.loads(path.read_bytes())
+    document = json.loads(_text(path), strict=False, parse_int=float)
     events = document if isinstance(document, list) else document["traceEvents"]
     return [
         1000 * _time(event["dur"])
@@ -108,7 +114,7 @@ def kineto_times(path):
 
 
 def nsys_csv_times(path):
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = _text(path).split("\n")
     (header,) = [n for n, line in enumerate(lines) if line.startswith("Start (ns),")]
     table = list(takewhile(lambda line: line[:1].isdigit(), lines[header + 1 :]))
     if any(line.count(",") > _CELLS_OF_TEXT for line in lines[header + 1 + len(table) :]):
@@ -118,12 +124,12 @@ def nsys_csv_times(path):
 
 
 def kernel_table_times(path):
-    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    rows = csv.DictReader(io.StringIO(_text(path)))
     return [1000 * _time(float(row["duration_us"])) for row in rows]
 
 
 def block_table_times(path):
-    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    rows = csv.DictReader(io.StringIO(_text(path)))
     return [_time(float(row["duration_ns"])) for row in rows]
 
 
@@ -139,11 +145,15 @@ def sqlite_times(path):
         connection.close()
 
 
+def _text(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def _time(value):
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnreadableError
+        raise TypeError(value)
     if not (math.isfinite(value) and value >= 0):
-        raise UnreadableError
+        raise ValueError(value)
     return float(value)
 
 
