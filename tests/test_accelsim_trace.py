@@ -360,6 +360,7 @@ def test_a_pipe_of_a_kernels_name_is_not_waited_for(folder):
         ("MemcpyHtoD,0x00007f0000000000,9999999999999999999", "of 9999999999999999999 bytes is"),
         ("MemcpyHtoD,0x00007f0000000000,-5", "is damaged"),
         ("MemcpyHtoD,here,5", "is damaged"),
+        ("MemcpyHtoD,0x00007f000000000,0,384", "is damaged"),
         ("MemcpyHtoD", "is damaged"),
     ],
 )

@@ -25,7 +25,8 @@ _PIECE_BYTES = 1 << 20
 _MAX_PATH = 4096
 _ADDRESS_END = 1 << 57
 _MAX_COPY_BYTES = 1 << 40  # more than any GPU holds
-_COPY = re.compile(r"MemcpyHtoD,(?:0x)?([0-9a-fA-F]{1,16}),(\d{1,19})(?:,.*)?")
+# Some tracers add the name of a file with what was copied.
+_COPY = re.compile(r"MemcpyHtoD,(?:0x)?([0-9a-fA-F]{1,16}),(\d{1,19})(?:,.*\.\w+)?")
 _KERNEL_FILE = re.compile(
     r"kernel-(\d{1,18})(?:-ctx_0x([0-9a-fA-F]{1,16}))?\.trace[gz]?(?:\.(?:xz|gz|zst|bz2))?"
 )
@@ -198,7 +199,7 @@ def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
 
 
 def parse_copy(entry: str) -> HostCopy:
-    """Decode ``MemcpyHtoD,ADDRESS,BYTES``.
+    """Decode ``MemcpyHtoD,ADDRESS,BYTES[,FILE]``.
 
     Raises
     ------

@@ -62,7 +62,9 @@ def accelsim_edges(data, folder):
     copies = kernels = 0
     for line in data.decode("utf-8", "replace").splitlines():
         if line.startswith("MemcpyHtoD"):
-            _, address, size = line.split(",")
+            _, address, size, *file = line.split(",")
+            if file and "." not in file[-1]:
+                raise ValueError(line)
             copies += 1
             first, n_bytes = int(address, 16), int(size)
             if n_bytes > MOST_BYTES:
