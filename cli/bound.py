@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs
-from depgraph.cli.model import memory_option, model_options, open_notes, scenario_from
+from depgraph.cli.model import memory_option, model_options, open_notes, timed_scenario_from
 from depgraph.cli.option_types import SmCounts
 from depgraph.cli.options import (
     Command,
@@ -65,7 +65,7 @@ def command(
     from depgraph.store import Store
 
     source = Store(store)
-    scenario = scenario_from(source, kinds, **model)
+    scenario = timed_scenario_from(source, kinds, **model)
     table = bound(scenario, sms)
     notes = open_notes(source, scenario, kinds, model)
     print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
@@ -89,7 +89,7 @@ def _compare(
 
     found = find_mechanisms(mechanisms)
     source = Store(path)
-    scenario = scenario_from(source, kinds, **model)
+    scenario = timed_scenario_from(source, kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
     notes = open_notes(source, scenario, kinds, model)
     comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.model import memory_option, model_options, scenario_from
+from depgraph.cli.model import memory_option, model_options, timed_scenario_from
 from depgraph.cli.option_types import ROWS, SMS, Percent
 from depgraph.cli.options import Command, deps_option, print_report
 from depgraph.cli.thresholds import METRICS, fail_threshold
@@ -94,7 +94,7 @@ def _side(path: Path, sms: int | None, kinds: frozenset[str] | None, model: dict
     from depgraph.store import Store
     from depgraph.store_diff import side_of
 
-    scenario = scenario_from(Store(path), kinds, **model)
+    scenario = timed_scenario_from(Store(path), kinds, **model)
     return side_of(scenario.on(sms or scenario.resources.gpu.sms))
 
 

@@ -221,6 +221,28 @@ def scenario_from(
     return scenario
 
 
+def timed_scenario_from(
+    store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
+) -> Scenario:
+    """As `scenario_from`, but refuse a program of which no time is known: no gain follows from it.
+
+    Raises
+    ------
+    ModelError
+        If no block takes any time, too.
+    """
+    from depgraph.errors import ModelError
+
+    scenario = scenario_from(store, kinds, **options)
+    if len(scenario.durations) and not scenario.durations.any():
+        message = (
+            f"{store.path}: no block takes any time, as the trace has no instruction of them: pass "
+            "--timing FILE"
+        )
+        raise ModelError(message)
+    return scenario
+
+
 def warn_of_mismatch(fit: Fit | None) -> None:
     """Tell the user if not all of a profile fits the trace."""
     if fit is not None and fit.warning:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from depgraph.cli.mechanism_options import mechanism_options, parse_costs
-from depgraph.cli.model import memory_option, model_options, scenario_from
+from depgraph.cli.model import memory_option, model_options, scenario_from, timed_scenario_from
 from depgraph.cli.option_types import ROWS, SMS, Pair
 from depgraph.cli.options import (
     Command,
@@ -165,7 +165,7 @@ def _study(
     from depgraph.study import study
     from depgraph.study_mechanisms import study_mechanisms
 
-    scenario = scenario_from(Store(store), kinds, **model).on(sms)
+    scenario = timed_scenario_from(Store(store), kinds, **model).on(sms)
     drawn = find_mechanisms(mechanisms)
     names = {m.name for m in drawn}
     # Each gets a row; only those that are asked for are drawn as well.

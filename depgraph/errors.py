@@ -103,9 +103,3 @@ class DeadlockError(ModelError):
 
 class ClusterError(DepgraphError):
     """The cluster that should do the work cannot be used."""
-
-
-class ThresholdError(DepgraphError):
-    """A threshold set by the user was missed."""
-
-    exit_code = 3

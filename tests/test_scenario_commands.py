@@ -256,3 +256,16 @@ def test_a_kernel_that_waits_inside_is_waited_for_as_a_whole_unless_the_user_say
     assert answer("--ignore-waits-inside") == (6.0, 6.0)
     notes = run(*words, "--ignore-waits-inside")[1]
     assert "blocks of kernel 0 may wait" in notes
+
+
+@pytest.mark.parametrize("command", ["bound", "bound --mechanism serial", "report", "compare"])
+def test_nothing_is_concluded_of_a_program_whose_blocks_take_no_time(run, tmp_path, command):
+    (tmp_path / "some.log").write_bytes(launch_line(0) + launch_line(1))
+    store = tmp_path / "out"
+    words = ("extract", tmp_path / "some.log", "-o", store, "-q")
+    assert run(*words, "--allow-empty")[0] == 0
+    name, *options = command.split()
+    stores = (store, store) if name == "compare" else (store,)
+    code, out, err = run(name, *stores, "--sms", 4, *options)
+    assert (code, out) == (1, "")
+    assert "no block takes any time" in err
