@@ -14,10 +14,10 @@ from figures import MIB, Figure, seconds
 from inputs import Options, main
 from measure import DEPGRAPH, median_wall, run_together
 
-from depgraph.extraction import BlockCounts, Extraction, Kernel
-from depgraph.footprint import stack_footprints
-from depgraph.graph import ALL_KINDS, BlockGraph
-from depgraph.store import write_store
+from depgraph.footprint.footprints import stack_footprints
+from depgraph.graph.block_graph import ALL_KINDS, BlockGraph
+from depgraph.graph.program import BlockCounts, Extraction, Kernel
+from depgraph.store.store import write_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,14 +12,14 @@ import time
 
 import numpy as np
 
-from depgraph.build import assemble
-from depgraph.comparison import run_mechanism
-from depgraph.extraction import Kernel
-from depgraph.gpu import load_gpu
+from depgraph.analysis.compare_mechanisms import run_mechanism
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import SmResources
+from depgraph.graph.builder import assemble
+from depgraph.graph.program import Kernel
 from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError
-from depgraph.scenario import Scenario
-from depgraph.sm_resources import SmResources
-from depgraph.timing import Durations
+from depgraph.scenario.scenario import Scenario
+from depgraph.timing.durations import Durations
 
 ROW = 100
 CLASSES = 32

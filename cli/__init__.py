@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from depgraph.interrupts import end_on_signals
+from depgraph.system.interrupts import end_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from depgraph.errors import DepgraphError
-from depgraph.text import one_line
+from depgraph.system.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"depgraph.cli.{cmd_name}")
+        module = importlib.import_module(f"depgraph.cli.commands.{cmd_name}")
         command: click.Command = module.command
         return command
 
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        from depgraph.version import tool_version
+        from depgraph.system.version import tool_version
 
         click.echo(f"depgraph {tool_version()}")
         ctx.exit()

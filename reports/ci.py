@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from depgraph.reports.tables import render
+from depgraph.reports.tables.table import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from depgraph.reports.tables import Report
+    from depgraph.reports.tables.table import Report
 
 # GitHub refuses step summaries above 1 MiB: "Adding a job summary", GitHub Actions documentation.
 SUMMARY_BYTES = 1_000_000

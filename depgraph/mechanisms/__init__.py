@@ -29,8 +29,17 @@ from depgraph.mechanisms.serial import Serial
 from depgraph.mechanisms.stream_k import StreamK
 from depgraph.mechanisms.streams import Streams
 from depgraph.mechanisms.wireframe import Wireframe
-from depgraph.rules import ALL_ENDED, ALL_PLACED, HOLDS, IGNORED, PLACES, Against, Gates, Rules
-from depgraph.text import in_short
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    ALL_PLACED,
+    HOLDS,
+    IGNORED,
+    PLACES,
+    Against,
+    Gates,
+    Rules,
+)
+from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

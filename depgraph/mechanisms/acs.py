@@ -15,16 +15,16 @@ from depgraph.mechanisms.base import (
     whole_numbers,
 )
 from depgraph.mechanisms.segments import ordered_pairs, segment_conflicts
-from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.graph import BlockGraph
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Durvasula et al., ACS: Concurrent kernel execution on irregular, input-dependent graphs"
 DEFAULT_WINDOW = 32

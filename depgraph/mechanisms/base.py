@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph import limits
-from depgraph.anomalies import ANOMALY
 from depgraph.errors import ModelError
-from depgraph.limits import LARGEST_PARAMETER
-from depgraph.text import in_short
+from depgraph.schedule.anomalies import ANOMALY
+from depgraph.system import limits
+from depgraph.system.limits import LARGEST_PARAMETER
+from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.graph import BlockGraph
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.rules import Rules
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.policy import Rules
 
 
 class Availability(Enum):

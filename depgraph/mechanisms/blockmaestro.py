@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph import KIND_NAMES
+from depgraph.graph.block_graph import KIND_NAMES
 from depgraph.mechanisms.base import (
     Availability,
     Cost,
@@ -17,14 +17,14 @@ from depgraph.mechanisms.base import (
     whole_number,
 )
 from depgraph.mechanisms.launching import INVOCATION, ahead
-from depgraph.rules import ALL_ENDED, IGNORED, PLACES, Gates, Rules
-from depgraph.schedules import newest_first, oldest_first
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Gates, Rules
+from depgraph.schedule.priorities import newest_first, oldest_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Abdolrashidi et al., BlockMaestro, ISCA 2021 (second-hand)"
 DEFAULT_WINDOW = 2

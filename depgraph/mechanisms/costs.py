@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
-from depgraph.launch import OFF
-from depgraph.limits import LONGEST_TIME, number
-from depgraph.text import in_short
-from depgraph.time_units import TIMES, convert_time
+from depgraph.system.limits import LONGEST_TIME, number
+from depgraph.system.text import in_short
+from depgraph.system.time_units import TIMES, convert_time
+from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from depgraph.launch import LaunchModel
     from depgraph.mechanisms.base import Cost
+    from depgraph.timing.launch_model import LaunchModel
 
 LAUNCHES = "launches"
 _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph.build import assemble, join_order, joined_source_blocks
 from depgraph.errors import ModelError
-from depgraph.graph import KIND_NAMES
-from depgraph.jit.graph import gather_lists
+from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.builder import assemble, join_order, joined_source_blocks
+from depgraph.graph.graph_jit import gather_lists
 from depgraph.mechanisms.base import Availability, Cost, Mechanism, whole_numbers
 from depgraph.mechanisms.launching import INVOCATION, ahead
-from depgraph.rules import ALL_PLACED, HOLDS, Against, Gates, Rules
-from depgraph.schedules import newest_first
+from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
+from depgraph.schedule.priorities import newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.graph import BlockGraph
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
     Numbers = NDArray[np.int64]
     StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.jit.graph import gather_lists
+from depgraph.graph.graph_jit import gather_lists
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.launching import ahead
-from depgraph.rules import Rules
+from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.graph import BlockGraph
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 # A launch is compared with earlier ones by up to this many kernels before it, a power of two.
 _LONGEST_CONTEXT = 64

@@ -10,13 +10,13 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Cost, Mechanism
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.rules import ALL_ENDED, ALL_PLACED, IGNORED, Against, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, IGNORED, Against, Gates, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 
 class ProgrammaticDependentLaunch(Mechanism):

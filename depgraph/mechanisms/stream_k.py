@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.mechanisms.base import Availability, Cost, Mechanism
 from depgraph.mechanisms.gemms import is_gemm, matches_any
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
-from depgraph.rules import Against, Rules
+from depgraph.schedule.policy import Against, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Osama et al., Stream-K, PPoPP 2023"
 

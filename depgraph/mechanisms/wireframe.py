@@ -8,13 +8,13 @@ import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, whole_numbers
 from depgraph.mechanisms.launching import once
-from depgraph.rules import Rules
+from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 DEFAULT_LEVELS = 3
 

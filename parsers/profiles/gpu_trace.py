@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.parsers.profiles.kernel_rows import Dim3
-    from depgraph.profile import KernelProfile
+    from depgraph.timing.profile import KernelProfile
 
 _DEVICE = re.compile(r"(?P<name>.*?)\s*\((?P<number>\d{1,9})\)")
 _CORRELATION_MARK = re.compile(r"\s*\[(\d{1,18})\]\Z")

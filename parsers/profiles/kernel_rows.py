@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.limits import LONGEST_TIME, MOST_SMS
-from depgraph.profile import UNKNOWN, KernelProfile
+from depgraph.system.limits import LONGEST_TIME, MOST_SMS
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.profile import KernelUnit
+    from depgraph.timing.profile import KernelUnit
 
 Dim3 = tuple[int, int, int]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.parsers.profiles.kernel_rows import Dim3
-    from depgraph.profile import KernelProfile
+    from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "write it with: ncu --csv --page raw --print-units base --import REPORT.ncu-rep, the report "

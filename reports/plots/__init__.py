@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
 
 _PLOTS: tuple[Callable[[Study], Plot], ...] = (
     utilization_over_time.plot,

@@ -14,10 +14,10 @@ from depgraph.reports.plots.style import (
     new_figure,
     no_data,
 )
-from depgraph.reports.tables import show_number
+from depgraph.reports.tables.table import show_number
 
 if TYPE_CHECKING:
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
 
 
 def plot(study: Study) -> Plot:

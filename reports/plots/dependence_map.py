@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph import Pattern
+from depgraph.graph.block_graph import Pattern
 from depgraph.reports.plots.style import MARKERS, Plot, new_figure
-from depgraph.reports.tables import show_number
+from depgraph.reports.tables.table import show_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
-    from depgraph.graph import PairSummary
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
+    from depgraph.graph.block_graph import PairSummary
 
 # From the loosest pattern, which leaves most room for overlap, to the tightest: drawn ever darker.
 PATTERNS = {

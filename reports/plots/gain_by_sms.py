@@ -10,7 +10,7 @@ from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, new_figu
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.study import Curve, Study
+    from depgraph.analysis.study import Curve, Study
 
 _SAME = 0.003
 

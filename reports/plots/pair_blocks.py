@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.pair_matrix import pair_matrix, telling_pair
+from depgraph.graph.pair_matrix import pair_matrix, telling_pair
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
-from depgraph.reports.tables import show_number
+from depgraph.reports.tables.table import show_number
 
 if TYPE_CHECKING:
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
 
 _PIXELS = 256
 _NAME_WIDTH = 34

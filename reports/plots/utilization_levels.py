@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.analysis.study import size_text
 from depgraph.reports.plots.style import COLOURS, Plot, new_figure
-from depgraph.study import size_text
 
 if TYPE_CHECKING:
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
 
 LEVELS = 10
 GROUPS = (("low", 0, 3), ("medium", 3, 7), ("high", 7, 10))

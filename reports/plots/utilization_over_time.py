@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.analysis.study import size_text
 from depgraph.reports.plots.style import DARK, LIGHT, MIDDLE, Plot, new_figure
-from depgraph.reports.tables import shorten, show_number, show_percent
-from depgraph.study import size_text
-from depgraph.utilization import running_part, utilization_over_time
+from depgraph.reports.tables.table import shorten, show_number, show_percent
+from depgraph.schedule.utilization import running_part, utilization_over_time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.schedule import Schedule
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
+    from depgraph.schedule.schedule import Schedule
 
 _BINS = 400
 _ROWS = 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.study import size_text
 from depgraph.reports.plots.style import (
     DARK,
     KERNELS_SHOWN,
@@ -14,11 +15,10 @@ from depgraph.reports.plots.style import (
     new_figure,
     no_data,
 )
-from depgraph.reports.tables import show_number
-from depgraph.study import size_text
+from depgraph.reports.tables.table import show_number
 
 if TYPE_CHECKING:
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
 
 _LINEAR_WAVES = 12
 

@@ -1,0 +1,96 @@
+"""``depgraph bound``: store to bound on the gain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
+from depgraph.cli.options.model import memory_option, model_options, open_notes, timed_scenario_from
+from depgraph.cli.options.shared import (
+    Command,
+    deps_option,
+    format_option,
+    print_report,
+    store_argument,
+)
+from depgraph.cli.options.values import SmCounts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from depgraph.cli.options.model import ModelOptions
+
+
+@click.command("bound", cls=Command)
+@store_argument
+@click.option(
+    "--sms", type=SmCounts(), required=True,
+    help="SM counts: 80, 8,16,80, 8:132, 8:132:4 or inf.",
+)  # fmt: skip
+@mechanism_options
+@deps_option
+@model_options
+@memory_option
+@format_option
+def command(
+    store: Path,
+    sms: tuple[float, ...],
+    mechanisms: tuple[str, ...],
+    costs: tuple[str, ...],
+    kinds: frozenset[str] | None,
+    form: str,
+    **model: Unpack[ModelOptions],
+) -> None:
+    """Bound the gain of overlapping independent blocks on a GPU.
+
+    Prints serial time, critical path, work, the lower bound that follows, and what block-level
+    dataflow schedules reach, with all dependences and with RAW alone (as if every buffer were
+    renamed).
+
+    With --mechanism it compares synchronisation mechanisms instead, a row each: makespan, gain
+    over serial, which part of the possible gain that is, and what it assumed.
+    """
+    if mechanisms:
+        _compare(store, sms, mechanisms, costs, kinds, form, model)
+        return
+    if costs:
+        message = "--cost changes a mechanism: give --mechanism too"
+        raise click.UsageError(message)
+    from dataclasses import replace
+
+    from depgraph.analysis.bound import bound
+    from depgraph.reports.tables.bound_table import bound_report
+    from depgraph.store.store import Store
+
+    source = Store(store)
+    scenario = timed_scenario_from(source, kinds, **model)
+    table = bound(scenario, sms)
+    notes = open_notes(source, scenario, kinds, model)
+    print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
+
+
+def _compare(
+    path: Path,
+    sms: tuple[float, ...],
+    mechanisms: tuple[str, ...],
+    costs: tuple[str, ...],
+    kinds: frozenset[str] | None,
+    form: str,
+    model: ModelOptions,
+) -> None:
+    from dataclasses import replace
+
+    from depgraph.analysis.compare_mechanisms import compare_mechanisms
+    from depgraph.mechanisms import find_mechanisms
+    from depgraph.reports.tables.mechanism_tables import comparison_report
+    from depgraph.store.store import Store
+
+    found = find_mechanisms(mechanisms)
+    source = Store(path)
+    scenario = timed_scenario_from(source, kinds, **model)
+    comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
+    notes = open_notes(source, scenario, kinds, model)
+    comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
+    print_report(comparison_report(comparison), form)

@@ -1,0 +1,107 @@
+"""What ``depgraph check`` says of a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.extraction.kernel_table import kernel_remarks
+from depgraph.reports.tables.table import (
+    Column,
+    Report,
+    Table,
+    kernel_name,
+    show_bytes,
+    show_number,
+)
+
+if TYPE_CHECKING:
+    from depgraph.extraction.check import Checkup
+
+_KERNELS_SHOWN = 40
+
+
+def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS_SHOWN) -> Report:
+    """Describe a checkup: the verdict, problems, kernels, what was left out.
+
+    Parameters
+    ----------
+    checkup : Checkup
+    verdict : str
+        "good", "usable" or "not to be trusted".
+    shown : int, optional
+        Kernels listed at most; None for all.
+    """
+    kernels = checkup.kernels if shown is None else checkup.kernels[:shown]
+    tables = [
+        Table(
+            "problems",
+            "Problems",
+            [
+                Column("severity", "", is_text=True),
+                Column("count", "count", show=show_number),
+                Column("found", "what was found", is_text=True, wraps=True),
+                Column("place", "where", is_text=True, wraps=True),
+            ],
+            [
+                ("error" if p.is_error else "warning", p.count, p.found, p.place)
+                for p in checkup.problems
+            ],
+        ),
+        Table(
+            "kernels",
+            "Kernels",
+            [
+                Column("kernel", "kernel"),
+                Column("name", "name", is_text=True, show=kernel_name),
+                Column("blocks", "blocks", show=show_number),
+                Column("active_blocks", "with code", show=show_number),
+                Column("accesses", "accesses", show=show_number),
+                Column("remarks", "remarks", is_text=True, show="; ".join, wraps=True),
+            ],
+            [
+                (k.kernel, k.name, k.blocks, k.active_blocks, k.accesses, kernel_remarks(k))
+                for k in kernels
+            ],
+            omitted=len(checkup.kernels) - len(kernels),
+            more="--format json lists all",
+        ),
+        Table(
+            "skipped",
+            "Left out",
+            [
+                Column("reason", "reason", is_text=True, wraps=True),
+                Column("count", "count", show=show_number),
+            ],
+            list(checkup.skipped.items()),
+        ),
+    ]
+    return Report(
+        "check",
+        {
+            "trace": checkup.trace,
+            "format": checkup.format,
+            "verdict": verdict,
+            "errors": checkup.errors,
+            "warnings": checkup.warnings,
+            "n_kernels": len(checkup.kernels),
+            "n_copies": checkup.copies,
+            "n_blocks": sum(k.blocks for k in checkup.kernels),
+            "lines": checkup.lines,
+            "input_bytes": checkup.bytes,
+        },
+        headline=[
+            (
+                f"{checkup.trace}: {verdict} ({checkup.format}; {checkup.errors} errors, "
+                f"{checkup.warnings} warnings)"
+            ),
+            (
+                f"{show_number(len(checkup.kernels))} kernels, "
+                f"{show_number(sum(k.blocks for k in checkup.kernels))} blocks, "
+                f"{show_number(checkup.copies)} host copies, {show_number(checkup.lines)} lines, "
+                f"{show_bytes(checkup.bytes)}"
+            ),
+        ],
+        tables=tables,
+        notes=checkup.blind_spots,
+        notes_title="What no trace of this format shows",
+    )

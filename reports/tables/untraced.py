@@ -1,0 +1,45 @@
+"""What a trace does not show, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.dependence.possible import openness
+from depgraph.extraction.kernel_table import remarks
+from depgraph.reports.tables.table import show_number
+from depgraph.system.text import some_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.program import Kernel
+
+
+def unseen_notes(
+    kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
+) -> list[str]:
+    """List warnings, kernels with hidden accesses or inner order, and the format's blind spots.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+    pairs : sequence of PairSummary
+    metadata : mapping
+        Provenance of the extraction.
+    """
+    notes = [
+        f"{show_number(count)} {warning}" for warning, count in metadata.get("warnings", {}).items()
+    ]
+    for reason, numbers in remarks(kernels).items():
+        what = "kernel" if len(numbers) == 1 else "kernels"
+        notes.append(f"{what} {some_numbers(numbers)}: {reason}")
+    shared = [k.kernel for k in kernels if k.shared_written_bytes and k.waits_inside is None]
+    if shared:
+        notes.append(
+            f"blocks of kernel {some_numbers(shared)} write bytes that other blocks of the same "
+            "kernel touch: order inside a kernel is not part of the graph"
+        )
+    notes += openness(kernels, pairs).notes
+    return [*notes, *metadata.get("blind_spots", [])]
