@@ -1,4 +1,4 @@
-"""``depgraph bound``: store to bound on the gain."""
+"""``depgraph bound``: store to upper bound on the speedup."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
-from depgraph.cli.options.model import memory_option, model_options, open_notes, timed_scenario_from
+from depgraph.cli.options.model import (
+    memory_option,
+    model_options,
+    timed_scenario_from,
+    uncertainty_notes,
+)
 from depgraph.cli.options.shared import (
     Command,
     deps_option,
@@ -43,20 +48,20 @@ def command(
     form: str,
     **model: Unpack[ModelOptions],
 ) -> None:
-    """Bound the gain of overlapping independent blocks on a GPU.
+    """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
-    Prints serial time, critical path, work, the lower bound that follows, and what block-level
-    dataflow schedules reach, with all dependences and with RAW alone (as if every buffer were
-    renamed).
+    Prints the serial time, critical path, work, the lower bound on the makespan, the upper bound on
+    the speedup, and what block-level dataflow schedules reach: with all dependences, and with RAW
+    only, as if every buffer were renamed.
 
-    With --mechanism it compares synchronisation mechanisms instead, a row each: makespan, gain
-    over serial, which part of the possible gain that is, and what it assumed.
+    With --mechanism it compares synchronisation mechanisms instead, one row each: makespan,
+    speedup, share of the bound, slot utilization, and what was assumed.
     """
     if mechanisms:
         _compare(store, sms, mechanisms, costs, kinds, form, model)
         return
     if costs:
-        message = "--cost changes a mechanism: give --mechanism too"
+        message = "--cost needs --mechanism"
         raise click.UsageError(message)
     from dataclasses import replace
 
@@ -67,7 +72,7 @@ def command(
     source = Store(store)
     scenario = timed_scenario_from(source, kinds, **model)
     table = bound(scenario, sms)
-    notes = open_notes(source, scenario, kinds, model)
+    notes = uncertainty_notes(source, scenario, kinds, model)
     print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
 
 
@@ -91,6 +96,6 @@ def _compare(
     source = Store(path)
     scenario = timed_scenario_from(source, kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
-    notes = open_notes(source, scenario, kinds, model)
+    notes = uncertainty_notes(source, scenario, kinds, model)
     comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
     print_report(comparison_report(comparison), form)

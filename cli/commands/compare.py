@@ -9,7 +9,7 @@ import click
 
 from depgraph.cli.options.model import memory_option, model_options, timed_scenario_from
 from depgraph.cli.options.shared import Command, deps_option, print_report
-from depgraph.cli.options.thresholds import METRICS, fail_threshold
+from depgraph.cli.options.thresholds import Metric, fail_threshold
 from depgraph.cli.options.values import ROWS, SMS, Percent
 
 if TYPE_CHECKING:
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option("--sms", type=SMS, metavar="N", help="SM count [default: the GPU model's].")
 @click.option(
-    "--fail-on-increase", "up", type=click.Choice(METRICS), multiple=True,
+    "--fail-on-increase", "up", type=Metric(), multiple=True,
     help="Exit with 3 if the metric is higher in NEW. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--fail-on-decrease", "down", type=click.Choice(METRICS), multiple=True,
+    "--fail-on-decrease", "down", type=Metric(), multiple=True,
     help="Exit with 3 if the metric is lower in NEW. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--tolerance", type=Percent(), default=0.0, show_default=True, metavar="PERCENT",
-    help="Change in percent that is no failure yet.",
+    help="Change in percent that is still accepted.",
 )  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice(["table", "json", "csv", "markdown", "total"]),
     default="table", show_default=True, help="How to write the result; total is one number.",
 )  # fmt: skip
 @click.option(
-    "--metric", type=click.Choice(METRICS), default="bound", show_default=True,
+    "--metric", type=Metric(), default="upper_bound", show_default=True,
     help="Metric of NEW that --format total prints.",
 )  # fmt: skip
 @click.option(
@@ -74,7 +74,7 @@ def command(
     from depgraph.reports.tables.diff_tables import diff_report
 
     if (model["timing"] is None) != (new_timing is None):
-        message = "--timing and --new-timing: give both, or the sides have different units"
+        message = "--timing and --new-timing: give both or neither, so that units are equal"
         raise click.UsageError(message)
     before = _side(base, sms, kinds, model)
     size = int(before.scenario.sms)

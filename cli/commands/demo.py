@@ -63,12 +63,12 @@ def _in_short(table: BoundTable, output: Path) -> str:
     return (
         f"\nIn short: with a barrier between kernels, this step takes {everything.serial:.1f} "
         f"{table.unit} on the GPU.\nIf each block started once the blocks it needs have ended, it "
-        f"could be {everything.gain:.2f} times as fast,\n"
-        f"and {raw.gain:.2f} times if no buffer were ever reused. No schedule can do better while "
-        "blocks take as long.\n\nNext:\n"
+        f"could be {everything.upper_bound:.2f} times as fast,\n"
+        f"and {raw.upper_bound:.2f} times if no buffer were ever reused. No schedule "
+        "can do better while blocks take as long.\n\nNext:\n"
         f"  depgraph show {output} path    where the time of the critical path goes\n"
-        f"  depgraph bound {output} --sms 80 --mechanism all    what would get how much\n"
-        f"  depgraph report {output} --sms 80    plots and a page"
+        f"  depgraph bound {output} --sms 80 --mechanism all    what each mechanism would reach\n"
+        f"  depgraph report {output} --sms 80    plots and an HTML page"
     )
 
 

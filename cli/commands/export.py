@@ -126,9 +126,9 @@ def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -
     elif mechanisms:
         refuse_given({"schedule_name", "priority"}, "does not go with --mechanism")
     else:
-        refuse_given({"costs"}, "changes a mechanism: give --mechanism too")
+        refuse_given({"costs"}, "needs --mechanism")
         if schedule_name == "serial":
-            refuse_given({"priority"}, "is that of a dataflow schedule")
+            refuse_given({"priority"}, "needs a dataflow schedule")
 
 
 def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]) -> Schedule:
@@ -137,7 +137,7 @@ def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]
 
     found = find_mechanisms(names)
     if len(found) != 1:
-        message = "a schedule is that of one mechanism: name one, with its parameters"
+        message = "a schedule needs one mechanism: name one, with its parameters"
         raise click.UsageError(message)
     charges = charges_of(found[0], parse_costs(costs), scenario)
     return run_mechanism(found[0], scenario, charges)[0]

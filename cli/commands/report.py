@@ -60,7 +60,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 )  # fmt: skip
 @click.option("--github", is_flag=True, help=f"Append the report to ${SUMMARY_VARIABLE}.")
 @threshold_options
-@click.option("--pair", type=Pair(), help="Kernels whose blocks are drawn against one another.")
+@click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
     "--flows", type=click.Choice(["path", "all", "none"]), default="path", show_default=True,
     help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100 000.",
@@ -83,8 +83,8 @@ def command(
     form: str | None,
     top: int,
     github: bool,
-    fail_under: tuple[tuple[str, float], ...],
-    fail_over: tuple[tuple[str, float], ...],
+    fail_below: tuple[tuple[str, float], ...],
+    fail_above: tuple[tuple[str, float], ...],
     pair: tuple[int, int] | None,
     flows: Flows,
     coarse: Path | None,
@@ -95,12 +95,12 @@ def command(
     force: bool,
     **model: Any,
 ) -> None:
-    """Write plots, a page, a timeline and a summary of one program on one GPU size.
+    """Write plots, an HTML page, a timeline and a summary for one GPU size.
 
     DIR gets index.html, plots/*.png and *.svg, report.md, report.json and timeline.json.gz (for
     ui.perfetto.dev). The page needs no other file and no network.
 
-    Every mechanism gets a row in the tables; those named with --mechanism are drawn as well.
+    The tables have a row for every mechanism; those named with --mechanism are plotted as well.
     """
     from depgraph.reports.ci import missed_thresholds
     from depgraph.reports.page.study_report import metrics
@@ -113,7 +113,7 @@ def command(
         output = stable_path(output)
     _check_outputs(output, github=github, show=show, force=force)
     found = _study(store, sms, kinds, coarse, mechanisms, costs, model)
-    thresholds = thresholds_from(fail_under, fail_over)
+    thresholds = thresholds_from(fail_below, fail_above)
     missed = missed_thresholds(thresholds, metrics(found))
     report_of = partial(_with_thresholds, found, thresholds, missed)
     _print(report_of, form, top)
@@ -128,7 +128,7 @@ def command(
             place_checked=True,
         )  # fmt: skip
         if left_out:
-            say(f"{left_out} arrows are not in the timeline: it holds 100 000 at most")
+            say(f"arrows left out of the timeline: {left_out} (it holds 100 000)")
         _wrote_page(output, show=show)
     if missed:
         fail_threshold(missed)
@@ -196,8 +196,7 @@ def _same_blocks(coarse: BlockGraph, graph: BlockGraph, path: Path) -> BlockGrap
 
 
 def _title(study: Study) -> str:
-    from depgraph.analysis.study import size_text
-    from depgraph.system.text import clean_text
+    from depgraph.system.text import clean_text, size_text
 
     sources = study.metadata.get("sources", [])
     name = Path(sources[0]["path"]).name if sources else "program"

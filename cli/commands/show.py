@@ -29,7 +29,7 @@ _SUBJECTS = ("kernels", "pairs", "path", "block")
 @click.argument("words", nargs=-1, required=True, metavar="[STORE] kernels|pairs|path|block K:B")
 @click.option(
     "--cusync", is_flag=True,
-    help="With pairs: the cheapest correct cuSync policy of each, and what it gains.",
+    help="With pairs: the cheapest correct cuSync policy of each, and its speedup.",
 )  # fmt: skip
 @click.option(
     "--sms", type=click.IntRange(1), metavar="N",
@@ -59,10 +59,10 @@ def command(
     path, subject, block = _split(words)
     store = Store(path)
     if cusync and subject != "pairs":
-        message = "--cusync goes with pairs"
+        message = "--cusync needs pairs"
         raise click.UsageError(message)
     if sms is not None and not cusync:
-        message = "--sms goes with pairs --cusync"
+        message = "--sms needs pairs --cusync"
         raise click.UsageError(message)
     if subject == "kernels":
         refuse_others("kernels", "what_ifs")
@@ -119,17 +119,17 @@ def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
         path = Path(rest.pop(0))
     subject = rest.pop(0) if rest else ""
     if subject not in _SUBJECTS:
-        message = f"say what to show: {', '.join(_SUBJECTS)}"
+        message = f"nothing to show: give one of {', '.join(_SUBJECTS)}"
         raise click.UsageError(message)
     if subject != "block":
         if rest:
-            message = f"{rest[0]!r} is one word too many"
+            message = f"unexpected argument {rest[0]!r}"
             raise click.UsageError(message)
         return path, subject, (0, 0)
     try:
         (place,) = rest
         kernel, block = (int(part) for part in place.split(":"))
     except ValueError:
-        message = "name one block as K:B, such as 3:17"
+        message = "give one block as K:B, such as 3:17"
         raise click.UsageError(message) from None
     return path, subject, (kernel, block)

@@ -86,7 +86,7 @@ def profile_options(function: Function) -> Function:
             ),
             click.option(
                 "--allow-mismatch", is_flag=True,
-                help="Use what fits of a profile though it seems to be of another program.",
+                help="Use what fits of a profile that seems to be of another program.",
             ),
         ]
     ):  # fmt: skip
@@ -123,20 +123,20 @@ def model_options(function: Function) -> Function:
             click.option(
                 "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
                 metavar="none|gpu|measured|HOST,GAP,NODE",
-                help="What launches cost: nothing (default), what the GPU's model says, what the "
-                "profile shows, or times in the durations' unit that the host needs to issue a "
-                "launch, the GPU before a kernel, and a CUDA graph a node.",
+                help="Launch costs: none (default), from the GPU's model, from the profile, or "
+                "times in the durations' unit: the host's for each launch, the GPU's before each "
+                "kernel, a CUDA graph's for each node.",
             ),
             click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
                 metavar="STATEMENT",
                 help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
-                "'merge=3,4', 'gap=0'. May be given several times.",
+                "'merge=3,4', 'gap=0'. May be repeated.",
             ),
             click.option(
                 "--ignore-waits-inside", is_flag=True,
-                help="Let blocks depend on single blocks of kernels that wait inside (split-K), "
-                "not on the whole kernel.",
+                help="Let blocks depend on single blocks of a kernel whose blocks wait for each "
+                "other (split-K), not on the whole kernel.",
             ),
         ]
     ):  # fmt: skip
@@ -148,8 +148,8 @@ def memory_option(function: Function) -> Function:
     """Add --memory-bandwidth."""
     return click.option(
         "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
-        help="Let no schedule be shorter than what the L2 cache cannot hold of the bytes that "
-        "kernels touch takes at this bandwidth.",
+        help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
+        "cannot hold cross the bus at this rate.",
     )(function)  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def scenario_from(
 def timed_scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
 ) -> Scenario:
-    """As `scenario_from`, but refuse a program of which no time is known: no gain follows from it.
+    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup.
 
     Raises
     ------
@@ -249,16 +249,16 @@ def warn_of_mismatch(fit: Fit | None) -> None:
         say(f"depgraph: {one_line(fit.warning)}")
 
 
-def open_notes(
+def uncertainty_notes(
     store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
 ) -> tuple[str, ...]:
     """Say what of the program is not certain, and what that means."""
-    from depgraph.dependence.possible import openness
+    from depgraph.dependence.possible import uncertainty
 
     is_changed = options["what_ifs"] or options["ignore_waits_inside"]
     is_stored = kinds is None and not is_changed
     pairs = store.pairs if is_stored else scenario.graph.pairs()
-    return openness(scenario.kernels, pairs).notes
+    return uncertainty(scenario.kernels, pairs).notes
 
 
 def refuse_others(subject: str, *used: str) -> None:

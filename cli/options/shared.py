@@ -32,9 +32,9 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["-q", "--quiet"], is_flag=True, expose_value=False,
-                         callback=_set_quiet, help="Say nothing on stderr but errors."),
+                         callback=_set_quiet, help="Print only errors on stderr."),
             click.Option(["-v", "--verbose"], is_flag=True, expose_value=False,
-                         callback=_set_verbose, help="Say on stderr how long each phase takes."),
+                         callback=_set_verbose, help="Print on stderr how long each phase takes."),
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
@@ -98,7 +98,7 @@ def deps_option(function: Function) -> Function:
     """Add --deps."""
     return click.option(
         "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
-        help="Dependences that count: some of raw,war,waw [default: all].",
+        help="Kinds of dependence to count, from raw,war,waw [default: all].",
     )(function)  # fmt: skip
 
 

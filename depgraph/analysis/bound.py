@@ -1,4 +1,4 @@
-"""How much overlap could gain at most, and what a block-level dataflow schedule achieves."""
+"""Upper bound on the speedup over serialized launches, and what dataflow schedules reach."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ _FIXED = (
     "the bound holds for fixed durations: measured overlap has beaten it by up to 15 % "
     "on an A100 where caches were reused better"
 )
-_LAUNCHES = (
-    "bounds, schedules and curves count launches for nothing: what they cost stands beside them"
-)
+_LAUNCHES = "bounds, schedules and curves leave launch costs out, which are stated on their own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +82,10 @@ class BoundTable:
                     "work": bound.work,
                     "lower_bound": bound.lower_bound,
                     "limited_by": bound.limited_by,
-                    "bound_on_gain": bound.gain,
+                    "upper_bound": bound.upper_bound,
                     "schedule": row.mechanism,
                     "makespan": row.makespan,
-                    "gain": row.gain,
+                    "speedup": row.speedup,
                     "utilization": row.utilization,
                     "unit": self.unit,
                 }
@@ -103,7 +101,7 @@ def bound_one(
     priorities: Iterable[str] = PRIORITIES,
     paths: Paths | None = None,
 ) -> Bound:
-    """Bound the gain on one GPU size.
+    """Bound the speedup on one GPU size.
 
     Parameters
     ----------
@@ -151,7 +149,7 @@ def _without_limit(name: str, scenario: Scenario) -> Schedule:
 
 
 def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> BoundTable:
-    """Bound the overlap gain for one or several GPU sizes, with all dependences and RAW alone.
+    """Bound the speedup for one or several GPU sizes, with all dependences and with RAW only.
 
     Parameters
     ----------
@@ -217,4 +215,4 @@ def _left_out(scenario: Scenario) -> list[str]:
     if scenario.graph.kinds == ALL_KINDS:
         return []
     left_out = ", ".join(sorted(ALL_KINDS - scenario.graph.kinds))
-    return [f"{left_out} dependences were left out"]
+    return [f"{left_out} dependences left out"]

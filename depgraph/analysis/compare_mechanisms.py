@@ -1,4 +1,4 @@
-"""Mechanisms beside each other: what each gets of the gain that is possible."""
+"""Mechanisms beside each other: what each reaches of the upper bound on the speedup."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def charges_of(
 def run_without_launches(
     mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
 ) -> tuple[Schedule, Rules]:
-    """Schedule a scenario under a mechanism with launches for nothing, as bounds count.
+    """Schedule a scenario under a mechanism without launch costs, as bounds count.
 
     Parameters
     ----------

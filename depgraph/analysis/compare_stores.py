@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 METRICS = (
-    "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
+    "upper_bound", "speedup", "utilization", "untraced", "edges", "serial", "launched_serial",
+    "critical_path",
 )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def side_of(scenario: Scenario) -> Side:
 def metrics_of(
     bound: Bound, kernels: Sequence[Kernel], pairs: Sequence[PairSummary]
 ) -> dict[str, float]:
-    """Return the numbers that a CI can hold a program to.
+    """Return the numbers that a CI can set thresholds on.
 
     Parameters
     ----------
@@ -140,16 +141,17 @@ def metrics_of(
     Returns
     -------
     dict
-        bound: serial time over lower bound. gain: serial time over the best schedule.
-        utilization: of the serial schedule, 0 to 1. unseen: share of the kernels whose accesses
-        the trace cannot all show. edges: distinct edges between blocks. serial, launched_serial,
-        critical_path: times, in the unit of the durations; the second with what launches cost.
+        upper_bound: serial time over lower bound. speedup: serial time over the makespan of the
+        best schedule. utilization: of the serial schedule, 0 to 1. untraced: share of the kernels
+        with accesses that the trace does not show. edges: distinct edges between blocks. serial,
+        launched_serial, critical_path: times, in the unit of the durations; the second with what
+        launches cost.
     """
     return {
-        "bound": bound.gain,
-        "gain": bound.reached.gain,
+        "upper_bound": bound.upper_bound,
+        "speedup": bound.reached.speedup,
         "utilization": bound.schedules[0].utilization,
-        "unseen": sum(k.unseen is not None for k in kernels) / max(1, len(kernels)),
+        "untraced": sum(k.untraced is not None for k in kernels) / max(1, len(kernels)),
         "edges": sum(p.edges for p in pairs),
         "serial": bound.serial,
         "launched_serial": bound.launched_serial,
@@ -193,7 +195,7 @@ def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
         return ()
     note = (
         f"dependences of the base are tracked at granularity {base}, of the new program at {new}: "
-        "some differ by false sharing alone"
+        "some differ only by false sharing"
     )
     return (note,)
 

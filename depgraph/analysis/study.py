@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -42,41 +41,41 @@ _KIND_CHOICES = (("RAW",), ("RAW", "WAR"), ("RAW", "WAW"), ("RAW", "WAR", "WAW")
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A gain against the number of SMs.
+    """Speedup against the number of SMs.
 
     Attributes
     ----------
     name : str
     sms : tuple of int
-    gain : tuple of float
+    speedup : tuple of float
     is_bound : bool
         Whether nothing can be above it, rather than something reaches it.
     """
 
     name: str
     sms: tuple[int, ...]
-    gain: tuple[float, ...]
+    speedup: tuple[float, ...]
     is_bound: bool
 
 
 @dataclass(frozen=True, slots=True)
 class KindCost:
-    """What the bound on the gain becomes when only some dependences count.
+    """What the upper bound on the speedup becomes when only some dependences count.
 
     Attributes
     ----------
     name : str
         Such as "RAW + WAR".
     edges : int
-        Distinct edges and kinds that these add to RAW alone, or all of RAW.
-    gain : float
-        Bound on the gain.
+        Distinct edges and kinds that these add to RAW only, or all of RAW.
+    upper_bound : float
+        On the speedup over serialized launches.
     critical_path : float
     """
 
     name: str
     edges: int
-    gain: float
+    upper_bound: float
     critical_path: float
 
 
@@ -92,7 +91,7 @@ class Study:
     table : BoundTable
         At that size alone.
     schedules : tuple of Schedule
-        Serial first, launches for nothing.
+        Serial first, without launch costs.
     curves : tuple of Curve
     bend : float
         SMs at which the critical path takes over from the work as the limit.
@@ -142,7 +141,7 @@ class Study:
 
     @property
     def renamed(self) -> Bound:
-        """The bound with RAW dependences alone, as if no buffer were used twice."""
+        """The bound with RAW dependences only, as if no buffer were used twice."""
         return self.table.bounds[-1]
 
     @cached_property
@@ -226,22 +225,29 @@ def _curves(scenario: Scenario) -> tuple[Curve, ...]:
     chosen = {"all dependences": scenario}
     kinds = scenario.graph.kinds
     if kinds != {"RAW"} and "RAW" in kinds:
-        chosen["RAW alone"] = scenario.with_kinds({"RAW"})
+        chosen["RAW only"] = scenario.with_kinds({"RAW"})
     for name, kept in chosen.items():
         paths = Paths.of(kept)
         bounds = [
             bound_one(kept.on(size), priorities=_SWEEP_PRIORITIES, paths=paths) for size in sizes
         ]
         sms_of_curve = tuple(sizes)
-        if kept is scenario and paths.fine is not None:
-            fine = tuple(ratio(b.serial, b.intra_block_bound or 0.0) for b in bounds)
-            curves.append(Curve(f"fine bound, {name}", sms_of_curve, fine, is_bound=True))
+        if kept is scenario and paths.intra_block is not None:
+            intra_block = tuple(ratio(b.serial, b.intra_block_bound or 0.0) for b in bounds)
+            curves.append(
+                Curve(f"intra-block bound, {name}", sms_of_curve, intra_block, is_bound=True)
+            )
         curves += [
-            Curve(f"bound, {name}", sms_of_curve, tuple(b.gain for b in bounds), is_bound=True),
+            Curve(
+                f"upper bound, {name}",
+                sms_of_curve,
+                tuple(b.upper_bound for b in bounds),
+                is_bound=True,
+            ),
             Curve(
                 f"best dataflow, {name}",
                 sms_of_curve,
-                tuple(max(row.gain for row in b.schedules[1:]) for b in bounds),
+                tuple(max(row.speedup for row in b.schedules[1:]) for b in bounds),
                 is_bound=False,
             ),
         ]
@@ -251,7 +257,7 @@ def _curves(scenario: Scenario) -> tuple[Curve, ...]:
 def _kind_costs(scenario: Scenario, coarse: BlockGraph | None) -> tuple[KindCost, ...]:
     def bounds_of(kept: BlockGraph) -> tuple[float, float]:
         found = limits_of(scenario.with_graph(kept))
-        return found.gain, found.critical_path
+        return found.upper_bound, found.critical_path
 
     graph = scenario.graph
     costs = []
@@ -266,8 +272,3 @@ def _kind_costs(scenario: Scenario, coarse: BlockGraph | None) -> tuple[KindCost
         added = coarse.count_edges_not_in(graph)
         costs.append(KindCost("with false sharing", costs[-1].edges + added, *bounds_of(coarse)))
     return tuple(costs)
-
-
-def size_text(sms: float) -> str:
-    """Name a GPU size."""
-    return "unlimited SMs" if math.isinf(sms) else f"{sms:.0f} SM" + "s" * (sms != 1)

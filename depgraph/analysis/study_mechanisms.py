@@ -27,7 +27,7 @@ class MechanismStudy:
     comparison : Comparison
         On the size of the study alone.
     schedules : tuple of Schedule
-        Of the mechanisms to draw, launches for nothing.
+        Of the mechanisms to draw, without launch costs.
     curves : tuple of Curve
         Of the same, over many sizes.
     """
@@ -78,7 +78,7 @@ def study_mechanisms(
             Curve(
                 schedule.name,
                 tuple(int(o.sms) for o in points),
-                tuple(o.overlap_gain for o in points),
+                tuple(o.overlap_speedup for o in points),
                 is_bound=False,
             )
         )

@@ -360,7 +360,7 @@ def _row(place: int, kernel: WorkloadKernel, first_block: int) -> Kernel:
         read_bytes=0,
         written_bytes=0,
         shared_written_bytes=0,
-        unseen=None,
+        untraced=None,
         occupancy=kernel.occupancy,
         cuttable=kernel.cuttable,
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import gpu_for_architecture, load_gpu, occupancy
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,7 +196,7 @@ def sm_resources(
     is_kernel = graph.kernel >= 0
     if fixed_occupancy is not None:
         same = np.full(graph.n_operations, fixed_occupancy, np.int64)
-        note = f"{fixed_occupancy} blocks per SM for every kernel, as asked"
+        note = f"{counted(fixed_occupancy, 'block')} per SM for every kernel (--occupancy)"
         return equal_shares(is_kernel, same, gpu, *reasons, note)
     if graph.resources is None:
         message = "the graph carries no launch resources: pass resources_of, or an occupancy"
@@ -204,7 +205,7 @@ def sm_resources(
     stated = np.where(is_kernel, stated, 0)
     kernels = int(is_kernel.sum())
     if kernels and (stated[is_kernel] > 0).all():
-        note = f"occupancy as the input states it ({kernels} of {kernels} kernels)"
+        note = f"occupancy as the input states it ({kernels} of {counted(kernels, 'kernel')})"
         return equal_shares(is_kernel, stated, gpu, *reasons, note)
     return _by_need(graph, gpu, stated, reasons)
 
@@ -231,7 +232,7 @@ def _by_need(
         need[members], placed[members] = fine * taken, fine * counted
         for note in assumed:
             notes[note] = notes.get(note, 0) + len(members)
-    said = [f"{note} ({count} of {kernels} kernels)" for note, count in notes.items()]
+    said = [f"{note} ({count} of {counted(kernels, 'kernel')})" for note, count in notes.items()]
     if kernels > 1:
         said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
                     f"and {RESOURCES[-1]}")  # fmt: skip

@@ -132,7 +132,7 @@ class BlockGraph:
     """Thread blocks and their dependences, linear in size in what the blocks touch.
 
     A *set* is a set of blocks of one operation. A *join* says that every block in any of its
-    target sets waits for every block in each of its source sets. Blocks of kernel k, copies
+    target sets waits forevery block in each of its source sets. Blocks of kernel k, copies
     included, are numbered ``first_block[i] .. first_block[i + 1] - 1``, where i is the operation
     (kernel or host copy) in program order.
 

@@ -201,7 +201,7 @@ def _kernel_rows(
                 grid_z=1,
                 accesses=one.accesses + two.accesses,
                 instructions=one.instructions + two.instructions,
-                unseen=one.unseen or two.unseen,
+                untraced=one.untraced or two.untraced,
                 waits_inside=min(filter(None, (one.waits_inside, two.waits_inside)), default=None),
                 ldgsts_bytes=one.ldgsts_bytes + two.ldgsts_bytes,
             )

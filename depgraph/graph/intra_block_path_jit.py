@@ -8,7 +8,7 @@ from depgraph.system.compiled import compiled_if_large
 
 
 @compiled_if_large
-def fine_finish(
+def intra_block_finish(
     durations,
     first_block,
     set_operation,

@@ -50,7 +50,7 @@ class Kernel:
     read_bytes: int
     written_bytes: int
     shared_written_bytes: int
-    unseen: str | None
+    untraced: str | None
     occupancy: int | None = None
     cuttable: bool | None = None
     waits_inside: str | None = None

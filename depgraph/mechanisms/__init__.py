@@ -122,7 +122,7 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
         match = _NAME.fullmatch(name)
         if match is None:
             raise ModelError(
-                f"{in_short(name)!r} is no mechanism: give NAME, NAME(PARAMETERS) or all"
+                f"{in_short(name)!r} is not a mechanism: give NAME, NAME(PARAMETERS) or all"
             )
         kind = _imported(match[1]) if ":" in match[1] else _named(match[1])
         if kind is None:

@@ -165,12 +165,12 @@ def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_
     Raises
     ------
     ModelError
-        If it is no whole number from `least` to `most`.
+        If it is not a whole number from `least` to `most`.
     """
     value = limits.whole_number(text, least, most)
     if value is None:
         raise ModelError(
-            f"{mechanism}: {in_short(text)!r} is no whole number from {least} to {most}"
+            f"{mechanism}: {in_short(text)!r} is not a whole number from {least} to {most}"
         )
     return value
 

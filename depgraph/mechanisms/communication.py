@@ -1,4 +1,4 @@
-"""Computation beside communication: how much overlapping them could gain, and how much it did."""
+"""Computation beside communication: how much faster overlap could make it, and how much it did."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PUBLISHED_SHARES = {
     "DMA engines": 0.66,
     "DMA engines and 8 CUs removed": 0.72,
 }
-"""Share of the ideal speed-up on an MI300X of 304 CUs (C3 and ConCCL, the published ladder)."""
+"""Share of the ideal speedup on an MI300X of 304 CUs (C3 and ConCCL, the published ladder)."""
 
 
 def ideal_speedup(computation: float, communication: float) -> float:
@@ -25,7 +25,7 @@ def ideal_speedup(computation: float, communication: float) -> float:
 
 
 def share_of_ideal(speedup: float, ideal: float) -> float:
-    """Return which part of the possible gain a speed-up is; 0 where nothing is possible."""
+    """Return which share of the possible speedup is reached; 0 where none is possible."""
     return (speedup - 1) / (ideal - 1) if ideal > 1 else 0.0
 
 

@@ -53,7 +53,7 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
     value = number(match[1], 0.0, LONGEST_TIME)
     if value is None:
         raise ModelError(
-            f"cost {in_short(text)!r}: {in_short(match[1])!r} is no number from 0 to "
+            f"cost {in_short(text)!r}: {in_short(match[1])!r} is not a number from 0 to "
             f"{LONGEST_TIME:g}"
         )
     unit = match[2].lower().replace("µ", "u")
@@ -117,7 +117,7 @@ class Charges:
         return cost, Quantity(given.value, given.unit or cost.unit)
 
     def number(self, name: str) -> float:
-        """Return a cost that is no time: a share or a count.
+        """Return a cost that is not a time: a share or a count.
 
         Raises
         ------

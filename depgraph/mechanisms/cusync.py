@@ -62,7 +62,7 @@ class CuSyncRow(Mechanism):
         Cost(
             "sync", 0.03, "share", "synchronisation, as a share of a waiting block's time",
             f"{_PAPER}: 2 to 3 % of the consumer; rows measured on a V100 fit 3 % best of these; 0 "
-            "shows the rule alone",
+            "shows only the rule",
         ),
         Cost("wait", 0.0, "us", "a wait on a semaphore that is already set", "none assumed"),
         replace(INVOCATION, source=f"--launch; {_PAPER}: 6 us"),
@@ -244,7 +244,7 @@ def _fine(
         rules,
         join_need=join_need,
         member_need=member_need,
-        against=Against.FINE,
+        against=Against.INTRA_BLOCK,
         steps_assumed=assumed,
         assumptions=(*rules.assumptions, note),
     )

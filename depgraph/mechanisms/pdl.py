@@ -44,7 +44,7 @@ class ProgrammaticDependentLaunch(Mechanism):
     costs = (
         Cost(
             "preamble", 0.0, "us", "work of a block that needs nothing of the kernel before",
-            "none assumed: the rule alone",
+            "none assumed: only the rule",
         ),
         LAUNCH,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from depgraph.gpu.sm_resources import default_gpu, share_of, sm_resources
 from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
-from depgraph.system.text import some_numbers
+from depgraph.system.text import counted, kernels_text
 from depgraph.timing.durations import (
     kernel_makespans,
     matched_durations,
@@ -166,10 +166,9 @@ def _without_units(
     """Take no kernel for one that waits inside; return a note that names those that do."""
     waiting = [k.kernel for k in kernels if k.waits_inside is not None]
     free = [replace(kernel, waits_inside=None) for kernel in kernels]
-    which = f"kernel{'s' * (len(waiting) != 1)} {some_numbers(waiting)}"
     note = (
-        f"blocks of {which} may wait for one another inside the kernel; as asked, others depend on "
-        "single blocks of them (--ignore-waits-inside)"
+        f"blocks of {kernels_text(waiting)} may wait for each other inside the kernel; others "
+        "depend on single blocks of them, as asked (--ignore-waits-inside)"
     )
     return graph.without_units(), free, (note,) if waiting else ()
 
@@ -258,7 +257,7 @@ def _with_kernel_times(
     measured = MeasuredSchedule(
         sms=sms,
         wall=run.wall,
-        gain=alone / run.wall if run.wall > 0 else 1.0,
+        speedup=alone / run.wall if run.wall > 0 else 1.0,
         utilization=share_of(work, run.wall),
     )
     return replace(scenario, timing=timing, run=run, measured=measured)
@@ -271,7 +270,11 @@ def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:
         run=run,
     )  # fmt: skip
     if run is not None:
-        others = f", {run.others} kernels that the trace lacks among them" if run.others else ""
+        others = (
+            f", including {counted(run.others, 'kernel')} that the trace lacks"
+            if run.others
+            else ""
+        )
         used = " is not used" if choice.times else " is left out (--launch measured)"
         scenario = scenario.noting(
             f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; "

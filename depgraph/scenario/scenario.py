@@ -39,7 +39,7 @@ class MeasuredSchedule:
     sms : int
     wall : float
         From the start of the first kernel to the end of the last one.
-    gain : float
+    speedup : float
         Serial time on that GPU, without launch gaps, over `wall`.
     utilization : float
         Work over `wall`, 0 to 1.
@@ -47,7 +47,7 @@ class MeasuredSchedule:
 
     sms: int
     wall: float
-    gain: float
+    speedup: float
     utilization: float
 
 
@@ -114,7 +114,7 @@ class Scenario:
         return self._with("launch", launch)
 
     def without_launches(self) -> Scenario:
-        """Return the same with launches for nothing, as bounds count."""
+        """Return the same without launch costs, as bounds count."""
         return self.with_launch(OFF)
 
     def _with(self, name: str, value: object) -> Scenario:
@@ -248,5 +248,5 @@ class Scenario:
         """Whether the trace cannot show all that an operation touches: bool[n_operations]."""
         opaque = np.zeros(self.graph.n_operations, np.bool_)
         for kernel in self.kernels:
-            opaque[kernel.operation] = kernel.unseen is not None
+            opaque[kernel.operation] = kernel.untraced is not None
         return opaque

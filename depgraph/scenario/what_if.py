@@ -17,7 +17,7 @@ from depgraph.footprint.footprints import join_footprints
 from depgraph.graph.builder import DEPENDENCES
 from depgraph.graph.fuse import merge_kernels
 from depgraph.system.limits import GREATEST_FACTOR, LARGEST_ID, LONGEST_TIME, number, whole_number
-from depgraph.system.text import in_short
+from depgraph.system.text import counted, in_short
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def parse_what_if(text: str) -> Statement:
         frozenset({"gap"}): _gap,
     }
     if words not in readers:
-        raise _wrong(text, f"{' and '.join(terms) or 'nothing'} is no statement")
+        raise _wrong(text, f"{' and '.join(terms) or 'nothing'} is not a statement")
     for word in words & {"kernel", "buffer", "drop", "merge"}:
         if terms[word][0] != "=":
             raise _wrong(text, f"{word} takes '='")
@@ -180,7 +180,7 @@ def _gap(text: str, terms: dict[str, tuple[str, str]]) -> Gap:
 def _number(text: str, value: str) -> float:
     found = number(value, 0.0, LONGEST_TIME)
     if found is None:
-        raise _wrong(text, f"{in_short(value)!r} is no number from 0 to {LONGEST_TIME:g}")
+        raise _wrong(text, f"{in_short(value)!r} is not a number from 0 to {LONGEST_TIME:g}")
     return found
 
 
@@ -240,7 +240,8 @@ def _with_scaled_kernels(scenario: Scenario, scale: Scale) -> Scenario:
         durations[kernel.first_block : kernel.first_block + kernel.blocks] *= scale.factor
     _refuse_long(scale.text, float(durations.max(initial=0.0)))
     note = (
-        f"what if {scale.text}: durations of {len(chosen)} of {len(scenario.kernels)} kernels "
+        f"what if {scale.text}: durations of {len(chosen)} of "
+        f"{counted(len(scenario.kernels), 'kernel')} "
         f"times {scale.factor:g}"
     )
     return scenario.with_durations(durations, note)

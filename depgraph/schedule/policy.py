@@ -48,8 +48,8 @@ class Against(Enum):
     """The bound that the makespan of a mechanism cannot be below."""
 
     BLOCK = "block"  # blocks wait before they start
-    FINE = "fine"  # blocks may wait anywhere inside
-    WORK = "work"  # the durations of single blocks are no limit
+    INTRA_BLOCK = "intra-block"  # blocks may wait anywhere inside
+    WORK = "work"  # the durations of single blocks are not limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ class Rules:
         Whether the number of SMs does not count.
     against : Against
     steps_assumed : bool
-        For `Against.FINE`: whether `graph` and the needs above are assumed, so that the bound has
-        to be worked out from them.
+        For `Against.INTRA_BLOCK`: whether `graph` and the needs above are assumed, so that the
+        bound has to be worked out from them.
     assumptions : tuple of str
     """
 
@@ -211,7 +211,7 @@ def run_rules(
     Raises
     ------
     DeadlockError
-        If the rules let some block wait for ever.
+        If the rules let some block wait forever.
     """
     graph = rules.graph or graph
     durations = _writable(durations if rules.durations is None else rules.durations)

@@ -1,4 +1,4 @@
-"""Schedules of blocks on SMs: kernel after kernel, and event by event under given rules."""
+"""Schedules of blocks on SMs: serialized, and event by event under given rules."""
 
 from __future__ import annotations
 

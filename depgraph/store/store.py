@@ -526,7 +526,7 @@ class Store:
         if chosen.kinds < {kind.upper() for kind in kinds}:
             extracted = ", ".join(kind for kind in KIND_NAMES if kind in graph.kinds)
             raise ModelError(
-                f"{self.path}: the store holds {extracted} dependences alone; extract again "
+                f"{self.path}: the store holds only {extracted} dependences; extract again "
                 "for others"
             )
         return chosen

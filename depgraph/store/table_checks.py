@@ -164,7 +164,7 @@ def check_blocks(file: Path, table: pa.Table, layout: Layout, kernels: Sequence[
     for name in ("cost", "duration"):
         values = to_numpy(table[name])
         unknown = np.isnan(values) if name == "duration" else np.zeros(n, np.bool_)
-        _demand_rows(file, unknown | ((values >= 0) & (values < np.inf)), f"{name} is no number")
+        _demand_rows(file, unknown | ((values >= 0) & (values < np.inf)), f"{name} is not a number")
     operation = np.array([k.operation for k in kernels], np.int64)
     for name in ("accesses", "instructions"):
         running = np.append(0, np.cumsum(to_numpy(table[name])))

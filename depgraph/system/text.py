@@ -1,7 +1,8 @@
-"""Text for people: made harmless where it comes from outside, cut short, numbers listed."""
+"""Text for people: made harmless where it comes from outside, cut short, counted, listed."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from typing import TYPE_CHECKING
@@ -52,6 +53,30 @@ def in_short(text: str, width: int = 80) -> str:
     return f"{text[:kept]}...{text[-kept:]}"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: ``1 kernel``, ``25 kernels``, ``1 024 blocks``.
+
+    Parameters
+    ----------
+    count : int
+    noun : str
+        For one; more get an "s".
+    plural : str, optional
+        For more than one, where that is something else.
+    """
+    return f"{count:,}".replace(",", " ") + f" {noun if count == 1 else plural or noun + 's'}"
+
+
+def size_text(sms: float) -> str:
+    """Name a GPU size: ``80 SMs``, ``1 SM``, ``unlimited SMs``."""
+    return "unlimited SMs" if math.isinf(sms) else counted(int(sms), "SM")
+
+
 def some_numbers(numbers: Sequence[int]) -> str:
     """List numbers, of many the first eight."""
     return ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")
+
+
+def kernels_text(numbers: Sequence[int]) -> str:
+    """Name kernels by their numbers: ``kernel 3``, ``kernels 3, 5``."""
+    return f"kernel{'s' * (len(numbers) != 1)} {some_numbers(numbers)}"

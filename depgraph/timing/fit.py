@@ -56,8 +56,9 @@ class Fit:
         """Say in one line how well the two fit."""
         if self.place is None:
             return "" if self.match is None else self.match.summary()
-        counted = f"{int(self.is_measured.sum())} of {len(self.kernels)} kernels have a time"
-        return f"{counted} for each of their blocks" + (f"; {self.misfit}" if self.misfit else "")
+        have = int(self.is_measured.sum())
+        text = f"kernels with a time for each block: {have} of {len(self.kernels)}"
+        return text + (f"; {self.misfit}" if self.misfit else "")
 
     @property
     def warning(self) -> str | None:

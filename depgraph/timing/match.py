@@ -13,6 +13,7 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
+from depgraph.system.text import counted
 from depgraph.timing.align import UNPAIRED, align
 from depgraph.timing.matched_profile import GUESSED, MATCHED, PICKS, UNMATCHED, Match
 from depgraph.timing.profile import UNKNOWN
@@ -89,13 +90,13 @@ def match_profile(
     if not (rows >= 0).any():
         raise ProfileError(
             profile.source,
-            f"no kernel of it is one of the store: it has {_some_names(profile.name)}, the "
+            f"none of its kernels is in the store: it has {_some_names(profile.name)}, the "
             f"store {_some_names(tuple(k.name for k in kernels))}",
             "profile the program that was traced",
         )
     rows, guessed, dropped = _whole_iterations(rows, guessed)
     if dropped:
-        notes.append(f"{dropped} incomplete iterations of the profile were left out")
+        notes.append(f"incomplete iterations of the profile left out: {dropped}")
     found = Match(
         profile, kernels, rows, guessed, iteration, _picked(profile, iteration, len(rows))
     )
@@ -119,11 +120,13 @@ def _refuse_mixtures(profile: KernelProfile, kernels: Sequence[Kernel]) -> None:
         if column is None or len(choices) <= contexts:
             continue
         plural = f"{what}es" if what.endswith("s") else f"{what}s"
-        counted = ", ".join(f"{c} ({int((column == c).sum())} kernels)" for c in choices[:_LISTED])
+        listed = ", ".join(
+            f"{c} ({counted(int((column == c).sum()), 'kernel')})" for c in choices[:_LISTED]
+        )
         more = f" and {len(choices) - _LISTED} more" if len(choices) > _LISTED else ""
         raise ProfileError(
             profile.source,
-            f"has kernels of {len(choices)} {plural}: {counted}{more}",
+            f"has kernels of {len(choices)} {plural}: {listed}{more}",
             f"pick one with --{what} N",
         )
 
@@ -175,9 +178,7 @@ def _by_alignment(profile: KernelProfile, kernels: Sequence[Kernel]) -> Found:
     if not has_grid and not has_name:
         return _by_order_alone(profile, kernels)
     if not has_grid:
-        notes.append(
-            "the profile has no grids: kernels were matched by their names and their order alone"
-        )
+        notes.append("the profile has no grids: kernels were matched by name and order only")
     if not has_name:
         notes.append("the profile has no names: kernels were matched by grid, block and order")
     # (what is compared, whether agreement is a match or a guess)
@@ -210,15 +211,15 @@ def _by_order_alone(profile: KernelProfile, kernels: Sequence[Kernel]) -> Found:
     if rest or not repeats:
         raise ProfileError(
             profile.source,
-            f"has neither names nor grids, and {len(profile)} kernels where the store has "
-            f"{len(kernels)}",
+            f"has neither names nor grids, and {counted(len(profile), 'kernel')} where the store "
+            f"has {len(kernels)}",
             "give a profile that names its kernels, or a table of kernel,duration_us",
         )
     rows = np.arange(len(profile)).reshape(repeats, len(kernels))
     return (
         rows,
         np.ones(rows.shape, np.bool_),
-        ["the profile has neither names nor grids: kernels were paired by their order alone"],
+        ["the profile has neither names nor grids: kernels were paired by order only"],
     )
 
 
@@ -337,6 +338,6 @@ def _stream_notes(match: Match) -> list[str]:
 def _some_names(names: tuple[str, ...]) -> str:
     distinct = list(dict.fromkeys(base_name(name) for name in names if name))
     if not distinct:
-        return f"{len(names)} kernels without names"
+        return f"{counted(len(names), 'kernel')} without names"
     more = f" and {len(distinct) - 2} more" if len(distinct) > 2 else ""  # noqa: PLR2004
     return ", ".join(distinct[:2]) + more

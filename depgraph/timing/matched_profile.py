@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ProfileError
+from depgraph.system.text import counted
 from depgraph.timing.align import UNPAIRED
 from depgraph.timing.profile import UNKNOWN
 
@@ -150,13 +151,13 @@ class Match:
     def summary(self) -> str:
         """Say in one line how well the two fit."""
         counts = Counter(self.status)
-        parts = [f"{counts[MATCHED]} of {len(self.kernels)} kernels matched"]
+        parts = [f"{counts[MATCHED]} of {counted(len(self.kernels), 'kernel')} matched"]
         if counts[GUESSED]:
             parts.append(f"{counts[GUESSED]} guessed")
         if counts[UNMATCHED]:
             parts.append(f"{counts[UNMATCHED]} without a measurement")
         extra = len(self.unmatched_rows)
-        parts.append(f"{extra} of {len(self.profile)} profile kernels are not in the trace")
+        parts.append(f"{extra} of {len(self.profile)} profile kernels not in the trace")
         parts.append(f"{100 * (1 - self.share_of_time(UNMATCHED)):.1f} % of the profile's time")
         return ", ".join(parts)
 
@@ -288,14 +289,14 @@ class Match:
         for what, lacking in (("registers", lacks_registers), ("shared memory", lacks_shared)):
             if lacking.any():
                 notes.append(
-                    f"{what} of {lacking.sum()} kernels as the profile states them: the trace "
-                    "does not know them"
+                    f"{what} of {counted(int(lacking.sum()), 'kernel')} taken from the "
+                    "profile: the trace does not have them"
                 )
         stream = resources.stream
         streams = measured(self.profile.stream)
         if len(np.unique(stream[operation])) == 1 and len(np.unique(streams[streams >= 0])) > 1:
             stream = np.where(streams >= 0, streams, stream)
-            notes.append("streams as the profile states them: the trace has one alone")
+            notes.append("streams taken from the profile: the trace has only one")
         return (
             replace(
                 resources,

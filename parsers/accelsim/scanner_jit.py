@@ -85,7 +85,7 @@ WINDOW_LINES = 9
 ZERO_LINES = 10
 SUPERSET_LINES = 11
 HOLE_LINES = 12
-UNSEEN_LINES = 13
+UNTRACED_LINES = 13
 WRONG_COUNTS = 14
 OVERLONG_LINES = 15
 OUT_OF_RANGE_LINES = 16
@@ -596,7 +596,7 @@ def scan_lines(
                     row_accesses[row] += 1
                     counters[ACCESS_LINES] += 1
                 elif opcode_meaning[slot] & BULK != 0 or width == 0:
-                    counters[UNSEEN_LINES] += 1
+                    counters[UNTRACED_LINES] += 1
             counters[INSTRUCTION_LINES] += 1
         else:
             counters[fault] += 1

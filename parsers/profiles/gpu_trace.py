@@ -147,7 +147,7 @@ class _Table:
         if unit is None:
             raise ProfileError(
                 path,
-                f"'{self.header.unit(column)}' is no unit of time for {column}",
+                f"'{self.header.unit(column)}' is not a unit of time for {column}",
                 self.dialect.hint,
                 line=line,
             )

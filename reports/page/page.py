@@ -7,7 +7,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.study import size_text
 from depgraph.reports.page.study_report import (
     bend_sentence,
     cost_table,
@@ -31,8 +30,8 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
-from depgraph.reports.tables.untraced import unseen_notes
-from depgraph.system.text import clean_text
+from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +111,7 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
             *study.table.assumptions,
             *mechanism_notes(study),
         ],
-        unseen=unseen_notes(study.kernels, study.pairs, study.metadata),
+        untraced=untraced_notes(study.kernels, study.pairs, study.metadata),
         skipped=list(study.metadata.get("skipped", {}).items()),
         provenance=_provenance(study),
         show_number=show_number,
@@ -158,15 +157,15 @@ def _title(study: Study) -> str:
 def _tiles(study: Study) -> list[tuple[str, str, str]]:
     numbers = metrics(study)
     size = size_text(study.sms)
-    most = f"no schedule that honours all dependences beats serial by more, on {size}"
-    reached = "by the best dataflow schedule, which honours all dependences"
-    renamed = "the bound with RAW dependences alone"
-    busy = "share of the SMs that run kernel after kernel uses"
+    limit = f"upper bound on the speedup over serialized launches on {size}"
+    reached = "speedup of the best dataflow schedule"
+    renamed = "upper bound if every buffer were renamed"
+    used = f"share of {size} that serialized launches keep busy"
     return [
-        (show_factor(numbers["bound"]), "at most", most),
-        (show_factor(numbers["gain"]), "reached", reached),
-        (show_factor(study.renamed.gain), "if buffers were renamed", renamed),
-        (show_percent(numbers["utilization"]), "busy", busy),
+        (show_factor(numbers["upper_bound"]), "upper bound", limit),
+        (show_factor(numbers["speedup"]), "reached", reached),
+        (show_factor(study.renamed.upper_bound), "RAW only", renamed),
+        (show_percent(numbers["utilization"]), "slot utilization", used),
     ]
 
 
@@ -176,20 +175,17 @@ def _sentences(study: Study) -> list[str]:
     idle, size = show_percent(1 - bound.schedules[0].utilization), size_text(study.sms)
     text = (
         (
-            f"Kernel after kernel, the program takes {serial} {study.unit}; {idle} of {size} is "
-            "idle on average."
+            f"With serialized launches the program takes {serial} {study.unit}; {idle} of {size} "
+            "is idle on average."
         ),
+        (f"No schedule takes less than {least} {study.unit}, the time of the {bound.limited_by}."),
+        f"T{bend_sentence(study)[1:]}.",
         (
-            f"No schedule takes less than {least} {study.unit}: the {bound.limited_by} takes that "
-            "long."
-        ),
-        f"F{bend_sentence(study)[1:]}.",
-        (
-            f"Buffers that are used again cost gain: without WAR and WAW dependences the bound is "
-            f"{show_factor(renamed.gain)} instead of {show_factor(bound.gain)}."
+            "Reused buffers limit overlap: with RAW dependences only, the upper bound is "
+            f"{show_factor(renamed.upper_bound)} instead of {show_factor(bound.upper_bound)}."
         ),
     )
-    return list(text if renamed.gain > _WORTH_SAYING * bound.gain else text[:-1])
+    return list(text if renamed.upper_bound > _WORTH_SAYING * bound.upper_bound else text[:-1])
 
 
 def _provenance(study: Study) -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.compare_stores import metrics_of
 from depgraph.analysis.outcome import ratio
-from depgraph.analysis.study import size_text
 from depgraph.reports.tables.bound_table import bound_report, launch_table
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
@@ -19,14 +18,15 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
-from depgraph.reports.tables.untraced import unseen_notes
+from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
 
 
 def metrics(study: Study) -> dict[str, float]:
-    """Return the numbers that a CI can hold a program to."""
+    """Return the numbers that a CI can set thresholds on."""
     return metrics_of(study.bound, study.kernels, study.pairs)
 
 
@@ -39,7 +39,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
     top : int, optional
         Rows of each table at most; default all.
     """
-    unseen = unseen_notes(study.kernels, study.pairs, study.metadata)
+    untraced = untraced_notes(study.kernels, study.pairs, study.metadata)
     sentences = bound_report(study.table).headline
     tables = [
         schedule_table(study),
@@ -62,7 +62,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
             "lower_bound": study.bound.lower_bound,
             "work": study.bound.work,
             "limited_by": study.bound.limited_by,
-            "bound_raw_alone": study.renamed.gain,
+            "upper_bound_raw_only": study.renamed.upper_bound,
             "bend_sms": study.bend,
             "kernels_in_trace": len(study.kernels),
             "blocks": study.graph.n_blocks,
@@ -70,22 +70,27 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
         headline=[*sentences, bend_sentence(study)],
         tables=tables if top is None else [_cut(table, top) for table in tables],
         notes=[*study.table.assumptions, *mechanism_notes(study)],
-        sections=[("What the trace does not show", unseen)],
+        sections=[("What the trace does not show", untraced)],
         extra={
             "curves": [
-                {"name": c.name, "is_bound": c.is_bound, "sms": list(c.sms), "gain": list(c.gain)}
+                {
+                    "name": c.name,
+                    "is_bound": c.is_bound,
+                    "sms": list(c.sms),
+                    "speedup": list(c.speedup),
+                }
                 for c in study.curves
             ],
-            "unseen_notes": unseen,
+            "untraced_notes": untraced,
         },
     )
 
 
 def bend_sentence(study: Study) -> str:
-    """Say which size of GPU the program can fill."""
+    """Say up to which size of GPU more SMs help."""
     return (
-        f"from {study.bend:.3g} SMs on the critical path limits the gain, below that the work: "
-        f"more SMs than that serve only kernels that run one after another"
+        f"the speedup is limited by work below {study.bend:.3g} SMs, by the critical path above: "
+        "more SMs help only serialized launches"
     )
 
 
@@ -101,7 +106,7 @@ def schedule_table(study: Study) -> Table:
     for bound in study.table.bounds:
         first, *others = bound.schedules
         rows += [
-            (bound.dependences, row.mechanism, row.makespan, row.gain, bound.gain,
+            (bound.dependences, row.mechanism, row.makespan, row.speedup, bound.upper_bound,
              row.share_of_bound, row.utilization)
             for row in (first, *sorted(others, key=lambda row: row.makespan))
         ]  # fmt: skip
@@ -112,8 +117,8 @@ def schedule_table(study: Study) -> Table:
             Column("dependences", "dependences", is_text=True),
             Column("schedule", "schedule", is_text=True),
             Column("makespan", "makespan", study.unit, show_number),
-            Column("gain", "gain", show=show_factor),
-            Column("bound_on_gain", "at most", show=show_factor),
+            Column("speedup", "speedup", show=show_factor),
+            Column("upper_bound", "upper bound", show=show_factor),
             Column("share_of_bound", "share of bound", show=_percent_or_dash),
             Column("utilization", "utilization", show=show_percent),
         ],
@@ -138,19 +143,19 @@ def mechanism_tables(study: Study) -> list[Table]:
                 Column("mechanism", "mechanism", is_text=True),
                 Column("availability", "availability", is_text=True),
                 Column("makespan", "makespan", study.unit, _show_makespan),
-                Column("gain", "gain", show=_show_gain),
-                *[Column("overlap_gain", "by overlap", show=_show_gain)] * launched,
-                Column("bound_on_gain", "at most", show=show_factor),
-                Column("share_of_bound", "share", show=_percent_or_dash),
+                Column("speedup", "speedup", show=_show_speedup),
+                *[Column("overlap_speedup", "by overlap", show=_show_speedup)] * launched,
+                Column("upper_bound", "upper bound", show=show_factor),
+                Column("share_of_bound", "share of bound", show=_percent_or_dash),
                 Column("utilization", "busy", show=_whole_percent_or_dash),
                 Column("held", "held", show=_whole_percent_or_dash),
-                Column("against", "held against", is_text=True),
+                Column("against", "compared with", is_text=True),
             ],
             [
                 (o.mechanism, o.availability, None if o.deadlock else o.makespan,
-                 None if o.deadlock else o.gain,
-                 *[None if o.deadlock else o.overlap_gain] * launched,
-                 ratio(study.bound.serial, o.bound), o.share_of_bound, o.utilization or None,
+                 None if o.deadlock else o.speedup,
+                 *[None if o.deadlock else o.overlap_speedup] * launched,
+                 ratio(study.bound.serial, o.lower_bound), o.share_of_bound, o.utilization or None,
                  o.held or None, o.against)
                 for o in outcomes
             ],
@@ -162,7 +167,7 @@ def _show_makespan(value: float | None) -> str:
     return "deadlock" if value is None else show_number(value)
 
 
-def _show_gain(value: float | None) -> str:
+def _show_speedup(value: float | None) -> str:
     return "-" if value is None else show_factor(value)
 
 
@@ -188,9 +193,9 @@ def cost_table(study: Study) -> Table:
             Column("dependences", "only these count", is_text=True),
             Column("edges_by_kind", "edges", show=show_number),
             Column("critical_path", "critical path", study.unit, show_number),
-            Column("bound_on_gain", "gain at most", show=show_factor),
+            Column("upper_bound", "upper bound", show=show_factor),
         ],
-        [(c.name, c.edges, c.critical_path, c.gain) for c in study.costs],
+        [(c.name, c.edges, c.critical_path, c.upper_bound) for c in study.costs],
     )
 
 
@@ -218,9 +223,9 @@ def kernel_table(study: Study) -> Table:
             Column("slots", "slots", show=show_number),
             Column("waves", "waves", show=show_number),
             Column("tail_utilization", "last wave", show=_whole_percent),
-            Column("time", "alone", study.unit, show_number),
-            Column("utilization", "busy", show=_whole_percent),
-            Column("path_share", "of path", show=_whole_percent),
+            Column("time", "time alone", study.unit, show_number),
+            Column("utilization", "utilization", show=_whole_percent),
+            Column("path_share", "share of path", show=_whole_percent),
             Column("slack", "slack", study.unit, show_number),
         ],
         rows,
@@ -248,7 +253,7 @@ def function_table(study: Study) -> Table:
             Column("kernels", "kernels", show=show_number),
             Column("time", "time", study.unit, show_number),
             Column("share", "of serial time", show=show_percent),
-            Column("utilization", "busy", show=show_percent),
+            Column("utilization", "utilization", show=show_percent),
             Column("path_share", "of critical path", show=show_percent),
         ],
         [

@@ -114,8 +114,8 @@ def _packed_graph(graph: BlockGraph) -> tuple[dict[str, str] | None, list[str]]:
     size = len(graph.set_blocks) + len(graph.sources) + len(graph.targets)
     if size > MOST_NUMBERS:
         note = (
-            f"the page leaves the dependences of single blocks out, {show_number(size)} numbers; "
-            "`depgraph show block K:B` has them"
+            f"dependences between blocks are not on this page ({show_number(size)} numbers); "
+            "`depgraph show block K:B` prints those of a block"
         )
         return None, [note]
     return {

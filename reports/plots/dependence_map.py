@@ -8,7 +8,7 @@ import numpy as np
 
 from depgraph.graph.block_graph import Pattern
 from depgraph.reports.plots.style import MARKERS, Plot, new_figure
-from depgraph.reports.tables.table import show_number
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +71,9 @@ def plot(study: Study) -> Plot:
             "(tight, black); the larger the mark, the larger the share of block pairs that are "
             "edges. "
         )
-        + "Near the diagonal a kernel waits for the one just before it; rows with few marks far "
-        "from it have room to start early."
-        + (f" {show_number(copies)} pairs with host copies are not drawn." if copies else ""),
+        + "Near the diagonal a kernel waits for the one just before it; a kernel whose row has "
+        "few marks, far from it, could start early."
+        + (f" Not drawn: {counted(copies, 'pair')} with host copies." if copies else ""),
         figure,
     )
 

@@ -1,4 +1,4 @@
-"""The table that answers how much overlap could gain."""
+"""The bounds on the speedup and the schedules that come close, as tables and sentences."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from depgraph.reports.tables.table import (
     show_percent,
     table_rows,
 )
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.bound import BoundTable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ALL = "RAW,WAR,WAW"
-_KINDS_IN_WORDS = {_ALL: "all dependences", "RAW": "RAW dependences alone"}
+_KINDS_IN_WORDS = {_ALL: "all dependences", "RAW": "RAW only (buffers renamed)"}
 
 
 def _show_kinds(kinds: str) -> str:
@@ -33,7 +34,7 @@ def _show_kinds(kinds: str) -> str:
 def bound_report(table: BoundTable) -> Report:
     """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
 
-    Of more than `MANY_SIZES` sizes a terminal and Markdown get the curve alone, one line a size.
+    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line a size.
     """
     unit = table.unit
     launches = launch_table(table)
@@ -49,11 +50,11 @@ def bound_report(table: BoundTable) -> Report:
             Column("work", "work", unit, show_number),
             *[Column("memory", "memory", unit, show_number)] * with_memory,
             Column("lower_bound", "lower bound", unit, show_number),
-            Column("bound_on_gain", "gain at most", show=show_factor),
+            Column("upper_bound", "upper bound", show=show_factor),
         ],
         [
             (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
-             *[b.memory] * with_memory, b.lower_bound, b.gain)
+             *[b.memory] * with_memory, b.lower_bound, b.upper_bound)
             for b in table.bounds
         ],
     )  # fmt: skip
@@ -62,7 +63,7 @@ def bound_report(table: BoundTable) -> Report:
         Column("dependences", "deps", is_text=True, show=_show_kinds),
         Column("schedule", "schedule", is_text=True),
         Column("makespan", "makespan", unit, show_number),
-        Column("gain", "gain", show=show_factor),
+        Column("speedup", "speedup", show=show_factor),
         Column("share_of_bound", "share of bound", show=_show_share),
         Column("utilization", "utilization", show=show_percent),
     ]
@@ -71,7 +72,7 @@ def bound_report(table: BoundTable) -> Report:
         "Schedules",
         schedule_columns,
         [
-            (_whole(b.sms), b.dependences, a.mechanism, a.makespan, a.gain, a.share_of_bound,
+            (_whole(b.sms), b.dependences, a.mechanism, a.makespan, a.speedup, a.share_of_bound,
              a.utilization)
             for b in table.bounds
             for a in b.schedules
@@ -85,8 +86,8 @@ def bound_report(table: BoundTable) -> Report:
          Column("unit", "unit")],
         [
             (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
-             *[b.memory] * with_memory, b.lower_bound, b.gain, b.limited_by,
-             a.mechanism, a.makespan, a.gain, a.share_of_bound, a.utilization, unit)
+             *[b.memory] * with_memory, b.lower_bound, b.upper_bound, b.limited_by,
+             a.mechanism, a.makespan, a.speedup, a.share_of_bound, a.utilization, unit)
             for b in table.bounds
             for a in b.schedules
         ],
@@ -129,9 +130,9 @@ def launch_table(table: BoundTable) -> list[Table]:
         return []
     columns = [
         Column("sms", "SMs", show=show_count),
-        Column("serial", "serial, launched one by one", table.unit, show_number),
+        Column("serial", "serial, one launch at a time", table.unit, show_number),
         Column("cuda_graph", "as a CUDA graph", table.unit, show_number),
-        Column("without", "launched for nothing", table.unit, show_number),
+        Column("without", "serial without launch costs", table.unit, show_number),
     ]
     return [Table("launches", "What launches cost", columns, list(rows.values()))]
 
@@ -144,9 +145,9 @@ def _launch_answers(table: BoundTable) -> list[str]:
     costs = first.launches
     graph = costs.serial / costs.cuda_graph if costs.cuda_graph > 0 else 1.0
     text = (
-        f"launches, no part of the above: {_sms(first)}, serial {show_number(costs.serial)} "
-        f"{table.unit} with them, {show_number(costs.cuda_graph)} as a CUDA graph "
-        f"({show_factor(graph)}), {show_number(first.serial)} without"
+        f"launch costs, not part of the bound: on {_sms(first)} serial takes "
+        f"{show_number(costs.serial)} {table.unit} with them, {show_number(costs.cuda_graph)} as a "
+        f"CUDA graph ({show_factor(graph)}), {show_number(first.serial)} without"
     )
     return [text]
 
@@ -156,11 +157,11 @@ def _measured_rows(table: BoundTable) -> list[tuple[Any, ...]]:
     m = table.measured
     if m is None:
         return []
-    return [(m.sms, "as profiled", "measured", m.wall, m.gain, None, m.utilization)]
+    return [(m.sms, "as profiled", "measured", m.wall, m.speedup, None, m.utilization)]
 
 
 def _curve(table: BoundTable) -> Table:
-    """Lay out the gain over the size of the GPU, one line a size."""
+    """Lay out the speedup by number of SMs, one line a size."""
     kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
     columns = [
         Column("sms", "SMs", show=show_count),
@@ -169,37 +170,39 @@ def _curve(table: BoundTable) -> Table:
     for kind in kinds:
         label = _show_kinds(kind)
         columns += [
-            Column(f"bound_on_gain {kind}", f"{label}: at most", show=show_factor),
-            Column(f"gain {kind}", "dataflow", show=show_factor),
+            Column(f"upper_bound {kind}", f"{label}: upper bound", show=show_factor),
+            Column(f"speedup {kind}", "dataflow", show=show_factor),
             Column(f"limited_by {kind}", "limited by", is_text=True),
         ]
     rows = []
     for at in range(0, len(table.bounds), len(kinds)):
         bounds = table.bounds[at : at + len(kinds)]
-        cells = [(b.gain, b.schedules[-1].gain, b.limited_by) for b in bounds]
+        cells = [(b.upper_bound, b.schedules[-1].speedup, b.limited_by) for b in bounds]
         rows.append((_whole(bounds[0].sms), bounds[0].serial, *(c for row in cells for c in row)))
-    return Table("curve", "Gain over the size of the GPU", columns, rows)
+    return Table("curve", "Speedup by number of SMs", columns, rows)
 
 
 def _curve_answers(table: BoundTable) -> list[str]:
-    """Say where each curve begins and ends, and from which size on more SMs gain nothing."""
+    """Say where each curve begins and ends, and from which size on more SMs do not help."""
     sentences = []
     for kind in dict.fromkeys(b.dependences for b in table.bounds):
         curve = [b for b in table.bounds if b.dependences == kind]
         words = _KINDS_IN_WORDS.get(kind, kind)
-        ends = " to ".join(f"{show_factor(b.gain)} ({_sms(b)})" for b in (curve[0], curve[-1]))
+        ends = " to ".join(
+            f"{show_factor(b.upper_bound)} ({_sms(b)})" for b in (curve[0], curve[-1])
+        )
         bend = next((b for b in curve if b.limited_by == "critical path"), None)
         limit = (
-            "work limits it throughout"
+            "limited by work throughout"
             if bend is None
-            else f"the critical path limits it from {_sms(bend)} on"
+            else f"limited by the critical path from {_sms(bend)} on"
         )
-        sentences.append(f"{words}: at most {ends}; {limit}")
+        sentences.append(f"{words}: upper bound on speedup {ends}; {limit}")
     return sentences
 
 
 def _sms(b: Bound) -> str:
-    return "unlimited SMs" if math.isinf(b.sms) else f"{b.sms:.0f} SMs"
+    return size_text(b.sms)
 
 
 def _whole(sms: float) -> float:
@@ -208,9 +211,9 @@ def _whole(sms: float) -> float:
 
 def _answers(table: BoundTable) -> list[str]:
     return [
-        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most "
-        f"{show_factor(b.gain)} (limited by {b.limited_by}); "
-        f"{show_factor(b.reached.gain)} reached by {b.reached.mechanism}"
+        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: upper bound on speedup "
+        f"{show_factor(b.upper_bound)} (limited by {b.limited_by}); "
+        f"{show_factor(b.reached.speedup)} reached by {b.reached.mechanism}"
         for b in table.bounds
     ]
 

@@ -13,6 +13,7 @@ from depgraph.reports.tables.table import (
     show_bytes,
     show_number,
 )
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from depgraph.extraction.check import Checkup
@@ -91,14 +92,14 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
         },
         headline=[
             (
-                f"{checkup.trace}: {verdict} ({checkup.format}; {checkup.errors} errors, "
-                f"{checkup.warnings} warnings)"
+                f"{checkup.trace}: {verdict} ({checkup.format}; "
+                f"{counted(checkup.errors, 'error')}, {counted(checkup.warnings, 'warning')})"
             ),
             (
-                f"{show_number(len(checkup.kernels))} kernels, "
-                f"{show_number(sum(k.blocks for k in checkup.kernels))} blocks, "
-                f"{show_number(checkup.copies)} host copies, {show_number(checkup.lines)} lines, "
-                f"{show_bytes(checkup.bytes)}"
+                f"{counted(len(checkup.kernels), 'kernel')}, "
+                f"{counted(sum(k.blocks for k in checkup.kernels), 'block')}, "
+                f"{counted(checkup.copies, 'host copy', 'host copies')}, "
+                f"{counted(checkup.lines, 'line')}, {show_bytes(checkup.bytes)}"
             ),
         ],
         tables=tables,

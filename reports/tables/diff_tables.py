@@ -13,15 +13,16 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
+from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.compare_stores import StoreDiff
 
 _MEANING = {
-    "bound": "bound on the gain",
-    "gain": "gain reached",
-    "utilization": "utilization of serial",
-    "unseen": "kernels not all seen",
+    "upper_bound": "upper bound on the speedup",
+    "speedup": "speedup reached",
+    "utilization": "slot utilization of serial",
+    "untraced": "share of kernels with untraced accesses",
     "edges": "edges between blocks",
     "serial": "serial time",
     "launched_serial": "serial time with launches",
@@ -49,20 +50,20 @@ def diff_report(diff: StoreDiff, *, sms: int, unit: str, top: int | None = None)
         "kernels_removed": sum(k.change == "removed" for k in changed),
         "pairs_changed": len(diff.pairs),
     }
-    bound, used = diff.metrics["bound"], diff.metrics["utilization"]
+    bound, used = diff.metrics["upper_bound"], diff.metrics["utilization"]
     return Report(
         "compare",
         {"sms": sms, "unit": unit, **counts},
         headline=[
             (
-                f"{counts['kernels_same']} kernels are the same, {counts['kernels_changed']} "
-                f"changed, {counts['kernels_added']} added, {counts['kernels_removed']} removed; "
-                f"dependences differ for {counts['pairs_changed']} pairs of kernels"
+                f"kernels: {counts['kernels_same']} same, {counts['kernels_changed']} changed, "
+                f"{counts['kernels_added']} added, {counts['kernels_removed']} removed; "
+                f"dependences differ for {counted(counts['pairs_changed'], 'pair')} of kernels"
             ),
             (
-                f"on {sms} SMs the bound on the gain goes from {show_factor(bound[0])} to "
-                f"{show_factor(bound[1])}, utilization from {show_percent(used[0])} to "
-                f"{show_percent(used[1])}"
+                f"on {size_text(sms)} the upper bound on the speedup goes from "
+                f"{show_factor(bound[0])} to {show_factor(bound[1])}, slot utilization of serial "
+                f"from {show_percent(used[0])} to {show_percent(used[1])}"
             ),
         ],
         tables=[

@@ -17,6 +17,7 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
+from depgraph.system.text import counted
 from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
@@ -114,7 +115,11 @@ def _headline(match: Match, total: float, others: Table) -> list[str]:
     if others.rows:
         names = Counter(kernel_name(row[1]) for row in others.rows)
         most = [f"{shorten(name, 40)} ({n})" for name, n in names.most_common(_NAMES_SHOWN)]
-        more = f" and {len(names) - len(most)} more functions" if len(names) > len(most) else ""
+        more = (
+            f" and {counted(len(names) - len(most), 'more function')}"
+            if len(names) > len(most)
+            else ""
+        )
         lines.append(f"only in the profile: {', '.join(most)}{more}")
     return lines
 
@@ -169,7 +174,7 @@ def _block_report(profile: BlockProfile, fit: Fit) -> Report:
             "unknown_blocks": unknown,
         },
         headline=[
-            f"{timed} of {blocks} blocks have a time, {unknown} times are of no block of the trace",
+            f"blocks with a time: {timed} of {blocks}; times of no block of the trace: {unknown}",
             *([fit.summary] if fit.misfit else []),
         ],
         tables=[

@@ -14,6 +14,7 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from depgraph.mechanisms import Mechanism
 
 _FIXED = (
-    "bounds and gains hold for fixed durations: measured overlap has beaten them by up to 15 % on "
-    "an A100 where caches were reused better"
+    "bounds and speedups hold for fixed durations: measured overlap has beaten them by up to 15 % "
+    "on an A100 where caches were reused better"
 )
 
 
@@ -42,7 +43,7 @@ def _show_limit(value: float | None) -> str:
     return "-" if value is None else show_number(value)
 
 
-def _gain(limits: Bound, bound: float | None) -> float | None:
+def _speedup(limits: Bound, bound: float | None) -> float | None:
     return limits.serial / bound if bound else None
 
 
@@ -59,18 +60,14 @@ def comparison_report(comparison: Comparison) -> Report:
             Column("serial", "serial", unit, show_number),
             *[Column("launched_serial", "with launches", unit, show_number)] * launched,
             Column("critical_path", "critical path", unit, show_number),
-            Column("fine_path", "fine path", unit, _show_limit),
             Column("work", "work", unit, show_number),
             *[Column("memory", "memory", unit, show_number)] * with_memory,
-            Column("block_bound", "block bound", unit, show_number),
-            Column("block_gain", "gain", show=_show_gain),
-            Column("fine_bound", "fine bound", unit, _show_limit),
-            Column("fine_gain", "gain", show=_show_gain),
+            Column("lower_bound", "lower bound", unit, show_number),
+            Column("upper_bound", "upper bound", show=_show_speedup),
         ],
         [
-            (b.sms, b.serial, *[b.launched_serial] * launched, b.critical_path, b.fine_path,
-             b.work, *[b.memory] * with_memory, b.lower_bound, b.gain,
-             b.intra_block_bound, _gain(b, b.intra_block_bound))
+            (b.sms, b.serial, *[b.launched_serial] * launched, b.critical_path, b.work,
+             *[b.memory] * with_memory, b.lower_bound, b.upper_bound)
             for b in comparison.limits
         ],
     )  # fmt: skip
@@ -78,19 +75,19 @@ def comparison_report(comparison: Comparison) -> Report:
         Column("sms", "SMs", show=_show_sms),
         Column("mechanism", "mechanism", is_text=True),
         Column("makespan", "makespan", unit, _show_makespan),
-        Column("gain", "gain", show=_show_gain),
-        Column("share_of_bound", "of bound", show=_show_share),
+        Column("speedup", "speedup", show=_show_speedup),
+        Column("share_of_bound", "share of bound", show=_show_share),
         Column("utilization", "busy", show=show_percent),
         Column("held", "held", show=show_percent),
         Column("waiting", "waiting", unit, _show_limit),
-        Column("against", "held against", is_text=True),
+        Column("against", "compared with", is_text=True),
     ]
     rows = [
         (
             o.sms,
             o.mechanism,
             None if o.deadlock else o.makespan,
-            None if o.deadlock else o.gain,
+            None if o.deadlock else o.speedup,
             o.share_of_bound,
             o.utilization,
             o.held,
@@ -104,10 +101,10 @@ def comparison_report(comparison: Comparison) -> Report:
         "",
         [
             *columns,
-            Column("bound", "bound", unit),
+            Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),
-            Column("launch_gain", "launches"),
-            Column("overlap_gain", "overlap"),
+            Column("launch_speedup", "launches"),
+            Column("overlap_speedup", "overlap"),
             Column("dependences", "dependences"),
             Column("unit", "unit"),
             Column("assumptions", "assumptions"),
@@ -115,10 +112,10 @@ def comparison_report(comparison: Comparison) -> Report:
         [
             (
                 *row,
-                o.bound,
+                o.lower_bound,
                 o.availability,
-                o.launch_gain,
-                o.overlap_gain,
+                o.launch_speedup,
+                o.overlap_speedup,
                 comparison.dependences,
                 unit,
                 "; ".join(o.assumptions),
@@ -138,14 +135,15 @@ def comparison_report(comparison: Comparison) -> Report:
             *_answers(comparison),
             (
                 f"durations: {comparison.durations} ({unit}); dependences: "
-                f"{comparison.dependences}; waiting: time that blocks hold a slot without "
-                "running, summed over blocks"
+                f"{comparison.dependences}; slot utilization: busy without, held with blocks that "
+                "wait in their slots; waiting: time spent so, summed over blocks"
             ),
         ],
         tables=[
             limits,
+            *_intra_block_bounds(comparison),
             Table("mechanisms", "Mechanisms", columns, rows),
-            *_gain_parts(comparison),
+            *_speedup_parts(comparison),
         ],
         notes=[*_assumed(comparison), *comparison.assumptions, _FIXED],
         csv_table=flat,
@@ -155,7 +153,7 @@ def comparison_report(comparison: Comparison) -> Report:
                     "sms": "inf" if math.isinf(o.sms) else o.sms,
                     "mechanism": o.mechanism,
                     "availability": o.availability,
-                    "bound": o.bound,
+                    "lower_bound": o.lower_bound,
                     "deadlock": o.deadlock or None,
                     "assumptions": list(o.assumptions),
                 }
@@ -166,30 +164,49 @@ def comparison_report(comparison: Comparison) -> Report:
     )
 
 
-def _gain_parts(comparison: Comparison) -> list[Table]:
-    """Lay out what each gain is made of, where launches cost anything."""
+def _intra_block_bounds(comparison: Comparison) -> list[Table]:
+    """Lay out the bounds of mechanisms whose blocks wait inside, where positions are known."""
+    known = [b for b in comparison.limits if b.intra_block_path is not None]
+    if not known:
+        return []
+    columns = [
+        Column("sms", "SMs", show=_show_sms),
+        Column("critical_path", "critical path", comparison.unit, _show_limit),
+        Column("lower_bound", "lower bound", comparison.unit, _show_limit),
+        Column("upper_bound", "upper bound", show=_show_speedup),
+    ]
+    rows = [
+        (b.sms, b.intra_block_path, b.intra_block_bound, _speedup(b, b.intra_block_bound))
+        for b in known
+    ]
+    title = "Intra-block bounds (blocks may wait inside)"
+    return [Table("intra_block_bounds", title, columns, rows)]
+
+
+def _speedup_parts(comparison: Comparison) -> list[Table]:
+    """Split each speedup into its two factors, where launches cost anything."""
     if comparison.launch.is_off:
         return []
     columns = [
         Column("sms", "SMs", show=_show_sms),
         Column("mechanism", "mechanism", is_text=True),
-        Column("gain", "gain", show=show_factor),
-        Column("launch_gain", "by launches", show=show_factor),
-        Column("overlap_gain", "times by overlap", show=show_factor),
+        Column("speedup", "speedup", show=show_factor),
+        Column("launch_speedup", "by launches", show=show_factor),
+        Column("overlap_speedup", "by overlap", show=show_factor),
     ]
     rows = [
-        (o.sms, o.mechanism, o.gain, o.launch_gain, o.overlap_gain)
+        (o.sms, o.mechanism, o.speedup, o.launch_speedup, o.overlap_speedup)
         for o in comparison.outcomes
         if not o.deadlock
     ]
-    return [Table("parts", "What gains are made of", columns, rows)]
+    return [Table("parts", "Speedups by cause", columns, rows)]
 
 
 def _show_makespan(value: float | None) -> str:
     return "deadlock" if value is None else show_number(value)
 
 
-def _show_gain(value: float | None) -> str:
+def _show_speedup(value: float | None) -> str:
     return "-" if value is None else show_factor(value)
 
 
@@ -206,11 +223,11 @@ def _answers(comparison: Comparison) -> list[str]:
         ]
         if not real:
             continue
-        size = "unlimited SMs" if math.isinf(limits.sms) else f"{limits.sms:.0f} SMs"
-        best = max(real, key=lambda o: o.gain)
+        size = size_text(limits.sms)
+        best = max(real, key=lambda o: o.speedup)
         text = f"{size}: {_factors(best, comparison)} by {best.mechanism} ({best.availability})"
         today = [o for o in real if o.availability != "needs hardware"]
-        without = max(today, key=lambda o: o.gain, default=None)
+        without = max(today, key=lambda o: o.speedup, default=None)
         if without is not None and without is not best:
             text += f"; without new hardware {_factors(without, comparison)} by {without.mechanism}"
         sentences.append(text)
@@ -218,12 +235,12 @@ def _answers(comparison: Comparison) -> list[str]:
 
 
 def _factors(outcome: Outcome, comparison: Comparison) -> str:
-    """Show a gain, and of what it is made."""
-    gain = show_factor(outcome.gain)
+    """Show a speedup, and its two factors."""
+    speedup = show_factor(outcome.speedup)
     if comparison.launch.is_off:
-        return gain
-    launch, overlap = show_factor(outcome.launch_gain), show_factor(outcome.overlap_gain)
-    return f"{gain} (launches {launch} times overlap {overlap})"
+        return speedup
+    launch, overlap = show_factor(outcome.launch_speedup), show_factor(outcome.overlap_speedup)
+    return f"{speedup} (launches {launch} times overlap {overlap})"
 
 
 def _assumed(comparison: Comparison) -> list[str]:
@@ -316,12 +333,12 @@ def policies_report(
         Column("policy", "policy", is_text=True),
         Column("semaphores", "semaphores", show=show_number),
         Column("waits", "waits", show=show_number),
-        Column("gain", "gain", show=show_factor),
-        Column("tile_gain", "by tile", show=show_factor),
+        Column("speedup", "speedup", show=show_factor),
+        Column("tile_speedup", "by tile", show=show_factor),
     ]
     rows = [
         (p.target, names[p.target], p.source, names[p.source], p.policy, p.semaphores, p.waits,
-         p.gain, p.tile_gain)
+         p.speedup, p.tile_speedup)
         for p in policies
     ]  # fmt: skip
     return Report(
@@ -330,11 +347,11 @@ def policies_report(
         tables=[Table("pairs", "Cheapest correct cuSync policy of each pair", columns, rows)],
         notes=[
             (
-                f"gain: of the two kernels alone over one after the other, on {sms} SMs (--sms), "
-                "without what synchronising costs (published: 2 to 3 % of the kernel that waits)"
+                f"speedup: of these two kernels over serialized launches, on {sms} SMs (--sms), "
+                "without the cost of synchronising (published: 2 to 3 % of the kernel that waits)"
             ),
-            "a row: blocks with equal y and z; none: some block needs blocks of several rows",
-            "tile, where a convolution waits: conv2d(R,S), with one wait in R * S steps",
-            "by tile: a wait a block of the row, needed one after another at even steps",
+            "row: blocks with equal y and z; policy none: some block needs blocks of several rows",
+            "tile, where a convolution waits: conv2d(R,S), one wait in R * S steps",
+            "by tile: one wait for each block of the row, at even steps",
         ],
     )

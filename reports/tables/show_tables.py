@@ -17,6 +17,7 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
+from depgraph.system.text import counted
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def path_report(
         headline=[
             (
                 f"critical path: {show_number(total)} {durations.unit} through {len(path)} of "
-                f"{len(kernels)} kernels; durations: {durations.source}"
+                f"{counted(len(kernels), 'kernel')}; durations: {durations.source}"
             )
         ],
         tables=[

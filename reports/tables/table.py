@@ -16,7 +16,7 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-JSON_SCHEMA_VERSION = 1
+JSON_SCHEMA_VERSION = 2
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
 _THOUSAND, _KIBI = 1000, 1024
@@ -157,7 +157,7 @@ def show_percent(value: float) -> str:
 
 
 def show_factor(value: float) -> str:
-    """Show a speed-up."""
+    """Show a speedup."""
     return f"{value:.2f}x"
 
 

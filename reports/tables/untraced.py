@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.dependence.possible import openness
+from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.kernel_table import remarks
 from depgraph.reports.tables.table import show_number
-from depgraph.system.text import some_numbers
+from depgraph.system.text import kernels_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Kernel
 
 
-def unseen_notes(
+def untraced_notes(
     kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
 ) -> list[str]:
     """List warnings, kernels with hidden accesses or inner order, and the format's blind spots.
@@ -30,16 +30,16 @@ def unseen_notes(
         Provenance of the extraction.
     """
     notes = [
-        f"{show_number(count)} {warning}" for warning, count in metadata.get("warnings", {}).items()
+        f"{warning}: {show_number(count)}"
+        for warning, count in metadata.get("warnings", {}).items()
     ]
     for reason, numbers in remarks(kernels).items():
-        what = "kernel" if len(numbers) == 1 else "kernels"
-        notes.append(f"{what} {some_numbers(numbers)}: {reason}")
+        notes.append(f"{kernels_text(numbers)}: {reason}")
     shared = [k.kernel for k in kernels if k.shared_written_bytes and k.waits_inside is None]
     if shared:
         notes.append(
-            f"blocks of kernel {some_numbers(shared)} write bytes that other blocks of the same "
-            "kernel touch: order inside a kernel is not part of the graph"
+            f"{kernels_text(shared)}: blocks write bytes that other blocks of the same kernel "
+            "touch; the graph has no order inside a kernel"
         )
-    notes += openness(kernels, pairs).notes
+    notes += uncertainty(kernels, pairs).notes
     return [*notes, *metadata.get("blind_spots", [])]

@@ -6,7 +6,7 @@ set -euo pipefail
 sms=${SMS:-80}
 depgraph extract "$1" -o new.out --force -q >extract.txt
 report=(depgraph report new.out --sms "$sms" -o report --force --top 20
-    --fail-over "bound=${MOST_GAIN_LEFT:-2}" --fail-over unseen=0.01)
+    --fail-over "bound=${MOST_GAIN_LEFT:-2}" --fail-over untraced=0.01)
 [[ -z ${GITHUB_STEP_SUMMARY-} ]] || report+=(--github)
 "${report[@]}"
 if (($# > 1)); then

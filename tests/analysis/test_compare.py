@@ -64,7 +64,7 @@ def test_dependences_of_a_removed_kernel_are_numbered_in_the_base():
 
 def test_metrics_are_of_each_side():
     diff = compare(side([4, 4], ["a", "b"], []), side([4, 4], ["a", "b"], [], sms=8))
-    assert diff.metrics["bound"] == (1.0, 2.0)
+    assert diff.metrics["upper_bound"] == (1.0, 2.0)
     assert diff.metrics["utilization"] == (1.0, 0.5)
 
 
@@ -105,13 +105,13 @@ def test_json_has_numbers(sample_store, part, tmp_path):
 @pytest.mark.jit_only
 def test_a_regression_exits_with_3_and_says_expected_and_got(sample_store, part, tmp_path):
     words = (part.path, sample_store.path, "--sms", 8, "-q", "--fail-on-increase")
-    result = run(*words, "edges", "--fail-on-increase", "unseen", folder=tmp_path)
+    result = run(*words, "edges", "--fail-on-increase", "untraced", folder=tmp_path)
     assert result.returncode == 3
     (line,) = result.stderr.splitlines()
     assert line.startswith("depgraph: edges: expected at most ")
     assert line.endswith("got 994")
     assert run(*words, "edges", "--tolerance", 100, folder=tmp_path).returncode == 0
-    assert run(*words, "unseen", folder=tmp_path).returncode == 0
+    assert run(*words, "untraced", folder=tmp_path).returncode == 0
 
 
 @pytest.mark.jit_only

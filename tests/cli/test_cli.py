@@ -553,7 +553,7 @@ def test_the_current_folder_can_be_the_result_of_a_run_that_is_resumed(program, 
 def test_a_file_in_the_place_of_kept_parts_is_named(program, log):
     Path("depgraph.out.partial").touch()
     outcome = program("extract", log, "--resume")
-    assert is_one_line(outcome, "depgraph.out.partial: is no folder; move it away")
+    assert is_one_line(outcome, "depgraph.out.partial: is not a folder; move it away")
 
 
 def test_a_kernel_that_writes_nothing_is_remarked(program, log):

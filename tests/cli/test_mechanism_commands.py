@@ -56,8 +56,8 @@ def test_a_row_for_each_mechanism(run, traced):
     assert {label.partition("(")[0].strip() for label in found} == set(MECHANISMS)
     serial = float(found["serial"]["makespan"])
     for row in found.values():
-        assert float(row["makespan"]) * (1 + 1e-9) >= float(row["bound"])
-        assert float(row["gain"]) == pytest.approx(serial / float(row["makespan"]))
+        assert float(row["makespan"]) * (1 + 1e-9) >= float(row["lower_bound"])
+        assert float(row["speedup"]) == pytest.approx(serial / float(row["makespan"]))
     assert found["cusync-tile"]["against"] == "fine"
     assert "left out: durations are instructions" in found["acs-sw"]["assumptions"]
 
@@ -140,7 +140,7 @@ def test_the_cheapest_cusync_policy_of_a_pair(run, store):
     (pair,) = csv.DictReader(io.StringIO(out))
     assert pair["policy"] == "row"
     assert (int(pair["semaphores"]), int(pair["waits"])) == (8, 256)
-    assert float(pair["gain"]) == pytest.approx(2189.29 / 1700.94)
+    assert float(pair["speedup"]) == pytest.approx(2189.29 / 1700.94)
 
 
 @pytest.fixture
@@ -156,24 +156,24 @@ def test_a_deadlock_is_a_row_beside_the_others(run, toy):
     code, out, _ = run(*words)
     assert code == 0
     assert "deadlock" in out
-    assert "cusync-row(nowait): deadlock: block 0 of kernel 0 waits for ever, as do 11" in out
+    assert "cusync-row(nowait): deadlock: block 0 of kernel 0 waits forever, as do 11" in out
     found = json.loads(run(*words, "--format", "json")[1])
     row = next(r for r in found["mechanisms"] if r["mechanism"] == "cusync-row(nowait)")
-    assert (row["makespan"], row["gain"], row["share_of_bound"]) == (None, None, None)
+    assert (row["makespan"], row["speedup"], row["share_of_bound"]) == (None, None, None)
     places = {d["mechanism"]: d["deadlock"] for d in found["details"]}
     assert places == {
         "serial": None, "cusync-row(nowait)": "block 0 of kernel 0", "cusync-row": None,
     }  # fmt: skip
     table = rows(run(*words, "--format", "csv")[1])
     assert table["cusync-row(nowait)"]["makespan"] == ""
-    assert float(table["cusync-row"]["gain"]) > 1
+    assert float(table["cusync-row"]["speedup"]) > 1
 
 
 def test_policies_of_pairs_are_those_on_so_many_sms(run, toy):
     for sms, gain in ((4, 4 / 3), (6, 1)):
         words = ["show", toy, "pairs", "--cusync", "--sms", sms, "--format", "csv"]
         (pair,) = csv.DictReader(io.StringIO(run(*words)[1]))
-        assert float(pair["gain"]) == pytest.approx(gain)
+        assert float(pair["speedup"]) == pytest.approx(gain)
     code, _, err = run("show", toy, "pairs", "--sms", 4)
     assert code == 2
     assert "--sms goes with pairs --cusync" in err

@@ -68,9 +68,9 @@ def test_the_json_has_every_row_and_a_version(written):
     assert content["schema_version"] == 1
     assert content["sms"] == 8
     assert len(content["kernels"]) == 25
-    assert content["bound"] == pytest.approx(4472 / 3354)
+    assert content["upper_bound"] == pytest.approx(4472 / 3354)
     assert {curve["name"] for curve in content["curves"]} >= {"bound, all dependences"}
-    assert any("cudaMemcpy" in note for note in content["unseen_notes"])
+    assert any("cudaMemcpy" in note for note in content["untraced_notes"])
 
 
 @pytest.mark.jit_only
@@ -107,7 +107,7 @@ def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_
     result = run(
         "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
         "--fail-under", "utilization=0.6", "--fail-over", "bound=1.2",
-        "--fail-over", "unseen=0.01",
+        "--fail-over", "untraced=0.01",
         folder=tmp_path,
     )  # fmt: skip
     assert result.returncode == 3
@@ -123,7 +123,7 @@ def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_
 def test_a_threshold_on_what_is_no_metric_is_wrong_usage(sample_store, tmp_path):
     result = run("report", sample_store.path, "--sms", 8, "--fail-over", "speed=2", folder=tmp_path)
     assert result.returncode == 2
-    assert "METRIC one of bound, gain, utilization, unseen" in result.stderr
+    assert "METRIC one of bound, gain, utilization, untraced" in result.stderr
 
 
 @pytest.mark.jit_only

@@ -84,7 +84,7 @@ WORDS = ("--sms", 3, "--occupancy", 1, "--mechanism", "all")
 
 def rows_of(text):
     content = json.loads(text)
-    names = ("mechanism", "makespan", "gain", "share_of_bound", "utilization", "against")
+    names = ("mechanism", "makespan", "speedup", "share_of_bound", "utilization", "against")
     # Where inside its blocks a merged kernel needs what is not known, as the program says itself.
     return {
         tuple(row[name] for name in names)
@@ -109,7 +109,7 @@ def test_a_report_of_a_merged_program_is_that_of_the_program_fused_by_hand(run, 
     _, merged, _ = run("report", apart, *words, "--what-if", "merge=0,1")
     _, by_hand, _ = run("report", fused, *words)
     assert rows_of(merged) == rows_of(by_hand)
-    for name in ("bound", "gain", "utilization", "edges", "serial", "blocks"):
+    for name in ("bound", "speedup", "utilization", "edges", "serial", "blocks"):
         assert json.loads(merged)[name] == json.loads(by_hand)[name]
 
 
@@ -218,7 +218,7 @@ def test_memory_bandwidth_holds_in_every_command(run, sample_store, tmp_path):
         run("compare", path, path, *words, "--new-timing", sample_path(KERNEL_TIMES))[1]
     )
     bound = next(m for m in compared["metrics"] if m["metric"] == "bound")
-    assert bound["base"] == bound["new"] == report["bound"]
+    assert bound["base"] == bound["new"] == report["upper_bound"]
 
 
 def test_a_kernel_that_waits_inside_is_waited_for_as_a_whole_unless_the_user_says_otherwise(

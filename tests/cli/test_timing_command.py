@@ -117,8 +117,8 @@ def test_many_sizes_are_a_curve_of_one_line_each(run, answer):
         *range(8, 41)
     ]
     found = answer("bound", "--sms", "8:40")
-    gains = [row["bound_on_gain RAW,WAR,WAW"] for row in found["curve"]]
-    assert gains == [b["bound_on_gain"] for b in found["bounds"] if b["dependences"] != "RAW"]
+    gains = [row["upper_bound RAW,WAR,WAW"] for row in found["curve"]]
+    assert gains == [b["upper_bound"] for b in found["bounds"] if b["dependences"] != "RAW"]
 
 
 def test_few_sizes_are_tables_of_bounds_and_schedules(run):
@@ -152,13 +152,13 @@ def test_a_program_held_up_by_its_host_has_no_overlap_to_gain_from_that(answer):
     rows = {row["mechanism"]: row for row in found["mechanisms"]}
     parts = {row["mechanism"]: row for row in found["parts"]}
     assert rows["serial"]["makespan"] == pytest.approx(costs["serial"])
-    assert rows["cuda-graph"]["gain"] > 10
+    assert rows["cuda-graph"]["speedup"] > 10
     for name, part in parts.items():
-        assert part["gain"] == pytest.approx(part["launch_gain"] * part["overlap_gain"])
+        assert part["speedup"] == pytest.approx(part["launch_speedup"] * part["overlap_speedup"])
         assert name == "stream-k" or (rows[name]["share_of_bound"] or 0) <= 1 + 1e-9
     # What overlaps is what overlaps without launch costs, whoever issues the kernels.
-    assert parts["cuda-graph"]["overlap_gain"] <= plain["bounds"][0]["bound_on_gain"] * (1 + 1e-9)
-    assert parts["dataflow (oldest-first)"]["launch_gain"] < 1
+    assert parts["cuda-graph"]["overlap_speedup"] <= plain["bounds"][0]["upper_bound"] * (1 + 1e-9)
+    assert parts["dataflow (oldest-first)"]["launch_speedup"] < 1
 
 
 def test_a_report_shows_what_launches_cost(answer):
@@ -184,7 +184,7 @@ def test_launch_costs_of_counts_are_left_out(answer):
     assert "launches" not in found
 
 
-def test_renaming_every_buffer_leaves_raw_alone(answer):
+def test_renaming_every_buffer_leaves_raw_only(answer):
     found = answer("bound", "--sms", 132, "--what-if", "buffer=0:0xffffffffffff drop=war,waw")
     everything, raw = found["bounds"]
     assert everything["critical_path"] == raw["critical_path"]
@@ -209,16 +209,16 @@ def test_memory_bandwidth_is_a_column_only_when_asked_for(answer, tmp_path):
         (("--what-if", "kernels=3 duration*=2"), "there is no word 'kernels'; give kernel=N"),
         (
             ("--launch-gap", "soon"),
-            "launch costs 'soon': 'soon' is no time from 0 to 1e+15; give none",
+            "launch costs 'soon': 'soon' is not a time from 0 to 1e+15; give none",
         ),
         (("--launch", "1,2"), "launch costs '1,2': give none, gpu, measured, or HOST,GAP,NODE"),
         (
             ("--launch", "gpu,lunch=2"),
             "'lunch' is none of host, gap, sync, node, path, fork, graph",
         ),
-        (("--launch", "gpu,host=nan"), "'nan' is no time from 0"),
-        (("--launch", "1e999"), "'1e999' is no time from 0"),
-        (("--memory-bandwidth", "-3"), "'-3' is no bandwidth: give 0.001 to 1e+09 GB/s, or gpu"),
+        (("--launch", "gpu,host=nan"), "'nan' is not a time from 0"),
+        (("--launch", "1e999"), "'1e999' is not a time from 0"),
+        (("--memory-bandwidth", "-3"), "'-3' is not a bandwidth: give 0.001 to 1e+09 GB/s, or gpu"),
         (("--iteration", "best"), "--iteration 'best': give mean, min, last or a number from 0"),
         (("--gpu", "A100", "--gpu-file", "x.toml"), "--gpu and --gpu-file: give one of them"),
     ],

@@ -105,7 +105,7 @@ def test_critical_path_and_serial_time_of_the_packaged_trace(sample_store, kinds
     assert bound.critical_path == critical_path
     assert bound.serial == 3890
     assert bound.lower_bound == critical_path
-    assert bound.gain == 3890 / critical_path
+    assert bound.upper_bound == 3890 / critical_path
 
 
 @pytest.mark.jit_only

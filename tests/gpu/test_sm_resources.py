@@ -47,9 +47,9 @@ def test_the_bound_and_what_mechanisms_reach_agree_on_kernels_that_fit_beside_ea
     streams = replace(BESIDE.resources, stream=np.array([0, 1]))
     scenario = build_scenario(replace(BESIDE, resources=streams), kernels_of([8, 8]))
     for found in bound(scenario, 8).bounds:
-        assert (found.gain, found.reached.gain) == (2, 2)
+        assert (found.upper_bound, found.reached.speedup) == (2, 2)
     rows = compare_mechanisms(scenario, [8], find_mechanisms(["streams", "serial"])).outcomes
-    assert [(row.gain, row.share_of_bound) for row in rows] == [(2, 1), (1, 0)]
+    assert [(row.speedup, row.share_of_bound) for row in rows] == [(2, 1), (1, 0)]
     assert [row.utilization for row in rows] == pytest.approx([0.78125, 0.390625])
 
 

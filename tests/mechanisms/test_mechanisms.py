@@ -11,7 +11,7 @@ from random_programs import graphs, one_row, programs
 from small_graphs import graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.compare_mechanisms import run_mechanism
-from depgraph.analysis.outcome import fine_path, limits_of
+from depgraph.analysis.outcome import intra_block_path, limits_of
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.builder import GraphBuilder
@@ -74,8 +74,8 @@ def test_no_mechanism_beats_the_fine_bound(program, name):
 @given(graphs(positions=True))
 def test_the_fine_path_is_that_of_the_slow_twin_and_no_longer_than_the_critical_path(graph):
     durations = 1.0 + np.arange(graph.n_blocks) % 5
-    fine = fine_path(graph, durations)
-    assert fine == pytest.approx(max(naive_schedule.fine_finish(graph, durations)))
+    fine = intra_block_path(graph, durations)
+    assert fine == pytest.approx(max(naive_schedule.intra_block_finish(graph, durations)))
     assert fine <= graph.earliest_finish(durations)[0].max() * CLOSE
 
 
@@ -328,7 +328,7 @@ def test_a_late_wait_does_not_delay_what_was_done_before_it():
     builder = GraphBuilder([0, 1, 2], [1, 1, 1], positions=True)
     builder.add("RAW", [0], [1], needed_at=0.75)
     builder.add("RAW", [1], [2], done_at=0.25)
-    assert fine_path(builder.build(), np.full(3, 4.0)) == 5
+    assert intra_block_path(builder.build(), np.full(3, 4.0)) == 5
 
 
 def test_bloom_filters_tell_the_memory_of_two_contexts_apart():
@@ -448,7 +448,7 @@ def test_a_cost_is_read_with_its_unit():
     assert parse_cost("cusync-row.sync=2.5%") == ("cusync-row", "sync", Quantity(0.025, "share"))
     with pytest.raises(ModelError, match=r"give MECHANISM\.COST=VALUE"):
         parse_cost("acs-sw=8us")
-    with pytest.raises(ModelError, match="'9e999' is no number"):
+    with pytest.raises(ModelError, match="'9e999' is not a number"):
         parse_cost("acs-sw.launch=9e999us")
     assert parse_cost("acs-sw.launch=2launches") == ("acs-sw", "launch", Quantity(2, "launches"))
     with pytest.raises(ModelError, match="none of us, ns"):
@@ -490,7 +490,7 @@ def test_what_a_mechanism_is_held_against():
                 continue
             against[name] = run_mechanism(mechanism, program, charges(mechanism))[1].against
     fine = {"cusync-tile", "cusync-strided", "cusync-conv2d"}
-    assert {name for name, a in against.items() if a is Against.FINE} == fine
+    assert {name for name, a in against.items() if a is Against.INTRA_BLOCK} == fine
     assert {name for name, a in against.items() if a is Against.WORK} == {"stream-k"}
 
 

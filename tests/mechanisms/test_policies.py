@@ -178,7 +178,7 @@ def test_consumers_that_are_placed_first_may_wait_for_ever():
     graph = graph_of([2, 2], [((0, b), (1, b)) for b in range(2)])
     program = program_of(graph, [1] * 4, 2, grid=one_column(graph))
     assert makespan("cusync-row", program) == 2
-    with pytest.raises(DeadlockError, match=r"block 0 of kernel 0 waits for ever, as do 3 more"):
+    with pytest.raises(DeadlockError, match=r"block 0 of kernel 0 waits forever, as do 3 more"):
         run("cusync-row(nowait)", program)
     # With a slot to spare the producers run through it.
     assert makespan("cusync-row(nowait)", replace(program, sms=3)) == 3
@@ -412,7 +412,7 @@ def test_former_names_are_still_known():
 @pytest.mark.parametrize("number", [str(10**24), "9" * 5000, str(2**31), "-1", "1e3", "٣"])
 @pytest.mark.parametrize("name", ["wireframe({})", "acs-sw({})", "blockmaestro({})"])
 def test_a_parameter_out_of_range_is_one_line(name, number):
-    with pytest.raises(ModelError, match="is no whole number from 1 to 2147483647") as error:
+    with pytest.raises(ModelError, match="is not a whole number from 1 to 2147483647") as error:
         find_mechanisms([name.format(number)])
     assert len(str(error.value)) < 200
 

@@ -9,10 +9,10 @@ import pytest
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import Curve, study
-from depgraph.reports.plots import gain_by_sms, utilization_over_time, write_plots
+from depgraph.reports.plots import speedup_by_sms, utilization_over_time, write_plots
 
 NAMES = {
-    "utilization-over-time", "gain-by-sms", "waves", "critical-path", "true-and-false",
+    "utilization-over-time", "speedup-by-sms", "waves", "critical-path", "true-and-false",
     "dependence-map", "pair-blocks", "utilization-levels",
 }  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_axes_name_their_units(plots):
     assert "time (instructions)" in labels["utilization-over-time"]
     assert "time (instructions)" in labels["critical-path"]
     assert "waves (blocks / slots)" in labels["waves"]
-    assert "SMs" in labels["gain-by-sms"]
+    assert "SMs" in labels["speedup-by-sms"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_pair_can_be_chosen(tmp_path):
 
 def test_no_two_curves_differ_by_colour_alone():
     curves = study_of([6, 8], [*chain_edges([6, 8]), ((0, 5), (1, 7), "WAR")], cost=range(14))
-    (axes,) = gain_by_sms.plot(curves).figure.get_axes()
+    (axes,) = speedup_by_sms.plot(curves).figure.get_axes()
     curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert len(curves) == 4
     assert len({line.get_marker() for line in curves}) == 4
@@ -127,7 +127,7 @@ def test_no_two_curves_differ_by_colour_alone():
 
 
 def test_curves_that_coincide_are_drawn_once_and_named(plots):
-    plot = next(p for p in plots if p.name == "gain-by-sms")
+    plot = next(p for p in plots if p.name == "speedup-by-sms")
     (axes,) = plot.figure.get_axes()
     curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert len(curves) == 2
@@ -145,7 +145,7 @@ def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
 
 def test_a_mechanism_slower_than_serial_is_within_the_axes(chain):
     slow = Curve("slow", (1, 4), (0.3, 0.4), is_bound=False)
-    (axes,) = gain_by_sms.plot(replace(chain, curves=(*chain.curves, slow))).figure.get_axes()
+    (axes,) = speedup_by_sms.plot(replace(chain, curves=(*chain.curves, slow))).figure.get_axes()
     assert axes.get_ylim()[0] < 0.3
 
 

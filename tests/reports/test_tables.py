@@ -44,7 +44,7 @@ def a_study():
     scenario = scenario_of(
         graph,
         occupancy=2,
-        kernels=kernels_of(sizes, NAMES, unseen={1: "may read through a texture"}),
+        kernels=kernels_of(sizes, NAMES, untraced={1: "may read through a texture"}),
         sms=2,
         metadata={"blind_spots": ["copies are not traced"], "warnings": {"lines were cut": 3}},
     )

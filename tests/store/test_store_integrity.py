@@ -35,7 +35,7 @@ def kernel(number, operation, grid, first_block, accesses):
         block_z=1, registers=32, shared_bytes=None, architecture=90, stream=0, context=1,
         first_block=first_block, blocks=blocks, active_blocks=blocks, accesses=accesses,
         instructions=3 * accesses, read_bytes=64, written_bytes=64, shared_written_bytes=0,
-        unseen=None, occupancy=2,
+        untraced=None, occupancy=2,
     )  # fmt: skip
 
 
@@ -218,9 +218,9 @@ NONSENSE = [
     ("blocks", "x", last_is(-1), "row 7: x is below 0"),
     ("blocks", "accesses", first_is(-1), "row 0: accesses is below 0"),
     ("blocks", "instructions", last_is(22), "instructions do not add up to those of the kernels"),
-    ("blocks", "cost", last_is(float("nan")), "row 7: cost is no number"),
-    ("blocks", "duration", last_is(float("inf")), "row 7: duration is no number"),
-    ("blocks", "duration", last_is(-1.0), "row 7: duration is no number"),
+    ("blocks", "cost", last_is(float("nan")), "row 7: cost is not a number"),
+    ("blocks", "duration", last_is(float("inf")), "row 7: duration is not a number"),
+    ("blocks", "duration", last_is(-1.0), "row 7: duration is not a number"),
     ("copies", "copy", first_is(-1), "row 0: copy is below 0"),
     ("copies", "size", first_is(-1), "row 0: size is below 0"),
     ("copies", "address", first_is(2**64 - 1), "row 0: the copy goes past the last address"),

@@ -53,7 +53,7 @@ def graph_of(sizes, edges, *, cost=None):
     )
 
 
-def kernels_of(sizes, names=None, *, unseen=None, waits_inside=None):
+def kernels_of(sizes, names=None, *, untraced=None, waits_inside=None):
     """Return rows of the table of kernels for kernels of so many blocks."""
     first = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     return [
@@ -63,7 +63,7 @@ def kernels_of(sizes, names=None, *, unseen=None, waits_inside=None):
             registers=32, shared_bytes=0, architecture=90, stream=0, context=0,
             first_block=first[i], blocks=size, active_blocks=size, accesses=size,
             instructions=size, read_bytes=4 * size, written_bytes=4 * size,
-            shared_written_bytes=0, unseen=(unseen or {}).get(i),
+            shared_written_bytes=0, untraced=(untraced or {}).get(i),
             waits_inside=(waits_inside or {}).get(i),
         )
         for i, size in enumerate(sizes)

@@ -27,7 +27,7 @@ def kernels_of(*launches, stream=0, context=0):
             grid_y=1, grid_z=1, block_x=128, block_y=1, block_z=1, registers=None,
             shared_bytes=None, architecture=90, stream=stream, context=context, first_block=0,
             blocks=size, active_blocks=size, accesses=1, instructions=1, read_bytes=4,
-            written_bytes=4, shared_written_bytes=0, unseen=None,
+            written_bytes=4, shared_written_bytes=0, untraced=None,
         )
         for i, (name, size) in enumerate(launches)
     ]  # fmt: skip

@@ -216,7 +216,7 @@ def test_the_measured_run_is_a_row_beside_the_schedules():
     )
     scenario = build_scenario(graph, kernels, profile=profile)
     assert (scenario.measured.sms, scenario.measured.wall) == (132, 18)
-    assert scenario.measured.gain == pytest.approx(15 / 18)
+    assert scenario.measured.speedup == pytest.approx(15 / 18)
     assert scenario.launch.is_off
     assert any(
         "median gap between kernels of 1.5 us is left out (--launch measured)" in n

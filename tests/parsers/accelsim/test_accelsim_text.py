@@ -253,12 +253,12 @@ def test_a_bulk_copy_of_nothing():
 
 def test_bulk_copies_of_older_tracers_are_not_seen():
     part = scan(body("0100 00000001 0 UTMALDG.2D 2 R4 UR6 0 0"))
-    assert part.unseen == {0: "reaches global memory at addresses the trace does not hold"}
+    assert part.untraced == {0: "reaches global memory at addresses the trace does not hold"}
 
 
 def test_textures_are_not_seen():
     part = scan(body("0100 ffffffff 1 R0 TEX.B.LL 1 R4 0 0"))
-    assert part.unseen == {0: "uses texture memory, which the trace does not show"}
+    assert part.untraced == {0: "uses texture memory, which the trace does not show"}
 
 
 def test_the_flag_of_a_matrix_instruction_is_no_width():

@@ -180,7 +180,7 @@ def test_registers_of_a_lazily_loaded_kernel_are_unknown(log_file):
 
 
 @pytest.mark.parametrize(
-    ("name", "unseen"),
+    ("name", "untraced"),
     [
         ("sm90_xmma_gemm_f32(float*)", "copies by TMA, by its name, which the trace does not show"),
         ("void cutlass::device_kernel<Sm90TmaWarpSpecialized>(int)", "copies by TMA"),
@@ -193,10 +193,10 @@ def test_registers_of_a_lazily_loaded_kernel_are_unknown(log_file):
         ("sample_tex2D(float*)", None),
     ],
 )
-def test_a_name_may_say_that_a_kernel_is_opaque(log_file, name, unseen):
+def test_a_name_may_say_that_a_kernel_is_opaque(log_file, name, untraced):
     (kernel,) = analyse(open_trace(log_file(launch_line(0, name=name), read(0, 0, BASE)))).kernels
-    assert (kernel.unseen or "").startswith(unseen or "")
-    assert bool(kernel.unseen) == bool(unseen)
+    assert (kernel.untraced or "").startswith(untraced or "")
+    assert bool(kernel.untraced) == bool(untraced)
 
 
 def test_a_name_does_not_count_where_the_trace_shows_bulk_copies(log_file):
@@ -205,7 +205,7 @@ def test_a_name_does_not_count_where_the_trace_shows_bulk_copies(log_file):
         launch_line(1, name="other(float*)"), access_line(1, 0, "UTMALDG.2D", [BASE]),
     )  # fmt: skip
     kernels = analyse(open_trace(log)).kernels
-    assert [kernel.unseen for kernel in kernels] == [
+    assert [kernel.untraced for kernel in kernels] == [
         None, "reaches global memory at addresses the trace does not hold",
     ]  # fmt: skip
 
@@ -216,7 +216,7 @@ def test_texture_instructions_make_a_kernel_opaque_and_texture_names_are_remarke
         launch_line(1, name="sample_tex2D(float*)"), access_line(1, 0, "STG.E", [BASE]),
     )  # fmt: skip
     extraction = analyse(open_trace(log))
-    assert [kernel.unseen for kernel in extraction.kernels] == [
+    assert [kernel.untraced for kernel in extraction.kernels] == [
         "uses texture memory, which the trace does not show", None,
     ]  # fmt: skip
     remark = "launches named as if they read textures, which the trace does not show"
@@ -225,7 +225,7 @@ def test_texture_instructions_make_a_kernel_opaque_and_texture_names_are_remarke
 
 def test_a_kernel_that_writes_nothing_is_not_opaque(log_file):
     log = log_file(launch_line(0), read(0, 0, BASE), launch_line(1))
-    assert [kernel.unseen for kernel in analyse(open_trace(log)).kernels] == [None, None]
+    assert [kernel.untraced for kernel in analyse(open_trace(log)).kernels] == [None, None]
 
 
 # Laws

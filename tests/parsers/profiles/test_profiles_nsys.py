@@ -84,7 +84,9 @@ def test_any_unit_of_time(report, unit, duration, expected):
 
 
 def test_an_unknown_unit_is_refused(report):
-    with pytest.raises(ProfileError, match=r"report.txt:1: 'weeks' is no unit of time for Start"):
+    with pytest.raises(
+        ProfileError, match=r"report.txt:1: 'weeks' is not a unit of time for Start"
+    ):
         read_profile(report(HEADER.replace("(ns)", "(weeks)") + row()))
 
 
