@@ -224,10 +224,10 @@ def test_a_limit_itself_is_within_it(value, is_least, is_met):
 
 
 def test_metrics_of_the_command_line_are_those_of_the_core():
-    from depgraph.analysis import compare_stores as store_diff
-    from depgraph.cli.options.shared import thresholds
+    from depgraph.analysis import compare_stores
+    from depgraph.cli.options import thresholds
 
-    assert thresholds.METRICS == store_diff.METRICS
+    assert thresholds.METRICS == compare_stores.METRICS
 
 
 @pytest.mark.jit_only

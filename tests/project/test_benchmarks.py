@@ -77,7 +77,7 @@ def test_a_large_log_numbers_its_launches_on(tmp_path: Path, sample_trace: Path)
 
 def test_tables_go_between_the_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    replace_tables = runpy.run_path(str(BENCHMARKS / "__main__.py"))["replace_tables"]
+    replace_tables = runpy.run_path(str(BENCHMARKS / "pages.py"))["replace_tables"]
     page = "a\n<!-- tables: begin -->\nold\n<!-- tables: end -->\nb\n"
     once = replace_tables(page, "new")
     assert once == "a\n<!-- tables: begin -->\n\nnew\n<!-- tables: end -->\nb\n"

@@ -217,7 +217,7 @@ from pathlib import Path
 import numba
 import numpy as np
 sys.path.insert(0, {folder!r})
-from depgraph.jit import compiled
+from depgraph.system import compiled
 from fresh import total
 
 for seconds in (9e9, 0.0):

@@ -100,7 +100,7 @@ def ends(body: str, tmp_path: Path) -> tuple[int, bytes, bytes]:
     script = f"""
 import os, signal, sys, threading, time
 from pathlib import Path
-from depgraph import interrupts
+from depgraph.system import interrupts
 from depgraph.system.interrupts import *
 from depgraph.system.work_folder import WorkFolder
 def interrupt():

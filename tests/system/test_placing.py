@@ -291,7 +291,7 @@ def killed_in(what: str, folder: Path, *, plain_renames: bool) -> None:
     script = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from depgraph import output, placing
+        from depgraph.system import output, placing
         if {plain_renames}:
             placing._renameat2_function = lambda: None
         def killed(*_): os.kill(os.getpid(), signal.SIGKILL)
