@@ -139,13 +139,17 @@ def check(scenario):
     """Compare a study with what-ifs about the same buffers; return it."""
     found = study_renaming(scenario)
     assert found.speedup == pytest.approx(limits_of(scenario).upper_bound)
-    assert found.renamed_speedup == pytest.approx(limits_of(scenario.with_kinds({"RAW"})).upper_bound)
+    assert found.renamed_speedup == pytest.approx(
+        limits_of(scenario.with_kinds({"RAW"})).upper_bound
+    )
     for buffer in found.buffers:
         alone = found.speedup_alone[buffer.number]
         assert alone == pytest.approx(bound_without(scenario, [buffer]))
     for each in found.sets:
         statements = [parse_what_if(text) for text in each.what_ifs]
-        assert limits_of(apply_what_ifs(scenario, statements)).upper_bound == pytest.approx(each.speedup)
+        assert limits_of(apply_what_ifs(scenario, statements)).upper_bound == pytest.approx(
+            each.speedup
+        )
     return found
 
 

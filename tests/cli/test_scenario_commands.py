@@ -173,7 +173,7 @@ REFUSED = [
     (["export", "STORE", "--what", "schedule", "-o", "f.csv", "--sms", "3", "--mechanism", "pdl",
       "--schedule", "serial"], "--schedule does not go with --mechanism"),
     (["export", "STORE", "--what", "schedule", "-o", "f.csv", "--sms", "3", "--cost", "a.b=1us"],
-     "--cost changes a mechanism: give --mechanism too"),
+     "--cost needs --mechanism"),
 ]  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def test_times_of_some_blocks_only_are_not_used(log):
     text = header("a") + launch("a", 1) + bind(0, 1, "a") + begins(0, 0, 5) + finishes(0, 0, 9)
     profile = read_profile(log(text, ends(1), statistics(99, 99, "a", "1")))
     assert isinstance(profile, KernelProfile)
-    assert "1 kernels have times of some blocks only" in profile.notes[0]
+    assert "kernels with times of only some blocks: 1" in profile.notes[0]
 
 
 def test_block_lines_that_do_not_pair_are_counted(log):
