@@ -132,20 +132,20 @@ def test_each_written_byte_is_in_one_buffer_and_gives_its_edges(program):
 def bound_without(scenario, buffers):
     """Return the bound as ``--what-if`` gives it."""
     texts = [f"buffer={b.start:#x}:{b.end:#x} drop=war,waw" for b in buffers]
-    return limits_of(apply_what_ifs(scenario, [parse_what_if(t) for t in texts])).gain
+    return limits_of(apply_what_ifs(scenario, [parse_what_if(t) for t in texts])).upper_bound
 
 
 def check(scenario):
     """Compare a study with what-ifs about the same buffers; return it."""
     found = study_renaming(scenario)
-    assert found.speedup == pytest.approx(limits_of(scenario).gain)
-    assert found.renamed_speedup == pytest.approx(limits_of(scenario.with_kinds({"RAW"})).gain)
+    assert found.speedup == pytest.approx(limits_of(scenario).upper_bound)
+    assert found.renamed_speedup == pytest.approx(limits_of(scenario.with_kinds({"RAW"})).upper_bound)
     for buffer in found.buffers:
         alone = found.speedup_alone[buffer.number]
         assert alone == pytest.approx(bound_without(scenario, [buffer]))
     for each in found.sets:
         statements = [parse_what_if(text) for text in each.what_ifs]
-        assert limits_of(apply_what_ifs(scenario, statements)).gain == pytest.approx(each.speedup)
+        assert limits_of(apply_what_ifs(scenario, statements)).upper_bound == pytest.approx(each.speedup)
     return found
 
 
