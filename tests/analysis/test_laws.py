@@ -311,5 +311,6 @@ def test_the_page_and_markdown_print_the_number_of_bound(answer, sample_store, t
     assert f"at most {shown}" in (tmp_path / "r" / "report.md").read_text()
     assert shown in (tmp_path / "r" / "index.html").read_text()
     assert (
-        json.loads((tmp_path / "r" / "report.json").read_text())["upper_bound"] == (first["upper_bound"])
+        json.loads((tmp_path / "r" / "report.json").read_text())["upper_bound"]
+        == (first["upper_bound"])
     )
