@@ -34,8 +34,8 @@ class BufferSet:
     ----------
     buffers : tuple of int
         Numbers of buffers, none of which can be left out.
-    speedup : float
-        Upper bound on the speedup without the WAR and WAW dependences through them.
+    upper_bound : float
+        On the speedup, without the WAR and WAW dependences through them.
     critical_path : float
     more_bytes : int
         Memory that it takes, at most: one copy for each kernel that writes a buffer.
@@ -44,7 +44,7 @@ class BufferSet:
     """
 
     buffers: tuple[int, ...]
-    speedup: float
+    upper_bound: float
     critical_path: float
     more_bytes: int
     what_ifs: tuple[str, ...]
@@ -58,20 +58,20 @@ class Renaming:
     ----------
     buffers : tuple of Buffer
         By address.
-    speedup_alone : tuple of float
+    upper_bound_alone : tuple of float
         Upper bound on the speedup with each of them renamed alone.
     sets : tuple of BufferSet
         From small to large; empty where renaming brings nothing.
-    speedup, renamed_speedup : float
+    upper_bound, renamed_upper_bound : float
         Upper bound with no buffer renamed, and with all.
     sms : float
     """
 
     buffers: tuple[Buffer, ...]
-    speedup_alone: tuple[float, ...]
+    upper_bound_alone: tuple[float, ...]
     sets: tuple[BufferSet, ...]
-    speedup: float
-    renamed_speedup: float
+    upper_bound: float
+    renamed_upper_bound: float
     sms: float
 
     @property
@@ -82,7 +82,7 @@ class Renaming:
             (b for b in self.buffers if b.is_reused),
             key=lambda b: (
                 place.get(b.number, len(self.sets)),
-                -self.speedup_alone[b.number],
+                -self.upper_bound_alone[b.number],
                 -(b.war + b.waw),
                 b.number,
             ),
@@ -119,19 +119,19 @@ def study_renaming(scenario: Scenario) -> Renaming:
         alone[number] = paths.length(frozenset({number}))
     return Renaming(
         buffers=reuse.buffers,
-        speedup_alone=tuple(speedup(alone[b.number]) for b in reuse.buffers),
+        upper_bound_alone=tuple(speedup(alone[b.number]) for b in reuse.buffers),
         sets=tuple(
             BufferSet(
                 buffers=numbers,
-                speedup=speedup(length),
+                upper_bound=speedup(length),
                 critical_path=length,
                 more_bytes=sum(reuse.buffers[n].more_bytes for n in numbers),
                 what_ifs=what_ifs([reuse.buffers[n] for n in numbers]),
             )
             for numbers, length in _sets(paths, reuse.buffers)
         ),
-        speedup=speedup(before),
-        renamed_speedup=speedup(paths.length(everything)),
+        upper_bound=speedup(before),
+        renamed_upper_bound=speedup(paths.length(everything)),
         sms=scenario.sms,
     )
 

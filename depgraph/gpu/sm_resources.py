@@ -228,8 +228,8 @@ def _by_need(
             note = "occupancy as the input states it"
             notes[note] = notes.get(note, 0) + len(members)
             continue
-        taken, allotted, assumed = _block_need(gpu, threads, registers, shared_bytes)
-        need[members], placed[members] = fine * taken, fine * allotted
+        taken, allocated, assumed = _block_need(gpu, threads, registers, shared_bytes)
+        need[members], placed[members] = fine * taken, fine * allocated
         for note in assumed:
             notes[note] = notes.get(note, 0) + len(members)
     said = [f"{note} ({count} of {counted(kernels, 'kernel')})" for note, count in notes.items()]

@@ -92,11 +92,11 @@ def test_bytes_of_one_block_of_the_allocator_are_one_buffer():
 
 def test_two_buffers_that_help_together():
     found = study_renaming(traced(overwriting(4), sms=100))
-    assert found.speedup == 1
+    assert found.upper_bound == 1
     # Without the one, three of the four kernels wait for one another through the other.
-    assert found.speedup_alone == (pytest.approx(4 / 3), 1)
+    assert found.upper_bound_alone == (pytest.approx(4 / 3), 1)
     (best,) = found.sets
-    assert best.speedup == found.renamed_speedup == 4
+    assert best.upper_bound == found.renamed_upper_bound == 4
     assert best.buffers == (0, 1)
     # Side by side, they are one range.
     assert best.what_ifs == (f"buffer={address(0):#x}:{address(2):#x} drop=war,waw",)
@@ -138,17 +138,17 @@ def bound_without(scenario, buffers):
 def check(scenario):
     """Compare a study with what-ifs about the same buffers; return it."""
     found = study_renaming(scenario)
-    assert found.speedup == pytest.approx(limits_of(scenario).upper_bound)
-    assert found.renamed_speedup == pytest.approx(
+    assert found.upper_bound == pytest.approx(limits_of(scenario).upper_bound)
+    assert found.renamed_upper_bound == pytest.approx(
         limits_of(scenario.with_kinds({"RAW"})).upper_bound
     )
     for buffer in found.buffers:
-        alone = found.speedup_alone[buffer.number]
+        alone = found.upper_bound_alone[buffer.number]
         assert alone == pytest.approx(bound_without(scenario, [buffer]))
     for each in found.sets:
         statements = [parse_what_if(text) for text in each.what_ifs]
         assert limits_of(apply_what_ifs(scenario, statements)).upper_bound == pytest.approx(
-            each.speedup
+            each.upper_bound
         )
     return found
 
@@ -162,16 +162,16 @@ def test_what_is_found_is_what_a_what_if_says(program, sms, data):
     )  # fmt: skip
     scenario = traced(program, durations, sms)
     found = check(scenario)
-    if found.renamed_speedup <= found.speedup * (1 + 1e-9):
+    if found.renamed_upper_bound <= found.upper_bound * (1 + 1e-9):
         assert found.sets == ()
         return
     # The last set does all that renaming can do, and none of it can be left out.
     best = found.sets[-1]
-    assert best.speedup == pytest.approx(found.renamed_speedup)
+    assert best.upper_bound == pytest.approx(found.renamed_upper_bound)
     chosen = [found.buffers[n] for n in best.buffers]
     for fewer in combinations(chosen, len(chosen) - 1):
-        assert bound_without(scenario, fewer) < best.speedup * (1 - 1e-9)
-    speedups = [each.speedup for each in found.sets]
+        assert bound_without(scenario, fewer) < best.upper_bound * (1 - 1e-9)
+    speedups = [each.upper_bound for each in found.sets]
     assert speedups == sorted(speedups)
     assert found.ranked[0].number in found.sets[0].buffers
 
@@ -234,6 +234,6 @@ def test_two_buffers_hold_back_the_mixture_of_experts(shared_data, tmp_path):
     first, second = (found.buffers[n] for n in best.buffers)
     assert (first.size, second.size) == (2048, 2048)
     assert len(first.writers) + len(second.writers) == 181
-    assert found.speedup == pytest.approx(1.0)
-    assert round(best.speedup, 2) == 17.66
-    assert bound_without(scenario, [first, second]) == pytest.approx(best.speedup)
+    assert found.upper_bound == pytest.approx(1.0)
+    assert round(best.upper_bound, 2) == 17.66
+    assert bound_without(scenario, [first, second]) == pytest.approx(best.upper_bound)
