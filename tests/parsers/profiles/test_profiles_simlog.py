@@ -138,7 +138,9 @@ def test_execution_driven_kernels_without_destruction_lines(log):
 
 def test_kernels_that_share_their_statistics_have_no_time(log):
     push = "GPGPU-Sim PTX: pushing kernel 'a' to stream 0, gridDim= (1,1,1) blockDim = (1,1,1)\n"
-    with pytest.raises(ProfileError, match="kernels that did not end, or ended together with others: 2"):
+    with pytest.raises(
+        ProfileError, match="kernels that did not end, or ended together with others: 2"
+    ):
         read_profile(log(push, push, statistics(900, 900, "a a", "1 2")))
 
 
