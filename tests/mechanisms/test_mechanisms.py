@@ -210,7 +210,7 @@ def test_only_matrix_products_are_cut():
     rules = mechanism.rules(program, charges(mechanism))
     assert rules.against is Against.WORK
     assert rules.assumptions == (
-        "1 of 2 kernels cut: 1 are matrix products, 0 of them in whole waves",
+        "kernels cut: 1 of 2; 1 are matrix products, 0 of them in whole waves",
     )
 
 
@@ -402,7 +402,7 @@ def test_names_are_split_outside_parentheses():
     [
         ("warp-drive", "there is no mechanism 'warp-drive'"),
         ("serial(3)", "serial takes no parameters"),
-        ("wireframe(0)", "no whole number from 1"),
+        ("wireframe(0)", "not a whole number from 1"),
         ("pdl(late)", r"give pdl\(early\|end\)"),
         ("no_such_module:Rule", "cannot import 'no_such_module'"),
         ("math:pi", "no subclass of Mechanism"),
