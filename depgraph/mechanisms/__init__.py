@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
-from depgraph.mechanisms.base import (
-    Availability,
-    Cost,
-    Mechanism,
-    dependent_operations,
-)
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
-from depgraph.mechanisms.costs import Charges, Quantity, parse_cost
+from depgraph.mechanisms.costs import Charges, Cost, Quantity, parse_cost
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
