@@ -148,11 +148,6 @@ class SmResources:
         return replace(self, need=self.need[operations], placed=self.placed[operations])
 
 
-def share_of(part: float, whole: float) -> float:
-    """Return a part of a whole, 0 to 1; it is above by rounding at most."""
-    return min(1.0, part / whole) if whole > 0 else 0.0
-
-
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
 ) -> SmResources:
