@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,14 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from depgraph.analysis.next_steps import Step
+
 JSON_SCHEMA_VERSION = 2
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
 _THOUSAND, _KIBI = 1000, 1024
 _LEAST_WRAPPED = 24
+_STEPS = "Next steps"
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
@@ -97,6 +100,8 @@ class Report:
         More for JSON.
     sections : sequence of (str, sequence of str)
         More notes under titles of their own, for people; JSON has them in `extra`.
+    steps : sequence of Step
+        What to do next.
     """
 
     name: str
@@ -108,6 +113,7 @@ class Report:
     notes_title: str = "Assumptions"
     extra: dict[str, Any] = field(default_factory=dict)
     sections: Sequence[tuple[str, Sequence[str]]] = ()
+    steps: Sequence[Step] = ()
 
 
 def shorten(text: str, width: int) -> str:
@@ -203,6 +209,7 @@ def _as_json(report: Report) -> str:
         **{key: plain(value) for key, value in report.facts.items()},
         **{table.key: table_rows(table) for table in report.tables},
         **report.extra,
+        **({"next_steps": [asdict(step) for step in report.steps]} if report.steps else {}),
         "notes": list(report.notes),
     }
     # In ASCII: names from a trace may hold characters that steer a terminal.
@@ -253,6 +260,14 @@ def _as_markdown(report: Report) -> str:
 
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
+    if report.steps:
+        lines.append(f"**{_STEPS}**\n")
+        for step in report.steps:
+            lines.append(f"- {escaped(clean_text(step.text))}")
+            lines += (
+                ["", "  ```sh", f"  {clean_text(step.command)}", "  ```"] if step.command else []
+            )
+        lines.append("")
     for table in report.tables:
         lines.append(f"**{table.title}**\n")
         if not table.rows:
@@ -287,6 +302,12 @@ def _as_text(report: Report, *, color: bool) -> str:
     lines: list[str] = []
     for sentence in report.headline:
         lines += _wrapped(clean_text(sentence))
+    if report.steps:
+        lines += ["", f"{bold}{_STEPS}{plain_}"]
+    for step in report.steps:
+        lines += _wrapped(clean_text(step.text), "  - ", "    ")
+        # Not wrapped: it is to be pasted.
+        lines += [f"      {clean_text(step.command)}"] if step.command else []
     for table in report.tables:
         lines += ["", f"{bold}{table.title}{plain_}"]
         lines += _text_table(table, bold, plain_) if table.rows else ["  none"]
