@@ -54,8 +54,7 @@ class Outcome:
     waiting : float
         Time that blocks spend waiting in a slot, summed over the blocks.
     against : str
-        The bound that it is compared with: "block", "intra-block", "intra-block, assumed" or
-        "work".
+        The bound that it is compared with: "block", "intra-block", "assumed steps" or "work".
     lower_bound : float
         That bound, on the makespan: no mechanism of this sort is shorter.
     assumptions : tuple of str
@@ -337,7 +336,7 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
     elif rules.against is Against.WORK:
         bound = limits.work_bound
     elif rules.against is Against.INTRA_BLOCK and rules.steps_assumed:
-        against = "intra-block, assumed"
+        against = "assumed steps"
         graph = rules.graph or scenario.graph
         need = _NONE if rules.join_need is None else rules.join_need[graph.join_certain]
         path = intra_block_path(graph.certain(), scenario.durations, join_need=need)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)
-"""Parts of the possible gain that a set of buffers is looked for."""
+"""Parts of the possible speedup that a set of buffers is looked for."""
 _CLOSE = 1e-9
 _RAW = -1
 
@@ -275,7 +275,7 @@ class _Paths:
         return {next(iter(labels)) for labels in steps if len(labels) == 1} - {_RAW}
 
     def greedy(self) -> frozenset[int]:
-        """Rename what lies on the critical path until that gains no more."""
+        """Rename what lies on the critical path until that helps no more."""
         renamed: frozenset[int] = frozenset()
         while True:
             steps = self.supports(renamed)

@@ -11,11 +11,13 @@ allocated in the caller, and functions are few.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
 import time
-from functools import update_wrapper
+from contextlib import suppress
+from functools import cache, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -39,8 +41,8 @@ _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 def compiled(function: Function) -> Function:
     """Compile a function on plain arrays: no Python objects, no GIL, cached on disk if possible.
 
-    The on-disk cache is keyed by the file of `function` alone, so functions that call each
-    other belong in one file.
+    What is kept on disk counts as long as neither the file of `function` has changed nor what that
+    file imports: compiled functions, named tuples, and numbers.
     """
     if _IS_OFF:
         return function
@@ -234,10 +236,48 @@ _one_dispatcher = threading.Lock()
 def _dispatcher(function: Callable[..., Any]) -> Any:
     import numba
 
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba found no folder it may write its cache to
-        return numba.njit(nogil=True)(function)
+    dispatcher = numba.njit(nogil=True)(function)
+    with suppress(RuntimeError):  # numba found no folder it may write its cache to
+        dispatcher._cache = _cache_class()(function)  # noqa: SLF001
+    return dispatcher
+
+
+@cache
+def _cache_class() -> type:
+    from numba.core.caching import FunctionCache
+
+    class Cache(FunctionCache):  # type: ignore[misc, unused-ignore]
+        """The cache of numba, which takes note of one file alone and of no name of a field."""
+
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__(function)
+            own = self._cache_file._source_stamp  # noqa: SLF001
+            self._cache_file._source_stamp = own, _imports(function.__module__)  # noqa: SLF001
+
+        def _index_key(self, types: Any, codegen: Any) -> Any:
+            fields = tuple(getattr(type_, "fields", None) for type_ in types)
+            return *super()._index_key(types, codegen), fields
+
+    return Cache
+
+
+@cache
+def _imports(module: str) -> bytes:
+    """Digest the functions, tuples and numbers that the compiled code of a module may import."""
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for name, value in sorted(vars(sys.modules[module]).items()):
+        if isinstance(value, CompiledFunction) or hasattr(value, "_fields"):
+            home = value.__module__
+            if home != module:
+                digest.update(Path(sys.modules[home].__file__ or "").read_bytes())
+                digest.update(_imports(home))
+        elif isinstance(value, np.ndarray):
+            digest.update(f"{name} {value.dtype} {value.tobytes()!r}".encode())
+        elif isinstance(value, (int, float, np.generic)):
+            digest.update(f"{name} {value!r}".encode())
+    return digest.digest()
 
 
 class _Interpreter(threading.local):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.compare_stores import metrics_of
 from depgraph.analysis.outcome import ratio
-from depgraph.reports.tables.bound_table import bound_report, launch_table
+from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Column,
@@ -114,7 +114,7 @@ def schedule_table(study: Study) -> Table:
         "schedules",
         f"Block-level dataflow on {size_text(study.sms)}",
         [
-            Column("dependences", "dependences", is_text=True),
+            Column("dependences", "deps", is_text=True, show=show_kinds),
             Column("schedule", "schedule", is_text=True),
             Column("makespan", "makespan", study.unit, show_number),
             Column("speedup", "speedup", show=show_factor),
@@ -146,7 +146,7 @@ def mechanism_tables(study: Study) -> list[Table]:
                 Column("speedup", "speedup", show=_show_speedup),
                 *[Column("overlap_speedup", "by overlap", show=_show_speedup)] * launched,
                 Column("upper_bound", "upper bound", show=show_factor),
-                Column("share_of_bound", "share of bound", show=_percent_or_dash),
+                Column("share_of_bound", "of bound", show=_percent_or_dash),
                 Column("utilization", "busy", show=_whole_percent_or_dash),
                 Column("held", "held", show=_whole_percent_or_dash),
                 Column("against", "compared with", is_text=True),
@@ -223,9 +223,9 @@ def kernel_table(study: Study) -> Table:
             Column("slots", "slots", show=show_number),
             Column("waves", "waves", show=show_number),
             Column("tail_utilization", "last wave", show=_whole_percent),
-            Column("time", "time alone", study.unit, show_number),
+            Column("time", "time", study.unit, show_number),
             Column("utilization", "utilization", show=_whole_percent),
-            Column("path_share", "share of path", show=_whole_percent),
+            Column("path_share", "of path", show=_whole_percent),
             Column("slack", "slack", study.unit, show_number),
         ],
         rows,

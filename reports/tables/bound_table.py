@@ -27,7 +27,8 @@ _ALL = "RAW,WAR,WAW"
 _KINDS_IN_WORDS = {_ALL: "all dependences", "RAW": "RAW only (buffers renamed)"}
 
 
-def _show_kinds(kinds: str) -> str:
+def show_kinds(kinds: str) -> str:
+    """Name kinds of dependence in a table."""
     return "all" if kinds == _ALL else kinds
 
 
@@ -44,7 +45,7 @@ def bound_report(table: BoundTable) -> Report:
         "Bounds",
         [
             Column("sms", "SMs", show=show_count),
-            Column("dependences", "deps", is_text=True, show=_show_kinds),
+            Column("dependences", "deps", is_text=True, show=show_kinds),
             Column("serial", "serial", unit, show_number),
             Column("critical_path", "critical path", unit, show_number),
             Column("work", "work", unit, show_number),
@@ -60,7 +61,7 @@ def bound_report(table: BoundTable) -> Report:
     )  # fmt: skip
     schedule_columns = [
         Column("sms", "SMs", show=show_count),
-        Column("dependences", "deps", is_text=True, show=_show_kinds),
+        Column("dependences", "deps", is_text=True, show=show_kinds),
         Column("schedule", "schedule", is_text=True),
         Column("makespan", "makespan", unit, show_number),
         Column("speedup", "speedup", show=show_factor),
@@ -168,9 +169,9 @@ def _curve(table: BoundTable) -> Table:
         Column("serial", "serial", table.unit, show_number),
     ]
     for kind in kinds:
-        label = _show_kinds(kind)
+        label = show_kinds(kind)
         columns += [
-            Column(f"upper_bound {kind}", f"{label}: upper bound", show=show_factor),
+            Column(f"upper_bound {kind}", f"{label}: bound", show=show_factor),
             Column(f"speedup {kind}", "dataflow", show=show_factor),
             Column(f"limited_by {kind}", "limited by", is_text=True),
         ]

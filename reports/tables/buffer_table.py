@@ -184,7 +184,7 @@ def buffers_report(
     )
 
 
-def renaming_advice(found: Renaming, names: dict[int, str]) -> list[tuple[str, tuple[str, ...]]]:
+def renaming_advice(found: Renaming, names: dict[int, str]) -> list[tuple[str, list[str]]]:
     """Say how to keep apart the buffers that are worth it, by the language of the program.
 
     Parameters

@@ -76,7 +76,7 @@ def comparison_report(comparison: Comparison) -> Report:
         Column("mechanism", "mechanism", is_text=True),
         Column("makespan", "makespan", unit, _show_makespan),
         Column("speedup", "speedup", show=_show_speedup),
-        Column("share_of_bound", "share of bound", show=_show_share),
+        Column("share_of_bound", "of bound", show=_show_share),
         Column("utilization", "busy", show=show_percent),
         Column("held", "held", show=show_percent),
         Column("waiting", "waiting", unit, _show_limit),
@@ -135,8 +135,8 @@ def comparison_report(comparison: Comparison) -> Report:
             *_answers(comparison),
             (
                 f"durations: {comparison.durations} ({unit}); dependences: "
-                f"{comparison.dependences}; slot utilization: busy without, held with blocks that "
-                "wait in their slots; waiting: time spent so, summed over blocks"
+                f"{comparison.dependences}; slot utilization: busy counts blocks at work, "
+                "held also blocks that wait in their slots; waiting: their time, summed"
             ),
         ],
         tables=[

@@ -1,4 +1,4 @@
-"""Bounds on the gain, and the laws that hold between them and schedules."""
+"""Bounds on the speedup, and the laws that hold between them and schedules."""
 
 import math
 

@@ -170,10 +170,10 @@ def test_a_deadlock_is_a_row_beside_the_others(run, toy):
 
 
 def test_policies_of_pairs_are_those_on_so_many_sms(run, toy):
-    for sms, gain in ((4, 4 / 3), (6, 1)):
+    for sms, speedup in ((4, 4 / 3), (6, 1)):
         words = ["show", toy, "pairs", "--cusync", "--sms", sms, "--format", "csv"]
         (pair,) = csv.DictReader(io.StringIO(run(*words)[1]))
-        assert float(pair["speedup"]) == pytest.approx(gain)
+        assert float(pair["speedup"]) == pytest.approx(speedup)
     code, _, err = run("show", toy, "pairs", "--sms", 4)
     assert code == 2
     assert "--sms goes with pairs --cusync" in err

@@ -106,24 +106,47 @@ def test_an_earlier_report_is_replaced_only_with_force(sample_store, tmp_path):
 def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_path):
     result = run(
         "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
-        "--fail-under", "utilization=0.6", "--fail-over", "bound=1.2",
-        "--fail-over", "untraced=0.01",
+        "--fail-below", "utilization=0.6", "--fail-above", "upper_bound=1.2",
+        "--fail-above", "untraced=0.01",
         folder=tmp_path,
     )  # fmt: skip
     assert result.returncode == 3
     assert result.stderr.splitlines() == [
         "depgraph: utilization: expected at least 0.6, got 0.09863",
-        "depgraph: bound: expected at most 1.2, got 1.333",
+        "depgraph: upper_bound: expected at most 1.2, got 1.333",
     ]
     assert json.loads(result.stdout)["thresholds_missed"] == 2
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.jit_only
+def test_thresholds_take_the_former_names_of_options_and_metrics(sample_store, tmp_path):
+    result = run(
+        "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
+        "--fail-under", "gain=2", "--fail-over", "bound=1.2", "--fail-below", "unseen=0.5",
+        folder=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 3
+    assert result.stderr.splitlines() == [
+        "depgraph: speedup: expected at least 2, got 1.333",
+        "depgraph: untraced: expected at least 0.5, got 0",
+        "depgraph: upper_bound: expected at most 1.2, got 1.333",
+    ]
+
+
+def test_help_shows_no_former_name(run):
+    assert "--fail-above" in (shown := run("report", "--help")[1])
+    assert "--fail-over" not in shown
+    assert "bound|gain" not in run("compare", "--help")[1]
+
+
+@pytest.mark.jit_only
 def test_a_threshold_on_what_is_no_metric_is_wrong_usage(sample_store, tmp_path):
-    result = run("report", sample_store.path, "--sms", 8, "--fail-over", "speed=2", folder=tmp_path)
+    result = run(
+        "report", sample_store.path, "--sms", 8, "--fail-above", "speed=2", folder=tmp_path
+    )
     assert result.returncode == 2
-    assert "METRIC one of bound, gain, utilization, untraced" in result.stderr
+    assert "METRIC: upper_bound, speedup, utilization, untraced" in result.stderr
 
 
 @pytest.mark.jit_only

@@ -117,8 +117,8 @@ def test_many_sizes_are_a_curve_of_one_line_each(run, answer):
         *range(8, 41)
     ]
     found = answer("bound", "--sms", "8:40")
-    gains = [row["upper_bound RAW,WAR,WAW"] for row in found["curve"]]
-    assert gains == [b["upper_bound"] for b in found["bounds"] if b["dependences"] != "RAW"]
+    speedups = [row["upper_bound RAW,WAR,WAW"] for row in found["curve"]]
+    assert speedups == [b["upper_bound"] for b in found["bounds"] if b["dependences"] != "RAW"]
 
 
 def test_few_sizes_are_tables_of_bounds_and_schedules(run):

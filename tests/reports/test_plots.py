@@ -101,7 +101,7 @@ def test_what_is_left_out_is_said(tmp_path):
         p.name: p.caption for p in write_plots(study_of(sizes, chain_edges(sizes)), tmp_path)
     }
     assert "106 more are not" in captions["waves"]
-    assert "106 in all, are not drawn" in captions["critical-path"]
+    assert "Not drawn: 106 kernels" in captions["critical-path"]
     assert "binned" in captions["dependence-map"]
 
 
@@ -131,7 +131,7 @@ def test_curves_that_coincide_are_drawn_once_and_named(plots):
     (axes,) = plot.figure.get_axes()
     curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert len(curves) == 2
-    assert "Bound, RAW alone coincides with bound, all dependences." in plot.caption
+    assert "Upper bound, RAW only coincides with upper bound, all dependences." in plot.caption
 
 
 def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):

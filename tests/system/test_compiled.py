@@ -152,6 +152,58 @@ def test_what_was_kept_of_an_older_source_does_not_count(tmp_path: Path):
     assert run(script) == ["compiling", "2.0", "4.0"]
 
 
+FILES = {
+    "fresh": """
+from depgraph.system.compiled import compiled
+from helper import first_of
+from number import FACTOR
+from pair import Pair
+
+@compiled
+def double(values):
+    return first_of(Pair(values, 10 * values)) * FACTOR
+
+triple = double
+""",
+    "helper": """
+from depgraph.system.compiled import compiled
+
+@compiled
+def first_of(pair):
+    return pair.first
+""",
+    "number": "FACTOR = 2.0",
+    "pair": """
+from typing import NamedTuple
+import numpy as np
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    second: np.ndarray
+""",
+}
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize(
+    ("file", "before", "after", "expected"),
+    [
+        ("helper", "pair.first", "pair.first + 1", "4.0"),
+        ("number", "2.0", "3.0", "3.0"),
+        ("pair", "first: np.ndarray\n    second", "second: np.ndarray\n    first", "20.0"),
+    ],
+)
+def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(
+    tmp_path: Path, file: str, before: str, after: str, expected: str
+):
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    script = ANNOUNCED.format(folder=str(tmp_path))
+    assert run(script) == ["compiling", "2.0", "2.0"]
+    (tmp_path / f"{file}.py").write_text(FILES[file].replace(before, after))
+    assert run(script) == ["compiling", expected, expected]
+
+
 def test_processes_that_compile_ahead_run_nothing_from_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("open('was-run', 'w')")
     monkeypatch.chdir(tmp_path)
