@@ -36,6 +36,10 @@ class Asked:
     store: str = "depgraph.out"
     options: tuple[str, ...] = ()
 
+    def has(self, option: str) -> bool:
+        """Tell whether the user gave an option."""
+        return option in self.options
+
     def command(self, verb: str, *words: str) -> str:
         """Return a command line about the same program.
 
@@ -49,3 +53,7 @@ class Asked:
         subject = words[:1] if verb == "show" else ()
         rest = words[len(subject) :]
         return shlex.join(["depgraph", verb, self.store, *subject, *rest, *self.options])
+
+
+AS_USUAL = Asked()
+"""The store that `extract` writes, and no options."""

@@ -10,7 +10,14 @@ from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from depgraph.system.text import clean_text, csv_cell
+from depgraph.system.text import (
+    clean_text,
+    csv_cell,
+    show_bytes,
+    show_factor,
+    show_number,
+    show_percent,
+)
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
@@ -18,10 +25,28 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.next_steps import Step
 
+__all__ = [
+    "FORMATS",
+    "JSON_SCHEMA_VERSION",
+    "WIDTH",
+    "Column",
+    "Report",
+    "Table",
+    "kernel_name",
+    "plain",
+    "render",
+    "shorten",
+    "show_bytes",
+    "show_count",
+    "show_factor",
+    "show_number",
+    "show_percent",
+    "table_rows",
+]
+
 JSON_SCHEMA_VERSION = 2
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
-_THOUSAND, _KIBI = 1000, 1024
 _LEAST_WRAPPED = 24
 _STEPS = "Next steps"
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
@@ -129,42 +154,9 @@ def kernel_name(name: str) -> str:
     return clean_text(base_name(name))
 
 
-def show_number(value: float | None) -> str:
-    """Show a number with four significant digits and a blank between thousands."""
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value == int(value) and (isinstance(value, int) or abs(value) >= _THOUSAND):
-        return f"{int(value):,}".replace(",", " ")
-    if abs(value) >= _THOUSAND:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:#.4g}".rstrip(".") if value else "0"
-
-
 def show_count(value: float) -> str:
     """Show a whole number, or "inf"."""
     return "inf" if math.isinf(value) else show_number(int(value))
-
-
-def show_bytes(value: int) -> str:
-    """Show a number of bytes in the binary unit that leaves at most four digits."""
-    size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < _KIBI or unit == "TiB":
-            break
-        size /= _KIBI
-    return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def show_percent(value: float) -> str:
-    """Show a share of one as percent."""
-    return f"{100 * value:.1f} %"
-
-
-def show_factor(value: float) -> str:
-    """Show a speedup."""
-    return f"{value:.2f}x"
 
 
 def render(report: Report, form: str, *, color: bool = False) -> str:
