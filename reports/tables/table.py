@@ -6,21 +6,49 @@ import csv
 import io
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from depgraph.system.text import clean_text, csv_cell
+from depgraph.system.text import (
+    clean_text,
+    csv_cell,
+    show_bytes,
+    show_factor,
+    show_number,
+    show_percent,
+)
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from depgraph.analysis.next_steps import Step
+
+__all__ = [
+    "FORMATS",
+    "JSON_SCHEMA_VERSION",
+    "WIDTH",
+    "Column",
+    "Report",
+    "Table",
+    "kernel_name",
+    "plain",
+    "render",
+    "shorten",
+    "show_bytes",
+    "show_count",
+    "show_factor",
+    "show_number",
+    "show_percent",
+    "table_rows",
+]
+
 JSON_SCHEMA_VERSION = 2
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
-_THOUSAND, _KIBI = 1000, 1024
 _LEAST_WRAPPED = 24
+_STEPS = "Next steps"
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
@@ -97,6 +125,8 @@ class Report:
         More for JSON.
     sections : sequence of (str, sequence of str)
         More notes under titles of their own, for people; JSON has them in `extra`.
+    steps : sequence of Step
+        What to do next.
     """
 
     name: str
@@ -108,6 +138,7 @@ class Report:
     notes_title: str = "Assumptions"
     extra: dict[str, Any] = field(default_factory=dict)
     sections: Sequence[tuple[str, Sequence[str]]] = ()
+    steps: Sequence[Step] = ()
 
 
 def shorten(text: str, width: int) -> str:
@@ -123,42 +154,9 @@ def kernel_name(name: str) -> str:
     return clean_text(base_name(name))
 
 
-def show_number(value: float | None) -> str:
-    """Show a number with four significant digits and a blank between thousands."""
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value == int(value) and (isinstance(value, int) or abs(value) >= _THOUSAND):
-        return f"{int(value):,}".replace(",", " ")
-    if abs(value) >= _THOUSAND:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:#.4g}".rstrip(".") if value else "0"
-
-
 def show_count(value: float) -> str:
     """Show a whole number, or "inf"."""
     return "inf" if math.isinf(value) else show_number(int(value))
-
-
-def show_bytes(value: int) -> str:
-    """Show a number of bytes in the binary unit that leaves at most four digits."""
-    size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < _KIBI or unit == "TiB":
-            break
-        size /= _KIBI
-    return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def show_percent(value: float) -> str:
-    """Show a share of one as percent."""
-    return f"{100 * value:.1f} %"
-
-
-def show_factor(value: float) -> str:
-    """Show a speedup."""
-    return f"{value:.2f}x"
 
 
 def render(report: Report, form: str, *, color: bool = False) -> str:
@@ -203,6 +201,7 @@ def _as_json(report: Report) -> str:
         **{key: plain(value) for key, value in report.facts.items()},
         **{table.key: table_rows(table) for table in report.tables},
         **report.extra,
+        **({"next_steps": [asdict(step) for step in report.steps]} if report.steps else {}),
         "notes": list(report.notes),
     }
     # In ASCII: names from a trace may hold characters that steer a terminal.
@@ -253,6 +252,14 @@ def _as_markdown(report: Report) -> str:
 
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
+    if report.steps:
+        lines.append(f"**{_STEPS}**\n")
+        for step in report.steps:
+            lines.append(f"- {escaped(clean_text(step.text))}")
+            lines += (
+                ["", "  ```sh", f"  {clean_text(step.command)}", "  ```"] if step.command else []
+            )
+        lines.append("")
     for table in report.tables:
         lines.append(f"**{table.title}**\n")
         if not table.rows:
@@ -287,6 +294,12 @@ def _as_text(report: Report, *, color: bool) -> str:
     lines: list[str] = []
     for sentence in report.headline:
         lines += _wrapped(clean_text(sentence))
+    if report.steps:
+        lines += ["", f"{bold}{_STEPS}{plain_}"]
+    for step in report.steps:
+        lines += _wrapped(clean_text(step.text), "  - ", "    ")
+        # Not wrapped: it is to be pasted.
+        lines += [f"      {clean_text(step.command)}"] if step.command else []
     for table in report.tables:
         lines += ["", f"{bold}{table.title}{plain_}"]
         lines += _text_table(table, bold, plain_) if table.rows else ["  none"]

@@ -1,0 +1,59 @@
+"""What to do next: a sentence and, where the program can do it, the command."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to do.
+
+    Attributes
+    ----------
+    text : str
+        What, and why.
+    command : str
+        Ready for a shell; empty where there is none.
+    """
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How the user asked, so that a command can ask further.
+
+    Attributes
+    ----------
+    store : str
+    options : tuple of str
+        Options that say which program on which GPU is meant, as the user gave them.
+    """
+
+    store: str = "depgraph.out"
+    options: tuple[str, ...] = ()
+
+    def has(self, option: str) -> bool:
+        """Tell whether the user gave an option."""
+        return option in self.options
+
+    def command(self, verb: str, *words: str) -> str:
+        """Return a command line about the same program.
+
+        Parameters
+        ----------
+        verb : str
+            Such as "bound".
+        *words : str
+            Further words; what `show` is to show stands first.
+        """
+        subject = words[:1] if verb == "show" else ()
+        rest = words[len(subject) :]
+        return shlex.join(["depgraph", verb, self.store, *subject, *rest, *self.options])
+
+
+AS_USUAL = Asked()
+"""The store that `extract` writes, and no options."""
