@@ -249,16 +249,11 @@ def warn_of_mismatch(fit: Fit | None) -> None:
         say(f"depgraph: {one_line(fit.warning)}")
 
 
-def open_notes(
-    store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
-) -> tuple[str, ...]:
+def open_notes(scenario: Scenario) -> tuple[str, ...]:
     """Say what of the program is not certain, and what that means."""
     from depgraph.dependence.possible import openness
 
-    is_changed = options["what_ifs"] or options["ignore_waits_inside"]
-    is_stored = kinds is None and not is_changed
-    pairs = store.pairs if is_stored else scenario.graph.pairs()
-    return openness(scenario.kernels, pairs).notes
+    return openness(scenario.kernels, scenario.graph.pairs()).notes
 
 
 def refuse_others(subject: str, *used: str) -> None:
