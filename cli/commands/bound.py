@@ -72,7 +72,7 @@ def command(
     source = Store(store)
     scenario = timed_scenario_from(source, kinds, **model)
     table = bound(scenario, sms)
-    notes = uncertainty_notes(source, scenario, kinds, model)
+    notes = uncertainty_notes(scenario)
     print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
 
 
@@ -96,6 +96,6 @@ def _compare(
     source = Store(path)
     scenario = timed_scenario_from(source, kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
-    notes = uncertainty_notes(source, scenario, kinds, model)
+    notes = uncertainty_notes(scenario)
     comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
     print_report(comparison_report(comparison), form)

@@ -257,16 +257,11 @@ def warn_of_mismatch(fit: Fit | None) -> None:
         say(f"depgraph: {one_line(fit.warning)}")
 
 
-def uncertainty_notes(
-    store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
-) -> tuple[str, ...]:
+def uncertainty_notes(scenario: Scenario) -> tuple[str, ...]:
     """Say what of the program is not certain, and what that means."""
     from depgraph.dependence.possible import uncertainty
 
-    is_changed = options["what_ifs"] or options["ignore_waits_inside"]
-    is_stored = kinds is None and not is_changed
-    pairs = store.pairs if is_stored else scenario.graph.pairs()
-    return uncertainty(scenario.kernels, pairs).notes
+    return uncertainty(scenario.kernels, scenario.graph.pairs()).notes
 
 
 def refuse_others(subject: str, *used: str) -> None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.kernel_loads import KernelLoad
     from depgraph.analysis.outcome import Bound
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import PathStep
     from depgraph.graph.slack import KernelSlack

@@ -20,7 +20,7 @@ from depgraph.analysis.study import study
 from depgraph.analysis.study_mechanisms import study_mechanisms
 from depgraph.cli.app import main
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import Basis
+from depgraph.graph.kinds import Basis
 from depgraph.mechanisms import find_mechanisms
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
