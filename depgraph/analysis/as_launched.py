@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.compare_mechanisms import run_without_launches
-from depgraph.analysis.outcome import ratio
 from depgraph.mechanisms.streams import Streams
+from depgraph.system.ratios import ratio
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from depgraph.analysis.as_launched import AsLaunched, as_launched, priced
 from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, Asked
-from depgraph.analysis.outcome import limits_of, ratio
+from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.renaming import study_renaming
 from depgraph.errors import NotApplicableError
-from depgraph.gpu.sm_resources import share_of
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.serial import serial
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
+from depgraph.system.ratios import ratio, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

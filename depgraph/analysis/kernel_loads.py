@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.gpu.sm_resources import share_of
+from depgraph.system.ratios import share_of
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:

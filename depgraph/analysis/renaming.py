@@ -10,8 +10,9 @@ import numpy as np
 
 from depgraph.analysis.buffers import BLOCK_BYTES, find_buffers
 from depgraph.analysis.next_steps import Step
-from depgraph.analysis.outcome import limits_of, ratio
+from depgraph.analysis.outcome import limits_of
 from depgraph.graph.graph_jit import earliest_finish, gather_lists, invert_lists
+from depgraph.system.ratios import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,13 +11,13 @@ import numpy as np
 from depgraph.analysis.bound import bound, bound_one
 from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.analysis.kernel_loads import kernel_loads
-from depgraph.analysis.outcome import Paths, limits_of, ratio
-from depgraph.gpu.sm_resources import share_of
+from depgraph.analysis.outcome import Paths, limits_of
 from depgraph.graph.queries import critical_path
 from depgraph.graph.slack import kernel_slacks
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.priorities import PRIORITIES
+from depgraph.system.ratios import ratio, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -197,7 +197,7 @@ def study(
         table=table,
         schedules=(*schedules, *(s for s in extra_schedules if s.name not in known)),
         curves=(*_curves(alone), *extra_curves),
-        bend=scenario.on(1).work / path if path > 0 else 1.0,
+        bend=ratio(scenario.on(1).work, path),
         costs=_kind_costs(alone, coarse),
         comparison=comparison,
     )
@@ -233,7 +233,7 @@ def _curves(scenario: Scenario) -> tuple[Curve, ...]:
         ]
         sms_of_curve = tuple(sizes)
         if kept is scenario and paths.intra_block is not None:
-            intra_block = tuple(ratio(b.serial, b.intra_block_bound or 0.0) for b in bounds)
+            intra_block = tuple(b.intra_block_upper_bound or 1.0 for b in bounds)
             curves.append(
                 Curve(f"intra-block bound, {name}", sms_of_curve, intra_block, is_bound=True)
             )

@@ -12,7 +12,8 @@ from depgraph.errors import ModelError
 from depgraph.graph.block_graph import KIND_NAMES
 from depgraph.graph.builder import assemble, join_order, joined_source_blocks
 from depgraph.graph.graph_jit import gather_lists
-from depgraph.mechanisms.base import Availability, Cost, Mechanism, whole_numbers
+from depgraph.mechanisms.base import Availability, Mechanism, whole_numbers
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
 from depgraph.schedule.priorities import newest_first

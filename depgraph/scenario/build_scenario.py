@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
-from depgraph.gpu.sm_resources import default_gpu, share_of, sm_resources
+from depgraph.gpu.sm_resources import default_gpu, sm_resources
 from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
+from depgraph.system.ratios import ratio, share_of
 from depgraph.system.text import counted, kernels_text
 from depgraph.timing.durations import (
     kernel_makespans,
@@ -257,7 +258,7 @@ def _with_kernel_times(
     measured = MeasuredSchedule(
         sms=sms,
         wall=run.wall,
-        speedup=alone / run.wall if run.wall > 0 else 1.0,
+        speedup=ratio(alone, run.wall),
         utilization=share_of(work, run.wall),
     )
     return replace(scenario, timing=timing, run=run, measured=measured)

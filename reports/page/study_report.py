@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.compare_stores import metrics_of
-from depgraph.analysis.outcome import ratio
 from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
@@ -155,7 +154,7 @@ def mechanism_tables(study: Study) -> list[Table]:
                 (o.mechanism, o.availability, None if o.deadlock else o.makespan,
                  None if o.deadlock else o.speedup,
                  *[None if o.deadlock else o.overlap_speedup] * launched,
-                 ratio(study.bound.serial, o.lower_bound), o.share_of_bound, o.utilization or None,
+                 o.upper_bound, o.share_of_bound, o.utilization or None,
                  o.held or None, o.against)
                 for o in outcomes
             ],

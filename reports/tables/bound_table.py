@@ -144,11 +144,10 @@ def _launch_answers(table: BoundTable) -> list[str]:
     if first is None or first.launches is None:
         return []
     costs = first.launches
-    graph = costs.serial / costs.cuda_graph if costs.cuda_graph > 0 else 1.0
     text = (
         f"launch costs, not part of the bound: on {_sms(first)} serial takes "
         f"{show_number(costs.serial)} {table.unit} with them, {show_number(costs.cuda_graph)} as a "
-        f"CUDA graph ({show_factor(graph)}), {show_number(first.serial)} without"
+        f"CUDA graph ({show_factor(costs.cuda_graph_speedup)}), {show_number(first.serial)} without"
     )
     return [text]
 

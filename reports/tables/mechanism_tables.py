@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
-    from depgraph.analysis.outcome import Bound, Outcome
+    from depgraph.analysis.outcome import Outcome
     from depgraph.graph.program import Kernel
     from depgraph.mechanisms import Mechanism
 
@@ -41,10 +41,6 @@ def _show_sms(value: float) -> str:
 
 def _show_limit(value: float | None) -> str:
     return "-" if value is None else show_number(value)
-
-
-def _speedup(limits: Bound, bound: float | None) -> float | None:
-    return limits.serial / bound if bound else None
 
 
 def comparison_report(comparison: Comparison) -> Report:
@@ -176,8 +172,7 @@ def _intra_block_bounds(comparison: Comparison) -> list[Table]:
         Column("upper_bound", "upper bound", show=_show_speedup),
     ]
     rows = [
-        (b.sms, b.intra_block_path, b.intra_block_bound, _speedup(b, b.intra_block_bound))
-        for b in known
+        (b.sms, b.intra_block_path, b.intra_block_bound, b.intra_block_upper_bound) for b in known
     ]
     title = "Intra-block bounds (blocks may wait inside)"
     return [Table("intra_block_bounds", title, columns, rows)]

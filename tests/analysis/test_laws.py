@@ -308,7 +308,7 @@ def test_the_page_and_markdown_print_the_number_of_bound(answer, sample_store, t
         main(["report", str(sample_store.path), "--sms", "4", "-o", str(tmp_path / "r"), "-q"])
     capsys.readouterr()
     shown = f"{first['upper_bound']:.2f}x"
-    assert f"at most {shown}" in (tmp_path / "r" / "report.md").read_text()
+    assert f"upper bound on speedup {shown}" in (tmp_path / "r" / "report.md").read_text()
     assert shown in (tmp_path / "r" / "index.html").read_text()
     assert (
         json.loads((tmp_path / "r" / "report.json").read_text())["upper_bound"]

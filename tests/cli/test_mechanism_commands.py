@@ -58,7 +58,7 @@ def test_a_row_for_each_mechanism(run, traced):
     for row in found.values():
         assert float(row["makespan"]) * (1 + 1e-9) >= float(row["lower_bound"])
         assert float(row["speedup"]) == pytest.approx(serial / float(row["makespan"]))
-    assert found["cusync-tile"]["against"] == "fine"
+    assert found["cusync-tile"]["against"] == "intra-block"
     assert "left out: durations are instructions" in found["acs-sw"]["assumptions"]
 
 
@@ -92,7 +92,7 @@ def test_the_plain_bound_keeps_its_rows(run, store):
     ("words", "code", "message"),
     [
         (["--mechanism", "magic"], 1, "there is no mechanism 'magic'"),
-        (["--cost", "acs-sw.launch=8us"], 2, "give --mechanism too"),
+        (["--cost", "acs-sw.launch=8us"], 2, "--cost needs --mechanism"),
         (["--mechanism", "serial", "--cost", "acs-sw.launch=8us"], 1, "not among those asked for"),
         (
             ["--mechanism", "acs-sw", "--cost", "acs-sw.launch=8%"],
@@ -176,7 +176,7 @@ def test_policies_of_pairs_are_those_on_so_many_sms(run, toy):
         assert float(pair["speedup"]) == pytest.approx(speedup)
     code, _, err = run("show", toy, "pairs", "--sms", 4)
     assert code == 2
-    assert "--sms goes with pairs --cusync" in err
+    assert "--sms needs pairs --cusync" in err
 
 
 def test_stream_k_is_neither_first_nor_best(run, tmp_path):

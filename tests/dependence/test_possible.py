@@ -275,9 +275,9 @@ def test_notes_name_the_kernels_and_count_the_edges():
     assert found.possible_edges == 2 + 3 * 2 * 2
     opaque, inside, suspected, ldgsts = found.notes
     assert opaque.startswith("kernel 3 may touch memory that the trace does not show (opaque)")
-    assert inside.startswith("blocks of kernel 0 wait for one another inside the kernel")
+    assert inside.startswith("blocks of kernel 0 wait for each other inside the kernel")
     assert suspected.startswith("blocks of kernel 1 share counters")
-    assert ldgsts.startswith("1 of 2 edges (by kind) rest on reads by LDGSTS (cp.async) alone")
+    assert ldgsts.startswith("1 of 2 edges (by kind) rest only on reads by LDGSTS (cp.async)")
 
 
 def test_a_program_that_is_all_certain_has_no_notes():
@@ -289,7 +289,7 @@ def test_bound_and_report_say_what_rests_on_ldgsts(command, sample_store, tmp_pa
     extra = ["-o", str(tmp_path / "report")] if command == "report" else []
     words = [command, str(sample_store.path), "--sms", "8", "--format", "json", *extra]
     result = program(*words)
-    assert "618 of 999 edges (by kind) rest on reads by LDGSTS (cp.async) alone" in result.out
+    assert "618 of 999 edges (by kind) rest only on reads by LDGSTS (cp.async)" in result.out
 
 
 def test_a_possible_join_bounds_nothing_and_is_obeyed():

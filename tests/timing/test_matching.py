@@ -245,8 +245,8 @@ def test_the_profile_fills_what_the_trace_does_not_know():
     assert filled.registers.tolist() == [96, 32, 40, 40]
     # Kernel 0 was not loaded when it was traced: neither number is right.
     assert filled.shared_bytes.tolist() == [13824, 512, 64, 512]
-    assert [note.split(" as ")[0] for note in notes] == [
-        "registers of 1 kernels", "shared memory of 2 kernels",
+    assert [note.split(" taken ")[0] for note in notes] == [
+        "registers of 1 kernel", "shared memory of 2 kernels",
     ]  # fmt: skip
 
 
