@@ -109,8 +109,8 @@ def _compare(
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
     notes = uncertainty_notes(source, scenario, kinds, model)
     comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
-    found = _findings(scenario, sms, path, comparison.limits)
-    print_report(with_verdict(comparison_report(comparison), found), form)
+    findings = _findings(scenario, sms, path, comparison.limits)
+    print_report(with_verdict(comparison_report(comparison), findings), form)
 
 
 def _page_step(found: Findings) -> list[Step]:

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from depgraph.analysis.as_launched import AsLaunched
     from depgraph.analysis.findings import Findings
     from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.verdict import Verdict
     from depgraph.reports.tables.table import Report
 
 
-def with_verdict(report: Report, found: Findings, *, more: Sequence[Step] = ()) -> Report:
+def with_verdict(
+    report: Report, found: Findings, verdict: Verdict | None = None, *, more: Sequence[Step] = ()
+) -> Report:
     """Put the verdict in front of a report.
 
     Parameters
@@ -27,10 +30,12 @@ def with_verdict(report: Report, found: Findings, *, more: Sequence[Step] = ()) 
     report : Report
     found : Findings
         Of the program that it is about.
+    verdict : Verdict, optional
+        Where it is known already.
     more : sequence of Step
         What to do next beside what the verdict says.
     """
-    verdict = verdict_of(found)
+    verdict = verdict or verdict_of(found)
     return replace(
         report,
         facts={
