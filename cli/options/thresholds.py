@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from depgraph.reports.ci import Threshold
 
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # not generic before click 8.2
+
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
@@ -26,7 +30,7 @@ METRICS = (
 _FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
 
 
-class Metric(click.Choice):
+class Metric(Choice):
     """A metric, by its name or a former one."""
 
     def __init__(self) -> None:

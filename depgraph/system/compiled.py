@@ -236,7 +236,7 @@ _one_dispatcher = threading.Lock()
 def _dispatcher(function: Callable[..., Any]) -> Any:
     import numba
 
-    dispatcher = numba.njit(nogil=True)(function)
+    dispatcher: Any = numba.njit(nogil=True)(function)
     with suppress(RuntimeError):  # numba found no folder it may write its cache to
         dispatcher._cache = _cache_class()(function)  # noqa: SLF001
     return dispatcher
@@ -250,13 +250,14 @@ def _cache_class() -> type:
         """The cache of numba, which takes note of one file alone and of no name of a field."""
 
         def __init__(self, function: Callable[..., Any]) -> None:
-            super().__init__(function)
+            super().__init__(function)  # type: ignore[no-untyped-call, unused-ignore]
             own = self._cache_file._source_stamp  # noqa: SLF001
             self._cache_file._source_stamp = own, _imports(function.__module__)  # noqa: SLF001
 
         def _index_key(self, types: Any, codegen: Any) -> Any:
             fields = tuple(getattr(type_, "fields", None) for type_ in types)
-            return *super()._index_key(types, codegen), fields
+            key = super()._index_key(types, codegen)  # type: ignore[no-untyped-call, unused-ignore]
+            return *key, fields
 
     return Cache
 
