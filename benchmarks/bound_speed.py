@@ -1,7 +1,7 @@
 """Measure ``depgraph bound`` on synthetic stores: many local edges, and edges without number.
 
 Both have 1 million blocks in 200 kernels. In one each block waits for ten neighbours in the kernel
-before; in the other every block waits forevery block of two or three kernels before, 10^10 edges
+before; in the other every block waits for every block of two or three kernels before, 10^10 edges
 in all, which nobody could hold one by one.
 """
 

@@ -12,6 +12,7 @@ import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
+    asked_from,
     memory_option,
     model_options,
     scenario_from,
@@ -186,6 +187,7 @@ def _study(
         extra_curves=reached.curves,
         comparison=reached.comparison,
         coarse=coarser,
+        asked=asked_from(store),
     )
 
 

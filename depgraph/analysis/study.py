@@ -10,8 +10,10 @@ import numpy as np
 
 from depgraph.analysis.bound import bound, bound_one
 from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
-from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.findings import Findings
+from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import Paths, limits_of
+from depgraph.analysis.verdict import verdict_of
 from depgraph.graph.queries import critical_path
 from depgraph.graph.slack import kernel_slacks
 from depgraph.mechanisms.dataflow import Dataflow
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.kernel_loads import KernelLoad
+    from depgraph.analysis.next_steps import Asked
     from depgraph.analysis.outcome import Bound
+    from depgraph.analysis.renaming import Renaming
+    from depgraph.analysis.verdict import Verdict
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
@@ -99,6 +104,8 @@ class Study:
     costs : tuple of KindCost
     comparison : Comparison or None
         What mechanisms reach, with what launches cost.
+    asked : Asked
+        How the user asked.
     """
 
     scenario: Scenario
@@ -109,6 +116,7 @@ class Study:
     bend: float
     costs: tuple[KindCost, ...]
     comparison: Comparison | None = None
+    asked: Asked = AS_USUAL
 
     @property
     def sms(self) -> int:
@@ -146,9 +154,24 @@ class Study:
         return self.table.bounds[-1]
 
     @cached_property
+    def findings(self) -> Findings:
+        """What the verdict is made from."""
+        return Findings(self.scenario, self.asked, self.table.bounds)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What keeps the program slow."""
+        return verdict_of(self.findings)
+
+    @property
+    def renaming(self) -> Renaming | None:
+        """What renaming buffers would bring; None where addresses are not known."""
+        return self.findings.renaming
+
+    @cached_property
     def loads(self) -> list[KernelLoad]:
         """How each kernel, alone, fills the SMs."""
-        return kernel_loads(self.scenario)
+        return self.findings.loads
 
     @cached_property
     def slacks(self) -> list[KernelSlack]:
@@ -172,6 +195,7 @@ def study(
     extra_curves: Sequence[Curve] = (),
     coarse: BlockGraph | None = None,
     comparison: Comparison | None = None,
+    asked: Asked = AS_USUAL,
 ) -> Study:
     """Compute what the reports show.
 
@@ -186,6 +210,8 @@ def study(
     coarse : BlockGraph, optional
         The same blocks tracked by sectors or lines, to show what false sharing costs.
     comparison : Comparison, optional
+    asked : Asked
+        How the user asked, for the commands among the next steps.
     """
     table = bound(scenario, scenario.sms)
     alone = scenario.without_launches()
@@ -201,6 +227,7 @@ def study(
         bend=ratio(scenario.on(1).work, path),
         costs=_kind_costs(alone, coarse),
         comparison=comparison,
+        asked=asked,
     )
 
 

@@ -53,7 +53,7 @@ class GraphBuilder:
         done_at: float = 1.0,
         basis: Basis = Basis.SEEN,
     ) -> None:
-        """Let every block of `target` wait forevery block of `source`.
+        """Let every block of `target` wait for every block of `source`.
 
         Parameters
         ----------

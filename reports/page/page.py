@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.page.study_report import (
     bend_sentence,
+    buffer_advice,
     cost_table,
     function_table,
     kernel_table,
@@ -20,6 +21,7 @@ from depgraph.reports.page.study_report import (
 )
 from depgraph.reports.page.timeline import timeline_data
 from depgraph.reports.tables.bound_table import launch_table
+from depgraph.reports.tables.buffer_table import buffer_tables
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Table,
@@ -31,6 +33,7 @@ from depgraph.reports.tables.table import (
     show_percent,
 )
 from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.reports.tables.verdict_lines import launched_lines
 from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
@@ -90,6 +93,7 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
             *mechanism_tables(study),
             *launch_table(study.table),
             cost_table(study),
+            *(buffer_tables(study.renaming, study.kernels) if study.renaming else []),
             function_table(study),
             kernel_table(study),
             path_table(study),
@@ -100,6 +104,10 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         title=_title(study),
         size=size_text(study.sms),
         unit=study.unit,
+        verdict=study.verdict.sentences,
+        launched=launched_lines(study.findings),
+        steps=study.verdict.steps,
+        advice=buffer_advice(study),
         tiles=_tiles(study),
         sentences=_sentences(study),
         pictures=pictures,

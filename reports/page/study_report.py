@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.compare_stores import metrics_of
+from depgraph.analysis.verdict_rules import BUFFERS
 from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
+from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Column,
@@ -18,6 +20,7 @@ from depgraph.reports.tables.table import (
     show_percent,
 )
 from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.reports.tables.verdict_lines import with_verdict
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
@@ -45,12 +48,13 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
         *mechanism_tables(study),
         *launch_table(study.table),
         cost_table(study),
+        *(buffer_tables(study.renaming, study.kernels) if study.renaming else []),
         function_table(study),
         kernel_table(study),
         path_table(study),
         pair_table(study.pairs, study.kernels),
     ]
-    return Report(
+    report = Report(
         "report",
         {
             "sms": study.sms,
@@ -69,7 +73,7 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
         headline=[*sentences, bend_sentence(study)],
         tables=tables if top is None else [_cut(table, top) for table in tables],
         notes=[*study.table.assumptions, *mechanism_notes(study)],
-        sections=[("What the trace does not show", untraced)],
+        sections=[*buffer_advice(study), ("What the trace does not show", untraced)],
         extra={
             "curves": [
                 {
@@ -83,6 +87,15 @@ def study_report(study: Study, *, top: int | None = None) -> Report:
             "untraced_notes": untraced,
         },
     )
+    return with_verdict(report, study.findings, study.verdict)
+
+
+def buffer_advice(study: Study) -> list[tuple[str, list[str]]]:
+    """Say how to keep buffers apart, where the verdict names them."""
+    if study.renaming is None or BUFFERS not in study.verdict.rules:
+        return []
+    advice = renaming_advice(study.renaming, {k.kernel: k.name for k in study.kernels})
+    return [(f"Keeping buffers apart {title[0].lower()}{title[1:]}", a) for title, a in advice]
 
 
 def bend_sentence(study: Study) -> str:
