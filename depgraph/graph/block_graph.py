@@ -561,7 +561,7 @@ class BlockGraph:
         return self.kernel[operation].astype(np.int64), index
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a pair of kernels that depend on one another."""
+        """Return one row per pair of kernels that depend on one another."""
         import pandas as pd
 
         columns = list(PairSummary.__slots__)
