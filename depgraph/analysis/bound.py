@@ -70,7 +70,7 @@ class BoundTable:
     measured: MeasuredSchedule | None = None
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a schedule, with the bound that it is compared with."""
+        """Return one row per schedule, with the bound that it is compared with."""
         import pandas as pd
 
         return pd.DataFrame(

@@ -50,7 +50,7 @@ class Comparison:
     assumptions: tuple[str, ...] = field(default=())
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a mechanism and GPU size."""
+        """Return one row per mechanism and GPU size."""
         import pandas as pd
 
         names = [f.name for f in fields(Outcome)]

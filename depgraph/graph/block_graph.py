@@ -146,5 +146,5 @@ class BlockGraph(FactoredGraph):
         raise ModelError(f"level {level!r}: give 'kernel' or 'block'")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a pair of kernels that depend on one another."""
+        """Return one row per pair of kernels that depend on one another."""
         return pairs_frame(self.pairs())

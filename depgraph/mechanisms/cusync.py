@@ -99,7 +99,7 @@ class CuSyncTile(Mechanism):
     rule = (
         "as cusync-row, but a block waits inside for each producer block at the step that needs it"
     )
-    cost = "slots held while spinning; a wait a step; launches as cusync-row"
+    cost = "slots held while spinning; a wait per step; launches as cusync-row"
     availability = Availability.CODE
     source = _PAPER
     costs = CuSyncRow.costs

@@ -75,7 +75,7 @@ def write_table(table: pa.Table, path: Path, form: str, *, force: bool = False) 
     table : pyarrow.Table
     path : Path
     form : {"parquet", "csv", "json"}
-        JSON is one object a line.
+        JSON is one object per line.
     force : bool
         Replace an existing file.
     """
@@ -117,7 +117,7 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
 def write_schedule(
     schedule: Schedule, graph: BlockGraph, unit: str, path: Path, form: str, *, force: bool = False
 ) -> None:
-    """Write one row a block: kernel, block (within the kernel), sm, start, end.
+    """Write one row per block: kernel, block (within the kernel), sm, start, end.
 
     Parameters
     ----------

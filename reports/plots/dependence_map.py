@@ -32,7 +32,7 @@ _LEAST_AREA = 0.12
 
 
 def plot(study: Study) -> Plot:
-    """Draw one mark a pair of kernels, or one cell many pairs where there are many kernels."""
+    """Draw one mark per pair of kernels, or one cell many pairs where there are many kernels."""
     from matplotlib.ticker import MaxNLocator
 
     pairs = [p for p in study.pairs if min(p.source, p.target) >= 0 and p.edges]
