@@ -11,7 +11,6 @@ from depgraph.cli.options.model import (
     memory_option,
     model_options,
     timed_scenario_from,
-    uncertainty_notes,
 )
 from depgraph.cli.options.shared import (
     Command,
@@ -63,17 +62,12 @@ def command(
     if costs:
         message = "--cost needs --mechanism"
         raise click.UsageError(message)
-    from dataclasses import replace
-
     from depgraph.analysis.bound import bound
     from depgraph.reports.tables.bound_table import bound_report
     from depgraph.store.store import Store
 
-    source = Store(store)
-    scenario = timed_scenario_from(source, kinds, **model)
-    table = bound(scenario, sms)
-    notes = uncertainty_notes(source, scenario, kinds, model)
-    print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
+    table = bound(timed_scenario_from(Store(store), kinds, **model), sms)
+    print_report(bound_report(table), form)
 
 
 def _compare(
@@ -85,17 +79,12 @@ def _compare(
     form: str,
     model: ModelOptions,
 ) -> None:
-    from dataclasses import replace
-
     from depgraph.analysis.compare_mechanisms import compare_mechanisms
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.tables.mechanism_tables import comparison_report
     from depgraph.store.store import Store
 
     found = find_mechanisms(mechanisms)
-    source = Store(path)
-    scenario = timed_scenario_from(source, kinds, **model)
+    scenario = timed_scenario_from(Store(path), kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
-    notes = uncertainty_notes(source, scenario, kinds, model)
-    comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
     print_report(comparison_report(comparison), form)
