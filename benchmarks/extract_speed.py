@@ -195,7 +195,7 @@ def _packed(chosen: Options, name: str, log: Path) -> Iterator[Figure]:
 
 
 def _held(name: str, what: str, text: str, target: str, *, met: bool, cores: int) -> Figure:
-    """Return a figure; the sample is too short to be held against a target."""
+    """Return a figure; the sample is too short to be compared with a target."""
     if name == SAMPLE:
         return Figure(what, text, cores=cores)
     return Figure(what, text, target, met, cores)

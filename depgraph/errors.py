@@ -82,7 +82,7 @@ class NotApplicableError(ModelError):
 
 
 class DeadlockError(ModelError):
-    """Blocks of a schedule wait for each other for ever.
+    """Blocks of a schedule wait for each other forever.
 
     Parameters
     ----------

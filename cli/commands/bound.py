@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
+    asked_from,
     memory_option,
     model_options,
     timed_scenario_from,
@@ -22,9 +24,14 @@ from depgraph.cli.options.shared import (
 from depgraph.cli.options.values import SmCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.outcome import Bound
     from depgraph.cli.options.model import ModelOptions
+    from depgraph.scenario.scenario import Scenario
 
 
 @click.command("bound", cls=Command)
@@ -64,10 +71,13 @@ def command(
         raise click.UsageError(message)
     from depgraph.analysis.bound import bound
     from depgraph.reports.tables.bound_table import bound_report
+    from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.store.store import Store
 
-    table = bound(timed_scenario_from(Store(store), kinds, **model), sms)
-    print_report(bound_report(table), form)
+    scenario = timed_scenario_from(Store(store), kinds, **model)
+    table = bound(scenario, sms)
+    found = _findings(scenario, sms, store, table.bounds)
+    print_report(with_verdict(bound_report(table), found, more=_page_step(found)), form)
 
 
 def _compare(
@@ -82,9 +92,31 @@ def _compare(
     from depgraph.analysis.compare_mechanisms import compare_mechanisms
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.tables.mechanism_tables import comparison_report
+    from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.store.store import Store
 
     found = find_mechanisms(mechanisms)
     scenario = timed_scenario_from(Store(path), kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
-    print_report(comparison_report(comparison), form)
+    findings = _findings(scenario, sms, path, comparison.limits)
+    print_report(with_verdict(comparison_report(comparison), findings), form)
+
+
+def _page_step(found: Findings) -> list[Step]:
+    from depgraph.analysis.next_steps import Step
+
+    sms = found.scenario.sms
+    if math.isinf(sms):
+        return []
+    return [Step("see it on a page:", found.asked.command("report", "--sms", f"{sms:g}"))]
+
+
+def _findings(
+    scenario: Scenario, sizes: Sequence[float], store: Path, known: Sequence[Bound]
+) -> Findings:
+    """Find what the verdict needs: of several sizes on that of the GPU, else on the last one."""
+    from depgraph.analysis.findings import Findings
+
+    whole = scenario.resources.gpu.sms
+    size = whole if whole in sizes else sizes[-1]
+    return Findings(scenario.on(size), asked_from(store), known)

@@ -11,6 +11,7 @@ import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
+    asked_from,
     memory_option,
     model_options,
     scenario_from,
@@ -178,6 +179,7 @@ def _study(
         drawn=drawn,
         costs=parse_costs(costs),
         coarse=coarser,
+        asked=asked_from(store),
     )
 
 

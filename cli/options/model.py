@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
-from depgraph.cli.options.shared import say
+from depgraph.cli.options.shared import given_options, say
 from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
@@ -15,6 +15,7 @@ from depgraph.system.text import in_short, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from depgraph.analysis.next_steps import Asked
     from depgraph.scenario.build_scenario import Where
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
@@ -220,6 +221,13 @@ def scenario_from(
     )
     warn_of_mismatch(scenario.fit)
     return scenario
+
+
+def asked_from(path: Path) -> Asked:
+    """Return how the user asked about a store, so that next steps can ask the same way."""
+    from depgraph.analysis.next_steps import Asked
+
+    return Asked(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
 
 
 def timed_scenario_from(

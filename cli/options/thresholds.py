@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from depgraph.reports.ci import Threshold
 
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # not generic before click 8.2
+
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
@@ -23,7 +27,7 @@ _LARGEST_LIMIT = 1e300
 _FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
 
 
-class Metric(click.Choice):
+class Metric(Choice):
     """A metric, by its name or a former one."""
 
     def __init__(self) -> None:

@@ -13,7 +13,8 @@ from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.analysis.outcome import Paths, limits_of, outcome_of
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import ALL_KINDS, BlockGraph
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import ALL_KINDS
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.scenario import Scenario
@@ -73,7 +74,7 @@ class BoundTable:
         return (*self.scenario.assumptions, *self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a schedule, with the bound that it is compared with."""
+        """Return one row per schedule, with the bound that it is compared with."""
         import pandas as pd
 
         return pd.DataFrame(

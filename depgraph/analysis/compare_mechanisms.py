@@ -80,7 +80,7 @@ class Comparison:
         ]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a mechanism and GPU size."""
+        """Return one row per mechanism and GPU size."""
         import pandas as pd
 
         names = [f.name for f in fields(Outcome)]

@@ -15,7 +15,7 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario
 

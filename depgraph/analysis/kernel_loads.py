@@ -56,6 +56,14 @@ class KernelLoad:
         """Share of the slots that the last wave fills; 1 where every wave is full."""
         return self.tail_blocks / self.slots if self.tail_blocks else 1.0
 
+    @property
+    def tail_cost(self) -> float:
+        """Time that a last wave costs beside full ones, with blocks of equal length."""
+        if not self.full_waves or not self.tail_blocks:
+            return 0.0
+        share = (1 - self.tail_utilization) / (self.full_waves + 1)
+        return self.time * min(share, 1 - self.utilization)
+
 
 def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
     """Say how each kernel, alone, fills the SMs.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.buffers import BLOCK_BYTES, find_buffers
+from depgraph.analysis.next_steps import Step
 from depgraph.analysis.outcome import limits_of
 from depgraph.graph.graph_jit import earliest_finish, gather_lists, invert_lists
 from depgraph.system.ratios import ratio
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.analysis.buffers import Buffer, Reuse
+    from depgraph.analysis.next_steps import Asked
     from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)
@@ -135,6 +137,21 @@ def study_renaming(scenario: Scenario) -> Renaming:
         renamed_upper_bound=speedup(paths.length(everything)),
         sms=scenario.sms,
     )
+
+
+def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
+    """Return the commands that show what the sets of buffers would bring."""
+    steps = []
+    for each in found.sets:
+        these = "this buffer" if len(each.buffers) == 1 else f"these {len(each.buffers)} buffers"
+        words = [word for text in each.what_ifs for word in ("--what-if", text)]
+        steps.append(
+            Step(
+                f"see the program with {these} renamed:",
+                asked.command("bound", "--sms", f"{found.sms:g}", *words),
+            )
+        )
+    return steps
 
 
 def what_ifs(buffers: Sequence[Buffer]) -> tuple[str, ...]:

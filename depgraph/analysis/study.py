@@ -17,9 +17,11 @@ from depgraph.analysis.compare_mechanisms import (
     run_mechanism,
     run_without_launches,
 )
-from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.findings import Findings
 from depgraph.analysis.metrics import metrics_of
+from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import Paths, limits_of
+from depgraph.analysis.verdict import verdict_of
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.queries import critical_path
 from depgraph.graph.slack import kernel_slacks
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.kernel_loads import KernelLoad
+    from depgraph.analysis.next_steps import Asked
     from depgraph.analysis.outcome import Bound
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.analysis.renaming import Renaming
+    from depgraph.analysis.verdict import Verdict
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import PathStep
     from depgraph.graph.slack import KernelSlack
@@ -132,6 +138,8 @@ class Study:
     costs : tuple of KindCost
     comparison : Comparison or None
         What mechanisms reach, with what launches cost.
+    asked : Asked
+        How the user asked.
     """
 
     scenario: Scenario
@@ -141,6 +149,7 @@ class Study:
     bend: float
     costs: tuple[KindCost, ...]
     comparison: Comparison | None = None
+    asked: Asked = AS_USUAL
 
     @property
     def sms(self) -> int:
@@ -189,9 +198,24 @@ class Study:
         return self.table.bounds[-1]
 
     @cached_property
+    def findings(self) -> Findings:
+        """What the verdict is made from."""
+        return Findings(self.scenario, self.asked, self.table.bounds)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What keeps the program slow."""
+        return verdict_of(self.findings)
+
+    @property
+    def renaming(self) -> Renaming | None:
+        """What renaming buffers would bring; None where addresses are not known."""
+        return self.findings.renaming
+
+    @cached_property
     def loads(self) -> list[KernelLoad]:
         """How each kernel, alone, fills the SMs."""
-        return kernel_loads(self.scenario)
+        return self.findings.loads
 
     @cached_property
     def slacks(self) -> list[KernelSlack]:
@@ -240,6 +264,7 @@ def study(
     drawn: Sequence[Mechanism] = (),
     costs: ChangedCosts | None = None,
     coarse: BlockGraph | None = None,
+    asked: Asked = AS_USUAL,
 ) -> Study:
     """Compute what the reports show.
 
@@ -256,6 +281,8 @@ def study(
         Mechanism to the costs that are not the defaults.
     coarse : BlockGraph, optional
         The same blocks tracked by sectors or lines, to show what false sharing costs.
+    asked : Asked
+        How the user asked, for the commands among the next steps.
     """
     costs = costs or {}
     table = bound(scenario, scenario.sms)
@@ -271,6 +298,7 @@ def study(
         bend=ratio(scenario.on(1).work, table.bounds[0].critical_path),
         costs=_kind_costs(alone, coarse),
         comparison=_compared(scenario, [scenario.sms], compared, costs) if compared else None,
+        asked=asked,
     )
 
 

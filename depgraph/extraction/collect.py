@@ -373,9 +373,8 @@ class Gatherer:
         if reasons:
             raise TraceError(
                 self.trace.name,
-                f"no access to global memory was traced, and {len(reasons)} of "
-                f"{counted(launches, 'kernel')} {'is' if len(reasons) == 1 else 'are'} opaque: "
-                f"{reasons[0]}",
+                f"no access to global memory was traced; opaque kernels: {len(reasons)} of "
+                f"{launches} ({reasons[0]})",
                 "record what they touch on the GPU (Compute Sanitizer), or pass --allow-empty",
             )
         seen = int(self._instructions.sum())

@@ -13,7 +13,7 @@ import numpy as np
 from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.page.study_report import bend_sentence
+from depgraph.reports.page.study_report import bend_sentence, buffer_advice
 from depgraph.reports.page.timeline import timeline_data
 from depgraph.reports.tables.table import (
     Table,
@@ -18,6 +18,7 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
+from depgraph.reports.tables.verdict_lines import launched_lines
 from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
@@ -78,6 +79,10 @@ def write_page(
         title=clean_text(study.title),
         size=size_text(study.sms),
         unit=study.unit,
+        verdict=study.verdict.sentences,
+        launched=launched_lines(study.findings),
+        steps=study.verdict.steps,
+        advice=buffer_advice(study),
         tiles=_tiles(study),
         sentences=_sentences(study),
         pictures=pictures,

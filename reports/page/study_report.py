@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.verdict_rules import BUFFERS
 from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
+from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.mechanism_tables import ranked_table
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.show_tables import path_columns
@@ -20,6 +22,7 @@ from depgraph.reports.tables.table import (
     show_whole_percent,
 )
 from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.reports.tables.verdict_lines import with_verdict
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ def study_report(study: Study) -> Report:
     """Describe a study: the bounds in sentences, and a table for each question."""
     untraced = untraced_notes(study.kernels, study.pairs, study.metadata)
     comparison = study.comparison
-    return Report(
+    report = Report(
         "report",
         {
             "sms": study.sms,
@@ -52,13 +55,14 @@ def study_report(study: Study) -> Report:
             *([] if comparison is None else [ranked_table(comparison)]),
             *launch_table(study.table),
             _cost_table(study),
+            *(buffer_tables(study.renaming, study.kernels) if study.renaming else []),
             _function_table(study),
             _kernel_table(study),
             _path_table(study),
             pair_table(study.pairs, study.kernels),
         ],
         notes=[*study.table.assumptions, *([] if comparison is None else comparison.notes)],
-        sections=[("What the trace does not show", untraced)],
+        sections=[*buffer_advice(study), ("What the trace does not show", untraced)],
         extra={
             "curves": [
                 {
@@ -72,6 +76,15 @@ def study_report(study: Study) -> Report:
             "untraced_notes": untraced,
         },
     )
+    return with_verdict(report, study.findings, study.verdict)
+
+
+def buffer_advice(study: Study) -> list[tuple[str, list[str]]]:
+    """Say how to keep buffers apart, where the verdict names them."""
+    if study.renaming is None or BUFFERS not in study.verdict.rules:
+        return []
+    advice = renaming_advice(study.renaming, {k.kernel: k.name for k in study.kernels})
+    return [(f"Keeping buffers apart {title[0].lower()}{title[1:]}", a) for title, a in advice]
 
 
 def bend_sentence(study: Study) -> str:

@@ -37,7 +37,7 @@ def show_kinds(kinds: str) -> str:
 def bound_report(table: BoundTable) -> Report:
     """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
 
-    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line a size.
+    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line per size.
     """
     scenario, unit = table.scenario, table.unit
     launches = launch_table(table)
@@ -144,7 +144,7 @@ def _measured_rows(scenario: Scenario) -> list[tuple[Any, ...]]:
 
 
 def _curve(table: BoundTable) -> Table:
-    """Lay out the speedup by number of SMs, one line a size."""
+    """Lay out the speedup by number of SMs, one line per size."""
     kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
     columns = [
         Column("sms", "SMs", show=show_count),

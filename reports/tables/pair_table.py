@@ -9,7 +9,7 @@ from depgraph.reports.tables.table import Column, Table, kernel_names, show_numb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 

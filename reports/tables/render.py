@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ JSON_SCHEMA_VERSION = 2
 FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
 _LEAST_WRAPPED = 24
+_STEPS = "Next steps"
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
@@ -48,6 +50,7 @@ def _as_json(report: Report) -> str:
         **{key: plain(value) for key, value in report.facts.items()},
         **{table.key: table_rows(table) for table in report.tables},
         **report.extra,
+        **({"next_steps": [asdict(step) for step in report.steps]} if report.steps else {}),
         "notes": list(report.notes),
     }
     # In ASCII: names from a trace may hold characters that steer a terminal.
@@ -98,6 +101,14 @@ def _as_markdown(report: Report) -> str:
 
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
+    if report.steps:
+        lines.append(f"**{_STEPS}**\n")
+        for step in report.steps:
+            lines.append(f"- {escaped(clean_text(step.text))}")
+            lines += (
+                ["", "  ```sh", f"  {clean_text(step.command)}", "  ```"] if step.command else []
+            )
+        lines.append("")
     for table in report.tables:
         lines.append(f"**{table.title}**\n")
         if not table.rows:
@@ -132,6 +143,12 @@ def _as_text(report: Report, *, color: bool) -> str:
     lines: list[str] = []
     for sentence in report.headline:
         lines += _wrapped(clean_text(sentence))
+    if report.steps:
+        lines += ["", f"{bold}{_STEPS}{plain_}"]
+    for step in report.steps:
+        lines += _wrapped(clean_text(step.text), "  - ", "    ")
+        # Not wrapped: it is to be pasted.
+        lines += [f"      {clean_text(step.command)}"] if step.command else []
     for table in report.tables:
         lines += ["", f"{bold}{table.title}{plain_}"]
         lines += _text_table(table, bold, plain_) if table.rows else ["  none"]

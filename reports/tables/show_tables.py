@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import Neighbour, PathStep
     from depgraph.timing.durations import Durations

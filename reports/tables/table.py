@@ -6,15 +6,34 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from depgraph.system.text import clean_text
+from depgraph.system.text import clean_text, show_bytes, show_factor, show_number, show_percent
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from depgraph.analysis.next_steps import Step
     from depgraph.graph.program import Kernel
 
-_THOUSAND, _KIBI = 1000, 1024
+__all__ = [
+    "Column",
+    "Report",
+    "Table",
+    "kernel_name",
+    "kernel_names",
+    "plain",
+    "row_of",
+    "shorten",
+    "show_bytes",
+    "show_count",
+    "show_dimensions",
+    "show_factor",
+    "show_number",
+    "show_percent",
+    "show_value",
+    "show_whole_percent",
+    "table_rows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +129,8 @@ class Report:
         More for JSON.
     sections : sequence of (str, sequence of str)
         More notes under titles of their own, for people; JSON has them in `extra`.
+    steps : sequence of Step
+        What to do next.
     """
 
     name: str
@@ -121,6 +142,7 @@ class Report:
     notes_title: str = "Assumptions"
     extra: dict[str, Any] = field(default_factory=dict)
     sections: Sequence[tuple[str, Sequence[str]]] = ()
+    steps: Sequence[Step] = ()
 
     def cut(self, top: int | None) -> Report:
         """Return the report with so many rows a table at most; None for all."""
@@ -146,49 +168,14 @@ def kernel_names(kernels: Iterable[Kernel]) -> Callable[[int], str]:
     return lambda kernel: names.get(kernel, "host copy")
 
 
-def show_number(value: float | None) -> str:
-    """Show a number with four significant digits and a blank between thousands."""
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value == int(value) and (isinstance(value, int) or abs(value) >= _THOUSAND):
-        return f"{int(value):,}".replace(",", " ")
-    if abs(value) >= _THOUSAND:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:#.4g}".rstrip(".") if value else "0"
-
-
 def show_count(value: float) -> str:
     """Show a whole number, or "inf"."""
     return "inf" if math.isinf(value) else show_number(int(value))
 
 
-def show_bytes(value: int) -> str:
-    """Show a number of bytes in the binary unit that leaves at most four digits."""
-    size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < _KIBI or unit == "TiB":
-            break
-        size /= _KIBI
-    return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def show_percent(value: float | None) -> str:
-    """Show a share of one as percent."""
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{100 * round(value, 9) + 0.0:.1f} %"
-
-
 def show_whole_percent(value: float | None) -> str:
     """Show a share of one as whole percent."""
     return "-" if value is None else f"{100 * value:.0f} %"
-
-
-def show_factor(value: float | None) -> str:
-    """Show a speedup."""
-    return "-" if value is None else f"{value:.2f}x"
 
 
 def show_dimensions(value: Sequence[int] | None) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 

@@ -133,7 +133,7 @@ def test_raw_alone_is_not_said_twice():
     graph = graph_of(PAIR).with_kinds({"RAW"})
     table = bound(scenario_of(graph, TIMES), 2)
     assert [b.dependences for b in table.bounds] == ["RAW"]
-    assert any("WAR, WAW dependences were left out" in note for note in table.assumptions)
+    assert any("WAR, WAW dependences left out" in note for note in table.assumptions)
 
 
 def test_every_report_says_that_the_bound_is_for_fixed_durations():

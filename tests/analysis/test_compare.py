@@ -89,7 +89,7 @@ def part(tmp_path_factory):
 def test_the_command_says_what_changed(sample_store, part, tmp_path):
     result = run(sample_store.path, part.path, "--sms", 8, folder=tmp_path)
     assert result.returncode == 0
-    assert "20 kernels are the same, 0 changed, 0 added, 5 removed" in result.stdout
+    assert "kernels: 20 same, 0 changed, 0 added, 5 removed" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100
 
 

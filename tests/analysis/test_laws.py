@@ -19,7 +19,7 @@ from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.study import study
 from depgraph.cli.app import main
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import Basis
+from depgraph.graph.kinds import Basis
 from depgraph.mechanisms import find_mechanisms
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
@@ -307,7 +307,7 @@ def test_the_page_and_markdown_print_the_number_of_bound(answer, sample_store, t
         main(["report", str(sample_store.path), "--sms", "4", "-o", str(tmp_path / "r"), "-q"])
     capsys.readouterr()
     shown = f"{first['upper_bound']:.2f}x"
-    assert f"at most {shown}" in (tmp_path / "r" / "report.md").read_text()
+    assert f"upper bound on speedup {shown}" in (tmp_path / "r" / "report.md").read_text()
     assert shown in (tmp_path / "r" / "index.html").read_text()
     assert (
         json.loads((tmp_path / "r" / "report.json").read_text())["upper_bound"]

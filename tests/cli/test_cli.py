@@ -428,7 +428,7 @@ def test_a_fault_of_the_program_is_one_line_too(program, log, monkeypatch):
     monkeypatch.setattr("depgraph.extraction.pipeline.analyse", lambda *_, **__: 1 / 0)
     outcome = program("extract", log)
     assert outcome.code == 1
-    assert is_one_line(outcome, "ZeroDivisionError", "this is a fault of depgraph (see --debug)")
+    assert is_one_line(outcome, "ZeroDivisionError", "this is a bug in depgraph (see --debug)")
 
 
 def test_debug_shows_the_traceback(log, monkeypatch):

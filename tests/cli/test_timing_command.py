@@ -46,8 +46,8 @@ def test_the_profile_is_all_that_has_to_be_given(answer):
     assert (measured["schedule"], measured["sms"]) == ("measured", 132)
     assert measured["makespan"] > KERNEL_TIME
     notes = " ".join(found["notes"])
-    assert "25 of 25 kernels matched, 4 of 29 profile kernels are not in the trace" in notes
-    assert "registers of 24 kernels as the profile states them" in notes
+    assert "25 of 25 kernels matched, 4 of 29 profile kernels not in the trace" in notes
+    assert "registers of 24 kernels taken from the profile" in notes
 
 
 def test_timing_shows_the_match(answer):
@@ -79,7 +79,7 @@ def test_block_times_are_shown_as_well(run, sample_store, tmp_path):
     rows = [f"{k.kernel},{b},1.5" for k in sample_store.kernels for b in range(k.blocks)]
     file.write_text("kernel,block,duration_us\n" + "\n".join(rows) + "\n")
     _, out, _ = run("timing", file)
-    assert "189 of 189 blocks have a time" in out
+    assert "blocks with a time: 189 of 189" in out
 
 
 def test_a_table_of_kernel_times_need_not_be_whole(answer, tmp_path):
@@ -354,6 +354,6 @@ def test_blocks_that_fit_are_used_if_the_user_insists(run, sample_store, tmp_pat
     assert run("bound", "--sms", 8, "--timing", table)[0] == 1
     code, out, err = run("bound", "--sms", 8, "--allow-mismatch", "--timing", table)
     assert code == 0, err
-    assert "24 of 25 kernels have a time for each of their blocks" in err
+    assert "kernels with a time for each block: 24 of 25" in err
     assert "kernel 0 block" in err
     assert "kernels without a measured time (0)" in " ".join(out.split())

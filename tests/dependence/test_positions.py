@@ -1,4 +1,4 @@
-"""Where inside blocks dependences are needed: the second reading of a log, and the fine bound."""
+"""Where inside blocks dependences are needed: reading a log again, and the intra-block bound."""
 
 from collections import defaultdict
 

@@ -22,9 +22,9 @@ from depgraph.dependence.possible import (
     uncertainty,
     with_possible_joins,
 )
-from depgraph.graph.block_graph import KIND_NAMES, Basis
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.fuse import merge_kernels
+from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.store.store import write_store
@@ -252,9 +252,7 @@ def test_a_store_keeps_what_joins_rest_on(tmp_path, sample_trace):
         replace(k, waits_inside=FOUND) if k.kernel == 5 else k for k in extraction.kernels
     ]  # fmt: skip
     graph = with_possible_joins(extraction.graph, kernels)
-    store = write_store(
-        replace(extraction, kernels=kernels, graph=graph, pairs=graph.pairs()), tmp_path / "out"
-    )
+    store = write_store(replace(extraction, kernels=kernels, graph=graph), tmp_path / "out")
     assert store.graph().join_basis.tolist() == graph.join_basis.tolist()
     assert store.kernels == kernels
     assert store.to_pandas("joins")["certain"].tolist() == graph.join_certain.tolist()
@@ -275,9 +273,9 @@ def test_notes_name_the_kernels_and_count_the_edges():
     assert found.possible_edges == 2 + 3 * 2 * 2
     opaque, inside, suspected, ldgsts = found.notes
     assert opaque.startswith("kernel 3 may touch memory that the trace does not show (opaque)")
-    assert inside.startswith("blocks of kernel 0 wait for one another inside the kernel")
+    assert inside.startswith("blocks of kernel 0 wait for each other inside the kernel")
     assert suspected.startswith("blocks of kernel 1 share counters")
-    assert ldgsts.startswith("1 of 2 edges (by kind) rest on reads by LDGSTS (cp.async) alone")
+    assert ldgsts.startswith("1 of 2 edges (by kind) rest only on reads by LDGSTS (cp.async)")
 
 
 def test_a_program_that_is_all_certain_has_no_notes():
@@ -289,7 +287,7 @@ def test_bound_and_report_say_what_rests_on_ldgsts(command, sample_store, tmp_pa
     extra = ["-o", str(tmp_path / "report")] if command == "report" else []
     words = [command, str(sample_store.path), "--sms", "8", "--format", "json", *extra]
     result = program(*words)
-    assert "618 of 999 edges (by kind) rest on reads by LDGSTS (cp.async) alone" in result.out
+    assert "618 of 999 edges (by kind) rest only on reads by LDGSTS (cp.async)" in result.out
 
 
 def test_a_possible_join_bounds_nothing_and_is_obeyed():

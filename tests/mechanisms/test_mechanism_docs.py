@@ -34,8 +34,8 @@ def test_predictions_beside_measurements_are_as_computed():
 
 
 def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):
-    page = (DOCS.parent / "CONTRIBUTING.md").read_text()
-    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    page = (DOCS / "extending.md").read_text()
+    (code,) = (c for c in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "(Mechanism)" in c)
     (tmp_path / "docs_example.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     (mechanism,) = find_mechanisms(["docs_example:TwoAtATime"])

@@ -64,12 +64,12 @@ def test_no_mechanism_is_below_the_block_bound(program, name):
 
 
 @given(programs(positions=True), st.sampled_from(PLAIN))
-def test_no_mechanism_beats_the_fine_bound(program, name):
+def test_no_mechanism_beats_the_intra_block_bound(program, name):
     assert makespan(name, program) * CLOSE >= limits_of(program).intra_block_bound
 
 
 @given(graphs(positions=True))
-def test_the_fine_path_is_that_of_the_slow_twin_and_no_longer_than_the_critical_path(graph):
+def test_the_intra_block_path_is_that_of_the_slow_twin_and_no_longer_than_the_critical_path(graph):
     durations = 1.0 + np.arange(graph.n_blocks) % 5
     fine = intra_block_path(graph, durations)
     assert fine == pytest.approx(max(naive_schedule.intra_block_finish(graph, durations)))
@@ -207,7 +207,7 @@ def test_only_matrix_products_are_cut():
     rules = mechanism.rules(program, charges(mechanism))
     assert rules.against is Against.WORK
     assert rules.assumptions == (
-        "1 of 2 kernels cut: 1 are matrix products, 0 of them in whole waves",
+        "kernels cut: 1 of 2; 1 are matrix products, 0 of them in whole waves",
     )
 
 
@@ -399,7 +399,7 @@ def test_names_are_split_outside_parentheses():
     [
         ("warp-drive", "there is no mechanism 'warp-drive'"),
         ("serial(3)", "serial takes no parameters"),
-        ("wireframe(0)", "no whole number from 1"),
+        ("wireframe(0)", "not a whole number from 1"),
         ("pdl(late)", r"give pdl\(early\|end\)"),
         ("no_such_module:Rule", "cannot import 'no_such_module'"),
         ("math:pi", "no subclass of Mechanism"),

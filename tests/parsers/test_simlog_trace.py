@@ -157,7 +157,7 @@ def test_an_impossible_launch_is_damage(log_file, pushed):
 
 
 def test_a_request_of_a_kernel_that_is_not_announced(log_file):
-    with pytest.raises(TraceError, match="belong to launch id 9, which no launch line announces"):
+    with pytest.raises(TraceError, match="with launch id 9, which no launch line announces"):
         analyse(open_trace(log_file(LOG + request(9, 0, BASE))))
 
 

@@ -157,7 +157,7 @@ def test_the_ci_script_passes_and_fails_as_it_should(program, sample_trace, tmp_
     assert 0 < float((tmp_path / "utilization.txt").read_text()) < 1
     failed = run(sample_trace, MOST_SPEEDUP_LEFT="1.1")
     assert failed.returncode == 3
-    assert "bound: expected at most 1.1, got 1.333" in failed.stderr
+    assert "upper_bound: expected at most 1.1, got 1.333" in failed.stderr
 
 
 def test_the_ci_files_of_the_docs_are_those_that_are_run():

@@ -23,7 +23,7 @@ STILL_TO_BE_CUT = {
     "depgraph/graph/graph_jit.py: count_edges_not_in",
     "depgraph/graph/graph_jit.py: describe_pair",
     "depgraph/graph/graph_jit.py: fill_edges",
-    "depgraph/graph/intra_block_path_jit.py: fine_finish",
+    "depgraph/graph/intra_block_path_jit.py: intra_block_finish",
     "depgraph/schedule/simulate_jit.py: _fire_gates",
     "depgraph/schedule/simulate_jit.py: _make_ready",
     "depgraph/schedule/simulate_jit.py: event_schedule",

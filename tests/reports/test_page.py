@@ -121,7 +121,7 @@ def test_cuts_are_made_and_said(monkeypatch, tmp_path):
     monkeypatch.setattr(page, "MOST_ROWS", 1)
     text = write(study_of([4, 4], chain_edges([4, 4])), tmp_path).read_text()
     assert "draws the first 5 of 8 blocks" in text
-    assert "dependences between blocks are not on this page" in text
+    assert "Dependences between blocks are not on this page" in text
     assert "1 more row is not on this page." in text
     assert timeline_json(text)["graph"] is None
 

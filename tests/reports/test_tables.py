@@ -1,4 +1,4 @@
-"""Tables for a terminal, Markdown, JSON and CSV; report texts are held against files.
+"""Tables for a terminal, Markdown, JSON and CSV; report texts are compared with files.
 
 `UPDATE_GOLDEN=1 pytest tests/reports/test_tables.py` writes the files anew; look at the difference.
 """

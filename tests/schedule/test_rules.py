@@ -1,4 +1,4 @@
-"""The one schedule under all mechanisms, held against its slow twin."""
+"""The one schedule under all mechanisms, compared with its slow twin."""
 
 import csv
 

@@ -199,7 +199,8 @@ def test_the_profiles_registers_count_for_the_occupancy():
     with_profile = build_scenario(unknown, kernels, profile=profile)
     assert (with_profile.occupancy < without.occupancy).all()
     assert any(
-        "registers of 3 kernels as the profile" in n for n in with_profile.resources.assumptions
+        "registers of 3 kernels taken from the profile" in n
+        for n in with_profile.resources.assumptions
     )
     assert not any("registers per thread unknown" in n for n in with_profile.resources.assumptions)
 
