@@ -217,6 +217,7 @@ def scenario_from(
         footprints=store.footprints,
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
+        pairs=store.pairs if kinds is None else None,
     )
     warn_of_mismatch(scenario.fit)
     return scenario
@@ -255,13 +256,6 @@ def warn_of_mismatch(fit: Fit | None) -> None:
     """Tell the user if not all of a profile fits the trace."""
     if fit is not None and fit.warning:
         say(f"depgraph: {one_line(fit.warning)}")
-
-
-def uncertainty_notes(scenario: Scenario) -> tuple[str, ...]:
-    """Say what of the program is not certain, and what that means."""
-    from depgraph.dependence.possible import uncertainty
-
-    return uncertainty(scenario.kernels, scenario.graph.pairs()).notes
 
 
 def refuse_others(subject: str, *used: str) -> None:
