@@ -26,7 +26,7 @@ METRICS = (
 _FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
 
 
-class Metric(click.Choice):
+class Metric(click.Choice):  # type: ignore[type-arg, unused-ignore]
     """A metric, by its name or a former one."""
 
     def __init__(self) -> None:
