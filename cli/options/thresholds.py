@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
     from depgraph.reports.ci import Threshold
 
-    Choice = click.Choice[str]
-else:
-    Choice = click.Choice  # not generic before click 8.2
-
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
@@ -27,7 +23,7 @@ _LARGEST_LIMIT = 1e300
 _FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
 
 
-class Metric(Choice):
+class Metric(click.Choice):  # type: ignore[type-arg, unused-ignore]
     """A metric, by its name or a former one."""
 
     def __init__(self) -> None:

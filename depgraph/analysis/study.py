@@ -357,10 +357,10 @@ def sweep_sizes(sms: int) -> list[int]:
 def _curves(scenario: Scenario) -> tuple[Curve, ...]:
     sizes = sweep_sizes(int(scenario.sms))
     curves = []
-    chosen = {"all dependences": scenario}
+    chosen = {"": scenario}
     kinds = scenario.graph.kinds
     if kinds != {"RAW"} and "RAW" in kinds:
-        chosen["RAW only"] = scenario.with_kinds({"RAW"})
+        chosen[", RAW only"] = scenario.with_kinds({"RAW"})
     for name, kept in chosen.items():
         paths = Paths.of(kept)
         bounds = [
@@ -370,17 +370,17 @@ def _curves(scenario: Scenario) -> tuple[Curve, ...]:
         if kept is scenario and paths.intra_block is not None:
             intra_block = tuple(b.intra_block_upper_bound or 1.0 for b in bounds)
             curves.append(
-                Curve(f"intra-block bound, {name}", sms_of_curve, intra_block, is_bound=True)
+                Curve(f"intra-block bound{name}", sms_of_curve, intra_block, is_bound=True)
             )
         curves += [
             Curve(
-                f"upper bound, {name}",
+                f"upper bound{name}",
                 sms_of_curve,
                 tuple(b.upper_bound for b in bounds),
                 is_bound=True,
             ),
             Curve(
-                f"best dataflow, {name}",
+                f"best dataflow{name}",
                 sms_of_curve,
                 tuple(max(row.speedup for row in b.schedules[1:]) for b in bounds),
                 is_bound=False,
