@@ -62,6 +62,9 @@ class Outcome:
     assumptions : tuple of str
     deadlock : str
         The first block that never runs; empty if all do.
+    predicted, predicted_speedup : float or None
+        Makespan, and speedup over serialized launches, as blocks that share an SM slow each other;
+        None where contention is left out. No bound for fixed durations holds for them.
     """
 
     mechanism: str
@@ -80,6 +83,8 @@ class Outcome:
     upper_bound: float
     assumptions: tuple[str, ...]
     deadlock: str = ""
+    predicted: float | None = None
+    predicted_speedup: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,10 @@ class Gpu:
     graph_node_us, graph_path_us, graph_fork_us, graph_launch_us : float or None
         What a CUDA graph needs a node, between a node and the next, the same after a node that
         several wait for, and once; None if not stated.
+    contention, block_spread, kernel_lead_us : float or None
+        How blocks on one SM slow each other, by how much blocks of a kernel that share an SM
+        differ, and what of a kernel's measured time holds no SM: see `SmSharing`; None if nobody
+        measured them.
     sources : tuple of Source
     """
 
@@ -92,6 +96,9 @@ class Gpu:
     graph_path_us: float | None = None
     graph_fork_us: float | None = None
     graph_launch_us: float | None = None
+    contention: float | None = None
+    block_spread: float | None = None
+    kernel_lead_us: float | None = None
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
 
     @property
