@@ -101,8 +101,8 @@ def _one(chosen: Options, method: str, store: Path) -> tuple[float, NDArray[np.i
 
 def _same_between_neighbours(keys: NDArray[np.int64], store: Path) -> bool:
     """Tell whether edges between neighbouring kernels are those of depgraph at the same lines."""
-    from depgraph.graph import KIND_NAMES
-    from depgraph.store import Store
+    from depgraph.graph.kinds import KIND_NAMES
+    from depgraph.store.store import Store
 
     graph = Store(store).graph()
     operation = graph.operation_of_block
@@ -118,7 +118,7 @@ def _same_between_neighbours(keys: NDArray[np.int64], store: Path) -> bool:
 
 def _run_method(method: str, store: Path, output: Path) -> None:
     """Be the process that `_one` starts."""
-    from depgraph.store import Store
+    from depgraph.store.store import Store
 
     touched = Touched.of_store(Store(store))
     find = METHODS[method]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from depgraph.graph import BlockGraph
-    from depgraph.store import Store
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.store.store import Store
 
 READ, WRITE = 0, 1
 RAW, WAR, WAW = range(3)
@@ -78,9 +78,9 @@ Edges = dict[str, "NDArray[Any]"]
 
 def by_depgraph(touched: Touched) -> Edges:
     """Sweep over the addresses as depgraph does, and expand the edges."""
-    from depgraph.dependence import find_dependences
-    from depgraph.footprint import Footprints
-    from depgraph.jit.compiled import compile_always
+    from depgraph.dependence.sweep import find_dependences
+    from depgraph.footprint.footprints import Footprints
+    from depgraph.system.compiled import compile_always
 
     compile_always()  # as in an extraction, which has loaded numba for the scan
 

@@ -12,14 +12,14 @@ import time
 
 import numpy as np
 
-from depgraph.build import assemble
-from depgraph.comparison import run_mechanism
-from depgraph.extraction import Kernel
-from depgraph.gpu import load_gpu
+from depgraph.analysis.compare_mechanisms import run_mechanism
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import SmResources
+from depgraph.graph.builder import assemble
+from depgraph.graph.program import Kernel
 from depgraph.mechanisms import MECHANISMS, Charges, NotApplicableError
-from depgraph.scenario import Scenario
-from depgraph.sm_resources import SmResources
-from depgraph.timing import Durations
+from depgraph.scenario.scenario import Scenario
+from depgraph.timing.durations import Durations
 
 ROW = 100
 CLASSES = 32
@@ -65,7 +65,7 @@ def _kernel(number: int, rows: int) -> Kernel:
         trace_id=None, grid_x=ROW, grid_y=rows, grid_z=1, block_x=128, block_y=1, block_z=1,
         registers=None, shared_bytes=None, architecture=None, stream=0, context=0,
         first_block=number * blocks, blocks=blocks, active_blocks=blocks, accesses=0,
-        instructions=0, read_bytes=0, written_bytes=0, shared_written_bytes=0, unseen=None,
+        instructions=0, read_bytes=0, written_bytes=0, shared_written_bytes=0, untraced=None,
     )  # fmt: skip
 
 

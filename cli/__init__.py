@@ -1,10 +1,10 @@
-"""The command line: arguments, files and messages, one module a command."""
+"""The command line: arguments, files and messages, one module per command."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from depgraph.interrupts import end_on_signals
+from depgraph.system.interrupts import end_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from functools import cache
 
 import click
 
-from depgraph.jit.compiled import before_compiling
+from depgraph.system.compiled import before_compiling
 
 FIRST_RUN = "depgraph: compiling what no earlier run has needed (about 5 s; kept for later runs)"
 

@@ -18,12 +18,12 @@ if not (_here / "cli").is_dir():
     __path__.append(str(_here.parent))
 
 if TYPE_CHECKING:
-    from depgraph.bounds import BoundTable, bound
-    from depgraph.graph import BlockGraph
-    from depgraph.pipeline import analyse, extract
-    from depgraph.scenario import Scenario
-    from depgraph.scenario_builder import build_scenario
-    from depgraph.store import Store
+    from depgraph.analysis.bound import BoundTable, bound
+    from depgraph.extraction.pipeline import analyse, extract
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.scenario.build_scenario import build_scenario
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.store.store import Store
 
 __all__ = [
     "BlockGraph",
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BlockGraph": "graph",
-    "BoundTable": "bounds",
-    "Scenario": "scenario",
-    "Store": "store",
-    "analyse": "pipeline",
-    "bound": "bounds",
-    "build_scenario": "scenario_builder",
-    "extract": "pipeline",
+    "BlockGraph": "graph.block_graph",
+    "BoundTable": "analysis.bound",
+    "Scenario": "scenario.scenario",
+    "Store": "store.store",
+    "analyse": "extraction.pipeline",
+    "bound": "analysis.bound",
+    "build_scenario": "scenario.build_scenario",
+    "extract": "extraction.pipeline",
 }
 
 

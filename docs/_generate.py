@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from depgraph.cli.app import COMMANDS, depgraph
-from depgraph.schema import SCHEMA_VERSION, STORED_TABLES, TABLES
+from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, TABLES
 
 DOCS = Path(__file__).resolve().parent
 WIDTH = 92

@@ -16,8 +16,8 @@ import depgraph
 from depgraph import parsers
 from depgraph.cli import main
 from depgraph.cli.first_run import FIRST_RUN
-from depgraph.jit.compiled import compile_always
 from depgraph.samples import sample_path
+from depgraph.system.compiled import compile_always
 
 compile_always()  # what the tests call little is to be compiled as well
 

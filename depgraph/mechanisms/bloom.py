@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.build import GraphBuilder, with_possible_joins_of
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.jit.bloom import fill_filters, query_filters, report_sharing
+from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.mechanisms.base import (
     Availability,
     Mechanism,
     whole_numbers,
 )
+from depgraph.mechanisms.bloom_jit import fill_filters, query_filters, report_sharing
 from depgraph.mechanisms.launching import ahead
-from depgraph.records import READ, WRITE
-from depgraph.rules import Rules
+from depgraph.schedule.policy import Rules
+from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint import Footprints
-    from depgraph.graph import BlockGraph
+    from depgraph.footprint.footprints import Footprints
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 LINE_BYTES = 128
 SWEEP = ((1 << 8, 4), (1 << 10, 4), (1 << 12, 4), (1 << 14, 4))
@@ -143,9 +143,9 @@ class Answers:
     def describe(self) -> str:
         """Say it in a sentence."""
         return (
-            f"{self.true + self.implied + self.false} pairs of blocks reported: {self.true} true, "
+            f"pairs of blocks reported: {self.true + self.implied + self.false}, {self.true} true, "
             f"{self.implied} implied by others, {self.false} false, of which {self.sharing} share "
-            f"a line of {LINE_BYTES} bytes; {self.collisions} by colliding hashes alone, where "
+            f"a line of {LINE_BYTES} bytes; {self.collisions} by colliding hashes only, where "
             f"the formula expects {self.expected:.4g}"
         )
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.launching import first
-from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 
 class CudaGraph(Mechanism):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.launching import ahead
-from depgraph.rules import Rules, run_rules
-from depgraph.schedules import PRIORITIES
+from depgraph.schedule.policy import Rules, run_rules
+from depgraph.schedule.priorities import PRIORITIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 DEFAULT_PRIORITY = "oldest-first"
 BEST = "best priority"

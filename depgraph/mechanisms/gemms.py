@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from depgraph.names import base_name
+from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.rules import Rules
+from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 
 class Ideal(Mechanism):

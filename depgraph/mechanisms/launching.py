@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.mechanisms.base import Cost
+from depgraph.mechanisms.costs import Cost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 LAUNCH = Cost(
     "launch",

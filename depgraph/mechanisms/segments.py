@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.records import READ, WRITE
+from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint import Footprints
-    from depgraph.graph import BlockGraph
+    from depgraph.footprint.footprints import Footprints
+    from depgraph.graph.block_graph import BlockGraph
 
 _KINDS = {"RAW": (WRITE, READ), "WAR": (READ, WRITE), "WAW": (WRITE, WRITE)}
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
-from depgraph.rules import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 
 def previous_in_stream(program: Scenario) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

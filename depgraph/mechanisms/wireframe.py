@@ -8,13 +8,13 @@ import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, whole_numbers
 from depgraph.mechanisms.launching import once
-from depgraph.rules import Rules
+from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.mechanisms.costs import Charges
-    from depgraph.scenario import Scenario
+    from depgraph.scenario.scenario import Scenario
 
 DEFAULT_LEVELS = 3
 
@@ -67,5 +67,5 @@ class Wireframe(Mechanism):
             enter=once(program, charges).enter,
             stage=level,
             stages_ahead=self.levels,
-            assumptions=(f"{self.levels} levels at a time (not published as such)",),
+            assumptions=(f"levels at a time: {self.levels} (not published as such)",),
         )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.limits import LONGEST_TIME, MOST_SMS
-from depgraph.profile import UNKNOWN, KernelProfile
+from depgraph.system.limits import LONGEST_TIME, MOST_SMS
+from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.profile import KernelUnit
+    from depgraph.timing.profile import KernelUnit
 
 Dim3 = tuple[int, int, int]
 
@@ -179,7 +179,7 @@ class KernelRows:
             If there is no kernel, `hint` then says what to do; or a GPU has impossibly many SMs.
         """
         if not self._names:
-            reasons = ", ".join(f"{count} {what}" for what, count in self.skipped.items())
+            reasons = ", ".join(f"{what}: {count}" for what, count in self.skipped.items())
             found = "no kernel with a time" + (f" ({reasons})" if reasons else "")
             raise ProfileError(self._path, found, hint)
         columns = {name: _column(values) for name, values in self._integers.items()}
@@ -196,7 +196,7 @@ class KernelRows:
         columns["issued"] = self._issued(columns, start_origin)
         zero = sum(duration == 0 for duration in self._durations)
         if zero:
-            self.notes.append(f"{zero} of {len(self)} kernels have a duration of 0: coarse clock")
+            self.notes.append(f"kernels with a duration of 0: {zero} of {len(self)} (coarse clock)")
         picked: dict[str, Any] = {
             name: None if column is None else column[order] for name, column in columns.items()
         }
@@ -254,8 +254,8 @@ class KernelRows:
         shared = len(self) - _distinct_pairs(columns["process"], correlation)
         if shared:
             self.notes.append(
-                f"{shared} kernels share a correlation id with another (CUDA graphs): "
-                "ordered by start among themselves"
+                "kernels that share a correlation id with another (CUDA graphs), ordered by start "
+                f"among themselves: {shared}"
             )
         process = columns["process"]
         if process is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.parsers.profiles.kernel_rows import Dim3
-    from depgraph.profile import KernelProfile
+    from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "profile with torch.profiler.profile(activities=[ProfilerActivity.CPU, "

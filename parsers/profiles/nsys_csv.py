@@ -9,7 +9,7 @@ from depgraph.parsers.profiles.gpu_trace import Dialect, read_gpu_trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from depgraph.profile import KernelProfile
+    from depgraph.timing.profile import KernelProfile
 
 HINT = "write it with: nsys stats --report cuda_gpu_trace --format csv REPORT.nsys-rep"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.parsers.profiles.kernel_rows import Dim3
-    from depgraph.profile import KernelProfile
+    from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "profile with nsys profile --trace=cuda PROGRAM, then nsys export --type sqlite REPORT.nsys-rep"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.limits import LONGEST_TIME, MOST_SMS
 from depgraph.parsers.profiles.kernel_rows import KernelRows
 from depgraph.parsers.profiles.source import open_text
-from depgraph.profile import BlockProfile
+from depgraph.system.limits import LONGEST_TIME, MOST_SMS
+from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyarrow.parquet import ParquetFile
 
-    from depgraph.profile import KernelProfile
+    from depgraph.timing.profile import KernelProfile
 
 HINT = (
     "write columns kernel,duration_us for kernels, or kernel,block,duration_us[,start_us] for "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.traces.compression import TraceStream
+from depgraph.parsers.scanning.compression import TraceStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

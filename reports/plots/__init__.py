@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from depgraph.reports.plots import (
     critical_path,
     dependence_map,
-    gain_by_sms,
     kind_costs,
     pair_blocks,
+    speedup_by_sms,
     utilization_levels,
     utilization_over_time,
     waves,
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
 
 _PLOTS: tuple[Callable[[Study], Plot], ...] = (
     utilization_over_time.plot,
-    gain_by_sms.plot,
+    speedup_by_sms.plot,
     waves.plot,
     critical_path.plot,
     kind_costs.plot,

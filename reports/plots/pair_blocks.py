@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.pair_matrix import pair_matrix, telling_pair
+from depgraph.graph.pair_matrix import pair_matrix, telling_pair
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
-from depgraph.reports.tables import show_number
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from depgraph.study import Study
+    from depgraph.analysis.study import Study
 
 _PIXELS = 256
 _NAME_WIDTH = 34
@@ -54,7 +54,7 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
         bar.set_label("share of block pairs that are edges")
     summary = next((p for p in study.pairs if (p.source, p.target) == chosen), None)
     pattern = "no edges" if summary is None else (
-        f"{show_number(summary.edges)} edges, {summary.pattern.value}"
+        f"{counted(summary.edges, 'edge')}, {summary.pattern.value}"
     )  # fmt: skip
     return Plot(
         name,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.tables import kernel_name, shorten
+from depgraph.reports.tables.table import kernel_name, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from depgraph.extraction import Kernel
+    from depgraph.graph.program import Kernel
 
 COLUMN_INCHES = 3.3
 KERNELS_SHOWN = 24

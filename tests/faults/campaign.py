@@ -57,8 +57,9 @@ class Worker:
         if mount and os.geteuid() == 0:
             command = [mount, "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "depgraph", str(disk)]
             subprocess.run(command, check=False, capture_output=True)
-        tests = str(Path(__file__).resolve().parents[1])
-        path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
+        tests = Path(__file__).resolve().parents[1]
+        given = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join(map(str, filter(None, [tests, tests / "support", given])))
         self.log = (self.folder / "log").open("w+b")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "faults.worker", str(self.folder), str(self.seconds)],
@@ -204,7 +205,7 @@ def _shown(cell):
 
 def write(path, results, seconds):
     """Put the figures into a page, between its two marks."""
-    from depgraph.version import tool_version
+    from depgraph.system.version import tool_version
 
     slowest = max(results, key=lambda result: result["seconds"])
     largest = max(result["bytes"] for result in results) >> 20

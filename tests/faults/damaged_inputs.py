@@ -9,7 +9,7 @@ from faults.ground import edges_in
 from faults.program import SILENT, Finding, run
 
 from depgraph.parsers.profiles import read_profile
-from depgraph.store import Store
+from depgraph.store.store import Store
 
 SMALL = ("chain", "other", "positions", "lines", "copies", "described")
 

@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(TESTS.parent)]
 
 import atheris  # type: ignore[import-not-found] # noqa: E402
 
@@ -24,12 +25,12 @@ with atheris.instrument_imports(include=["depgraph"]):
     from faults import inputs
 
     from depgraph.errors import DepgraphError
+    from depgraph.extraction.pipeline import analyse
     from depgraph.parsers import open_trace
-    from depgraph.pipeline import analyse
 
     # What is imported when a trace is opened would come too late to be instrumented.
-    for name in ("accelsim", "kernelslist", "nvbit", "refusals", "simlog"):
-        importlib.import_module(f"depgraph.parsers.traces.{name}")
+    for name in ("accelsim.trace", "nvbit.log", "refusals", "simlog.accesses"):
+        importlib.import_module(f"depgraph.parsers.{name}")
 
 NAMES = ("trace", "kernelslist.g", "kernel-3.tracez")
 MAX_BYTES = 1 << 16

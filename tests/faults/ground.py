@@ -9,8 +9,8 @@ from pathlib import Path
 from faults import inputs
 from faults.program import must, run
 
+from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.pipeline import analyse
 
 PROFILE = "profile.json"
 ANSWERS = {

@@ -11,9 +11,9 @@ from faults.cases import KINDS, cases_of
 from faults.ground import edges_in
 
 import depgraph
+from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.profiles import read_profile
-from depgraph.pipeline import analyse
 
 
 @pytest.fixture(scope="module")

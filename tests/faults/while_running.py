@@ -30,7 +30,8 @@ from faults.program import (
 )
 
 import depgraph
-from depgraph import cli, interrupts, parsers
+from depgraph import cli, parsers
+from depgraph.system import interrupts
 
 SECONDS = 60
 FOLDERS = [Path(module.__file__).parent for module in (depgraph, cli, parsers)]

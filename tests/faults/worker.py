@@ -16,7 +16,7 @@ from faults.cases import run_case
 from faults.ground import Ground
 from faults.program import MEMORY, SUITE, Finding
 
-from depgraph.jit.compiled import compile_always
+from depgraph.system.compiled import compile_always
 
 GROWTH = 1 << 30
 ADDRESS_SPACE = 6 << 30  # what a case may take before it is told that there is no more

@@ -1,0 +1,52 @@
+"""``depgraph check``: what is in a trace, and what is wrong with it."""
+
+from __future__ import annotations
+
+import click
+
+from depgraph.cli.options.shared import Command, format_option, is_quiet, print_report
+from depgraph.cli.options.values import JOBS
+
+
+@click.command("check", cls=Command)
+@click.argument("trace", nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
+@click.option(
+    "--allow-outside", is_flag=True,
+    help="Read kernel files that a kernelslist names outside its own folder.",
+)  # fmt: skip
+@click.option(
+    "--allow-empty", is_flag=True,
+    help="Accept a trace without any access to global memory.",
+)  # fmt: skip
+@format_option
+def command(
+    trace: tuple[str, ...],
+    strict: bool,
+    jobs: int | None,
+    allow_outside: bool,
+    allow_empty: bool,
+    form: str,
+) -> None:
+    """Read a trace, say what is in it and what is wrong with it, write nothing.
+
+    Exit code 1 if a graph made from it could not be trusted, 0 otherwise; with --strict, 1 for
+    every warning as well.
+    """
+    from depgraph.cli.progress import input_progress
+    from depgraph.extraction.check import check_trace
+    from depgraph.parsers import open_trace
+    from depgraph.reports.tables.check_report import check_report
+    from depgraph.system.workers import Threads
+
+    opened = open_trace(trace, allow_outside=allow_outside)
+    with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
+        checkup = check_trace(
+            opened, workers=Threads(jobs), allow_empty=allow_empty, on_progress=on_progress
+        )
+    is_bad = bool(checkup.errors or (strict and checkup.warnings))
+    verdict = "not to be trusted" if is_bad else "usable" if checkup.warnings else "good"
+    shown = None if form in {"json", "csv"} else 40
+    print_report(check_report(checkup, verdict=verdict, shown=shown), form)
+    click.get_current_context().exit(int(is_bad))

@@ -1,0 +1,215 @@
+"""``depgraph extract``: trace to store."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from depgraph.cli.options.shared import (
+    DEFAULT_STORE,
+    STORE_VARIABLE,
+    Command,
+    deps_option,
+    force_option,
+    format_option,
+    is_quiet,
+    print_report,
+    wrote,
+)
+from depgraph.cli.options.values import JOBS, KernelRange
+
+if TYPE_CHECKING:
+    from depgraph.graph.program import Extraction
+
+
+def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    from depgraph.errors import ModelError
+    from depgraph.system.memory import parse_size
+
+    try:
+        return None if value is None else parse_size(value)
+    except ModelError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+_OPTIONS_OF_TRACES = {
+    "granularity", "kernels", "memory_limit", "resume", "scheduler", "positions", "allow_outside",
+    "allow_damaged", "allow_empty",
+}  # fmt: skip
+
+
+def _refuse_options_of_traces() -> None:
+    """Refuse what would have no effect on a program that is described, not traced."""
+    context = click.get_current_context()
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in _OPTIONS_OF_TRACES
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        message = f"{', '.join(given)}: for traces, not for described programs"
+        raise click.UsageError(message)
+
+
+@click.command("extract", cls=Command)
+@click.argument("trace", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_STORE, show_default=True,
+    envvar=STORE_VARIABLE, metavar="STORE", help="Folder to write.",
+)  # fmt: skip
+@click.option(
+    "--granularity", type=click.Choice(["1", "32", "128"]), default="1", show_default=True,
+    help="Track bytes, 32-byte sectors or 128-byte lines. Above 1, false sharing adds edges.",
+)  # fmt: skip
+@deps_option
+@click.option(
+    "--kernels", type=KernelRange(), default=(None, None), metavar="A:B",
+    help="Only kernels A to B - 1, in launch order from 0.",
+)  # fmt: skip
+@click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
+@click.option(
+    "--memory-limit", metavar="SIZE", callback=_parse_size,
+    help="Memory limit, such as 512MiB or 8GiB [default: half of what is free]. "
+    "Footprints beyond it are spilled to files beside the store.",
+)  # fmt: skip
+@click.option(
+    "--resume", is_flag=True,
+    help="Keep scanned parts in STORE.partial until the store is written, and reuse those that an "
+    "interrupted run left there.",
+)  # fmt: skip
+@click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Run on the workers of a dask scheduler (tcp://host:port), or on local:N processes. "
+    "They must see the trace and the folder of the store under the same paths.",
+)  # fmt: skip
+@click.option(
+    "--positions", is_flag=True,
+    help="Find where inside blocks dependences are needed, by reading an NVBit log again.",
+)  # fmt: skip
+@click.option(
+    "--allow-outside", is_flag=True,
+    help="Read kernel files that a kernelslist names outside its own folder.",
+)  # fmt: skip
+@click.option(
+    "--allow-damaged", is_flag=True,
+    help="Use what is readable of a cut or damaged trace; what was lost is counted.",
+)  # fmt: skip
+@click.option(
+    "--allow-empty", is_flag=True,
+    help="Accept a trace without any access to global memory.",
+)  # fmt: skip
+@force_option
+@format_option
+def command(
+    trace: tuple[str, ...],
+    output: Path,
+    granularity: str,
+    kinds: frozenset[str] | None,
+    kernels: tuple[int | None, int | None],
+    jobs: int | None,
+    memory_limit: int | None,
+    resume: bool,
+    scheduler: str | None,
+    allow_outside: bool,
+    positions: bool,
+    allow_damaged: bool,
+    allow_empty: bool,
+    force: bool,
+    form: str,
+) -> None:
+    """Read a trace, find which block depends on which, write a store.
+
+    TRACE is the standard output of a program under NVBit's mem_trace, an Accel-Sim trace (a
+    folder, a kernelslist or kernel files), or a simulator's log with memory lines; plain or
+    compressed (xz, gz, zst). - reads standard input. FILE.toml describes a program instead of
+    tracing it.
+    """
+    from depgraph.cli.phases import PhaseClock
+    from depgraph.cli.progress import input_progress
+    from depgraph.extraction.pipeline import analyse
+    from depgraph.graph.kinds import ALL_KINDS
+    from depgraph.parsers import open_trace
+    from depgraph.parsers.workload import is_workload
+    from depgraph.store.store import not_a_store, write_store
+    from depgraph.system.cluster import cluster_workers
+    from depgraph.system.output import refuse_existing, stable_path
+
+    output = stable_path(output)
+    refuse_existing(output, force=force, not_ours=not_a_store)
+    began = time.perf_counter()
+    if any(map(is_workload, trace)):
+        if len(trace) > 1:
+            message = f"a described program is one file: {len(trace)} inputs were given"
+            raise click.UsageError(message)
+        _refuse_options_of_traces()
+        _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
+        return
+    if positions and granularity != "1":
+        message = "--positions needs --granularity 1"
+        raise click.UsageError(message)
+    clock = PhaseClock()
+    partial = output.with_name(f"{output.name}.partial") if resume else None
+    opened = open_trace(trace, allow_outside=allow_outside)
+    with (
+        cluster_workers(scheduler) if scheduler else nullcontext() as workers,
+        input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress,
+    ):
+        extraction = analyse(
+            opened,
+            granularity=int(granularity),
+            kinds=kinds or ALL_KINDS,
+            kernels=kernels,
+            jobs=jobs,
+            workers=workers,
+            memory_limit=memory_limit,
+            scratch=output.absolute().parent,
+            resume=partial,
+            allow_damaged=allow_damaged,
+            allow_empty=allow_empty,
+            on_progress=on_progress,
+            on_phase=clock,
+        )
+    with extraction:
+        if positions:
+            from depgraph.dependence.positions import with_positions
+            from depgraph.parsers.nvbit.positions import read_positions
+
+            clock("positions")
+            extraction = with_positions(extraction, read_positions(opened, extraction))
+        clock("write")
+        write_store(extraction, output, force=force, place_checked=True)
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+    clock(None)
+    _print_summary(extraction, form, seconds=time.perf_counter() - began)
+    wrote(output)
+
+
+def _print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+    from depgraph.reports.tables.extract_summary import PAIRS_SHOWN, extract_summary
+
+    shown = None if form in {"json", "csv"} else PAIRS_SHOWN
+    print_report(extract_summary(extraction, seconds=seconds, pairs_shown=shown), form)
+
+
+def _extract_workload(
+    path: Path, output: Path, kinds: frozenset[str], form: str, *, force: bool
+) -> None:
+    """Write the store of a described program."""
+    from dataclasses import replace
+
+    from depgraph.parsers.workload import read_workload
+    from depgraph.store.store import write_store
+
+    extraction = read_workload(path)
+    extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
+    write_store(extraction, output, force=force, place_checked=True)
+    _print_summary(extraction, form)
+    wrote(output)

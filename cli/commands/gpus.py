@@ -1,0 +1,17 @@
+"""``depgraph gpus``: the GPU models there are."""
+
+from __future__ import annotations
+
+import click
+
+from depgraph.cli.options.shared import Command, format_option, print_report
+
+
+@click.command("gpus", cls=Command)
+@format_option
+def command(form: str) -> None:
+    """List the GPU models that --gpu takes."""
+    from depgraph.gpu.model import available_gpus
+    from depgraph.reports.tables.gpu_table import gpus_report
+
+    print_report(gpus_report(available_gpus()), form)

@@ -1,0 +1,24 @@
+"""``depgraph mechanisms``: what each mechanism is."""
+
+from __future__ import annotations
+
+import click
+
+from depgraph.cli.options.shared import Command, format_option, print_report
+
+
+@click.command("mechanisms", cls=Command)
+@format_option
+def command(form: str) -> None:
+    """List the synchronisation mechanisms that bound and export know.
+
+    For each its rule, whether it ships today, needs a code change or needs hardware, what it
+    costs, and where that comes from. Use them with: depgraph bound --sms N --mechanism all
+    """
+    from depgraph.mechanisms import MECHANISMS
+    from depgraph.reports.tables.mechanism_tables import mechanisms_report, mechanisms_text
+
+    if form == "table":
+        click.echo(mechanisms_text(MECHANISMS.values()), nl=False)
+    else:
+        print_report(mechanisms_report(MECHANISMS.values()), form)

@@ -1,0 +1,163 @@
+"""``depgraph show``: look inside a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from depgraph.cli.options.model import (
+    asked_from,
+    model_options,
+    refuse_given,
+    refuse_others,
+    scenario_from,
+    timed_scenario_from,
+)
+from depgraph.cli.options.shared import (
+    DEFAULT_STORE,
+    STORE_VARIABLE,
+    Command,
+    deps_option,
+    format_option,
+    print_report,
+)
+
+if TYPE_CHECKING:
+    from depgraph.cli.options.model import ModelOptions
+    from depgraph.reports.tables.table import Report
+    from depgraph.store.store import Store
+
+_BUFFERS_SHOWN = 20
+_SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
+
+
+@click.command("show", cls=Command)
+@click.argument(
+    "words", nargs=-1, required=True,
+    metavar="[STORE] kernels|pairs|path|buffers|block K:B",
+)  # fmt: skip
+@click.option(
+    "--cusync", is_flag=True,
+    help="With pairs: the cheapest correct cuSync policy of each, and its speedup.",
+)  # fmt: skip
+@click.option(
+    "--sms", type=click.IntRange(1), metavar="N",
+    help="With --cusync and buffers: SM count [default: the GPU model's].",
+)  # fmt: skip
+@deps_option
+@model_options
+@format_option
+def command(
+    words: tuple[str, ...],
+    cusync: bool,
+    sms: int | None,
+    kinds: frozenset[str] | None,
+    form: str,
+    **model: Unpack[ModelOptions],
+) -> None:
+    """Look inside a store: kernels, pairs, the critical path, buffers, a block.
+
+    kernels: launches with grid, resources and traffic. pairs: which kernels depend on which, in
+    what pattern. path: the critical path, and where its time goes. buffers: memory that is used
+    again, the WAR and WAW dependences that rest on it, and what renaming it would bring. block
+    K:B: what block B of kernel K touches, what it waits for, what waits for it, and why.
+    """
+    from depgraph.graph.queries import critical_path
+    from depgraph.reports.tables import show_tables
+    from depgraph.store.store import Store
+
+    path, subject, block = _split(words)
+    store = Store(path)
+    if cusync and subject != "pairs":
+        message = "--cusync needs pairs"
+        raise click.UsageError(message)
+    if sms is not None and not cusync and subject != "buffers":
+        message = "--sms needs buffers or pairs --cusync"
+        raise click.UsageError(message)
+    if subject == "kernels":
+        refuse_others("kernels", "what_ifs")
+        is_changed = bool(model["what_ifs"])
+        report = show_tables.kernels_report(
+            scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
+        )
+    elif cusync:
+        refuse_given({"launch"}, "does not go with --cusync")
+        report = _policies(store, kinds, sms, model)
+    elif subject == "pairs":
+        refuse_others("pairs", "what_ifs", "kinds")
+        if kinds is None and not model["what_ifs"]:
+            report = show_tables.pairs_report(store.pairs, store.kernels)
+        else:
+            scenario = scenario_from(store, kinds, **model)
+            report = show_tables.pairs_report(scenario.graph.pairs(), scenario.kernels)
+    elif subject == "path":
+        refuse_given({"launch"}, "does not go with path")
+        scenario = scenario_from(store, kinds, **model)
+        report = show_tables.path_report(
+            critical_path(scenario.bound_graph, scenario.durations),
+            scenario.kernels,
+            scenario.timing,
+        )
+    elif subject == "buffers":
+        refuse_given({"launch"}, "does not go with buffers")
+        report = _buffers(store, kinds, sms, model, is_whole=form in {"json", "csv"})
+    else:
+        refuse_others("block", "kinds")
+        report = show_tables.block_report(
+            store.graph(kinds), store.footprints(), store.kernels, *block,
+            is_whole=form in {"json", "csv"},
+        )  # fmt: skip
+    print_report(report, form)
+
+
+def _policies(
+    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions
+) -> Report:
+    from depgraph.analysis.cusync_policies import cheapest_policies
+    from depgraph.reports.tables.mechanism_tables import policies_report
+
+    scenario = scenario_from(store, kinds, **model)
+    sms = sms or scenario.resources.gpu.sms
+    return policies_report(
+        cheapest_policies(scenario.on(sms)), scenario.kernels, sms=sms, unit=scenario.unit
+    )
+
+
+def _buffers(
+    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions, *,
+    is_whole: bool,
+) -> Report:  # fmt: skip
+    from depgraph.analysis.renaming import renaming_steps, study_renaming
+    from depgraph.reports.tables.buffer_table import buffers_report
+
+    scenario = timed_scenario_from(store, kinds, **model)
+    found = study_renaming(scenario.on(sms or scenario.resources.gpu.sms))
+    steps = renaming_steps(found, asked_from(store.path))
+    return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
+
+
+def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
+    import os
+
+    rest = list(words)
+    path = Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+    if rest[0] not in _SUBJECTS or (len(rest) > 1 and rest[1] in _SUBJECTS):
+        path = Path(rest.pop(0))
+    subject = rest.pop(0) if rest else ""
+    if subject not in _SUBJECTS:
+        message = f"nothing to show: give one of {', '.join(_SUBJECTS)}"
+        raise click.UsageError(message)
+    if subject != "block":
+        if rest:
+            message = f"unexpected argument {rest[0]!r}"
+            raise click.UsageError(message)
+        return path, subject, (0, 0)
+    try:
+        (place,) = rest
+        kernel, block = (int(part) for part in place.split(":"))
+    except ValueError:
+        message = "give one block as K:B, such as 3:17"
+        raise click.UsageError(message) from None
+    return path, subject, (kernel, block)

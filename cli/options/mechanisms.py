@@ -1,0 +1,58 @@
+"""Options that name mechanisms and their costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from depgraph.mechanisms import Quantity
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def mechanism_options(function: Function) -> Function:
+    """Add --mechanism and --cost."""
+    for option in reversed(
+        [
+            click.option(
+                "--mechanism", "mechanisms", metavar="NAME[,...]", callback=_split_names,
+                help="Mechanisms to compare, or all; MODULE:CLASS for one of your own. "
+                "See: depgraph mechanisms.",
+            ),
+            click.option(
+                "--cost", "costs", multiple=True, metavar="M.COST=VALUE",
+                help="Change a cost of a mechanism, such as acs-sw.launch=8us. May be repeated.",
+            ),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def _split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    from depgraph.mechanisms import split_names
+
+    return tuple(split_names(value))
+
+
+def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
+    """Read the values of --cost.
+
+    Raises
+    ------
+    ModelError
+        If one is not of the form MECHANISM.COST=VALUE.
+    """
+    from depgraph.mechanisms import parse_cost
+
+    changed: dict[str, dict[str, Quantity]] = {}
+    for text in costs:
+        mechanism, name, quantity = parse_cost(text)
+        changed.setdefault(mechanism, {})[name] = quantity
+    return changed

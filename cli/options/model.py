@@ -1,0 +1,292 @@
+"""Options that say which GPU and which durations a schedule is for, and what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar, Unpack
+
+import click
+
+from depgraph.cli.options.shared import given_options, say
+from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth
+from depgraph.system.limits import LARGEST_ID, whole_number
+from depgraph.system.text import in_short, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from depgraph.analysis.next_steps import Asked
+    from depgraph.scenario.build_scenario import Where
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.scenario.what_if import Statement
+    from depgraph.store.store import Store
+    from depgraph.timing.fit import Fit
+    from depgraph.timing.launch_model import LaunchChoice
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+class ModelOptions(TypedDict):
+    """What `model_options` hands to a command."""
+
+    timing: Path | None
+    device: int | None
+    process: int | None
+    context: int | None
+    stream: int | None
+    iteration: str
+    allow_mismatch: bool
+    measured_sms: int | None
+    gpu: str | None
+    gpu_file: Path | None
+    fixed_occupancy: int | None
+    launch: LaunchChoice
+    what_ifs: tuple[Statement, ...]
+    ignore_waits_inside: bool
+    memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
+
+
+def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
+    from depgraph.errors import ModelError
+    from depgraph.timing.launch_model import parse_launch
+
+    try:
+        return parse_launch(value)
+    except ModelError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _parse_what_ifs(
+    _: click.Context, __: click.Parameter, value: tuple[str, ...]
+) -> tuple[Statement, ...]:
+    if not value:
+        return ()
+    from depgraph.errors import ModelError
+    from depgraph.scenario.what_if import parse_what_if
+
+    try:
+        return tuple(parse_what_if(text) for text in value)
+    except ModelError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def profile_options(function: Function) -> Function:
+    """Add --device, --process, --context, --stream, --iteration and --allow-mismatch."""
+    for option in reversed(
+        [
+            *(
+                click.option(
+                    f"--{what}", type=ID, metavar="N",
+                    help=f"Take only kernels of one {what} of the profile.",
+                )
+                for what in ("device", "process", "context", "stream")
+            ),
+            click.option(
+                "--iteration", default="mean", show_default=True, metavar="N|mean|min|last",
+                help="What to take of a profile of several iterations, numbered from 0.",
+            ),
+            click.option(
+                "--allow-mismatch", is_flag=True,
+                help="Use what fits of a profile that seems to be of another program.",
+            ),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def model_options(function: Function) -> Function:
+    """Add the options that say which durations, which GPU, and what to change."""
+    for option in reversed(
+        [
+            click.option(
+                "--timing", type=click.Path(path_type=Path), metavar="FILE",
+                help="Measured times: a profile (PyTorch, nsys, ncu, nvprof), a simulator's log, "
+                "or a table of kernel,duration_us or kernel,block,duration_us.",
+            ),
+            profile_options,
+            click.option(
+                "--measured-sms", type=SMS, metavar="N",
+                help="SMs of the GPU that kernel times were measured on [default: the profile's].",
+            ),
+            click.option(
+                "--gpu", metavar="NAME",
+                help="GPU whose limits apply; depgraph gpus lists them.",
+            ),
+            click.option(
+                "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
+                help="GPU model of your own.",
+            ),
+            click.option(
+                "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
+                help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
+            ),
+            click.option(
+                "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
+                metavar="none|gpu|measured|HOST,GAP,NODE",
+                help="Launch costs: none (default), from the GPU's model, from the profile, or "
+                "times in the durations' unit: the host's for each launch, the GPU's before each "
+                "kernel, a CUDA graph's for each node.",
+            ),
+            click.option(
+                "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
+                metavar="STATEMENT",
+                help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
+                "'merge=3,4', 'gap=0'. May be repeated.",
+            ),
+            click.option(
+                "--ignore-waits-inside", is_flag=True,
+                help="Let blocks depend on single blocks of a kernel whose blocks wait for each "
+                "other (split-K), not on the whole kernel.",
+            ),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def memory_option(function: Function) -> Function:
+    """Add --memory-bandwidth."""
+    return click.option(
+        "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
+        help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
+        "cannot hold cross the bus at this rate.",
+    )(function)  # fmt: skip
+
+
+def where_from(
+    device: int | None, process: int | None, context: int | None, stream: int | None, iteration: str
+) -> Where:
+    """Return which kernels of a profile the options name.
+
+    Raises
+    ------
+    click.UsageError
+        If there is no such way to take iterations.
+    """
+    from depgraph.scenario.build_scenario import Where
+    from depgraph.timing.matched_profile import PICKS
+
+    if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
+        message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
+        raise click.UsageError(message)
+    return Where(device, process, context, stream, iteration)
+
+
+def scenario_from(
+    store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
+) -> Scenario:
+    """Put together what a store and the options describe: every command does it here.
+
+    Raises
+    ------
+    ModelError, ProfileError
+        If an option or a file makes no sense for the store.
+    """
+    from depgraph.gpu.model import load_gpu, load_gpu_file
+    from depgraph.scenario.build_scenario import build_scenario
+
+    gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
+    if gpu and gpu_file:
+        message = "--gpu and --gpu-file: give one of them"
+        raise click.UsageError(message)
+    profile = None
+    if timing is not None:
+        from depgraph.parsers.profiles import read_profile
+
+        profile = read_profile(timing)
+    scenario = build_scenario(
+        store.graph(kinds),
+        store.kernels,
+        profile=profile,
+        where=where_from(
+            options["device"],
+            options["process"],
+            options["context"],
+            options["stream"],
+            options["iteration"],
+        ),
+        allow_mismatch=options["allow_mismatch"],
+        measured_sms=options["measured_sms"],
+        gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
+        fixed_occupancy=options["fixed_occupancy"],
+        launch=options["launch"],
+        what_ifs=options["what_ifs"],
+        ignore_waits_inside=options["ignore_waits_inside"],
+        memory_gb_per_s=options.get("memory_bandwidth"),
+        footprints=store.footprints,
+        granularity=int(store.metadata["options"]["granularity"]),
+        metadata=store.metadata,
+        pairs=store.pairs if kinds is None else None,
+    )
+    warn_of_mismatch(scenario.fit)
+    return scenario
+
+
+def asked_from(path: Path) -> Asked:
+    """Return how the user asked about a store, so that next steps can ask the same way."""
+    from depgraph.analysis.next_steps import Asked
+
+    return Asked(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
+
+
+def timed_scenario_from(
+    store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
+) -> Scenario:
+    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup.
+
+    Raises
+    ------
+    ModelError
+        If no block takes any time, too.
+    """
+    from depgraph.errors import ModelError
+
+    scenario = scenario_from(store, kinds, **options)
+    if len(scenario.durations) and not scenario.durations.any():
+        message = (
+            f"{store.path}: no block takes any time, as the trace has no instruction of them: pass "
+            "--timing FILE"
+        )
+        raise ModelError(message)
+    return scenario
+
+
+def warn_of_mismatch(fit: Fit | None) -> None:
+    """Tell the user if not all of a profile fits the trace."""
+    if fit is not None and fit.warning:
+        say(f"depgraph: {one_line(fit.warning)}")
+
+
+def refuse_others(subject: str, *used: str) -> None:
+    """Refuse what the user gave of the options about the program and its times, but for some.
+
+    Parameters
+    ----------
+    subject : str
+        What the command was asked for.
+    *used : str
+        Parameters that count for it.
+
+    Raises
+    ------
+    click.UsageError
+        If another one was given.
+    """
+    names = {*ModelOptions.__annotations__, "kinds"} - {*used}
+    refuse_given(names, f"does not go with {subject}")
+
+
+def refuse_given(names: Collection[str], reason: str) -> None:
+    """Refuse options that the user gave.
+
+    Raises
+    ------
+    click.UsageError
+        If one of the parameters was given.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"{parameter.opts[0]} {reason}")

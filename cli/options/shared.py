@@ -1,0 +1,156 @@
+"""Options that commands share, and the messages that go with them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from depgraph.cli.first_run import announce_first_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from depgraph.reports.tables.table import Report
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+DEFAULT_STORE = "depgraph.out"
+STORE_VARIABLE = "DEPGRAPH_STORE"
+_GIVEN = "given"
+
+
+class Command(click.Command):
+    """A command with the options that all commands have: -q, -v, --debug."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Stated here as well as by the group: click keeps what a command first found.
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
+        super().__init__(*args, **kwargs)
+        self.params += [
+            click.Option(["-q", "--quiet"], is_flag=True, expose_value=False,
+                         callback=_set_quiet, help="Print only errors on stderr."),
+            click.Option(["-v", "--verbose"], is_flag=True, expose_value=False,
+                         callback=_set_verbose, help="Print on stderr how long each phase takes."),
+            click.Option(["--debug"], is_flag=True, expose_value=False,
+                         help="Show the traceback of an error."),
+        ]  # fmt: skip
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words of the options as they were given, and read them."""
+        ctx.meta[_GIVEN] = self.make_parser(ctx).parse_args(list(args))[0]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, now that the options have said whether it may speak."""
+        announce_first_run(quiet=is_quiet())
+        return super().invoke(ctx)
+
+
+def _set_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta["quiet"] = value
+
+
+def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta["verbose"] = value
+    if value:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("depgraph: %(message)s"))
+        logger = logging.getLogger("depgraph")
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+
+
+def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the options of the current command that the user gave, each with its value if any.
+
+    Parameters
+    ----------
+    names : collection of str
+        Of the parameters that count.
+    """
+    context = click.get_current_context()
+    given = context.meta[_GIVEN]
+    options: list[tuple[str, ...]] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in names or name not in given or not isinstance(parameter, click.Option):
+            continue
+        values = given[name] if parameter.multiple else [given[name]]
+        name = parameter.opts[0]
+        options += [(name,) if parameter.is_flag else (name, value) for value in values]
+    return tuple(options)
+
+
+def is_quiet() -> bool:
+    """Tell whether the user asked for silence."""
+    return bool(click.get_current_context().meta.get("quiet"))
+
+
+def say(message: str) -> None:
+    """Tell the user something on stderr."""
+    if not is_quiet():
+        click.echo(message, err=True)
+
+
+def store_argument(function: Function) -> Function:
+    """Add the optional argument STORE."""
+    return click.argument(
+        "store", required=False, type=click.Path(path_type=Path), callback=_default_store
+    )(function)
+
+
+def _default_store(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
+    return value or Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+
+
+def format_option(function: Function) -> Function:
+    """Add --format."""
+    return click.option(
+        "--format", "form", type=click.Choice(["table", "json", "csv", "markdown"]),
+        default="table", show_default=True, help="How to write the result.",
+    )(function)  # fmt: skip
+
+
+def force_option(function: Function) -> Function:
+    """Add --force."""
+    return click.option("--force", is_flag=True, help="Replace an existing output.")(function)
+
+
+def deps_option(function: Function) -> Function:
+    """Add --deps."""
+    return click.option(
+        "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
+        help="Kinds of dependence to count, from raw,war,waw [default: all].",
+    )(function)  # fmt: skip
+
+
+def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[str] | None:
+    if value is None:
+        return None
+    kinds = frozenset(part.strip().upper() for part in value.split(","))
+    if not kinds <= {"RAW", "WAR", "WAW"}:
+        message = f"{value!r} is not a list of raw, war, waw"
+        raise click.BadParameter(message)
+    return kinds
+
+
+def print_report(report: Report, form: str) -> None:
+    """Write a report to standard output."""
+    from depgraph.reports.tables.render import render
+
+    color = form == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(render(report, form, color=color), nl=False)
+
+
+def wrote(path: Path) -> None:
+    """Tell where a result is and how large."""
+    from depgraph.reports.tables.table import show_bytes
+    from depgraph.system.output import folder_bytes
+
+    size = folder_bytes(path) if path.is_dir() else path.stat().st_size
+    say(f"Wrote {path} ({show_bytes(size)})")

@@ -1,0 +1,1 @@
+"""What is concluded: bounds, mechanisms beside each other, stores beside each other, studies."""

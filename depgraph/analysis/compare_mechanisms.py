@@ -1,0 +1,254 @@
+"""Mechanisms beside each other: what each reaches of the upper bound on the speedup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
+from depgraph.errors import DeadlockError, ModelError, NotApplicableError
+from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
+from depgraph.schedule.anomalies import Swept, anomaly_notes
+from depgraph.schedule.policy import run_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from depgraph.analysis.outcome import Bound
+    from depgraph.mechanisms import Mechanism, Rules
+    from depgraph.mechanisms.costs import ChangedCosts
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Outcomes of several mechanisms on several GPU sizes.
+
+    Attributes
+    ----------
+    limits : tuple of Bound
+    outcomes : tuple of Outcome
+    left_out : dict
+        Mechanism to why it has no row.
+    scenario : Scenario
+    """
+
+    limits: tuple[Bound, ...]
+    outcomes: tuple[Outcome, ...]
+    left_out: dict[str, str]
+    scenario: Scenario
+
+    def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
+        """Return the fastest of the mechanisms whose blocks wait before they start.
+
+        Others cut blocks up, or wait inside them.
+
+        Parameters
+        ----------
+        sms : float
+        without_hardware : bool
+            Leave out what needs new hardware.
+        """
+        left_out = {Availability.LIMIT.value}
+        if without_hardware:
+            left_out.add(Availability.HARDWARE.value)
+        return max(
+            (
+                o
+                for o in self.outcomes
+                if o.sms == sms
+                and o.availability not in left_out
+                and o.against == Against.BLOCK.value
+                and not o.deadlock
+            ),
+            key=lambda o: o.speedup,
+            default=None,
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What mechanisms assumed, and why some have no row."""
+        said: dict[str, dict[str, None]] = {}
+        for outcome in self.outcomes:
+            for note in outcome.assumptions:
+                said.setdefault(note, {})[outcome.mechanism] = None
+        return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
+            f"{name} is left out: {reason}" for name, reason in self.left_out.items()
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per mechanism and GPU size."""
+        import pandas as pd
+
+        names = [f.name for f in fields(Outcome)]
+        return pd.DataFrame(
+            [[getattr(outcome, name) for name in names] for outcome in self.outcomes],
+            columns=names,
+        )
+
+
+def run_mechanism(
+    mechanism: Mechanism, scenario: Scenario, charges: Charges
+) -> tuple[Schedule, Rules]:
+    """Schedule a scenario under a mechanism.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    scenario : Scenario
+        On one number of SMs.
+    charges : Charges
+
+    Raises
+    ------
+    NotApplicableError
+        If the program lacks what the mechanism needs.
+    ModelError
+        If its rules make no sense.
+    """
+    rules = mechanism.rules(scenario, charges)
+    schedule = run_rules(
+        mechanism.label,
+        rules,
+        scenario.graph,
+        scenario.durations,
+        scenario.resources,
+        scenario.sms,
+    )
+    return replace(schedule, least=scenario.memory), rules
+
+
+def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
+    """Return the costs of a mechanism as the user changed them, in the durations' unit.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults.
+    scenario : Scenario
+
+    Raises
+    ------
+    ModelError
+        If the user changed a cost that the mechanism does not have.
+    """
+    try:
+        return Charges(
+            mechanism.costs,
+            costs.get(mechanism.name),
+            unit=scenario.unit,
+            clock_mhz=scenario.clock_mhz,
+            launches=scenario.launch,
+        )
+    except ModelError as error:
+        raise ModelError(f"{mechanism.name}: {error}") from None
+
+
+def run_without_launches(
+    mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario
+) -> tuple[Schedule, Rules]:
+    """Schedule a scenario under a mechanism without launch costs, as bounds count.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults. Where launches cost anything, those of
+        launches that the user gave are left out too.
+    scenario : Scenario
+        On one number of SMs.
+    """
+    if not scenario.launch.is_off:
+        launches = {cost.name for cost in mechanism.costs if cost.is_launch}
+        changed = costs.get(mechanism.name, {})
+        costs = {mechanism.name: {n: c for n, c in changed.items() if n not in launches}}
+        scenario = scenario.without_launches()
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, costs, scenario))
+
+
+def compare_mechanisms(
+    scenario: Scenario,
+    sms: Sequence[float],
+    mechanisms: Sequence[Mechanism],
+    *,
+    costs: ChangedCosts | None = None,
+) -> Comparison:
+    """Run every mechanism on every GPU size.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    sms : sequence of float
+        SM counts; infinity for no limit.
+    mechanisms : sequence of Mechanism
+    costs : mapping, optional
+        Mechanism to the costs that are not the defaults.
+
+    Raises
+    ------
+    ModelError
+        If a mechanism or a cost makes no sense. A mechanism that the program lacks something for
+        gets no row, and `Comparison.left_out` says why.
+    """
+    costs = costs or {}
+    unknown = sorted(set(costs) - {m.name for m in mechanisms})
+    if unknown:
+        hint = "is not among those asked for" if unknown[0] in MECHANISMS else "does not exist"
+        raise ModelError(f"cost of {unknown[0]}: that mechanism {hint}")
+    paths = Paths.of(scenario)
+    limits: list[Bound] = []
+    outcomes: list[Outcome] = []
+    swept: list[Swept] = []
+    left_out: dict[str, str] = {}
+    for size in sms:
+        sized = scenario.on(size)
+        limit = limits_of(sized, paths)
+        limits.append(limit)
+        for mechanism in mechanisms:
+            try:
+                found = _outcome(mechanism, costs, limit, sized)
+            except NotApplicableError as error:
+                left_out[mechanism.label] = str(error)
+                continue
+            outcomes.append(found)
+            swept.append(
+                Swept(
+                    found.mechanism, mechanism.freedom, found.sms, found.makespan,
+                    mechanism.slower_because,
+                )
+            )  # fmt: skip
+    worse = anomaly_notes(swept, scenario.unit)
+    outcomes = [
+        replace(o, assumptions=(*o.assumptions, *notes))
+        for o, notes in zip(outcomes, worse, strict=True)
+    ]
+    return Comparison(
+        limits=tuple(limits),
+        outcomes=tuple(outcomes),
+        left_out=left_out,
+        scenario=scenario,
+    )
+
+
+def _outcome(
+    mechanism: Mechanism,
+    costs: ChangedCosts,
+    limit: Bound,
+    scenario: Scenario,
+) -> Outcome:
+    """Run a mechanism with launch costs and, where there are any, without."""
+    charges = charges_of(mechanism, costs, scenario)
+    try:
+        schedule, rules = run_mechanism(mechanism, scenario, charges)
+        alone = None
+        if not scenario.launch.is_off:
+            alone = run_without_launches(mechanism, costs, scenario)
+    except DeadlockError as error:
+        rules = mechanism.rules(scenario, charges)
+        return deadlocked(mechanism, rules, limit, scenario, error)
+    charged = tuple(charges.notes)
+    return outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)

@@ -1,0 +1,219 @@
+"""What changed between two extractions: kernels, dependences between them, bound, utilization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.bound import bound_one
+from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.metrics import METRICS, metrics_of
+from depgraph.errors import ModelError
+from depgraph.timing.align import align
+from depgraph.trace.names import base_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.graph.pairs import PairSummary
+    from depgraph.graph.program import Kernel
+    from depgraph.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChange:
+    """A kernel of either program; None where the other program has no such kernel.
+
+    Attributes
+    ----------
+    base, new : int or None
+        Kernel numbers.
+    name : str
+    change : str
+        "same", "added", "removed", or what is different.
+    base_time, new_time : float or None
+        Alone on the GPU.
+    """
+
+    base: int | None
+    new: int | None
+    name: str
+    change: str
+    base_time: float | None
+    new_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairChange:
+    """Two kernels whose dependences differ; None where there are none.
+
+    Attributes
+    ----------
+    source, target : int
+        Kernel numbers in the new program where it has both kernels, else in the base.
+    side : str
+        Which program the numbers are of: "new" or "base".
+    base_pattern, new_pattern : str or None
+    base_edges, new_edges : int
+    """
+
+    source: int
+    target: int
+    side: str
+    base_pattern: str | None
+    new_pattern: str | None
+    base_edges: int
+    new_edges: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDiff:
+    """What changed.
+
+    Attributes
+    ----------
+    kernels : tuple of KernelChange
+        All kernels of both, in launch order.
+    pairs : tuple of PairChange
+        Only those that differ.
+    metrics : dict
+        Name to (base, new).
+    sms : float
+    unit : str
+        Of all times.
+    notes : tuple of str
+        What makes the two hard to compare.
+    """
+
+    kernels: tuple[KernelChange, ...]
+    pairs: tuple[PairChange, ...]
+    metrics: dict[str, tuple[float, float]]
+    sms: float
+    unit: str
+    notes: tuple[str, ...] = ()
+
+
+def compare(base: Scenario, new: Scenario) -> StoreDiff:
+    """Align two programs, each on one GPU size, kernel by kernel and say what changed.
+
+    Kernels are the same if name, grid and block are; of the others between two that are the same,
+    those of one function are taken for each other, in launch order.
+
+    Raises
+    ------
+    ModelError
+        If the times of the two are in different units.
+    """
+    units = base.unit, new.unit
+    if units[0] != units[1]:
+        raise ModelError(
+            f"durations of the base are in {units[0]}, of the new program in {units[1]}: give "
+            "both --timing and --new-timing, in one unit"
+        )
+    sides = base, new
+    strict, lenient = (
+        tuple([key(k) for k in side.kernels] for side in sides)
+        for key in (lambda k: (k.name, k.grid, k.block), lambda k: base_name(k.name))
+    )
+    partner, _ = align([(strict[0], strict[1]), (lenient[0], lenient[1])])
+    partners = partner.tolist()
+    before, after = (metrics_of(bound_one(side), side) for side in sides)
+    return StoreDiff(
+        tuple(_kernel_changes(base, new, partners)),
+        tuple(_pair_changes(base, new, partners)),
+        {name: (before[name], after[name]) for name in METRICS},
+        new.sms,
+        new.unit,
+        _granularity_notes(base.granularity, new.granularity),
+    )
+
+
+def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
+    if base == new:
+        return ()
+    note = (
+        f"dependences of the base are tracked at granularity {base}, of the new program at {new}: "
+        "some differ only by false sharing"
+    )
+    return (note,)
+
+
+def _kernel_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> list[KernelChange]:
+    changes = []
+    next_new = 0
+    base_times, new_times = ({k.kernel: k.time for k in kernel_loads(s)} for s in (base, new))
+
+    def added(until: int) -> None:
+        for kernel in new.kernels[next_new:until]:
+            time = new_times.get(kernel.kernel)
+            changes.append(KernelChange(None, kernel.kernel, kernel.name, "added", None, time))
+
+    for kernel, partner in zip(base.kernels, partners, strict=True):
+        time = base_times.get(kernel.kernel)
+        if partner < 0:
+            changes.append(KernelChange(kernel.kernel, None, kernel.name, "removed", time, None))
+            continue
+        added(partner)
+        next_new = partner + 1
+        other = new.kernels[partner]
+        changes.append(
+            KernelChange(
+                kernel.kernel, other.kernel, other.name, _difference(kernel, other), time,
+                new_times.get(other.kernel),
+            )
+        )  # fmt: skip
+    added(len(new.kernels))
+    return changes
+
+
+def _difference(base: Kernel, new: Kernel) -> str:
+    different = [
+        f"{name} {_text(before)} -> {_text(after)}"
+        for name, before, after in (
+            ("grid", base.grid, new.grid),
+            ("block", base.block, new.block),
+            ("registers", base.registers, new.registers),
+            ("shared bytes", base.shared_bytes, new.shared_bytes),
+            ("stream", base.stream, new.stream),
+        )
+        if before != after
+    ]
+    if base.name != new.name:
+        different.append("template or arguments")
+    return ", ".join(different) or "same"
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _pair_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> list[PairChange]:
+    new_number = {
+        kernel.kernel: new.kernels[partner].kernel
+        for kernel, partner in zip(base.kernels, partners, strict=True)
+        if partner >= 0
+    }
+    before: dict[tuple[int, int, str], PairSummary] = {}
+    for pair in base.pairs:
+        # Host copies have no names: the i-th is taken for the i-th.
+        source = pair.source if pair.source < 0 else new_number.get(pair.source)
+        target = pair.target if pair.target < 0 else new_number.get(pair.target)
+        if source is None or target is None:
+            before[pair.source, pair.target, "base"] = pair
+        else:
+            before[source, target, "new"] = pair
+    after = {(pair.source, pair.target, "new"): pair for pair in new.pairs}
+    changes = []
+    for key in sorted(before.keys() | after.keys(), key=lambda key: (key[1], key[0], key[2])):
+        first, second = before.get(key), after.get(key)
+        change = PairChange(
+            *key,
+            first.pattern.value if first else None,
+            second.pattern.value if second else None,
+            first.edges if first else 0,
+            second.edges if second else 0,
+        )
+        is_same = change.base_pattern == change.new_pattern
+        if not (is_same and change.base_edges == change.new_edges):
+            changes.append(change)
+    return changes

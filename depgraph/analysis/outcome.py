@@ -1,0 +1,351 @@
+"""The lower bounds on the makespan, and how close to them schedules come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.analysis.launch_costs import launch_costs
+from depgraph.graph.paths_jit import Shares, intra_block_finish
+from depgraph.mechanisms.serial import serial
+from depgraph.schedule.anomalies import ANOMALY
+from depgraph.schedule.policy import Against
+from depgraph.system.ratios import ratio, share_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.analysis.launch_costs import LaunchCosts
+    from depgraph.errors import DeadlockError
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.mechanisms import Mechanism, Rules
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.schedule import Schedule
+
+_NONE = np.empty(0, np.float64)
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one mechanism achieves on one GPU size.
+
+    Attributes
+    ----------
+    mechanism : str
+    availability : str
+    sms : float
+    makespan : float
+        With what launches cost; infinite in a deadlock.
+    speedup : float
+        Serial time over makespan, both with what launches cost; 0 in a deadlock.
+    launch_speedup, overlap_speedup : float
+        The two factors of `speedup`: the overlap's is without launch costs on either side, what is
+        left is the launches'.
+    share_of_bound : float or None
+        (overlap_speedup - 1) / (upper bound - 1), at most 1; None where the upper bound is 1.
+    utilization : float
+        Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work,
+        without launch costs.
+    held : float
+        The same, blocks that wait in their slots included.
+    waiting : float
+        Time that blocks spend waiting in a slot, summed over the blocks.
+    against : str
+        The bound that it is compared with: "block", "intra-block", "assumed steps" or "work".
+    lower_bound : float
+        That bound, on the makespan: no mechanism of this sort is shorter.
+    upper_bound : float
+        On the speedup over serialized launches, by that bound.
+    assumptions : tuple of str
+    deadlock : str
+        The first block that never runs; empty if all do.
+    """
+
+    mechanism: str
+    availability: str
+    sms: float
+    makespan: float
+    speedup: float
+    launch_speedup: float
+    overlap_speedup: float
+    share_of_bound: float | None
+    utilization: float
+    held: float
+    waiting: float
+    against: str
+    lower_bound: float
+    upper_bound: float
+    assumptions: tuple[str, ...]
+    deadlock: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bounds on one GPU size, for one choice of dependences.
+
+    Attributes
+    ----------
+    sms : float
+        Number of SMs, infinite for no limit.
+    dependences : str
+        Kinds that count, such as "RAW,WAR,WAW".
+    serial : float
+        Makespan of serialized launches, which cost nothing.
+    critical_path : float
+        Longest path through the block graph, along certain dependences.
+    work : float
+        Time that the SMs need if the most used of their resources never idles.
+    memory : float
+        Time that the memory bandwidth takes at least; 0 where it does not count.
+    intra_block_path : float or None
+        Critical path where blocks may wait anywhere inside; None without positions.
+    schedules : tuple of Outcome
+        Launches cost nothing, serial first; empty where none were asked for.
+    launches : LaunchCosts or None
+        What launches cost on top of that; None where they cost nothing.
+    """
+
+    sms: float
+    dependences: str
+    serial: float
+    critical_path: float
+    work: float
+    memory: float = 0.0
+    intra_block_path: float | None = None
+    schedules: tuple[Outcome, ...] = ()
+    launches: LaunchCosts | None = None
+
+    @property
+    def lower_bound(self) -> float:
+        """No schedule that honours the dependences is shorter, while blocks take as long."""
+        return max(self.critical_path, self.work, self.memory)
+
+    @property
+    def intra_block_bound(self) -> float | None:
+        """The same where blocks may wait anywhere inside; None without positions."""
+        return (
+            None
+            if self.intra_block_path is None
+            else max(self.intra_block_path, self.work, self.memory)
+        )
+
+    @property
+    def intra_block_upper_bound(self) -> float | None:
+        """Upper bound on the speedup where blocks may wait inside; None without positions."""
+        bound = self.intra_block_bound
+        return None if bound is None else ratio(self.serial, bound)
+
+    @property
+    def work_bound(self) -> float:
+        """The same where blocks may be cut up."""
+        return max(self.work, self.memory)
+
+    @property
+    def upper_bound(self) -> float:
+        """Upper bound on the speedup over serialized launches: serial over lower bound."""
+        return ratio(self.serial, self.lower_bound)
+
+    @property
+    def launched_serial(self) -> float:
+        """Makespan of serialized launches, with what they cost."""
+        return self.serial if self.launches is None else self.launches.serial
+
+    @property
+    def limited_by(self) -> str:
+        """Which of the terms makes the lower bound."""
+        if self.memory > max(self.critical_path, self.work):
+            return "memory bandwidth"
+        return "critical path" if self.critical_path >= self.work else "work"
+
+    @property
+    def reached(self) -> Outcome:
+        """The shortest of the schedules whose blocks wait before they start."""
+        return min(
+            (s for s in self.schedules if s.against == Against.BLOCK.value),
+            key=lambda schedule: schedule.makespan,
+        )
+
+
+def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
+    """Return the critical path: the time that unlimited SMs need."""
+    finish, _ = graph.earliest_finish(durations)
+    return float(finish.max(initial=0.0))
+
+
+def intra_block_path(
+    graph: BlockGraph,
+    durations: NDArray[np.float64],
+    *,
+    join_need: NDArray[np.float64] | None = None,
+) -> float:
+    """Return the critical path where blocks may wait anywhere inside.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    durations : float64[n_blocks]
+    join_need : float64[n_joins], optional
+        Share of a target's work before it needs a join; default from the graph's positions.
+    """
+    needs = (
+        _NONE if join_need is None else join_need,
+        _NONE if join_need is not None or graph.first_use is None else graph.first_use,
+        _NONE if join_need is not None or graph.last_use is None else graph.last_use,
+    )
+    finish = intra_block_finish(graph.arrays, durations, Shares(*needs))
+    return float(finish.max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The critical paths of a program: they do not depend on the number of SMs."""
+
+    block: float
+    intra_block: float | None
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Paths:
+        """Find the critical paths along certain dependences."""
+        graph = scenario.bound_graph
+        intra_block = (
+            None if graph.first_use is None else intra_block_path(graph, scenario.durations)
+        )
+        return cls(longest_path(graph, scenario.durations), intra_block)
+
+
+def limits_of(
+    scenario: Scenario, paths: Paths | None = None, serially: Schedule | None = None
+) -> Bound:
+    """Return the lower bounds on every schedule of a scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        On one number of SMs.
+    paths : Paths, optional
+        Where they are known already.
+    serially : Schedule, optional
+        Serialized launches that cost nothing, where that schedule is known already.
+    """
+    paths = paths or Paths.of(scenario)
+    return Bound(
+        sms=scenario.sms,
+        dependences=scenario.dependences,
+        serial=(serially or serial(scenario.without_launches())).makespan,
+        critical_path=paths.block,
+        work=scenario.work,
+        memory=scenario.memory,
+        intra_block_path=paths.intra_block,
+        launches=launch_costs(scenario),
+    )
+
+
+def outcome_of(
+    mechanism: Mechanism,
+    schedule: Schedule,
+    rules: Rules,
+    charged: tuple[str, ...],
+    limits: Bound,
+    scenario: Scenario,
+    *,
+    alone: tuple[Schedule, Rules] | None = None,
+) -> Outcome:
+    """Compare a schedule with the bound that holds for mechanisms of its sort.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    schedule : Schedule
+    rules : Rules
+        Of the mechanism for this scenario.
+    charged : tuple of str
+        What was charged.
+    limits : Bound
+    scenario : Scenario
+    alone : (Schedule, Rules), optional
+        The same with launches that cost nothing; default they cost nothing anyway.
+    """
+    alone_schedule, alone_rules = alone or (schedule, rules)
+    against, bound = _bound_of(alone_rules, limits, scenario)
+    makespan = alone_schedule.makespan
+    speedup = ratio(limits.launched_serial, schedule.makespan)
+    overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
+    busy = 0.0 if rules.unlimited else share_of(limits.work, makespan)
+    # Blocks that are cut up are at work in more slots than their schedule shows.
+    held = 0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule))
+    notes = [*charged, *rules.assumptions]
+    if makespan > schedule.makespan * (1 + _CLOSE):
+        notes.append(f"faster than without launch costs ({makespan:.4g}): {ANOMALY}")
+    return Outcome(
+        mechanism=mechanism.label,
+        availability=mechanism.availability.value,
+        sms=limits.sms,
+        makespan=schedule.makespan,
+        speedup=speedup,
+        launch_speedup=ratio(speedup, overlap),
+        overlap_speedup=overlap,
+        # What is above a bound by rounding alone counts as all of it.
+        share_of_bound=(min(1.0, (overlap - 1) / (possible - 1)) if possible > 1 + 1e-12 else None),
+        utilization=busy,
+        held=held,
+        waiting=schedule.waiting,
+        against=against,
+        lower_bound=bound,
+        upper_bound=possible,
+        assumptions=tuple(notes),
+    )
+
+
+def deadlocked(
+    mechanism: Mechanism, rules: Rules, limits: Bound, scenario: Scenario, error: DeadlockError
+) -> Outcome:
+    """Return the row of a mechanism that deadlocks."""
+    against, bound = _bound_of(rules, limits, scenario)
+    others = f", as do {error.others} more blocks" if error.others else ""
+    return Outcome(
+        mechanism=mechanism.label,
+        availability=mechanism.availability.value,
+        sms=limits.sms,
+        makespan=np.inf,
+        speedup=0.0,
+        launch_speedup=1.0,
+        overlap_speedup=0.0,
+        share_of_bound=None,
+        utilization=0.0,
+        held=0.0,
+        waiting=np.inf,
+        against=against,
+        lower_bound=bound,
+        upper_bound=ratio(limits.serial, bound),
+        assumptions=(f"deadlock: {error.place} waits forever{others}", *rules.assumptions),
+        deadlock=error.place,
+    )
+
+
+def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, float]:
+    """Return the bound that a mechanism is compared with, and its name."""
+    against, bound = rules.against.value, limits.lower_bound
+    if rules.unlimited:
+        bound = max(limits.critical_path, limits.memory)
+    elif rules.against is Against.WORK:
+        bound = limits.work_bound
+    elif rules.against is Against.INTRA_BLOCK and rules.steps_assumed:
+        against = "assumed steps"
+        graph = rules.graph or scenario.graph
+        need = _NONE if rules.join_need is None else rules.join_need[graph.join_certain]
+        path = intra_block_path(graph.certain(), scenario.durations, join_need=need)
+        bound = max(path, limits.work_bound)
+    elif rules.against is Against.INTRA_BLOCK and limits.intra_block_bound is not None:
+        bound = limits.intra_block_bound
+    return against, bound
+
+
+def held_share(scenario: Scenario, schedule: Schedule) -> float:
+    """Return the share of the SMs that blocks of a schedule hold, waiting or not, 0 to 1."""
+    if np.isinf(scenario.sms):
+        return 0.0
+    held = float(((schedule.end - schedule.start) * scenario.shares).sum())
+    return share_of(held / scenario.sms, schedule.makespan)

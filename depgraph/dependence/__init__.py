@@ -1,0 +1,1 @@
+"""The sweep over addresses: from footprints to the block graph."""

@@ -1,0 +1,144 @@
+"""Where inside a block its accesses stand, kept with the graph.
+
+Each byte that a block reads (or writes) has the share of the block's work before the first such
+access and the share after the last, in sixteenths. The sweep over addresses then sees each block
+and pair of shares as a block of its own, so that sets of blocks carry them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.dependence.positions_jit import overlay_ranges
+from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.sweep import build_graph, sweep_spaces
+from depgraph.footprint.footprints import Footprints
+from depgraph.trace.records import WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.program import Extraction
+
+STEPS = 16
+"""Positions are counted in sixteenths of a block's accesses."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionedRanges:
+    """Byte ranges with the positions of the accesses that touched them.
+
+    Attributes
+    ----------
+    block : int32[n]
+        Global block number.
+    kind : uint8[n]
+    start, end : uint64[n]
+    first : uint8[n]
+        Sixteenths of the block's accesses before the first one here, rounded up.
+    last : uint8[n]
+        Sixteenths done with the last one here, rounded down.
+    """
+
+    block: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    first: NDArray[np.uint8]
+    last: NDArray[np.uint8]
+
+    @classmethod
+    def reserve(cls, size: int) -> PositionedRanges:
+        """Return room for so many ranges."""
+        return cls(
+            np.zeros(size, np.int32),
+            np.zeros(size, np.uint8),
+            np.zeros(size, np.uint64),
+            np.zeros(size, np.uint64),
+            np.zeros(size, np.uint8),
+            np.zeros(size, np.uint8),
+        )
+
+    def take(self, size: int) -> PositionedRanges:
+        """Return the first ranges."""
+        return PositionedRanges(*(getattr(self, f.name)[:size] for f in fields(self)))
+
+
+def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
+    """Cut ranges where positions differ, and join what touches and has equal ones.
+
+    Of a byte that a block touches several times the earliest `first` and the latest `last` count.
+
+    Returns
+    -------
+    PositionedRanges
+        Sorted by block, kind and start; those of one block and kind are disjoint.
+    """
+    empty = PositionedRanges.reserve(0)
+    columns = [
+        np.concatenate([getattr(piece, f.name) for piece in (empty, *pieces)])
+        for f in fields(PositionedRanges)
+    ]
+    block, kind, start, end, first, last = columns
+    group = 4 * block.astype(np.int64) + kind
+    order = np.lexsort((start, group))
+    return PositionedRanges(
+        *overlay_ranges(group[order], start[order], end[order], first[order], last[order], STEPS)
+    )
+
+
+def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extraction:
+    """Return an extraction whose graph knows where inside blocks dependences are needed.
+
+    Parameters
+    ----------
+    extraction : Extraction
+        At byte granularity.
+    ranges : PositionedRanges
+        As `join_positioned` returns them.
+    """
+    graph = extraction.graph
+    copies = [copy for copy in extraction.copies if copy.size > 0]
+    ranges = PositionedRanges(
+        np.append(ranges.block, [c.block for c in copies]).astype(np.int32),
+        np.append(ranges.kind, [WRITE] * len(copies)).astype(np.uint8),
+        np.append(ranges.start, np.array([c.address for c in copies], np.uint64)),
+        np.append(ranges.end, np.array([c.address + c.size for c in copies], np.uint64)),
+        np.append(ranges.first, [0] * len(copies)).astype(np.uint8),
+        np.append(ranges.last, [STEPS] * len(copies)).astype(np.uint8),
+    )
+    key = (ranges.block.astype(np.int64) * (STEPS + 1) + ranges.first) * (STEPS + 1) + ranges.last
+    distinct, number = np.unique(key, return_inverse=True)
+    block = (distinct // (STEPS + 1) ** 2).astype(np.int32)
+    swept = sweep_spaces(
+        Footprints(number.astype(np.int32), ranges.kind, ranges.start, ranges.end),
+        graph.operation_of_block[block],
+        graph.n_operations,
+        graph.space,
+    )
+    fine = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    member = fine.set_blocks
+    fine = replace(
+        fine,
+        set_blocks=block[member],
+        first_use=(distinct // (STEPS + 1) % (STEPS + 1))[member] / STEPS,
+        last_use=(distinct % (STEPS + 1))[member] / STEPS,
+        position_step=1 / STEPS,
+        cost=graph.cost,
+        resources=graph.resources,
+        duration=graph.duration,
+        duration_unit=graph.duration_unit,
+        occupancy=graph.occupancy,
+        space=graph.space,
+    )
+    fine = with_possible_joins(fine, extraction.kernels)
+    return replace(
+        extraction,
+        graph=fine,
+        metadata={**extraction.metadata, "position_step": 1 / STEPS},
+    )

@@ -1,0 +1,228 @@
+"""What a trace leaves open: kernels it cannot show, kernels that wait inside, reads by LDGSTS.
+
+A join is certain if accesses in the trace make it. These add joins that are only possible. They
+bound nothing, but what claims to be reached obeys them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.dependence.sweep_jit import EXCHANGES, RAW, SYNCHRONISES, WAR, WAW
+from depgraph.graph.builder import extend
+from depgraph.graph.kinds import KIND_NAMES, Basis
+from depgraph.system.text import counted, kernels_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
+    from depgraph.graph.program import Kernel
+
+FOUND = "found"
+SUSPECTED = "suspected"
+WAITS_INSIDE = (FOUND, SUSPECTED)
+_EVERY_KIND = tuple(range(len(KIND_NAMES)))
+
+
+def waits_inside(evidence: int) -> str | None:
+    """Say whether blocks of a kernel wait for one another, by what they do with shared bytes.
+
+    Parameters
+    ----------
+    evidence : int
+        `SYNCHRONISES`, `EXCHANGES`, both or none, as `sweep_addresses` finds it.
+
+    Returns
+    -------
+    str or None
+        `FOUND` where they synchronise and read what others wrote; `SUSPECTED` where they only
+        synchronise, as a histogram does.
+    """
+    if not evidence & SYNCHRONISES:
+        return None
+    return FOUND if evidence & EXCHANGES else SUSPECTED
+
+
+def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGraph:
+    """Add the joins that kernels make possible which are opaque or wait inside.
+
+    An opaque kernel may touch anything: it waits for all blocks of the kernels and copies since
+    the opaque kernel before it, and those up to the next one wait for it. Of a kernel whose blocks
+    wait for one another, every block of another kernel that waits for one of its blocks waits for
+    all of them.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+        Without possible joins. Those of its kinds are added.
+    kernels : sequence of Kernel
+    """
+    reads, writes, opaque, unit = np.zeros((4, graph.n_operations), np.bool_)
+    writes[graph.kernel < 0] = True
+    for kernel in kernels:
+        reads[kernel.operation] = kernel.read_bytes > 0
+        writes[kernel.operation] = kernel.written_bytes > 0
+        opaque[kernel.operation] = kernel.untraced is not None
+        unit[kernel.operation] = kernel.waits_inside == FOUND
+    blocks = np.diff(graph.first_block)
+    barriers = [
+        (kind, Basis.OPAQUE, source, target)
+        for source, target, kinds in opaque_pairs(opaque, reads, writes, graph.space)
+        for kind in kinds
+        if KIND_NAMES[kind] in graph.kinds and blocks[source] and blocks[target]
+    ]
+    return extend(graph, barriers, list(_unit_joins(graph, unit & ~opaque, opaque)))
+
+
+def opaque_pairs(
+    opaque: NDArray[np.bool_],
+    reads: NDArray[np.bool_],
+    writes: NDArray[np.bool_],
+    space: NDArray[np.int32] | None,
+) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Yield which operation may wait for which because one of them is opaque, and how.
+
+    Twice as many as operations at most: what stands on two sides of an opaque operation is
+    ordered through it.
+
+    Parameters
+    ----------
+    opaque, reads, writes : bool[n_operations]
+        Whether an operation may touch anything, and what it is seen to do.
+    space : int32[n_operations] or None
+        Number of the address space of each operation; operations of two share no memory.
+
+    Yields
+    ------
+    source, target : int
+    kinds : tuple of int
+        Indices into `KIND_NAMES`.
+    """
+    barrier: dict[int, int] = {}
+    since: dict[int, list[int]] = {}
+    for operation in range(len(opaque)):
+        where = 0 if space is None else int(space[operation])
+        before = barrier.get(where)
+        if opaque[operation]:
+            for earlier in since.pop(where, ()):
+                kinds = ((RAW, WAW) if writes[earlier] else ()) + ((WAR,) if reads[earlier] else ())
+                yield earlier, operation, kinds
+            if before is not None:
+                yield before, operation, _EVERY_KIND
+            barrier[where] = operation
+        elif reads[operation] or writes[operation]:
+            since.setdefault(where, []).append(operation)
+            if before is not None:
+                kinds = ((RAW,) if reads[operation] else ()) + (
+                    (WAR, WAW) if writes[operation] else ()
+                )
+                yield before, operation, kinds
+
+
+def _unit_joins(
+    graph: BlockGraph, unit: NDArray[np.bool_], opaque: NDArray[np.bool_]
+) -> Iterator[tuple[int, Basis, int, NDArray[np.int32]]]:
+    """Yield (kind, basis, source operation, target sets) of the joins for whole kernels.
+
+    Where every join of two kernels has all blocks of its source already, none is added.
+    """
+    chosen = np.flatnonzero(
+        unit[graph.join_source_operation] & ~opaque[graph.join_target_operation]
+    )
+    sizes = np.diff(graph.set_offsets)
+    targets: dict[tuple[int, int], dict[int, list[NDArray[np.int32]]]] = {}
+    is_partial: set[tuple[int, int]] = set()
+    for join in chosen.tolist():
+        pair = int(graph.join_source_operation[join]), int(graph.join_target_operation[join])
+        sources = graph.sources[graph.source_offsets[join] : graph.source_offsets[join + 1]]
+        if sizes[sources].max() < graph.span(pair[0])[1]:
+            is_partial.add(pair)
+        own = graph.targets[graph.target_offsets[join] : graph.target_offsets[join + 1]]
+        of_kind = targets.setdefault(pair, {})
+        of_kind.setdefault(int(graph.join_kind[join]), []).append(own)
+    for pair, kinds in targets.items():
+        if pair in is_partial:
+            for kind, lists in kinds.items():
+                yield kind, Basis.UNIT, pair[0], np.unique(np.concatenate(lists))
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """What of a program is not certain, counted.
+
+    Attributes
+    ----------
+    opaque : tuple of int
+        Kernels whose accesses the trace cannot show.
+    units, suspected : tuple of int
+        Kernels whose blocks wait for one another, and those that only may.
+    edges : int
+        Certain edges, each kind by itself.
+    ldgsts_edges : int
+        Of those the ones that rest on LDGSTS reads alone.
+    possible_edges : int
+        Edges of any kind that are only possible.
+    """
+
+    opaque: tuple[int, ...]
+    units: tuple[int, ...]
+    suspected: tuple[int, ...]
+    edges: int
+    ldgsts_edges: int
+    possible_edges: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What that means for bounds and schedules, a sentence each."""
+        notes = []
+        if self.opaque:
+            notes.append(
+                f"{kernels_text(self.opaque)} may touch memory that the trace does not show "
+                "(opaque): all kernels before and after may depend on "
+                + ("it" if len(self.opaque) == 1 else "them")
+                + "; bounds ignore that, schedules obey it"
+            )
+        if self.units:
+            notes.append(
+                f"blocks of {kernels_text(self.units)} wait for each other inside the kernel (they "
+                "share a counter and read what other blocks wrote): in schedules other kernels "
+                "wait for the whole kernel, in bounds they do not; block times include waiting"
+            )
+        if self.suspected:
+            notes.append(
+                f"blocks of {kernels_text(self.suspected)} share counters (atomics) but do not "
+                "read what others wrote: they are taken to be independent"
+            )
+        if self.ldgsts_edges:
+            notes.append(
+                f"{self.ldgsts_edges} of {counted(self.edges, 'edge')} (by kind) rest only on "
+                "reads by LDGSTS (cp.async): some may not be real, as lanes that only fill with "
+                "zeros are traced like reads; a recording with the Compute Sanitizer would tell"
+            )
+        return tuple(notes)
+
+
+def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Uncertainty:
+    """Count what of a program is not certain.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+    pairs : sequence of PairSummary
+        Of the graph whose edges are meant.
+    """
+    return Uncertainty(
+        opaque=tuple(k.kernel for k in kernels if k.untraced is not None),
+        units=tuple(k.kernel for k in kernels if k.waits_inside == FOUND),
+        suspected=tuple(k.kernel for k in kernels if k.waits_inside == SUSPECTED),
+        edges=sum(p.raw + p.war + p.waw for p in pairs),
+        ldgsts_edges=sum(p.ldgsts for p in pairs),
+        possible_edges=sum(p.possible for p in pairs),
+    )

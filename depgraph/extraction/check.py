@@ -1,0 +1,229 @@
+"""What is in a trace, what is missing, and what is wrong with it; nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.extraction.collect import BLOCK_BYTES, Gatherer, without_ranges
+from depgraph.extraction.kernel_table import kernel_rows, remarks
+from depgraph.graph.program import BlockCounts
+from depgraph.system.memory import BASE_BYTES, default_limit
+from depgraph.system.scratch import Scratch
+from depgraph.system.text import kernels_text
+from depgraph.system.workers import Threads
+from depgraph.trace.records import LDGSTS_READ, HostCopy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.program import Kernel
+    from depgraph.system.workers import Workers
+    from depgraph.trace.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
+
+_EVERYTHING = 1 << 62
+_LDGSTS = (
+    "kernels that read by LDGSTS (cp.async): lanes that only fill with zeros are traced as if they "
+    "read, so that some dependences may not be real; a recording with the Compute Sanitizer would "
+    "tell"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a user should know of a trace.
+
+    Attributes
+    ----------
+    is_error : bool
+        Whether a graph made from the trace would be wrong.
+    found : str
+    count : int
+        How often; 1 where that means nothing.
+    place : str
+        File and line, or kernels, where that is known.
+    """
+
+    is_error: bool
+    found: str
+    count: int = 1
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """The findings about one trace.
+
+    Attributes
+    ----------
+    trace : str
+    format : str
+    kernels : list of Kernel
+        Without their traffic in bytes.
+    copies : int
+    problems : list of Problem
+        Errors first.
+    skipped : dict
+        What was left out, by reason.
+    blind_spots : tuple of str
+        What no trace of the format shows.
+    lines, bytes : int
+    """
+
+    trace: str
+    format: str
+    kernels: list[Kernel]
+    copies: int
+    problems: list[Problem]
+    skipped: dict[str, int]
+    blind_spots: tuple[str, ...]
+    lines: int
+    bytes: int
+
+    @property
+    def errors(self) -> int:
+        """Number of problems that make the trace untrustworthy."""
+        return sum(problem.is_error for problem in self.problems)
+
+    @property
+    def warnings(self) -> int:
+        """Number of other problems."""
+        return len(self.problems) - self.errors
+
+
+class _Checker(Gatherer):
+    """Gathers counts alone, and notes damage with its place instead of raising it."""
+
+    def __init__(self, trace: Trace, *, allow_empty: bool) -> None:
+        super().__init__(
+            trace,
+            (None, None),
+            allow_damaged=True,
+            allow_empty=allow_empty,
+            memory=_EVERYTHING,
+            scratch=Scratch(None),
+            most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
+        )
+        self.faults: list[Problem] = []
+        self.ldgsts_blocks: list[NDArray[np.int32]] = []
+
+    def _keep_ranges(self, touches: BlockTouches, blocks: NDArray[np.int32]) -> None:
+        self.ldgsts_blocks.append(blocks[touches.row])
+
+    def _damage(self, damage: Damage) -> None:
+        place = f"{damage.path or self.trace.name}:{damage.line}"
+        self.faults.append(Problem(is_error=True, found=damage.found, place=place))
+
+
+def check_trace(
+    trace: Trace,
+    *,
+    workers: Workers | None = None,
+    allow_empty: bool = False,
+    on_progress: Callable[[int], object] = lambda _: None,
+) -> Checkup:
+    """Read a whole trace and say what is in it and what is wrong with it.
+
+    Parameters
+    ----------
+    trace : Trace
+        As `depgraph.parsers.open_trace` returns it.
+    workers : Workers, optional
+        Default threads on all processors.
+    allow_empty : bool
+        Find nothing wrong with a trace that has not one access to global memory.
+    on_progress : callable
+        Is called with the number of input bytes that have just been scanned.
+    """
+    checker = _Checker(trace, allow_empty=allow_empty)
+    try:
+        with trace.sources.unchanged():
+            for part in (workers or Threads()).map(_scan_counts, trace.tasks()):
+                checker.add(part)
+                on_progress(part.bytes)
+            checker.finish()
+    except TraceError as error:
+        checker.faults.append(
+            Problem(
+                is_error=True,
+                found=error.found + (f"; {error.hint}" if error.hint else ""),
+                place=error.path if error.line is None else f"{error.path}:{error.line}",
+            )
+        )
+    kernels = _kernels(checker)
+    return Checkup(
+        trace=trace.name,
+        format=trace.format,
+        kernels=kernels,
+        copies=sum(isinstance(o, HostCopy) for o in checker.operations),
+        problems=[*checker.faults, *_warnings(checker, kernels)],
+        skipped=dict(checker.skipped.most_common()),
+        blind_spots=tuple(trace.blind_spots),
+        lines=checker.lines,
+        bytes=checker.bytes,
+    )
+
+
+def _scan_counts(task: PartTask) -> ScannedPart:
+    """Scan a part; of its ranges one remains for each block that reads by LDGSTS alone."""
+    ldgsts = _LdgstsRows()
+    part = task.scan(ldgsts)
+    touches = part.touches
+    ldgsts.take(touches.row, touches.kind, touches.start, touches.end)
+    counted = without_ranges(part)
+    counted.touches = replace(counted.touches, row=np.unique(np.concatenate(ldgsts.rows)))
+    return counted
+
+
+class _LdgstsRows:
+    """Forgets ranges, but for the rows that read by LDGSTS alone."""
+
+    most_ranges = 1 << 17
+
+    def __init__(self) -> None:
+        self.rows: list[NDArray[np.int32]] = []
+
+    def take(
+        self,
+        row: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        start: NDArray[np.uint64],
+        end: NDArray[np.uint64],
+    ) -> None:
+        """Note the rows of some ranges."""
+        del start, end
+        self.rows.append(np.unique(row[kind == LDGSTS_READ]))
+
+
+def _kernels(checker: Gatherer) -> list[Kernel]:
+    checker.reserve_counts()
+    accesses, instructions, _ = checker.counts()
+    unknown = np.zeros(len(accesses), np.int64)
+    n_operations = len(checker.operations)
+    return kernel_rows(
+        checker,
+        BlockCounts(accesses, instructions, unknown, unknown),
+        np.zeros((3, n_operations), np.int64),
+        np.zeros(n_operations, np.int64),
+        np.zeros(n_operations, np.uint8),
+    )
+
+
+def _warnings(checker: _Checker, kernels: list[Kernel]) -> list[Problem]:
+    found = [Problem(is_error=False, found=w, count=n) for w, n in checker.warnings.most_common()]
+    blocks = np.unique(np.concatenate([np.empty(0, np.int32), *checker.ldgsts_blocks]))
+    first = [k.first_block for k in kernels]
+    by_ldgsts = np.unique(np.searchsorted(first, blocks[blocks >= 0], side="right")) - 1
+    if len(by_ldgsts):
+        which = kernels_text([kernels[i].kernel for i in by_ldgsts])
+        found.append(Problem(is_error=False, found=_LDGSTS, count=len(by_ldgsts), place=which))
+    found += [
+        Problem(is_error=False, found=f"kernels with: {remark}", count=len(which))
+        for remark, which in remarks(kernels).items()
+    ]
+    return found

@@ -1,0 +1,283 @@
+"""Scanned parts kept on disk, so that an interrupted extraction can go on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import tempfile
+import uuid
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.errors import OutputError
+from depgraph.extraction.collect import RunFile, without_ranges
+from depgraph.extraction.overflow import FileOverflow, write_ranges
+from depgraph.footprint.footprints import Footprints
+from depgraph.system.output import one_line_errors
+from depgraph.system.version import tool_version
+from depgraph.system.work_folder import lock
+from depgraph.trace.records import BlockTouches, Damage, KernelLaunch, ScannedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from depgraph.system.scratch import Scratch
+    from depgraph.trace.records import Overflow, PartTask
+
+_ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
+_COUNTERS = ("skipped", "opcodes", "warnings")
+# A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
+_SENT_BYTES = 1 << 20
+_CHANGED = "it has changed since it was written"
+_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes")
+
+
+MARK = "depgraph-partial"
+
+
+def open_folder(folder: Path) -> int | None:
+    """Make the folder of an interrupted run, or check that an existing one is such a folder.
+
+    Returns
+    -------
+    int or None
+        A descriptor that keeps other runs from using it as long as it is open.
+
+    Raises
+    ------
+    OutputError
+        If it exists and depgraph did not make it, another run is using it, or the disk is full.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(folder, "is not a folder", "move it away")
+    if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
+        raise OutputError(folder, "exists and was not made by --resume", "move it away")
+    with one_line_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).touch()
+        try:
+            return lock(folder)
+        except BlockingIOError:
+            raise OutputError(folder, "is in use by another run", "wait for it") from None
+
+
+def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> tuple[ScannedPart, list[RunFile]]:
+    """Scan a part and leave its ranges in files, for whoever reads them on another machine.
+
+    Parameters
+    ----------
+    task : PartTask
+    path : Path
+        Of the first file; those beside it, for parts of many ranges, have names of their own.
+    most_ranges : int
+        How many ranges may be in memory.
+    """
+    # A worker that was taken for lost may still be writing what another one scans again.
+    with (
+        one_line_errors(path.parent),
+        tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder,
+    ):
+        mark = uuid.uuid4().hex[:12]
+
+        def new_file() -> Path:
+            return Path(folder) / f"{path.stem}-{mark}-{len(overflow.runs)}{path.suffix}"
+
+        overflow = FileOverflow(new_file, most_ranges)
+        part = task.scan(overflow)
+        touches = part.touches
+        by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
+        written = [*overflow.runs, write_ranges(by_row, Path(folder) / path.name)]
+        runs = [replace(run, path=run.path.replace(path.parent / run.path.name)) for run in written]
+    return without_ranges(part), runs
+
+
+@dataclass(frozen=True, slots=True)
+class FiledTask:
+    """A task that holds much text, left in a file instead of being sent."""
+
+    path: Path
+    input_bytes: int
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Scan the part."""
+        task: PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
+        return task.scan(overflow)
+
+
+def file_large_task(task: PartTask, files: Scratch) -> PartTask:
+    """Return a task that can be sent: as it is if it is small, else what reads it from a file."""
+    pickled = pickle.dumps(task)
+    if len(pickled) <= _SENT_BYTES:
+        return task
+    path = files.new_file("text")
+    path.write_bytes(pickled)
+    return FiledTask(path, task.input_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ResumableScan:
+    """Scans parts, or takes what an earlier run left of them in a folder.
+
+    A part is taken again if the version of this tool, the part's place in the trace, and size and
+    time of change of its files are the same.
+
+    Attributes
+    ----------
+    folder : Path
+    most_ranges : int
+        How many ranges of a part may be in memory.
+    """
+
+    folder: Path
+    most_ranges: int
+
+    def __call__(self, task: PartTask) -> tuple[ScannedPart, list[RunFile]]:
+        """Return the part, its ranges in files."""
+        name = fingerprint(task)
+        run = self.folder / f"{name}.parquet"
+        rows = self.folder / f"{name}.npz"
+        about = self.folder / f"{name}.json"
+        if about.is_file():
+            # What a power cut or a bad disk has changed is scanned again.
+            with suppress(OSError, ValueError):
+                return _load_part(about, rows, self.folder)
+        part, runs = scan_to_file(task, run, self.most_ranges)
+        _save_part(part, runs, about, rows)
+        return part, runs
+
+
+def fingerprint(task: PartTask) -> str:
+    """Name a part by all that its scan depends on.
+
+    Parameters
+    ----------
+    task : PartTask
+        A dataclass; the size and time of change of every path in it count as well.
+    """
+    digest = hashlib.sha256(tool_version().encode())
+    digest.update(pickle.dumps(task))
+    for path in sorted(set(_paths_in(task))):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        state = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+        digest.update(f"{path} {state}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _paths_in(value: Any) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _paths_in(getattr(value, field.name))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _paths_in(item)
+
+
+def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) -> None:
+    columns: dict[str, Any] = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
+    if part.durations is not None:
+        columns["durations"] = part.durations
+    for i, run in enumerate(runs):
+        columns[f"samples_{i}"] = run.samples
+    _write_whole(rows, lambda whole: _write_arrays(whole, columns))
+    content = {
+        "keys": part.keys,
+        "launches": [launch and asdict(launch) for launch in part.launches],
+        "untraced": list(part.untraced.items()),
+        "damage": [asdict(damage) for damage in part.damage],
+        "damaged_line": part.damaged_line and asdict(part.damaged_line),
+        "path": part.path,
+        "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
+        "rows_sha256": _sha256_of(rows),
+        **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
+    }
+    text = json.dumps(content)
+    # Written last: a part without it was interrupted, and is scanned again.
+    _write_whole(
+        about, lambda whole: whole.write_text(f"{_sha256(text.encode())}\n{text}", "utf-8")
+    )
+
+
+def _write_arrays(path: Path, columns: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **columns)
+
+
+def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under a name of its own, and rename it.
+
+    A worker that was taken for lost may still be writing what another one scans again.
+    """
+    with one_line_errors(path.parent):
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        os.close(descriptor)
+        try:
+            write(Path(name))
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list[RunFile]]:
+    digest, text = about.read_text(encoding="utf-8").split("\n", 1)
+    if digest != _sha256(text.encode()):
+        raise ValueError(_CHANGED)
+    content = json.loads(text)
+    files = {rows: content["rows_sha256"]}
+    files |= {folder / name: checksum for name, _, checksum in content["runs"]}
+    if any(_sha256_of(file) != checksum for file, checksum in files.items()):
+        raise ValueError(_CHANGED)
+    with np.load(rows, allow_pickle=False) as file:
+        columns = dict(file)
+    empty = BlockTouches.empty()
+    touches = BlockTouches(
+        **{name: columns[name] for name in _ROW_COLUMNS},
+        row=empty.row,
+        kind=empty.kind,
+        start=empty.start,
+        end=empty.end,
+    )
+    part = ScannedPart(
+        keys=[tuple(key) for key in content["keys"]],
+        launches=[launch and _launch(launch) for launch in content["launches"]],
+        touches=touches,
+        untraced=dict(content["untraced"]),
+        durations=columns.get("durations"),
+        damage=[Damage(**damage) for damage in content["damage"]],
+        damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),
+        path=content["path"],
+        **{name: content[name] for name in _NUMBERS},
+    )
+    for name in _COUNTERS:
+        setattr(part, name, Counter(content[name]))
+    runs = [
+        RunFile(folder / name, n_ranges, columns[f"samples_{i}"])
+        for i, (name, n_ranges, _) in enumerate(content["runs"])
+    ]
+    return part, runs
+
+
+def _launch(values: dict[str, Any]) -> KernelLaunch:
+    return KernelLaunch(
+        **{**values, "grid": tuple(values["grid"]), "block": tuple(values["block"])}
+    )

@@ -1,0 +1,344 @@
+"""The main pipeline: scan a trace in parallel, join footprints, find dependences."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import nvtx
+
+from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.sweep import build_graph
+from depgraph.errors import ModelError
+from depgraph.extraction.checkpoint import (
+    FiledTask,
+    ResumableScan,
+    file_large_task,
+    open_folder,
+    scan_to_file,
+)
+from depgraph.extraction.collect import BLOCK_BYTES, Gatherer
+from depgraph.extraction.compile_ahead import CompileAhead
+from depgraph.extraction.kernel_table import kernel_rows, remarks
+from depgraph.extraction.overflow import FileOverflow, most_ranges
+from depgraph.extraction.shards import analyse_shards
+from depgraph.footprint.footprints import GRANULARITIES
+from depgraph.graph.kinds import ALL_KINDS
+from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources
+from depgraph.store.store import not_a_store, write_store
+from depgraph.system.interrupts import closed_on_interrupt
+from depgraph.system.memory import BASE_BYTES, default_limit
+from depgraph.system.output import refuse_existing
+from depgraph.system.scratch import Scratch
+from depgraph.system.workers import Threads, available_jobs
+from depgraph.trace.records import HostCopy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterator
+
+    from depgraph.extraction.collect import RunFile
+    from depgraph.extraction.shards import Analysed
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.store.store import Store
+    from depgraph.system.workers import Workers
+    from depgraph.trace.records import PartTask, ScannedPart, Trace
+
+_SAMPLED_HASH_BYTES = 64 << 20
+# What a thread holds while it scans: a part of the text, and its ranges before they are joined.
+_THREAD_BYTES = 64 << 20
+
+
+def analyse(
+    trace: Trace,
+    *,
+    granularity: int = 1,
+    kinds: Collection[str] = ALL_KINDS,
+    kernels: tuple[int | None, int | None] = (None, None),
+    jobs: int | None = None,
+    workers: Workers | None = None,
+    memory_limit: int | None = None,
+    scratch: Path | None = None,
+    resume: Path | None = None,
+    allow_damaged: bool = False,
+    allow_empty: bool = False,
+    on_progress: Callable[[int], object] = lambda _: None,
+    on_phase: Callable[[str], object] = lambda _: None,
+) -> Extraction:
+    """Read a trace and find the dependences between its thread blocks.
+
+    Parameters
+    ----------
+    trace : Trace
+        As `depgraph.parsers.open_trace` returns it.
+    granularity : int
+        Round accesses out to this many bytes (1, 32 or 128) before dependences are looked for.
+        Footprints stay exact.
+    kinds : collection of str
+        Kinds of dependence to keep.
+    kernels : (int or None, int or None)
+        First kernel, and last kernel plus one, in launch order.
+    jobs : int, optional
+        Threads; default all processors.
+    workers : Workers, optional
+        Who does the work instead of threads. Workers that share only a file system with this
+        process (``workers.remote``) pass footprints through files in `scratch`.
+    memory_limit : int, optional
+        Bytes; default half of what is free. Beyond it footprints go through files in `scratch`.
+    scratch : Path, optional
+        Where to make the folder for them; default the system's folder for temporary files.
+    resume : Path, optional
+        A folder that keeps scanned parts; those that an interrupted run left there are taken as
+        they are. The caller removes it once it has what it wants.
+    allow_damaged : bool
+        Use what is readable of a damaged trace instead of refusing it.
+    allow_empty : bool
+        Take a trace without a single access to global memory instead of refusing it.
+    on_progress : callable
+        Is called with the number of input bytes that have just been scanned.
+    on_phase : callable
+        Is called with the name of each phase as it begins.
+
+    Returns
+    -------
+    Extraction
+        A context manager: leaving it removes the files in `scratch`.
+
+    Raises
+    ------
+    TraceError
+        If the trace cannot be read, is damaged, or changes while it is read.
+    ModelError
+        If an option makes no sense.
+    """
+    if granularity not in GRANULARITIES:
+        message = f"granularity {granularity}: give one of {', '.join(map(str, GRANULARITIES))}"
+        raise ModelError(message)
+    limit = memory_limit or default_limit()
+    if workers is None:
+        workers = Threads(min(jobs or available_jobs(), max(1, limit // _THREAD_BYTES)))
+    files = Scratch(scratch)
+    ahead = CompileAhead()
+    with closed_on_interrupt(ahead.stop):
+        try:
+            gathered = Gatherer(
+                trace,
+                kernels,
+                allow_damaged=allow_damaged,
+                memory=limit // 8,
+                scratch=files,
+                most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
+                allow_empty=allow_empty,
+            )
+            ranges = most_ranges(limit, workers.jobs)
+            with (
+                _phase("scan", on_phase),
+                trace.sources.unchanged(),
+                # Closed before the files are removed that the workers may still be writing.
+                closing(_scanned(trace, workers, files, resume, ranges)) as parts,
+            ):
+                for part, runs in parts:
+                    ahead.start_if_large(gathered.n_ranges)
+                    gathered.add(part, runs)
+                    on_progress(part.bytes)
+                gathered.finish()
+            with _phase("dependences", on_phase):
+                ahead.wait("dependences")
+                analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
+            with _phase("graph", on_phase), trace.sources.unchanged():
+                ahead.wait("graph")
+                extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
+        except BaseException:
+            ahead.stop()
+            files.remove()
+            raise
+    return replace(extraction, scratch=files)
+
+
+def extract(
+    trace: Trace, path: str | Path = "depgraph.out", *, force: bool = False, **options: Any
+) -> Store:
+    """Read a trace, find the dependences between its thread blocks, and write a store.
+
+    Parameters
+    ----------
+    trace : Trace
+        As `depgraph.parsers.open_trace` returns it.
+    path : str or Path
+        The store to make.
+    force : bool
+        Replace an existing store.
+    **options
+        As `analyse` takes them.
+
+    Raises
+    ------
+    OutputExistsError
+        If `path` exists and `force` is not given.
+    TraceError, ModelError, OutputError
+        As `analyse` and `write_store` raise them.
+    """
+    refuse_existing(Path(path), force=force, not_ours=not_a_store)
+    with analyse(trace, **options) as extraction:
+        return write_store(extraction, Path(path), force=force, place_checked=True)
+
+
+@contextmanager
+def _phase(name: str, on_phase: Callable[[str], object]) -> Iterator[None]:
+    """Mark a phase for profilers (nvtx) and for whoever listens."""
+    on_phase(name)
+    with nvtx.annotate(name, domain="depgraph"):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalScan:
+    """Scans parts, their ranges in memory; in `files` only what is too much of them."""
+
+    files: Scratch
+    most_ranges: int
+
+    def __call__(self, task: PartTask) -> tuple[ScannedPart, list[RunFile]]:
+        with nvtx.annotate("scan part", domain="depgraph"):
+            overflow = FileOverflow(lambda: self.files.new_file("part"), self.most_ranges)
+            return task.scan(overflow), overflow.runs
+
+
+def _scan_to_file(item: tuple[PartTask, Path, int]) -> tuple[ScannedPart, list[RunFile]]:
+    with nvtx.annotate("scan part", domain="depgraph"):
+        return scan_to_file(*item)
+
+
+def _scanned(
+    trace: Trace, workers: Workers, files: Scratch, resume: Path | None, most_ranges: int
+) -> Generator[tuple[ScannedPart, list[RunFile]]]:
+    if resume is not None:
+        files.keep_open(open_folder(resume))
+        return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
+    if workers.remote:
+        return _scanned_remotely(trace, workers, files, most_ranges)
+    return workers.map(_LocalScan(files, most_ranges), trace.tasks())
+
+
+def _scanned_remotely(
+    trace: Trace, workers: Workers, files: Scratch, most_ranges: int
+) -> Generator[tuple[ScannedPart, list[RunFile]]]:
+    texts: deque[Path | None] = deque()
+
+    def items() -> Iterator[tuple[PartTask, Path, int]]:
+        for task in trace.tasks():
+            filed = file_large_task(task, files)
+            texts.append(filed.path if isinstance(filed, FiledTask) else None)
+            yield filed, files.new_file("part"), most_ranges
+
+    with closing(workers.map(_scan_to_file, items())) as results:
+        for result in results:
+            text = texts.popleft()
+            if text is not None:
+                text.unlink()
+            yield result
+
+
+def _put_together(
+    gathered: Gatherer,
+    analysed: Analysed,
+    granularity: int,
+    kinds: Collection[str],
+    kernels: tuple[int | None, int | None],
+) -> Extraction:
+    first_block, kernel = gathered.first_block, gathered.operation_kernel
+    graph = build_graph(analysed.exact, first_block, kernel).with_kinds(kinds)
+    false_edges = None
+    if granularity != 1:
+        exact, graph = graph, build_graph(analysed.rounded, first_block, kernel).with_kinds(kinds)
+        false_edges = graph.count_edges_not_in(exact)
+    shared_bytes = np.sum([swept.shared_bytes for swept in analysed.exact], axis=0)
+    inside = np.bitwise_or.reduce([swept.inside for swept in analysed.exact], axis=0)
+    accesses, instructions, durations = gathered.counts()
+    counts = BlockCounts(accesses, instructions, *analysed.block_bytes)
+    rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes, inside)
+    graph = with_possible_joins(replace(graph, space=gathered.space), rows)
+    return Extraction(
+        kernels=rows,
+        copies=_copy_rows(gathered),
+        counts=counts,
+        durations=durations,
+        footprints=analysed.footprints,
+        graph=replace(
+            graph,
+            cost=counts.cost,
+            resources=launch_resources(rows, graph.n_operations),
+            duration=durations,
+            duration_unit="cycles",
+        ),
+        metadata={
+            **_metadata(gathered, granularity, graph, kernels, false_edges),
+            "remarks": remarks(rows),
+        },
+    )
+
+
+def _copy_rows(gathered: Gatherer) -> list[Copy]:
+    first_block = gathered.first_block.tolist()
+    return [
+        Copy(-1 - int(kernel), operation, first_block[operation], copy.address, copy.size)
+        for operation, (kernel, copy) in enumerate(
+            zip(gathered.operation_kernel, gathered.operations, strict=True)
+        )
+        if isinstance(copy, HostCopy)
+    ]
+
+
+def _metadata(
+    gathered: Gatherer,
+    granularity: int,
+    graph: BlockGraph,
+    kernels: tuple[int | None, int | None],
+    false_edges: int | None,
+) -> dict[str, Any]:
+    low, high = kernels
+    return {
+        "format": gathered.trace.format,
+        "sources": [describe_source(path) for path in gathered.trace.sources.paths],
+        "options": {
+            "granularity": granularity,
+            "kinds": sorted(graph.kinds),
+            "kernels": None if low is None and high is None else [low, high],
+            "allow_damaged": gathered.allow_damaged,
+        },
+        "lines": gathered.lines,
+        "input_bytes": gathered.bytes,
+        "opcodes": dict(sorted(gathered.opcodes.items())),
+        "skipped": dict(gathered.skipped.most_common()),
+        "warnings": dict(gathered.warnings.most_common()),
+        "blind_spots": list(gathered.trace.blind_spots),
+        "false_edges": false_edges,
+        "address_spaces": None if graph.space is None else graph.space.tolist(),
+    }
+
+
+def describe_source(path: Path) -> dict[str, Any]:
+    """Return name, size and SHA-256 of a source file.
+
+    Of a file above 64 MiB only the first and the last 32 MiB enter the hash, and the entry says so.
+    """
+    size = path.stat().st_size
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        if size <= _SAMPLED_HASH_BYTES:
+            digest.update(file.read())
+        else:
+            digest.update(file.read(_SAMPLED_HASH_BYTES // 2))
+            file.seek(-_SAMPLED_HASH_BYTES // 2, os.SEEK_END)
+            digest.update(file.read())
+    return {
+        "path": str(path),
+        "size": size,
+        "sha256": digest.hexdigest(),
+        "hashed": "all" if size <= _SAMPLED_HASH_BYTES else "first and last 32 MiB",
+    }

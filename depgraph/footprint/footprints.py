@@ -1,0 +1,165 @@
+"""Footprints: which bytes of global memory each thread block reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.footprint.ranges_jit import join_ranges
+from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, LDGSTS_READ, WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+GRANULARITIES = (1, 32, 128)
+_WAYS = np.array([0, 0, 1, 2], np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Footprints:
+    """Disjoint, sorted byte ranges of every block.
+
+    Attributes
+    ----------
+    block : int32[n]
+        Global block number.
+    kind : uint8[n]
+        `READ`, `WRITE`, `SYNC_READ` where a block reads by atomics or ordered loads, not plainly,
+        `LDGSTS_READ` where it reads by LDGSTS alone. Atomics write as well.
+    start, end : uint64[n]
+        Half-open byte range. Sorted by (block, kind, start); those of one block and kind neither
+        overlap nor touch, nor do the kinds of reads of a block overlap.
+    """
+
+    block: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return len(self.block)
+
+    @property
+    def access(self) -> NDArray[np.uint8]:
+        """`READ` or `WRITE` for each range, whatever reads."""
+        access: NDArray[np.uint8] = (self.kind == WRITE).astype(np.uint8)
+        return access
+
+    @property
+    def way(self) -> NDArray[np.uint8]:
+        """Index into `ACCESS_WAYS` for each range; "plain" for writes."""
+        way: NDArray[np.uint8] = _WAYS[self.kind]
+        return way
+
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]] | slice) -> Footprints:
+        """Return the ranges that a mask, indices or a slice pick, in that order."""
+        return Footprints(
+            self.block[chosen], self.kind[chosen], self.start[chosen], self.end[chosen]
+        )
+
+    def batches(self) -> Iterator[Footprints]:
+        """Yield all ranges in order: here at once, elsewhere in pieces."""
+        yield self
+
+    def load(self) -> Footprints:
+        """Return all ranges in memory."""
+        return self
+
+    def rounded(self, granularity: int, n_blocks: int) -> Footprints:
+        """Round every range out to whole sectors or lines.
+
+        Parameters
+        ----------
+        granularity : int
+            Bytes, a power of two: 32 for a sector, 128 for a cache line, 1 for no change.
+        n_blocks : int
+            Number of blocks in the program.
+
+        Raises
+        ------
+        ModelError
+            If `granularity` is not a power of two.
+        """
+        if granularity < 1 or granularity & (granularity - 1):
+            message = f"granularity {granularity} is not a power of two"
+            raise ModelError(message)
+        if granularity == 1:
+            return self
+        mask = np.uint64(granularity - 1)
+        return join_footprints(
+            self.block, self.kind, self.start & ~mask, (self.end + mask) & ~mask, n_blocks
+        )
+
+    def bytes_per_block(self, access: int, n_blocks: int) -> NDArray[np.int64]:
+        """Return how many distinct bytes each block reads or writes."""
+        return self._bytes(self.access == access, n_blocks)
+
+    def ldgsts_bytes(self, n_blocks: int) -> NDArray[np.int64]:
+        """Return how many distinct bytes each block reads by LDGSTS alone."""
+        return self._bytes(self.kind == LDGSTS_READ, n_blocks)
+
+    def _bytes(self, chosen: NDArray[np.bool_], n_blocks: int) -> NDArray[np.int64]:
+        sizes = (self.end[chosen] - self.start[chosen]).astype(np.float64)
+        return np.bincount(self.block[chosen], weights=sizes, minlength=n_blocks).astype(np.int64)
+
+    def of_block(self, block: int) -> Footprints:
+        """Return the ranges of one block."""
+        low, high = np.searchsorted(self.block, [block, block + 1])
+        return self.take(slice(low, high))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per range: block, kind ("read" or "write"), start, end, way."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "block": self.block,
+                "kind": np.array(ACCESS_KINDS)[self.access],
+                "start": self.start,
+                "end": self.end,
+                "way": np.array(ACCESS_WAYS)[self.way],
+            }
+        )
+
+
+def join_footprints(
+    block: NDArray[np.int32],
+    kind: NDArray[np.uint8],
+    start: NDArray[np.uint64],
+    end: NDArray[np.uint64],
+    n_blocks: int,
+) -> Footprints:
+    """Sort ranges by block and kind and join those that overlap or touch."""
+    return Footprints(*join_ranges(block, kind, start, end, len(block), n_blocks))
+
+
+def stack_footprints(pieces: Sequence[Footprints]) -> Footprints:
+    """Put the ranges of several footprints one after another, as they are."""
+    if not pieces:
+        return Footprints(
+            np.empty(0, np.int32),
+            np.empty(0, np.uint8),
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint64),
+        )
+    if len(pieces) == 1:
+        return pieces[0]
+    return Footprints(
+        np.concatenate([piece.block for piece in pieces]),
+        np.concatenate([piece.kind for piece in pieces]),
+        np.concatenate([piece.start for piece in pieces]),
+        np.concatenate([piece.end for piece in pieces]),
+    )
+
+
+def concatenate_footprints(pieces: Sequence[Footprints], n_blocks: int) -> Footprints:
+    """Join the footprints of pieces of a trace into those of the whole."""
+    stacked = stack_footprints(pieces)
+    return join_footprints(stacked.block, stacked.kind, stacked.start, stacked.end, n_blocks)

@@ -1,0 +1,326 @@
+"""Byte ranges grouped by row and kind: sort and join them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from depgraph.system.compiled import compiled, compiled_if_large, compiled_if_larger
+
+
+@compiled_if_large
+def _begins(offsets):
+    """Return where each list begins, to be counted up while the lists are filled."""
+    begins = np.empty(len(offsets) - 1, np.int64)
+    for i in range(len(begins)):
+        begins[i] = offsets[i]
+    return begins
+
+
+@compiled_if_large
+def _sort_ranges(starts, ends, low, high):
+    """Sort ``[low, high)`` by start, merging the runs that are already in order."""
+    n = high - low
+    bounds = np.empty(n + 1, np.int64)
+    n_runs = 0
+    for i in range(low, high):
+        if i == low or starts[i] < starts[i - 1]:
+            bounds[n_runs] = i
+            n_runs += 1
+    bounds[n_runs] = high
+    spare_starts = np.empty(n, np.uint64)
+    spare_ends = np.empty(n, np.uint64)
+    while n_runs > 1:
+        merged = 0
+        for run in range(0, n_runs - 1, 2):
+            first = bounds[run]
+            middle = bounds[run + 1]
+            last = bounds[run + 2]
+            n_left = middle - first
+            for i in range(n_left):
+                spare_starts[i] = starts[first + i]
+                spare_ends[i] = ends[first + i]
+            left = 0
+            right = middle
+            at = first
+            while left < n_left:
+                if right < last and starts[right] < spare_starts[left]:
+                    starts[at] = starts[right]
+                    ends[at] = ends[right]
+                    right += 1
+                else:
+                    starts[at] = spare_starts[left]
+                    ends[at] = spare_ends[left]
+                    left += 1
+                at += 1
+            bounds[merged] = first
+            merged += 1
+        if n_runs % 2:
+            bounds[merged] = bounds[n_runs - 1]
+            merged += 1
+        bounds[merged] = high
+        n_runs = merged
+
+
+@compiled
+def _subtract(starts, ends, low, high, cut, cut_end, other, other_end, out_start, out_end, n):
+    """Write the ranges ``[low, high)`` less those of ``[cut, cut_end)`` and ``[other, other_end)``.
+
+    All three are sorted and disjoint. Returns the new number of ranges in the output, which is
+    only counted where it has no room.
+    """
+    for i in range(low, high):
+        start = starts[i]
+        while start < ends[i]:
+            while cut < cut_end and ends[cut] <= start:
+                cut += 1
+            while other < other_end and ends[other] <= start:
+                other += 1
+            if cut < cut_end and starts[cut] <= start:
+                start = ends[cut]
+                continue
+            if other < other_end and starts[other] <= start:
+                start = ends[other]
+                continue
+            stop = ends[i]
+            if cut < cut_end:
+                stop = min(stop, starts[cut])
+            if other < other_end:
+                stop = min(stop, starts[other])
+            if n < len(out_start):
+                out_start[n] = start
+                out_end[n] = stop
+            n += 1
+            start = stop
+    return n
+
+
+def _join_by_sorting(row, kind, start, end, n_ranges, n_rows):
+    """Do what `join_ranges` does, without being compiled."""
+    del n_rows
+    group = 4 * row[:n_ranges].astype(np.int64) + kind[:n_ranges]
+    order = np.lexsort((start[:n_ranges], group))
+    group, start, end = group[order], start[order], end[order]
+    by_end = np.lexsort((end, group))
+    rank = np.empty(n_ranges, np.int64)
+    rank[by_end] = np.arange(n_ranges)
+    reach = end[by_end][np.maximum.accumulate(rank)]  # how far a group has got
+    begins = np.ones(n_ranges, np.bool_)
+    begins[1:] = (group[1:] != group[:-1]) | (start[1:] > reach[:-1])
+    first = np.flatnonzero(begins)
+    last = np.append(first, n_ranges)[1:] - 1
+    group, start, end = group[first], start[first], reach[last]
+    if np.any(group & 2):
+        group, start, end = _cut_reads(group, start, end)
+    return (group >> 2).astype(np.int32), (group & 3).astype(np.uint8), start, end
+
+
+def _cut_reads(group, start, end):
+    """Leave out of the reads of kinds 2 and 3 what stands in kinds before them."""
+    kinds = np.array([0, 2, 3])
+    is_read = group & 3 != 1
+    n = np.count_nonzero(is_read)
+    way = np.searchsorted(kinds, group[is_read] & 3)
+    row = np.tile(group[is_read] >> 2, 2)
+    at = np.concatenate([start[is_read], end[is_read]])
+    opened = np.zeros((2 * n, 3), np.int64)
+    opened[np.arange(n), way] = 1
+    opened[np.arange(n, 2 * n), way] = -1
+    order = np.lexsort((at, row))
+    row, at, is_open = row[order], at[order], np.cumsum(opened[order], axis=0) > 0
+    piece = np.flatnonzero((row[1:] == row[:-1]) & (at[1:] > at[:-1]) & is_open[:-1].any(axis=1))
+    cut = 4 * row[piece] + kinds[np.argmax(is_open[piece], axis=1)]
+    low, high = at[piece], at[piece + 1]
+    begins = np.ones(len(piece), np.bool_)
+    begins[1:] = (cut[1:] != cut[:-1]) | (low[1:] != high[:-1])
+    last = np.append(np.flatnonzero(begins), len(piece))[1:] - 1
+    group = np.concatenate([group[~is_read], cut[begins]])
+    start = np.concatenate([start[~is_read], low[begins]])
+    end = np.concatenate([end[~is_read], high[last]])
+    order = np.lexsort((start, group))
+    return group[order], start[order], end[order]
+
+
+@compiled_if_larger(400_000, _join_by_sorting)
+def join_ranges(row, kind, start, end, n_ranges, n_rows):
+    """Sort ranges by (row, kind, start) and join those that overlap or touch.
+
+    Parameters
+    ----------
+    row : int32[>= n_ranges]
+        Group of each range, below `n_rows`.
+    kind : uint8[>= n_ranges]
+        0 to 3. What stands in kind 0 of a row is left out of kinds 2 and 3, and what stands in
+        kind 2 is left out of kind 3.
+    start, end : uint64[>= n_ranges]
+        Half-open byte ranges.
+    n_ranges, n_rows : int
+
+    Returns
+    -------
+    row, kind, start, end : arrays of the joined ranges, in order
+    """
+    offsets = np.zeros(4 * n_rows + 1, np.int64)
+    for i in range(n_ranges):
+        offsets[4 * np.int64(row[i]) + kind[i] + 1] += 1
+    for g in range(4 * n_rows):
+        offsets[g + 1] += offsets[g]
+    stops = _begins(offsets)
+    starts = np.empty(n_ranges, np.uint64)
+    ends = np.empty(n_ranges, np.uint64)
+    for i in range(n_ranges):
+        group = 4 * np.int64(row[i]) + kind[i]
+        at = stops[group]
+        # Runs that go on where the last one ended are joined before the sort sees them.
+        if at > offsets[group] and ends[at - 1] == start[i] and starts[at - 1] <= start[i]:
+            ends[at - 1] = end[i]
+            continue
+        starts[at] = start[i]
+        ends[at] = end[i]
+        stops[group] = at + 1
+
+    nothing = np.empty(0, np.uint64)
+    total = np.int64(0)
+    for group in range(4 * n_rows):
+        low = offsets[group]
+        high = stops[group]
+        if low == high:
+            continue
+        ordered = True
+        for i in range(low + 1, high):
+            if starts[i] < starts[i - 1]:
+                ordered = False
+                break
+        if not ordered:
+            _sort_ranges(starts, ends, low, high)
+        last = low
+        for i in range(low + 1, high):
+            if starts[i] <= ends[last]:
+                ends[last] = max(ends[last], ends[i])
+            else:
+                last += 1
+                starts[last] = starts[i]
+                ends[last] = ends[i]
+        stops[group] = last + 1
+        if group & 2:
+            plain = group & ~3
+            other = plain + 2 if group & 1 else plain
+            total = _subtract(
+                starts, ends, low, last + 1, offsets[plain], stops[plain],
+                offsets[other], stops[other], nothing, nothing, total,
+            )  # fmt: skip
+        else:
+            total += last + 1 - low
+
+    out_row = np.empty(total, np.int32)
+    out_kind = np.empty(total, np.uint8)
+    out_start = np.empty(total, np.uint64)
+    out_end = np.empty(total, np.uint64)
+    n = np.int64(0)
+    for group in range(4 * n_rows):
+        low = offsets[group]
+        first = n
+        if group & 2 and low < stops[group]:
+            plain = group & ~3
+            other = plain + 2 if group & 1 else plain
+            n = _subtract(
+                starts, ends, low, stops[group], offsets[plain], stops[plain],
+                offsets[other], stops[other], out_start, out_end, n,
+            )  # fmt: skip
+        else:
+            for i in range(low, stops[group]):
+                out_start[n] = starts[i]
+                out_end[n] = ends[i]
+                n += 1
+        for i in range(first, n):
+            out_row[i] = group >> 2
+            out_kind[i] = group & 3
+    return out_row, out_kind, out_start, out_end
+
+
+@compiled
+def cut_ranges(block, kind, start, end, boundaries):
+    """Cut ranges at address boundaries and deal the pieces out to the shards between them.
+
+    Parameters
+    ----------
+    block, kind, start, end : int32[n], uint8[n], uint64[n], uint64[n]
+    boundaries : uint64[n_shards - 1]
+        Ascending. Shard i holds the addresses from ``boundaries[i - 1]`` below ``boundaries[i]``.
+
+    Returns
+    -------
+    offsets : int64[n_shards + 1]
+    block, kind, start, end : arrays of the pieces, shard after shard, in the order of the input
+    """
+    n_shards = len(boundaries) + 1
+    offsets = np.zeros(n_shards + 1, np.int64)
+    first = np.empty(len(start), np.int32)
+    shard = 0
+    for i in range(len(start)):
+        if not (
+            (shard == 0 or boundaries[shard - 1] <= start[i])
+            and (shard == n_shards - 1 or start[i] < boundaries[shard])
+        ):
+            low = 0
+            high = n_shards - 1
+            while low < high:
+                middle = (low + high) // 2
+                if start[i] < boundaries[middle]:
+                    high = middle
+                else:
+                    low = middle + 1
+            shard = low
+        first[i] = shard
+        s = shard
+        offsets[s + 1] += 1
+        while s < n_shards - 1 and end[i] > boundaries[s]:
+            s += 1
+            offsets[s + 1] += 1
+    for s in range(n_shards):
+        offsets[s + 1] += offsets[s]
+    total = offsets[n_shards]
+    out_block = np.empty(total, np.int32)
+    out_kind = np.empty(total, np.uint8)
+    out_start = np.empty(total, np.uint64)
+    out_end = np.empty(total, np.uint64)
+    fill = _begins(offsets)
+    for i in range(len(start)):
+        piece = np.int64(first[i])
+        low_address = start[i]
+        while True:
+            at = fill[piece]
+            fill[piece] += 1
+            out_block[at] = block[i]
+            out_kind[at] = kind[i]
+            out_start[at] = low_address
+            if piece == n_shards - 1 or end[i] <= boundaries[piece]:
+                out_end[at] = end[i]
+                break
+            out_end[at] = boundaries[piece]
+            low_address = boundaries[piece]
+            piece += 1
+    return offsets, out_block, out_kind, out_start, out_end
+
+
+@compiled
+def cut_at_multiples(block, kind, start, end, size):
+    """Cut ranges at the multiples of `size` (uint64); return the pieces in the order given."""
+    total = np.int64(0)
+    for i in range(len(start)):
+        total += np.int64((end[i] - np.uint64(1)) // size - start[i] // size) + 1
+    out_block = np.empty(total, np.int32)
+    out_kind = np.empty(total, np.uint8)
+    out_start = np.empty(total, np.uint64)
+    out_end = np.empty(total, np.uint64)
+    n = 0
+    for i in range(len(start)):
+        low = start[i]
+        while low < end[i]:
+            high = min(end[i], (low // size + np.uint64(1)) * size)
+            out_block[n] = block[i]
+            out_kind[n] = kind[i]
+            out_start[n] = low
+            out_end[n] = high
+            n += 1
+            low = high
+    return out_block, out_kind, out_start, out_end

@@ -1,0 +1,154 @@
+"""Footprints that do not fit in memory: Parquet files sorted by one column, read in slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from depgraph.footprint.footprints import Footprints, concatenate_footprints, stack_footprints
+from depgraph.footprint.ranges_jit import cut_at_multiples
+from depgraph.system.arrow import from_numpy, to_numpy
+from depgraph.system.memory import return_free_memory
+from depgraph.system.output import one_line_errors
+from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+# Ranges in a run sorted by address are cut here, so that a slice between two pages is complete.
+PAGE_BYTES = 1 << 16
+# A slice reads whole groups, of every file that has some of it.
+_ROW_GROUP = 1 << 14
+_SCHEMA = pa.schema(
+    [("block", pa.int32()), ("kind", pa.uint8()), ("start", pa.uint64()), ("end", pa.uint64())]
+)
+
+
+def write_run(footprints: Footprints, path: Path) -> None:
+    """Write footprints in their present order, which is that of the column to slice by.
+
+    Raises
+    ------
+    OutputError
+        If the disk is full, or may not be written.
+    """
+    table = pa.Table.from_arrays(
+        [from_numpy(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
+    )
+    with one_line_errors(path.parent):
+        pq.write_table(
+            table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False
+        )
+
+
+def write_run_by_start(footprints: Footprints, path: Path) -> None:
+    """Cut footprints into pages, sort them by start address, and write them."""
+    pages = Footprints(
+        *cut_at_multiples(
+            footprints.block,
+            footprints.kind,
+            footprints.start,
+            footprints.end,
+            np.uint64(PAGE_BYTES),
+        )
+    )
+    write_run(pages.take(np.argsort(pages.start, kind="stable")), path)
+
+
+def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
+    """Read the rows of a run whose sort column is in ``[low, high)``.
+
+    Parameters
+    ----------
+    path : Path
+    column : {"block", "start"}
+        The column that the run is sorted by.
+    low, high : int
+    """
+    with pq.ParquetFile(path) as file:
+        index = _SCHEMA.get_field_index(column)
+        groups = []
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group)
+            if not rows.num_rows:
+                continue
+            statistics = rows.column(index).statistics
+            if statistics.max >= low and statistics.min < high:
+                groups.append(group)
+        table = file.read_row_groups(groups)
+    if not table.num_rows:
+        return concatenate_footprints([], 0)
+    values = to_numpy(table[column])
+    largest = int(np.iinfo(values.dtype).max)
+    first = int(np.searchsorted(values, values.dtype.type(low)))
+    last = len(values)
+    if high <= largest:
+        last = int(np.searchsorted(values, values.dtype.type(high)))
+    table = table.slice(first, last - first)
+    return Footprints(*(to_numpy(table[name]) for name in _SCHEMA.names))
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledFootprints:
+    """Footprints in files, one a shard of the address space, each sorted by block.
+
+    Attributes
+    ----------
+    paths : sequence of Path
+        In the order of the addresses.
+    ranges_before : int64[n_blocks + 1]
+        Ranges of all blocks below each block, before those that a shard boundary cut are joined.
+    batch_ranges : int
+        Ranges that may be in memory at once.
+    """
+
+    paths: Sequence[Path]
+    ranges_before: NDArray[np.int64]
+    batch_ranges: int
+
+    def batches(self) -> Iterator[Footprints]:
+        """Yield the ranges of some blocks after another, in the order of the blocks.
+
+        A block that has more ranges than a batch may hold comes in several.
+        """
+        n_blocks = len(self.ranges_before) - 1
+        low = 0
+        while low < n_blocks:
+            full = self.ranges_before[low] + self.batch_ranges
+            high = int(np.searchsorted(self.ranges_before, full, side="right")) - 1
+            if high <= low:
+                yield from self._pieces_of(low)
+                low += 1
+                continue
+            pieces = [read_slice(path, "block", low, high) for path in self.paths]
+            shifted = [Footprints(p.block - np.int32(low), p.kind, p.start, p.end) for p in pieces]
+            joined = concatenate_footprints(shifted, high - low)
+            yield Footprints(joined.block + np.int32(low), joined.kind, joined.start, joined.end)
+            return_free_memory()
+            low = high
+
+    def _pieces_of(self, block: int) -> Iterator[Footprints]:
+        """Yield the ranges of one block shard by shard, those that a boundary cut put together."""
+        for kind in (READ, WRITE, SYNC_READ, LDGSTS_READ):
+            kept = concatenate_footprints([], 0)
+            for path in self.paths:
+                piece = read_slice(path, "block", block, block + 1)
+                piece = stack_footprints([kept, piece.take(piece.kind == kind)])
+                if len(kept) and len(piece) > 1 and piece.start[1] == piece.end[0]:
+                    piece.start[1] = piece.start[0]
+                    piece = piece.take(slice(1, None))
+                yield piece.take(slice(0, -1))
+                kept = piece.take(slice(-1, None))
+                return_free_memory()
+            yield kept
+
+    def load(self) -> Footprints:
+        """Return all ranges in memory."""
+        return stack_footprints(list(self.batches()))

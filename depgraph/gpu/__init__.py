@@ -1,0 +1,1 @@
+"""GPU models as data, and what one SM holds."""

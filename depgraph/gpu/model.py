@@ -1,0 +1,294 @@
+"""GPU models: packaged ones by name or architecture, and those of a user's file."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from depgraph.errors import ModelError
+from depgraph.gpu.model_file import READERS, Source, read_gpu_toml, read_keys
+from depgraph.system.text import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MODELS = Path(__file__).parent / "models"
+_ARCHITECTURES = _MODELS / "architectures.toml"
+_LONGEST_NAME = 100
+_BRANDS = ("nvidia", "tesla", "geforce", "quadro")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU, as far as the number of blocks in flight depends on it.
+
+    Attributes
+    ----------
+    name : str
+    aliases : tuple of str
+        Other names it goes by: the CUDA device name, the form factor.
+    architecture : int
+        Compute capability times 10, as in ``sm_90``.
+    sms : int
+        Streaming multiprocessors that a kernel can use.
+    warp_size : int
+        Threads of a warp.
+    max_threads_per_block, max_threads_per_sm, max_blocks_per_sm : int
+    registers_per_sm, max_registers_per_block, max_registers_per_thread : int
+        32-bit registers.
+    register_allocation_unit : int
+        Registers are given to a warp in multiples of this.
+    warp_allocation_granularity : int
+        Sub-partitions of an SM: each has its share of the registers and of the warps.
+    shared_carveouts : tuple of int
+        Bytes of an SM that can be set aside as shared memory, ascending; the last is its capacity.
+    max_shared_bytes_per_block : int
+        The most a kernel can opt in to.
+    reserved_shared_bytes_per_block : int
+        Taken by the driver in each block, on top of what the kernel asks for.
+    shared_allocation_unit : int
+        Shared memory is given to a block in multiples of this many bytes.
+    memory_gb_per_s : float or None
+        Peak bandwidth of device memory, 10**9 bytes a second; None if not stated.
+    l2_bytes, base_clock_mhz, boost_clock_mhz : int or None
+        None if not stated (for SXM modules NVIDIA publishes no base clock).
+    launch_host_us, launch_gap_us, launch_sync_us : float or None
+        What the host needs to issue a launch, what the GPU needs before a kernel that was launched
+        in time, and what a synchronisation with the host adds; None if not stated.
+    graph_node_us, graph_path_us, graph_fork_us, graph_launch_us : float or None
+        What a CUDA graph needs a node, between a node and the next, the same after a node that
+        several wait for, and once; None if not stated.
+    sources : tuple of Source
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    architecture: int
+    sms: int
+    warp_size: int
+    max_threads_per_block: int
+    max_threads_per_sm: int
+    max_blocks_per_sm: int
+    registers_per_sm: int
+    max_registers_per_block: int
+    max_registers_per_thread: int
+    register_allocation_unit: int
+    warp_allocation_granularity: int
+    shared_carveouts: tuple[int, ...]
+    max_shared_bytes_per_block: int
+    reserved_shared_bytes_per_block: int
+    shared_allocation_unit: int
+    memory_gb_per_s: float | None = None
+    l2_bytes: int | None = None
+    base_clock_mhz: int | None = None
+    boost_clock_mhz: int | None = None
+    launch_host_us: float | None = None
+    launch_gap_us: float | None = None
+    launch_sync_us: float | None = None
+    graph_node_us: float | None = None
+    graph_path_us: float | None = None
+    graph_fork_us: float | None = None
+    graph_launch_us: float | None = None
+    sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def max_warps_per_sm(self) -> int:
+        """Warps resident on one SM at most."""
+        return self.max_threads_per_sm // self.warp_size
+
+    @property
+    def shared_bytes_per_sm(self) -> int:
+        """Bytes of shared memory of one SM at most."""
+        return self.shared_carveouts[-1]
+
+    def shared_bytes_of_block(self, wanted: int) -> int:
+        """Return what a block that asks for so many bytes of shared memory is given."""
+        unit = self.shared_allocation_unit
+        return -(-(wanted + self.reserved_shared_bytes_per_block) // unit) * unit
+
+
+def load_gpu(name: str) -> Gpu:
+    """Return the packaged model with this name or alias.
+
+    Parameters
+    ----------
+    name : str
+        Upper or lower case, with or without blanks, dashes, brand names: ``"a100-80gb"``,
+        ``"NVIDIA GeForce RTX 4090"``.
+
+    Raises
+    ------
+    ModelError
+        If there is none; the message lists close matches.
+    """
+    wanted = _plain(name)
+    paths = {_plain(path.stem): path for path in _model_paths()}
+    if wanted in paths:
+        return load_gpu_file(paths[wanted])
+    known: dict[str, str] = {}
+    for path in paths.values():
+        _, text = read_gpu_toml(path)
+        for label in (text["name"], *text.get("aliases", ())):
+            if _plain(label) == wanted:
+                return load_gpu_file(path)
+            known.setdefault(_plain(label), text["name"])
+    close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)
+    names = dict.fromkeys(known[label] for label in close) or sorted(set(known.values()))
+    kind = "close matches" if close else "known"
+    raise ModelError(
+        f"no GPU model is called {in_short(name)!r}; {kind}: {', '.join(names)}; "
+        "describe another in a file and pass --gpu-file FILE"
+    )
+
+
+def load_gpu_file(path: str | Path) -> Gpu:
+    """Read a GPU model from a TOML file.
+
+    Parameters
+    ----------
+    path : str or Path
+        Keys are the attributes of `Gpu`. What a file leaves out is taken from the packaged model
+        that it names as ``based_on``, else from its architecture.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, or a key is unknown, missing, or of no possible value.
+    """
+    path = Path(path)
+    text, table = read_gpu_toml(path)
+    if "based_on" in table and "architecture" in table:
+        raise ModelError(f"{path}: give based_on or architecture, not both")
+    own = read_keys(path, text, table, "based_on")
+    if "based_on" in own:
+        try:
+            base = load_gpu(own.pop("based_on"))
+        except ModelError as error:
+            raise ModelError(f"{path}: based_on: {error}") from None
+        given = {key: getattr(base, key) for key in READERS if key not in ("name", "aliases")}
+    else:
+        given = _architecture_numbers(own.get("architecture"))
+    sources = own.get("sources", ()) + _without(given.pop("sources", ()), own)
+    values = {**given, **own, "sources": sources}
+    missing = [key.name for key in fields(Gpu) if key.default is MISSING and key.name not in values]
+    if missing:
+        raise ModelError(f"{path}: {missing[0]} is missing" + _missing_hint(own))
+    gpu = Gpu(**values)
+    _check_consistent(path, gpu)
+    return gpu
+
+
+def available_gpus() -> list[Gpu]:
+    """All packaged models, by architecture and name."""
+    gpus = [load_gpu_file(path) for path in _model_paths()]
+    return sorted(gpus, key=lambda gpu: (gpu.architecture, gpu.name))
+
+
+def gpu_for_architecture(architecture: int) -> Gpu:
+    """Return the model to take for a trace that names only its SASS version.
+
+    Parameters
+    ----------
+    architecture : int
+        70, 80, 90, ...
+
+    Raises
+    ------
+    ModelError
+        If no packaged model has it.
+    """
+    tables = _architectures()
+    key = f"sm_{architecture}"
+    if "default_gpu" not in tables.get(key, {}):
+        known = ", ".join(name for name, table in tables.items() if "default_gpu" in table)
+        raise ModelError(
+            f"no GPU model has architecture {key} (known: {known}); "
+            "name a GPU with --gpu NAME or describe one with --gpu-file FILE"
+        )
+    return load_gpu(tables[key]["default_gpu"])
+
+
+def _plain(name: str) -> str:
+    key = "".join(letter for letter in name.casefold() if letter.isalnum())
+    for brand in _BRANDS:
+        key = key.removeprefix(brand)
+    return key
+
+
+def _model_paths() -> list[Path]:
+    return sorted(path for path in _MODELS.glob("*.toml") if path != _ARCHITECTURES)
+
+
+@cache
+def _architectures() -> dict[str, dict[str, Any]]:
+    """Return the numbers of each architecture, complete and checked, and ``common``."""
+    text, content = read_gpu_toml(_ARCHITECTURES)
+    sources = READERS["sources"](content.pop("sources"))
+    tables: dict[str, dict[str, Any]] = {}
+    for key, table in content.items():
+        base = tables.get(table.pop("based_on", "common"), {})
+        inherited = {name: value for name, value in base.items() if name != "default_gpu"}
+        numbers = read_keys(_ARCHITECTURES, text, table, "default_gpu")
+        tables[key] = {**inherited, **numbers, "sources": sources}
+    return tables
+
+
+def _architecture_numbers(architecture: int | None) -> dict[str, Any]:
+    tables = _architectures()
+    table = tables.get(f"sm_{architecture}", tables["common"])
+    return {key: value for key, value in table.items() if key != "default_gpu"}
+
+
+def _missing_hint(own: dict[str, Any]) -> str:
+    architecture = own.get("architecture")
+    tables = _architectures()
+    if architecture is None:
+        return "; give architecture or based_on, and only what differs"
+    if f"sm_{architecture}" in tables:
+        return ""
+    known = ", ".join(key for key in tables if key != "common")
+    return f"; sm_{architecture} is not among {known}, so the file must give all its numbers"
+
+
+def _without(sources: Iterable[Source], own: dict[str, Any]) -> tuple[Source, ...]:
+    kept = (
+        replace(source, numbers=tuple(key for key in source.numbers if key not in own))
+        for source in sources
+    )
+    return tuple(source for source in kept if source.numbers)
+
+
+def _check_consistent(path: Path, gpu: Gpu) -> None:
+    carveouts = list(gpu.shared_carveouts)
+    rules = {
+        "max_threads_per_sm": (
+            gpu.max_threads_per_sm % gpu.warp_size == 0,
+            f"a multiple of the warp size, {gpu.warp_size}",
+        ),
+        "max_threads_per_block": (
+            gpu.max_threads_per_block <= gpu.max_threads_per_sm,
+            f"at most max_threads_per_sm, {gpu.max_threads_per_sm}",
+        ),
+        "registers_per_sm": (
+            gpu.registers_per_sm % gpu.warp_allocation_granularity == 0,
+            f"a multiple of warp_allocation_granularity, {gpu.warp_allocation_granularity}",
+        ),
+        "max_registers_per_block": (
+            gpu.max_registers_per_block <= gpu.registers_per_sm,
+            f"at most registers_per_sm, {gpu.registers_per_sm}",
+        ),
+        "shared_carveouts": (
+            carveouts == sorted(set(carveouts)),
+            "sizes in ascending order",
+        ),
+        "max_shared_bytes_per_block": (
+            gpu.shared_bytes_of_block(gpu.max_shared_bytes_per_block) <= gpu.shared_bytes_per_sm,
+            f"at most {gpu.shared_bytes_per_sm} with reserved_shared_bytes_per_block",
+        ),
+    }
+    for key, (fits, expected) in rules.items():
+        if not fits:
+            raise ModelError(f"{path}: {key} = {getattr(gpu, key)}: expected {expected}")

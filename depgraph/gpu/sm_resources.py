@@ -1,0 +1,318 @@
+"""What one SM holds, and what a block of each kernel takes of it: the one resource model."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.gpu.model import gpu_for_architecture, load_gpu
+from depgraph.gpu.occupancy import Resource, occupancy
+from depgraph.system.text import counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.gpu.model import Gpu
+    from depgraph.graph.block_graph import BlockGraph
+
+DEFAULT_GPU = "H100 SXM"
+RESOURCES = ("block slots", "warps", "registers", "shared memory")
+SHARE = "share of the SM"
+# Where a block takes 1/o of each resource these are counted in finer units, so that o blocks of
+# 1/o, rounded down, fit and o + 1 do not.
+_FINE = 1 << 12
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True)
+class SmResources:
+    """What one SM has of each resource, and what a block of each operation takes of them.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the resources.
+    capacity : int64[n_resources]
+        Of one SM.
+    need : int64[n_operations, n_resources]
+        What the hardware allocates to a block; 0 for host copies.
+    placed : int64[n_operations, n_resources]
+        What counts where a block is placed, `need` or more: registers come from sub-partitions of
+        the SM, and what is left in each is of no use to a further block.
+    gpu : Gpu
+        Whose limits these are.
+    assumptions : tuple of str
+
+    Examples
+    --------
+    Eight registers and eight bytes of shared memory; a block takes half of one or of the other.
+
+    >>> import numpy as np
+    >>> from depgraph.gpu.model import load_gpu
+    >>> need = np.array([[4, 1], [1, 4]])
+    >>> sm = SmResources(("registers", "bytes"), np.array([8, 8]), need, need, load_gpu("V100"))
+    >>> sm.occupancy.tolist()
+    [2, 2]
+    >>> sm.work(np.array([0, 0, 1, 1]), np.ones(4), 1)
+    1.25
+    """
+
+    names: tuple[str, ...]
+    capacity: NDArray[np.int64]
+    need: NDArray[np.int64]
+    placed: NDArray[np.int64]
+    gpu: Gpu
+    assumptions: tuple[str, ...] = ()
+
+    @cached_property
+    def occupancy(self) -> NDArray[np.int64]:
+        """Blocks of each operation that one SM holds: int64[n_operations], 1 for host copies."""
+        held = self.capacity // np.maximum(self.placed, 1)
+        held[self.placed == 0] = _LARGEST
+        return np.where(self.placed.any(axis=1), held.min(axis=1, initial=_LARGEST), 1)
+
+    @cached_property
+    def binding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What is placed, and the capacity, of those resources that can ever run out first.
+
+        A resource of which no block takes a larger share than of another one never does.
+        """
+        placed = np.unique(self.placed, axis=0)
+        kept = list(range(len(self.capacity)))
+        for x in reversed(range(len(self.capacity))):
+            # Exact in 64 bits: each factor is below 2^30, or there is one resource only.
+            if any(
+                (placed[:, x] * self.capacity[y] <= placed[:, y] * self.capacity[x]).all()
+                for y in kept
+                if y != x
+            ):
+                kept.remove(x)
+        return np.ascontiguousarray(self.placed[:, kept]), self.capacity[kept]
+
+    def work_by_resource(
+        self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the time that one SM needs for its part of each resource: float64[n_resources].
+
+        Parameters
+        ----------
+        operation_of_block : int32[n_blocks]
+        durations : float64[n_blocks]
+        """
+        times = np.bincount(operation_of_block, weights=durations, minlength=len(self.need))
+        work: NDArray[np.float64] = times @ (self.need / self.capacity)
+        return work
+
+    def work(
+        self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64], sms: float
+    ) -> float:
+        """Return the time below which no schedule on `sms` SMs can stay.
+
+        The most used resource decides: duration times need, summed over the blocks, over what all
+        SMs have of it.
+        """
+        if math.isinf(sms):
+            return 0.0
+        by_resource = self.work_by_resource(operation_of_block, durations)
+        return float(by_resource.max(initial=0.0)) / sms
+
+    def shares(
+        self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return what each block takes of an SM, of the resource that sets the work, 0 to 1.
+
+        Parameters
+        ----------
+        operation_of_block : int32[n_blocks]
+        durations : float64[n_blocks]
+        """
+        most_used = int(self.work_by_resource(operation_of_block, durations).argmax())
+        shares = self.need[:, most_used] / self.capacity[most_used]
+        taken: NDArray[np.float64] = shares[operation_of_block]
+        return taken
+
+    @cached_property
+    def largest_shares(self) -> NDArray[np.float64]:
+        """What a block of each operation takes of its own most used resource: float64[n]."""
+        shares: NDArray[np.float64] = (self.need / self.capacity).max(axis=1, initial=0.0)
+        return shares
+
+    def take(self, operations: list[int]) -> SmResources:
+        """Return the resources of some operations alone."""
+        return replace(self, need=self.need[operations], placed=self.placed[operations])
+
+
+def equal_shares(
+    is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
+) -> SmResources:
+    """Let a block of a kernel with occupancy o take 1/o of an SM, a host copy nothing.
+
+    Parameters
+    ----------
+    is_kernel : bool[n_operations]
+    occupancy : int64[n_operations]
+    gpu : Gpu
+    *assumptions : str
+    """
+    # Units of which every 1/o is a whole number: sums stay exact.
+    capacity = min(math.lcm(*np.unique(occupancy[is_kernel]).tolist()), _LARGEST)
+    need = np.where(is_kernel, capacity // np.maximum(occupancy, 1), 0)[:, None].astype(np.int64)
+    return SmResources((SHARE,), np.array([capacity], np.int64), need, need, gpu, assumptions)
+
+
+def sm_resources(
+    graph: BlockGraph, gpu: Gpu | None = None, fixed_occupancy: int | None = None
+) -> SmResources:
+    """Work out what blocks take of an SM, by the CUDA occupancy rules.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+        A kernel whose occupancy it states takes 1/occupancy of each resource.
+    gpu : Gpu, optional
+        Whose limits apply; default the one that the trace suggests.
+    fixed_occupancy : int, optional
+        Blocks of every kernel that an SM holds, whatever they take to run.
+
+    Raises
+    ------
+    ModelError
+        If the graph carries no launch resources.
+    """
+    reasons: tuple[str, ...] = ()
+    if gpu is None:
+        gpu, reason = default_gpu(graph)
+        reasons = (reason,)
+    is_kernel = graph.kernel >= 0
+    if fixed_occupancy is not None:
+        same = np.full(graph.n_operations, fixed_occupancy, np.int64)
+        note = f"{counted(fixed_occupancy, 'block')} per SM for every kernel (--occupancy)"
+        return equal_shares(is_kernel, same, gpu, *reasons, note)
+    if graph.resources is None:
+        message = "the graph carries no launch resources: pass resources_of, or an occupancy"
+        raise ModelError(message)
+    stated = np.zeros(graph.n_operations, np.int64) if graph.occupancy is None else graph.occupancy
+    stated = np.where(is_kernel, stated, 0)
+    kernels = int(is_kernel.sum())
+    if kernels and (stated[is_kernel] > 0).all():
+        note = f"occupancy as the input states it ({kernels} of {counted(kernels, 'kernel')})"
+        return equal_shares(is_kernel, stated, gpu, *reasons, note)
+    return _by_need(graph, gpu, stated, reasons)
+
+
+def _by_need(
+    graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64], reasons: tuple[str, ...]
+) -> SmResources:
+    """Count block slots, warps, registers and shared memory."""
+    is_kernel = graph.kernel >= 0
+    kernels = int(is_kernel.sum())
+    fine = _FINE if (stated > 0).any() else 1
+    capacity = fine * _capacity(gpu)
+    need = np.zeros((graph.n_operations, len(capacity)), np.int64)
+    placed = need.copy()
+    notes: dict[str, int] = {}
+    for members, key in _alike(graph, stated):
+        threads, registers, shared_bytes, blocks = key
+        if blocks > 0:
+            need[members] = placed[members] = capacity // blocks
+            note = "occupancy as the input states it"
+            notes[note] = notes.get(note, 0) + len(members)
+            continue
+        taken, allocated, assumed = _block_need(gpu, threads, registers, shared_bytes)
+        need[members], placed[members] = fine * taken, fine * allocated
+        for note in assumed:
+            notes[note] = notes.get(note, 0) + len(members)
+    said = [f"{note} ({count} of {counted(kernels, 'kernel')})" for note, count in notes.items()]
+    if kernels > 1:
+        said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
+                    f"and {RESOURCES[-1]}")  # fmt: skip
+    return SmResources(RESOURCES, capacity, need, placed, gpu, (*reasons, *said))
+
+
+def _alike(
+    graph: BlockGraph, stated: NDArray[np.int64]
+) -> list[tuple[NDArray[np.int64], tuple[int, int, int, int]]]:
+    """Return the kernels that take the same, and what that is: those launched first come first."""
+    resources: Any = graph.resources
+    columns = (resources.threads, resources.registers, resources.shared_bytes, stated)
+    operations = np.flatnonzero(graph.kernel >= 0)
+    keys, first, inverse, counts = np.unique(
+        np.stack(columns, axis=1)[operations],
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    groups = np.split(
+        operations[np.argsort(inverse.reshape(-1), kind="stable")], np.cumsum(counts)[:-1]
+    )
+    return [(groups[i], tuple(keys[i].tolist())) for i in np.argsort(first)]
+
+
+def _block_need(
+    gpu: Gpu, threads: int, registers: int, shared_bytes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
+    """Return what a block takes of each resource, what counts for its place, and what is assumed.
+
+    What is not known of a block is taken to limit nothing.
+    """
+    found = occupancy(
+        gpu,
+        threads=threads,
+        registers=None if registers < 0 else registers,
+        shared_bytes=None if shared_bytes < 0 else shared_bytes,
+    )
+    capacity = _capacity(gpu)
+    wanted = [
+        1,
+        found.warps_per_block,
+        found.registers_per_block or 0,
+        found.shared_bytes_per_block or 0,
+    ]
+    # A block that does not fit on this GPU counts as one per SM.
+    need = np.minimum(np.array(wanted, np.int64), capacity)
+    placed = need.copy()
+    for name in found.limited_by:
+        at = get_args(Resource).index(name)
+        if capacity[at] // max(need[at], 1) > found.blocks_per_sm:
+            placed[at] = capacity[at] // (found.blocks_per_sm + 1) + 1
+    return need, placed, found.assumed
+
+
+def _capacity(gpu: Gpu) -> NDArray[np.int64]:
+    sizes = gpu.max_blocks_per_sm, gpu.max_warps_per_sm, gpu.registers_per_sm
+    return np.array([*sizes, gpu.shared_bytes_per_sm], np.int64)
+
+
+def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, str]:
+    """Choose the GPU whose limits apply: by the trace's SASS version if it is known, else an H100.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    otherwise : Gpu, optional
+        Instead of the H100.
+
+    Returns
+    -------
+    gpu : Gpu
+    reason : str
+        One line for the report.
+    """
+    architecture = None if graph.resources is None else graph.resources.architecture
+    if architecture is not None:
+        with suppress(ModelError):
+            gpu = gpu_for_architecture(architecture)
+            what = f"the trace is for sm_{architecture}"
+            return gpu, f"{what}: the limits of {gpu.name} are used (--gpu)"
+    gpu = otherwise or load_gpu(DEFAULT_GPU)
+    what = "the trace names no architecture"
+    if architecture is not None:
+        what = f"the trace names sm_{architecture}, of which there is no model"
+    return gpu, f"{what}: the limits of {gpu.name} are assumed (--gpu)"

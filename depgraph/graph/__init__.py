@@ -1,0 +1,1 @@
+"""The block graph in factored form: built, fused, asked, measured."""

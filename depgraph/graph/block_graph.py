@@ -1,0 +1,150 @@
+"""The block graph: who waits for whom, and what is known of the blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.graph.convert import block_digraph, kernel_digraph, pairs_frame
+from depgraph.graph.edges import count_edges_not_in
+from depgraph.graph.factored import FactoredGraph
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, Basis
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import networkx as nx
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What each operation takes to run; -1 where the trace does not say, 0 for host copies.
+
+    Attributes
+    ----------
+    threads, registers, shared_bytes : int64[n_operations]
+        Threads a block, registers a thread, bytes of shared memory a block.
+    stream : int64[n_operations]
+    architecture : int or None
+        SASS version of the program, such as 80.
+    """
+
+    threads: NDArray[np.int64]
+    registers: NDArray[np.int64]
+    shared_bytes: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    architecture: int | None
+
+
+@dataclass(frozen=True)
+class BlockGraph(FactoredGraph):
+    """The dependences between thread blocks, and what is known of the program.
+
+    Attributes
+    ----------
+    kernel, first_block, ...
+        As in `FactoredGraph`.
+    kinds : frozenset of str
+        Kinds of dependence that were looked for.
+    cost : float64[n_blocks] or None
+        Work of each block as the trace shows it, in warp instructions.
+    resources : Resources or None
+    duration : float64[n_blocks] or None
+        How long each block runs, where the input says so.
+    duration_unit : str
+    occupancy : int64[n_operations] or None
+        Resident blocks per SM, 0 where unknown, where the input says so.
+    space : int32[n_operations] or None
+        Number of the address space of each operation, where there are several.
+    """
+
+    kinds: frozenset[str] = field(default=ALL_KINDS)
+    cost: NDArray[np.float64] | None = None
+    resources: Resources | None = None
+    duration: NDArray[np.float64] | None = None
+    duration_unit: str = "us"
+    occupancy: NDArray[np.int64] | None = None
+    space: NDArray[np.int32] | None = None
+
+    def certain(self) -> BlockGraph:
+        """Return the graph without its possible joins: this graph itself, if it has none.
+
+        What is certain bounds every schedule; what claims to be reached obeys the whole graph.
+        """
+        return self._certain
+
+    @cached_property
+    def _certain(self) -> BlockGraph:
+        return self.only_joins(self.join_certain)
+
+    def without_units(self) -> BlockGraph:
+        """Return the graph as if no kernel had blocks that wait for one another.
+
+        Blocks of other kernels then wait for those that they depend on, not for the whole kernel.
+        """
+        if self.join_basis is None:
+            return self
+        return self.only_joins(self.join_basis != Basis.UNIT)
+
+    def with_kinds(self, kinds: Collection[str]) -> BlockGraph:
+        """Return the graph with only some kinds of dependence.
+
+        Parameters
+        ----------
+        kinds : collection of str
+            Among "RAW", "WAR" and "WAW", in any case.
+
+        Raises
+        ------
+        ModelError
+            If there is another name in `kinds`, or none.
+        """
+        chosen = frozenset(kind.upper() for kind in kinds)
+        if not chosen or not chosen <= ALL_KINDS:
+            message = f"dependences {', '.join(sorted(kinds))!r}: give some of raw, war, waw"
+            raise ModelError(message)
+        if chosen >= self.kinds:
+            return self
+        is_kept = np.array([name in chosen for name in KIND_NAMES])[self.join_kind]
+        return replace(self.only_joins(is_kept), kinds=self.kinds & chosen)
+
+    def count_edges_not_in(self, other: BlockGraph) -> int:
+        """Count the distinct certain edges and kinds that this graph has and `other` lacks.
+
+        Parameters
+        ----------
+        other : BlockGraph
+            Over the same blocks, at another granularity for instance.
+        """
+        return count_edges_not_in(self.certain().arrays, other.certain().arrays)
+
+    def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
+        """Return the graph for networkx.
+
+        Parameters
+        ----------
+        level : {"kernel", "block"}
+            One node a kernel or host copy, or one a block. The block level expands all edges:
+            for small graphs.
+
+        Raises
+        ------
+        ModelError
+            If `level` is neither.
+        """
+        if level == "kernel":
+            return kernel_digraph(self.kernel, np.diff(self.first_block), self.pairs())
+        if level == "block":
+            names = zip(*(column.tolist() for column in self.block_names()), strict=True)
+            return block_digraph(list(names), self.edges())
+        raise ModelError(f"level {level!r}: give 'kernel' or 'block'")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per pair of kernels that depend on one another."""
+        return pairs_frame(self.pairs())

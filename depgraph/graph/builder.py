@@ -1,0 +1,260 @@
+"""Making block graphs: from lists of joins, and from other graphs with other source sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, Basis
+from depgraph.graph.lists import concatenate_lists, gather_lists, list_offsets, lists_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from depgraph.graph.lists import Lists
+
+
+class GraphBuilder:
+    """Collects joins one by one; equal sets become one.
+
+    Parameters
+    ----------
+    kernel : sequence of int
+        Kernel number of each operation, ``-1 - i`` for host copy i.
+    sizes : sequence of int
+        Blocks of each operation.
+    positions : bool
+        Whether it is known where inside blocks dependences are needed.
+    """
+
+    def __init__(
+        self, kernel: Sequence[int], sizes: Sequence[int], *, positions: bool = False
+    ) -> None:
+        self._positions = positions
+        self._kernel = np.array(kernel, np.int32)
+        self._first_block = list_offsets(sizes)
+        self._sets: dict[tuple[bytes, float, float], int] = {}
+        self._members: list[NDArray[np.int32]] = []
+        self._places: list[tuple[float, float]] = []
+        self._joins: dict[tuple[int, Basis, int, tuple[int, ...]], dict[int, None]] = {}
+
+    def add(
+        self,
+        kind: str,
+        source: ArrayLike,
+        target: ArrayLike,
+        *,
+        needed_at: float = 0.0,
+        done_at: float = 1.0,
+        basis: Basis = Basis.SEEN,
+    ) -> None:
+        """Let every block of `target` wait for every block of `source`.
+
+        Parameters
+        ----------
+        kind : {"RAW", "WAR", "WAW"}
+        source, target : int[n]
+            Global numbers of blocks of one operation each.
+        needed_at : float
+            Share of a target's work that it can do before.
+        done_at : float
+            Share of a source's work that has to be done.
+        basis : Basis
+            What the dependence rests on.
+        """
+        first = self._set(source, 0.0, done_at)
+        second = self._set(target, needed_at, 1.0)
+        operation = self._operation(second)
+        key = KIND_NAMES.index(kind), basis, operation, (first,)
+        self._joins.setdefault(key, {})[second] = None
+
+    def _set(self, blocks: ArrayLike, needed_at: float, done_at: float) -> int:
+        members = np.unique(np.asarray(blocks, np.int32))
+        key = members.tobytes(), needed_at, done_at
+        if key not in self._sets:
+            self._sets[key] = len(self._members)
+            self._members.append(members)
+            self._places.append((needed_at, done_at))
+        return self._sets[key]
+
+    def _operation(self, set_: int) -> int:
+        block = self._members[set_][0]
+        return int(np.searchsorted(self._first_block, block, side="right") - 1)
+
+    def build(self, kinds: Collection[str] = ALL_KINDS) -> BlockGraph:
+        """Return the graph."""
+        joins = [(sources, list(targets)) for (*_, sources), targets in self._joins.items()]
+        operation = np.array([self._operation(s) for s in range(len(self._members))], np.int32)
+        graph = assemble(
+            self._kernel,
+            self._first_block,
+            (operation, *lists_of(self._members)),
+            np.array([kind for kind, *_ in self._joins], np.uint8),
+            lists_of([s for s, _ in joins]),
+            lists_of([t for _, t in joins]),
+            np.array([basis for _, basis, *_ in self._joins], np.uint8),
+        )
+        graph = replace(graph, kinds=frozenset(kinds))
+        if not self._positions:
+            return graph
+        order = np.argsort(operation, kind="stable")
+        places = np.array(self._places, np.float64).reshape(-1, 2)[order]
+        sizes = np.diff(graph.set_offsets)
+        return replace(
+            graph,
+            first_use=np.repeat(places[:, 0], sizes),
+            last_use=np.repeat(places[:, 1], sizes),
+            position_step=0.0,
+        )
+
+
+def assemble(
+    kernel: NDArray[np.int32],
+    first_block: NDArray[np.int64],
+    sets: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
+    join_kind: NDArray[np.uint8],
+    sources: Lists,
+    targets: Lists,
+    join_basis: NDArray[np.uint8] | None = None,
+) -> BlockGraph:
+    """Put sets and joins, in any order, into the order of a `BlockGraph`.
+
+    Parameters
+    ----------
+    kernel : int32[n_operations]
+    first_block : int64[n_operations + 1]
+    sets : (int32[n_sets], int64[n_sets + 1], int32[...])
+        Operation, offsets and blocks.
+    join_kind : uint8[n_joins]
+    sources, targets : (int64[n_joins + 1], int32[...])
+        Lists of sets, none empty.
+    join_basis : uint8[n_joins], optional
+        What each join rests on; default accesses that were seen.
+    """
+    if join_basis is not None and (join_basis == Basis.SEEN).all():
+        join_basis = None
+    set_operation, set_offsets, set_blocks = sets
+    order = np.argsort(set_operation, kind="stable")
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    set_operation = set_operation[order]
+    set_offsets, set_blocks = gather_lists(set_offsets, set_blocks, order)
+    source_sets, target_sets = number[sources[1]], number[targets[1]]
+    source_operation = set_operation[source_sets[sources[0][:-1]]]
+    target_operation = set_operation[target_sets[targets[0][:-1]]]
+    order = join_order(join_kind, join_basis, source_operation, target_operation)
+    source_offsets, source_sets = gather_lists(sources[0], source_sets, order)
+    target_offsets, target_sets = gather_lists(targets[0], target_sets, order)
+    return BlockGraph(
+        kernel=kernel,
+        first_block=first_block,
+        set_operation=set_operation,
+        set_offsets=set_offsets,
+        set_blocks=set_blocks,
+        join_kind=join_kind[order],
+        join_basis=None if join_basis is None else join_basis[order],
+        join_source_operation=source_operation[order],
+        join_target_operation=target_operation[order],
+        source_offsets=source_offsets,
+        sources=source_sets,
+        target_offsets=target_offsets,
+        targets=target_sets,
+    )
+
+
+def extend(
+    graph: BlockGraph,
+    whole: Sequence[tuple[int, Basis, int, int]],
+    partial: Sequence[tuple[int, Basis, int, NDArray[np.int32]]],
+) -> BlockGraph:
+    """Add joins whose sources are all blocks of an operation.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    whole : sequence of (kind, basis, source operation, target operation)
+        Joins whose targets are all blocks, too. The kind is an index into `KIND_NAMES`.
+    partial : sequence of (kind, basis, source operation, target sets)
+        Joins whose targets are sets of the graph, all of one operation.
+    """
+    if not whole and not partial:
+        return graph
+    sources = [join[2] for join in (*whole, *partial)]
+    needed = np.unique([*sources, *(join[3] for join in whole)]).astype(np.int32)
+    number = np.zeros(graph.n_operations, np.int32)
+    number[needed] = len(graph.set_operation) + np.arange(len(needed), dtype=np.int32)
+    set_operation = np.concatenate([graph.set_operation, needed]).astype(np.int32)
+    blocks = lists_of(np.arange(*graph.first_block[k : k + 2]) for k in needed)
+    set_offsets, set_blocks = concatenate_lists([graph.set_lists, blocks])
+    target_lists = [[number[join[3]]] for join in whole] + [join[3] for join in partial]
+    labels = np.array([join[:2] for join in (*whole, *partial)], np.uint8)
+    added = assemble(
+        graph.kernel,
+        graph.first_block,
+        (set_operation, set_offsets, set_blocks),
+        np.append(graph.join_kind, labels[:, 0]),
+        concatenate_lists([graph.source_lists, lists_of([number[k]] for k in sources)]),
+        concatenate_lists([graph.target_lists, lists_of(target_lists)]),
+        np.append(graph.basis, labels[:, 1]),
+    )
+    order = np.argsort(set_operation, kind="stable")
+
+    def placed(values: NDArray[np.float64] | None, of_added: float) -> NDArray[np.float64] | None:
+        if values is None:
+            return None
+        values = np.append(values, np.full(len(blocks[1]), of_added))
+        return gather_lists(set_offsets, values, order)[1]
+
+    return replace(
+        graph.with_dependences_of(added),
+        first_use=placed(graph.first_use, 0.0),
+        last_use=placed(graph.last_use, 1.0),
+        position_step=graph.position_step,
+    )
+
+
+def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
+    """Add the possible joins of another graph over the same blocks; positions are left out.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+        With other certain joins than `other`, such as those that a mechanism sees.
+    other : BlockGraph
+    """
+    chosen = np.flatnonzero(~other.join_certain)
+    if not len(chosen):
+        return graph
+    shift = np.int32(len(graph.set_operation))
+    source_offsets, sources = gather_lists(*other.source_lists, chosen)
+    target_offsets, targets = gather_lists(*other.target_lists, chosen)
+    added = assemble(
+        graph.kernel,
+        graph.first_block,
+        (
+            np.append(graph.set_operation, other.set_operation),
+            *concatenate_lists([graph.set_lists, other.set_lists]),
+        ),
+        np.append(graph.join_kind, other.join_kind[chosen]),
+        concatenate_lists([graph.source_lists, (source_offsets, sources + shift)]),
+        concatenate_lists([graph.target_lists, (target_offsets, targets + shift)]),
+        np.append(graph.basis, other.basis[chosen]),
+    )
+    return graph.with_dependences_of(added)
+
+
+def join_order(
+    kind: NDArray[np.uint8],
+    basis: NDArray[np.uint8] | None,
+    source_operation: NDArray[np.int32],
+    target_operation: NDArray[np.int32],
+) -> NDArray[np.int64]:
+    """Return the order of the joins of a `BlockGraph`."""
+    if basis is None:
+        return np.lexsort((kind, source_operation, target_operation))
+    return np.lexsort((basis, kind, basis >= Basis.OPAQUE, source_operation, target_operation))

@@ -1,0 +1,173 @@
+"""What an extraction yields: kernels, copies, blocks, footprints and the graph, as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.graph.block_graph import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from depgraph.footprint.footprints import Footprints
+    from depgraph.footprint.spill import SpilledFootprints
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
+    from depgraph.system.scratch import Scratch
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One row of the table of kernels; ``depgraph.store.schema`` says what each field holds."""
+
+    kernel: int
+    operation: int
+    name: str
+    mangled_name: str | None
+    trace_id: int | None
+    grid_x: int
+    grid_y: int
+    grid_z: int
+    block_x: int
+    block_y: int
+    block_z: int
+    registers: int | None
+    shared_bytes: int | None
+    architecture: int | None
+    stream: int
+    context: int
+    first_block: int
+    blocks: int
+    active_blocks: int
+    accesses: int
+    instructions: int
+    read_bytes: int
+    written_bytes: int
+    shared_written_bytes: int
+    untraced: str | None
+    occupancy: int | None = None
+    cuttable: bool | None = None
+    waits_inside: str | None = None
+    ldgsts_bytes: int = 0
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Grid size in blocks."""
+        return self.grid_x, self.grid_y, self.grid_z
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Block size in threads."""
+        return self.block_x, self.block_y, self.block_z
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return self.block_x * self.block_y * self.block_z
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One row of the table of host copies."""
+
+    copy: int
+    operation: int
+    block: int
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """Counts of every block, by global block number.
+
+    Attributes
+    ----------
+    accesses, instructions : int64[n_blocks]
+        Global-memory access records and traced instructions, both a warp each.
+    read_bytes, written_bytes : int64[n_blocks]
+        Distinct bytes.
+    """
+
+    accesses: NDArray[np.int64]
+    instructions: NDArray[np.int64]
+    read_bytes: NDArray[np.int64]
+    written_bytes: NDArray[np.int64]
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """Work of each block where no time was measured: instructions, else accesses."""
+        counted = self.instructions if self.instructions.any() else self.accesses
+        return counted.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """All that a store holds.
+
+    Attributes
+    ----------
+    durations : float64[n_blocks] or None
+        How long each block ran, where the input says so; NaN for blocks of which it does not. In
+        cycles unless ``metadata["duration_unit"]`` says otherwise.
+    metadata : dict
+        Provenance: sources, format, options, what was skipped and why, warnings.
+    scratch : Scratch or None
+        Holds the files of footprints that were too large for memory.
+    false_edges : int or None
+        Edges that rounding to sectors or lines added; None at byte granularity.
+    """
+
+    kernels: list[Kernel]
+    copies: list[Copy]
+    counts: BlockCounts
+    footprints: Footprints | SpilledFootprints
+    graph: BlockGraph
+    metadata: dict[str, Any]
+    durations: NDArray[np.float64] | None = None
+    scratch: Scratch | None = None
+
+    @property
+    def pairs(self) -> list[PairSummary]:
+        """The pairs of kernels that depend on one another."""
+        return self.graph.pairs()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Remove intermediate files; footprints that stood in them are gone then."""
+        if self.scratch is not None:
+            self.scratch.remove()
+
+
+def launch_resources(kernels: Sequence[Kernel], n_operations: int) -> Resources:
+    """Collect what kernels take to run, as columns over all operations."""
+    columns = {
+        name: np.full(n_operations, fill, np.int64)
+        for name, fill in (("threads", 0), ("registers", -1), ("shared_bytes", -1), ("stream", 0))
+    }
+    for kernel in kernels:
+        for name, column in columns.items():
+            value = getattr(kernel, name)
+            if value is not None:
+                column[kernel.operation] = value
+    return Resources(**columns, architecture=common_architecture(kernels))
+
+
+def common_architecture(kernels: Sequence[Kernel]) -> int | None:
+    """Return the SASS version that more than half of the kernels name, None if there is none.
+
+    Some tracers leave the number uninitialised, so that a kernel may name any.
+    """
+    ((architecture, count),) = Counter(k.architecture for k in kernels).most_common(1) or (
+        (None, 0),
+    )
+    return architecture if 2 * count > len(kernels) else None

@@ -1,0 +1,138 @@
+"""Bloom filters of all blocks side by side: one bit of each block a word."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from depgraph.system.compiled import compiled
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SALT = np.uint64(0xD1B54A32D192ED03)
+_ONE = np.uint64(1)
+
+
+@compiled
+def mix64(value, salt):
+    """Scramble a 64-bit value (the finaliser of splitmix64; Steele et al., OOPSLA 2014)."""
+    value = (value + salt) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0x94D049BB133111EB)
+    value = (value ^ (value >> np.uint64(27))) * _GOLDEN
+    return value ^ (value >> np.uint64(31))
+
+
+@compiled
+def filter_bit(line, hash_, bits):
+    """Return the bit that hash `hash_` gives a line; any two hashes are independent."""
+    salt = mix64(np.uint64(hash_), _SALT)
+    return np.int64(mix64(line ^ salt, _GOLDEN + salt) % np.uint64(bits))
+
+
+@compiled
+def fill_filters(block, kind, first_line, last_line, bits, hashes, words):
+    """Enter the lines of every block into its filters.
+
+    Parameters
+    ----------
+    block, kind : int32[n], uint8[n]
+    first_line, last_line : uint64[n]
+        Lines of each range.
+    bits, hashes, words : int
+        Words of 64 blocks.
+
+    Returns
+    -------
+    uint64[2, bits, words]
+        For each kind and filter bit, which blocks have it set.
+    """
+    filters = np.zeros((2, bits, words), np.uint64)
+    for i in range(len(block)):
+        word = block[i] >> 6
+        mark = _ONE << np.uint64(block[i] & 63)
+        line = first_line[i]
+        while line <= last_line[i]:
+            for hash_ in range(hashes):
+                filters[kind[i], filter_bit(line, hash_, bits), word] |= mark
+            line += _ONE
+    return filters
+
+
+@compiled
+def query_filters(block, kind, first_line, last_line, own, filters, hashes, older_blocks, reported):
+    """Ask, for every line that a block touches, which older blocks may have touched it.
+
+    Parameters
+    ----------
+    block, kind, first_line, last_line
+        As `fill_filters` takes them.
+    own : int
+        The kind of range to ask for.
+    filters : uint64[bits, words]
+        Of the kind of the older blocks' ranges.
+    hashes : int
+    older_blocks : int64[n_blocks]
+        How many blocks belong to older operations.
+    reported : uint64[n_blocks, words]
+        Receives the answers, a bit a block.
+    """
+    bits = len(filters)
+    at = np.empty(hashes, np.int64)
+    for i in range(len(block)):
+        older = older_blocks[block[i]]
+        if kind[i] != own or older == 0:
+            continue
+        line = first_line[i]
+        while line <= last_line[i]:
+            for hash_ in range(hashes):
+                at[hash_] = filter_bit(line, hash_, bits)
+            for word in range((older + 63) >> 6):
+                found = filters[at[0], word]
+                for hash_ in range(1, hashes):
+                    found &= filters[at[hash_], word]
+                if (word + 1) << 6 > older:
+                    found &= (_ONE << np.uint64(older & 63)) - _ONE
+                reported[block[i], word] |= found
+            line += _ONE
+
+
+@compiled
+def report_sharing(line, block, kind, own, others, older_blocks, reported):
+    """Report, for every line that a block touches, which older blocks truly touched it.
+
+    Parameters
+    ----------
+    line : uint64[n], increasing
+    block, kind : int32[n], uint8[n]
+    own, others : int
+        Kinds of the touches to ask for, and of those of the older blocks.
+    older_blocks : int64[n_blocks]
+        How many blocks belong to older operations.
+    reported : uint64[n_blocks, words]
+        Receives the answers, a bit a block.
+    """
+    words = reported.shape[1]
+    touched = np.zeros(words, np.uint64)
+    low = 0
+    while low < len(line):
+        high = low
+        while high < len(line) and line[high] == line[low]:
+            high += 1
+        n_own = 0
+        n_others = 0
+        for i in range(low, high):
+            if kind[i] == own:
+                n_own += 1
+            if kind[i] == others:
+                touched[block[i] >> 6] |= _ONE << np.uint64(block[i] & 63)
+                n_others += 1
+        for i in range(low, high):
+            older = older_blocks[block[i]]
+            if kind[i] != own or n_others == 0:
+                continue
+            for word in range((older + 63) >> 6):
+                found = touched[word]
+                if (word + 1) << 6 > older:
+                    found &= (_ONE << np.uint64(older & 63)) - _ONE
+                reported[block[i], word] |= found
+        for i in range(low, high):
+            touched[block[i] >> 6] = np.uint64(0)
+        low = high

@@ -1,0 +1,1 @@
+"""The scenario: the one input of bounds, mechanisms, what-ifs, reports and exports."""

@@ -1,0 +1,294 @@
+"""How a scenario comes about: the graph, its durations, the GPU, and where each comes from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from depgraph.errors import ModelError
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import default_gpu, sm_resources
+from depgraph.graph.builder import DEPENDENCES
+from depgraph.scenario.memory_traffic import memory_time, touched_bytes
+from depgraph.scenario.scenario import MeasuredSchedule, Scenario
+from depgraph.scenario.what_if import apply_what_ifs
+from depgraph.system.ratios import ratio, share_of
+from depgraph.system.text import counted, kernels_text
+from depgraph.timing.durations import (
+    kernel_makespans,
+    matched_durations,
+    measured_block_durations,
+)
+from depgraph.timing.fit import fit_profile
+from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
+from depgraph.timing.profile import BlockProfile
+from depgraph.timing.stated import default_durations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from depgraph.footprint.footprints import Footprints
+    from depgraph.gpu.model import Gpu
+    from depgraph.gpu.sm_resources import SmResources
+    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.program import Kernel
+    from depgraph.scenario.what_if import Statement
+    from depgraph.timing.durations import Durations
+    from depgraph.timing.fit import Fit
+    from depgraph.timing.launch_model import LaunchChoice
+    from depgraph.timing.matched_profile import Match
+    from depgraph.timing.profile import KernelProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which kernels of a profile count; None for all.
+
+    Attributes
+    ----------
+    device, process, context, stream : int or None
+    iteration : str
+        As for `match_profile`.
+    """
+
+    device: int | None = None
+    process: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    iteration: str = "mean"
+
+
+def build_scenario(
+    graph: BlockGraph,
+    kernels: Sequence[Kernel],
+    *,
+    profile: KernelProfile | BlockProfile | None = None,
+    where: Where | None = None,
+    allow_mismatch: bool = False,
+    measured_sms: int | None = None,
+    gpu: Gpu | None = None,
+    fixed_occupancy: int | None = None,
+    launch: LaunchChoice = NO_LAUNCHES,
+    what_ifs: Sequence[Statement] = (),
+    ignore_waits_inside: bool = False,
+    memory_gb_per_s: float | Literal["gpu"] | None = None,
+    footprints: Callable[[], Footprints] | None = None,
+    granularity: int = 1,
+    metadata: Mapping[str, Any] | None = None,
+    pairs: Sequence[PairSummary] | None = None,
+) -> Scenario:
+    """Put together what bounds, mechanisms, reports and exports are made from.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+        With the kinds of dependence that count.
+    kernels : sequence of Kernel
+    profile : KernelProfile or BlockProfile, optional
+        Measured times; default the instructions that the trace shows.
+    where : Where, optional
+        Which kernels of the profile count.
+    allow_mismatch : bool
+        Take what fits of a profile that seems to be of another program, instead of refusing it.
+    measured_sms : int, optional
+        SMs of the GPU that kernels were measured on; default what the profile says, else those of
+        its GPU's model.
+    gpu : Gpu, optional
+        Whose limits apply; default the GPU that the profile names, else the one that the trace's
+        architecture suggests.
+    fixed_occupancy : int, optional
+        Resident blocks per SM of every kernel, instead of the GPU's limits.
+    launch : LaunchChoice
+        What launches cost, as `parse_launch` returns it.
+    what_ifs : sequence of Statement
+        What to change of the program, as `parse_what_if` returns it.
+    ignore_waits_inside : bool
+        Take the blocks of kernels that wait inside for independent of one another, as bounds do.
+    memory_gb_per_s : float or "gpu", optional
+        Memory bandwidth, 10**9 bytes a second, or that of the GPU: no schedule is then shorter
+        than the bytes take that must cross the bus.
+    footprints : callable, optional
+        Returns the byte-exact footprints of all blocks; needed for what-ifs about buffers, for the
+        memory bandwidth and for mechanisms that look at addresses.
+    granularity : int
+        Bytes that the dependences of `graph` were tracked by.
+    metadata : mapping, optional
+        The store's provenance.
+    pairs : sequence of PairSummary, optional
+        ``graph.pairs()``, where a store holds them.
+
+    Raises
+    ------
+    ModelError, ProfileError
+        If the profile does not fit, or a GPU is not known.
+    """
+    stored, where = graph, where or Where()
+    said: tuple[str, ...] = ()
+    if ignore_waits_inside:
+        graph, kernels, said = _without_units(graph, kernels)
+    fit = None if profile is None else fit_profile(profile, kernels, **asdict(where))
+    if fit is not None:
+        fit.check(allow_mismatch=allow_mismatch)
+    match = None if fit is None else fit.match
+    filled: tuple[str, ...] = ()
+    if match is not None and graph.resources is not None:
+        resources, filled = match.fill_resources(graph.resources)
+        graph = replace(graph, resources=resources)
+    named, notes = _named_gpu(match)
+    chosen = gpu or named
+
+    def resources_of(program: BlockGraph) -> SmResources:
+        found = sm_resources(program, chosen, fixed_occupancy)
+        assumed = (*filled, *found.assumptions) if gpu else (*notes, *filled, *found.assumptions)
+        return replace(found, assumptions=assumed)
+
+    scenario = Scenario(
+        graph=graph,
+        timing=default_durations(graph),
+        resources_of=resources_of,
+        kernels=kernels,
+        fit=fit,
+        read_footprints=footprints,
+        granularity=granularity,
+        metadata=metadata or {},
+        profile_clock_mhz=None if profile is None else profile.clock_mhz,
+    )
+    if fit is not None and isinstance(profile, BlockProfile):
+        times = _block_durations(graph, profile, fit)
+        scenario = replace(scenario, timing=times)
+    elif match is not None:
+        measured_on = sm_resources(graph, named or default_gpu(graph, gpu)[0], fixed_occupancy)
+        scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
+    scenario = _with_launches(scenario.noting(*said), launch)
+    if memory_gb_per_s is not None:
+        scenario = _with_memory(scenario, memory_gb_per_s)
+    scenario = apply_what_ifs(scenario, what_ifs)
+    if pairs is not None and all(
+        getattr(scenario.graph, name) is getattr(stored, name) for name in DEPENDENCES
+    ):
+        vars(scenario)["pairs"] = pairs
+    return scenario
+
+
+def _without_units(
+    graph: BlockGraph, kernels: Sequence[Kernel]
+) -> tuple[BlockGraph, list[Kernel], tuple[str, ...]]:
+    """Take no kernel for one that waits inside; return a note that names those that do."""
+    waiting = [k.kernel for k in kernels if k.waits_inside is not None]
+    free = [replace(kernel, waits_inside=None) for kernel in kernels]
+    note = (
+        f"blocks of {kernels_text(waiting)} may wait for each other inside the kernel; others "
+        "depend on single blocks of them, as asked (--ignore-waits-inside)"
+    )
+    return graph.without_units(), free, (note,) if waiting else ()
+
+
+def _named_gpu(match: Match | None) -> tuple[Gpu | None, tuple[str, ...]]:
+    """Return the GPU that the profile names, None if there is no model of it, and why."""
+    name = None if match is None else match.device_name
+    if name is None:
+        return None, ()
+    try:
+        gpu = load_gpu(name)
+    except ModelError:
+        return None, (f"the profile is of {name}, of which there is no model",)
+    return gpu, (f"the profile is of {name}: the limits of {gpu.name} are used (--gpu)",)
+
+
+def _with_memory(scenario: Scenario, gb_per_s: float | Literal["gpu"]) -> Scenario:
+    gpu, unit = scenario.resources.gpu, scenario.unit
+    whose = "as given"
+    if gb_per_s == "gpu":
+        if gpu.memory_gb_per_s is None:
+            message = f"the model of {gpu.name} states no memory bandwidth: give it in GB/s"
+            raise ModelError(message)
+        gb_per_s, whose = gpu.memory_gb_per_s, f"of {gpu.name}, whatever the number of SMs"
+    if gpu.l2_bytes is None:
+        message = (
+            f"the model of {gpu.name} states no L2 size (l2_bytes): which bytes must cross the "
+            "memory bus cannot be said without"
+        )
+        raise ModelError(message)
+    if scenario.read_footprints is None:
+        message = "this needs the footprints of the blocks: pass footprints=store.footprints"
+        raise ModelError(message)
+    n_bytes = touched_bytes(scenario.read_footprints(), scenario.graph)
+    time = memory_time(max(0, n_bytes - gpu.l2_bytes), gb_per_s, unit, scenario.profile_clock_mhz)
+    if time is None:
+        return scenario.noting(
+            f"the memory bandwidth is left out: durations are {unit}, not times"
+            if unit != "cycles"
+            else "the memory bandwidth is left out: the profile states no clock for its cycles"
+        )
+    note = (
+        f"memory bandwidth counts: of the {n_bytes} distinct bytes that kernels touch all but the "
+        f"{gpu.l2_bytes} that the L2 cache of {gpu.name} holds cross the memory bus, which takes "
+        f"{time:.4g} {unit} at {gb_per_s:g} GB/s ({whose})"
+    )
+    return replace(scenario.noting(note), memory=time)
+
+
+def _block_durations(graph: BlockGraph, profile: BlockProfile, fit: Fit) -> Durations:
+    kernel, is_usable = fit.usable_blocks()
+    notes = profile.notes
+    if fit.match is not None:
+        notes = (f"profile and trace: {fit.match.summary()}", *fit.match.notes, *notes)
+    elif fit.warning:
+        notes = (f"profile and trace: {fit.summary}", *notes)
+    durations = measured_block_durations(
+        graph,
+        kernel[is_usable],
+        profile.block[is_usable],
+        profile.duration[is_usable],
+        unit=profile.unit,
+        source=f"block times of {profile.source.name}",
+        kernels=fit.kernels,
+    )
+    return replace(durations, assumptions=(*notes, *durations.assumptions))
+
+
+def _with_kernel_times(
+    scenario: Scenario, match: Match, measured_on: SmResources, measured_sms: int | None
+) -> Scenario:
+    graph, gpu = scenario.graph, measured_on.gpu
+    stated = measured_sms or match.measured_sms
+    sms = stated or gpu.sms
+    timing = matched_durations(graph, match, measured_on.occupancy, sms)
+    if stated is None:
+        timing = timing.noting(
+            f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"
+        )
+    run = match.measured_run()
+    if run is None:
+        return replace(scenario, timing=timing)
+    run = replace(run, sms=sms)
+    alone = float(kernel_makespans(graph, timing.values, measured_on.occupancy * sms).sum())
+    work = measured_on.work(graph.operation_of_block, timing.values, sms)
+    measured = MeasuredSchedule(
+        sms=sms,
+        wall=run.wall,
+        speedup=ratio(alone, run.wall),
+        utilization=share_of(work, run.wall),
+    )
+    return replace(scenario, timing=timing, run=run, measured=measured)
+
+
+def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:
+    run = scenario.run
+    launch = launch_model(
+        choice, unit=scenario.unit, gpu=scenario.resources.gpu, clock_mhz=scenario.clock_mhz,
+        run=run,
+    )  # fmt: skip
+    if run is not None:
+        others = (
+            f", including {counted(run.others, 'kernel')} that the trace lacks"
+            if run.others
+            else ""
+        )
+        used = " is not used" if choice.times else " is left out (--launch measured)"
+        scenario = scenario.noting(
+            f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; "
+            f"the median gap between kernels of {run.gap:.4g} {run.unit}"
+            f"{' is part of the launch costs' if choice.base == MEASURED else used}"
+        )
+    return scenario.with_launch(launch)

@@ -1,0 +1,264 @@
+"""The scenario: the one input of bounds, mechanisms, what-ifs, reports and exports."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.dependence.possible import uncertainty
+from depgraph.errors import NotApplicableError
+from depgraph.gpu.sm_resources import sm_resources
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.timing.launch_model import OFF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.dependence.possible import Uncertainty
+    from depgraph.footprint.footprints import Footprints
+    from depgraph.gpu.sm_resources import SmResources
+    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.program import Kernel
+    from depgraph.timing.durations import Durations
+    from depgraph.timing.fit import Fit
+    from depgraph.timing.launch_model import LaunchModel
+    from depgraph.timing.matched_profile import MeasuredRun
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSchedule:
+    """How the program ran on the GPU that was profiled.
+
+    Attributes
+    ----------
+    sms : int
+    wall : float
+        From the start of the first kernel to the end of the last one.
+    speedup : float
+        Serial time on that GPU, without launch gaps, over `wall`.
+    utilization : float
+        Work over `wall`, 0 to 1.
+    """
+
+    sms: int
+    wall: float
+    speedup: float
+    utilization: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A program, how long its blocks take, and the GPU that it is to run on.
+
+    What-ifs have been applied: everything here is of the changed program.
+
+    Attributes
+    ----------
+    graph : BlockGraph
+        With the kinds of dependence that count.
+    timing : Durations
+        How long blocks take, in what unit, and where that comes from.
+    resources_of : callable
+        From a graph to what its blocks take of an SM; default by the limits of the GPU that the
+        trace suggests.
+    kernels : sequence of Kernel
+        Empty where only the graph is known.
+    sms : float
+        Number of SMs, infinite for no limit. Most functions take it from elsewhere; see `on`.
+    launch : LaunchModel
+        What launches cost, in the unit of the durations.
+    memory : float
+        Time below which the memory bandwidth keeps every schedule; 0 where it does not count.
+    fit : Fit or None
+        Whether the profile is of this program.
+    run : MeasuredRun or None
+        How the program ran when it was profiled.
+    measured : MeasuredSchedule or None
+        The same as a schedule beside others.
+    read_footprints : callable or None
+        Returns the byte-exact footprints of all blocks.
+    granularity : int
+        Bytes that dependences were tracked by.
+    metadata : mapping
+        The store's provenance.
+    profile_clock_mhz : float or None
+        Clock that the profile states.
+    """
+
+    graph: BlockGraph
+    timing: Durations
+    resources_of: Callable[[BlockGraph], SmResources] = sm_resources
+    kernels: Sequence[Kernel] = ()
+    sms: float = math.inf
+    launch: LaunchModel = OFF
+    memory: float = 0.0
+    fit: Fit | None = None
+    run: MeasuredRun | None = None
+    measured: MeasuredSchedule | None = None
+    read_footprints: Callable[[], Footprints] | None = None
+    granularity: int = 1
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    profile_clock_mhz: float | None = None
+
+    def on(self, sms: float) -> Scenario:
+        """Return the same on a GPU of so many SMs."""
+        return self._with("sms", sms)
+
+    def with_launch(self, launch: LaunchModel) -> Scenario:
+        """Return the same with other launch costs."""
+        return self._with("launch", launch)
+
+    def without_launches(self) -> Scenario:
+        """Return the same without launch costs, as bounds count."""
+        return self.with_launch(OFF)
+
+    def _with(self, name: str, value: object) -> Scenario:
+        # What is known already depends on neither SMs nor launch costs: it is kept.
+        same = copy.copy(self)
+        object.__setattr__(same, name, value)
+        return same
+
+    def with_graph(self, graph: BlockGraph) -> Scenario:
+        """Return the scenario with other dependences between the same blocks."""
+        changed = replace(self, graph=graph)
+        if "resources" in vars(self):
+            vars(changed)["resources"] = self.resources
+        return changed
+
+    def with_kinds(self, kinds: Collection[str]) -> Scenario:
+        """Return the scenario with only some kinds of dependence."""
+        return self.with_graph(self.graph.with_kinds(kinds))
+
+    def with_durations(self, values: NDArray[np.float64], *notes: str) -> Scenario:
+        """Return the scenario with other durations of its blocks."""
+        return replace(self, timing=replace(self.timing, values=values).noting(*notes))
+
+    def noting(self, *notes: str) -> Scenario:
+        """Return the scenario with more assumptions."""
+        return replace(self, timing=self.timing.noting(*notes))
+
+    @cached_property
+    def bound_graph(self) -> BlockGraph:
+        """The dependences that certainly are: a bound may count no others."""
+        return self.graph.certain()
+
+    @cached_property
+    def pairs(self) -> Sequence[PairSummary]:
+        """What of the graph is between each two kernels."""
+        return self.graph.pairs()
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """What of the dependences is not certain."""
+        return uncertainty(self.kernels, self.pairs)
+
+    @cached_property
+    def resources(self) -> SmResources:
+        """What one SM holds, and what blocks take of it."""
+        return self.resources_of(self.graph)
+
+    @property
+    def occupancy(self) -> NDArray[np.int64]:
+        """Blocks of each operation that one SM holds: int64[n_operations]."""
+        return self.resources.occupancy
+
+    @property
+    def durations(self) -> NDArray[np.float64]:
+        """How long each block takes: float64[n_blocks]."""
+        return self.timing.values
+
+    @property
+    def unit(self) -> str:
+        """Unit of all times."""
+        return self.timing.unit
+
+    @property
+    def dependences(self) -> str:
+        """Kinds of dependence that count, such as "RAW,WAR,WAW"."""
+        return ",".join(kind for kind in KIND_NAMES if kind in self.graph.kinds)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What all times rest on."""
+        return (
+            *self.timing.assumptions,
+            *self.resources.assumptions,
+            *self.launch.describe(self.unit),
+        )
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Cycles a microsecond: as the profile states them, else the GPU's boost clock."""
+        return self.profile_clock_mhz or self.resources.gpu.boost_clock_mhz
+
+    @property
+    def work(self) -> float:
+        """Time below which the SMs keep every schedule; see `SmResources.work`."""
+        return self.resources.work(self.graph.operation_of_block, self.durations, self.sms)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """What each block takes of an SM, of the resource that sets the work: float64[n_blocks]."""
+        return self.resources.shares(self.graph.operation_of_block, self.durations)
+
+    @cached_property
+    def is_kernel(self) -> NDArray[np.bool_]:
+        """Which operations are kernels: bool[n_operations]."""
+        return self.graph.kernel >= 0
+
+    @cached_property
+    def stream(self) -> NDArray[np.int64]:
+        """Stream of each operation: int64[n_operations]."""
+        resources = self.graph.resources
+        if resources is None:
+            return np.zeros(self.graph.n_operations, np.int64)
+        return resources.stream
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        """Name of each operation's function; empty if unknown."""
+        if not self.kernels:
+            return ()
+        names = [""] * self.graph.n_operations
+        for kernel in self.kernels:
+            names[kernel.operation] = kernel.name
+        return tuple(names)
+
+    @cached_property
+    def shape(self) -> NDArray[np.int64]:
+        """Grid of each operation: int64[n_operations, 3].
+
+        Raises
+        ------
+        NotApplicableError
+            If the grids are not known.
+        """
+        if not self.kernels:
+            raise NotApplicableError("rows of blocks need the grids of the kernels")
+        return self._sizes("grid")
+
+    @cached_property
+    def block(self) -> NDArray[np.int64] | None:
+        """Threads of a block of each operation: int64[n_operations, 3]; None if unknown."""
+        return self._sizes("block") if self.kernels else None
+
+    def _sizes(self, name: str) -> NDArray[np.int64]:
+        sizes = np.ones((self.graph.n_operations, 3), np.int64)
+        for kernel in self.kernels:
+            sizes[kernel.operation] = getattr(kernel, name)
+        return sizes
+
+    @cached_property
+    def opaque(self) -> NDArray[np.bool_]:
+        """Whether the trace cannot show all that an operation touches: bool[n_operations]."""
+        opaque = np.zeros(self.graph.n_operations, np.bool_)
+        for kernel in self.kernels:
+            opaque[kernel.operation] = kernel.untraced is not None
+        return opaque

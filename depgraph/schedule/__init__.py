@@ -1,0 +1,1 @@
+"""When and where every block runs: policies as data, and the simulator that runs them."""

@@ -1,0 +1,1 @@
+"""The store: a folder of Parquet files that holds an extraction."""

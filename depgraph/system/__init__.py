@@ -1,0 +1,1 @@
+"""The machine underneath: files put in place, memory, workers, clusters, compilation, limits."""

@@ -1,0 +1,236 @@
+"""Writing results: made aside, put in place when whole, over nothing but what they may replace."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from depgraph.errors import OutputError, OutputExistsError
+from depgraph.system.interrupts import interrupts_held
+from depgraph.system.placing import exchange, place, place_beside, recover
+from depgraph.system.work_folder import WorkFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    # Says what keeps a folder from being a result of ours, "" for nothing.
+    NotOurs = Callable[[Path], str]
+
+_LEFT_BY_SYSTEMS = (".DS_Store", ".nfs")
+_STRANGE = "was not written by depgraph"
+
+
+def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None) -> None:
+    """Raise an error if `path` may not be replaced or cannot be made.
+
+    What an earlier run took away from there as it was killed is brought back first.
+
+    Commands call this before they begin their work, so that hours are not spent for nothing.
+
+    Parameters
+    ----------
+    path : Path
+    force : bool
+        Whether an existing `path` may be replaced.
+    not_ours : callable, optional
+        For a folder: says what keeps an existing one from being a result of ours.
+
+    Raises
+    ------
+    OutputExistsError, OutputError
+    """
+    path = stable_path(path)
+    recover(path)
+    if os.path.lexists(path):
+        if not force:
+            raise OutputExistsError(path)
+        if path.is_symlink():
+            raise OutputError(path, "is a link", "remove it or name what it points to")
+        if not_ours is not None and (reason := _irreplaceable(path, not_ours)):
+            raise OutputError(path, f"exists and {reason}", "remove it or name another path")
+    if not path.parent.is_dir():
+        raise OutputError(path, f"there is no folder {path.parent}", "make it first")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OutputError(path, "its folder may not be written", "name another path")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # Arrow opens files by names in UTF-8
+        raise OutputError(path, "is not a UTF-8 name", "name another path") from None
+
+
+def stranger_in(folder: Path, is_known: Callable[[Path], bool]) -> str:
+    """Name something in a folder that is not among the files of a result of ours.
+
+    Parameters
+    ----------
+    folder : Path
+    is_known : callable
+        Tells whether an entry is. What systems leave in folders does not count.
+
+    Returns
+    -------
+    str
+        As `new_folder` takes it: "" if there is nothing.
+    """
+    for entry in sorted(folder.iterdir()):
+        if not is_known(entry) and not entry.name.startswith(_LEFT_BY_SYSTEMS):
+            return f"holds {entry.name}, which depgraph did not write"
+    return ""
+
+
+def _irreplaceable(folder: Path, not_ours: NotOurs) -> str:
+    if folder.is_symlink() or not folder.is_dir():
+        return _STRANGE
+    return not_ours(folder) if any(folder.iterdir()) else ""
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a path to write to, and put what is written in the place of `path` at the end.
+
+    Parameters
+    ----------
+    path : Path
+    force : bool
+        Replace an existing file. Without it `path` must be free, at the end as well.
+
+    Raises
+    ------
+    OutputExistsError
+        If `path` exists and `force` is not given.
+    OutputError
+        If the disk is full, the folder is missing or may not be written, or if something else has
+        taken the place meanwhile: what was written stands beside it then.
+    """
+    refuse_existing(path, force=force)
+    path = stable_path(path)
+    with one_line_errors(path), _work_folder(path) as folder:
+        _refuse_special(path)
+        new, target = folder / path.name, _place_of(path)
+        yield new
+        with interrupts_held():
+            if place(new, target):
+                return
+            if force and _is_plain(target):
+                new.replace(target)
+                return
+            raise _place_taken(new, path, target)
+
+
+def _refuse_special(path: Path) -> None:
+    if path.is_dir():
+        raise OutputError(path, "is a folder", "give a file name")
+    if os.path.lexists(path) and not _is_plain(path):
+        raise OutputError(path, "is not a plain file", "give a file name")
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+@contextmanager
+def new_folder(
+    path: Path,
+    *,
+    force: bool = False,
+    not_ours: NotOurs = lambda _: _STRANGE,
+    place_checked: bool = False,
+) -> Iterator[Path]:
+    """Yield a folder to write to, and put it in the place of `path` at the end.
+
+    Parameters
+    ----------
+    path : Path
+    force : bool
+        Replace an existing folder, provided that it is empty or a result of ours. Without it
+        `path` must be free, at the end as well.
+    not_ours : callable
+        Says what keeps a folder from being a result of ours, "" if nothing does.
+    place_checked : bool
+        Long work came before this, and before it the caller asked `refuse_existing`: what is there
+        now has come since, and must not cost the result.
+
+    Raises
+    ------
+    OutputExistsError
+        If `path` exists and `force` is not given.
+    OutputError
+        If an existing `path` is something else, the disk is full or may not be written, or if
+        something else has taken the place meanwhile: what was written stands beside it then.
+    """
+    if not place_checked:
+        refuse_existing(path, force=force, not_ours=not_ours)
+    path = stable_path(path)
+    with one_line_errors(path), _work_folder(path) as folder:
+        new, target = folder / path.name, _place_of(path)
+        new.mkdir()
+        yield new
+        with interrupts_held():
+            if not place(new, target) and not (force and _replace(target, new, not_ours)):
+                raise _place_taken(new, path, target)
+
+
+def _replace(path: Path, new: Path, not_ours: NotOurs) -> bool:
+    """Let a new folder change places with an earlier result, if that is one."""
+    if _irreplaceable(path, not_ours):
+        return False
+    exchange(new, path)
+    if _irreplaceable(new, not_ours):  # it was put there in this very moment
+        exchange(new, path)
+        return False
+    return True
+
+
+def _place_taken(new: Path, path: Path, target: Path) -> OutputError:
+    beside = path.with_name(place_beside(new, target).name)
+    return OutputError(
+        path,
+        "was made by something else while this ran, and is left as it is",
+        f"the result is {beside}",
+    )
+
+
+def stable_path(path: Path) -> Path:
+    """Return a path that still leads to a result when that has replaced the folder one stands in.
+
+    It is absolute where the current folder is, or lies in, what is at `path`, and ends in a name.
+    """
+    place = _place_of(path)
+    here = Path.cwd()
+    is_within = place == here or place in here.parents
+    return place if is_within or path.name in {"", ".."} else path
+
+
+def _place_of(path: Path) -> Path:
+    is_named = path.name not in {"", ".."}
+    return path.parent.resolve() / path.name if is_named else path.resolve()
+
+
+@contextmanager
+def _work_folder(path: Path) -> Iterator[Path]:
+    work = WorkFolder(path.parent, path.name)
+    try:
+        yield work.path
+    finally:
+        work.remove()
+
+
+@contextmanager
+def one_line_errors(path: Path) -> Iterator[None]:
+    """Raise what the system says against writing as an `OutputError` about `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise OutputError(path, "no space is left on the disk", "free some") from None
+        if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
+            raise OutputError(path, f"there is no folder {path.parent}", "make it first") from None
+        raise OutputError(path, f"cannot be written ({error.strerror or error})") from None
+
+
+def folder_bytes(path: Path) -> int:
+    """Return the size of all files below a folder, in bytes."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

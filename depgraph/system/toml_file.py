@@ -1,0 +1,100 @@
+"""TOML from outside: read within limits, refused in one line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_BYTES = 16 << 20
+_MOST_KEY_PARTS = 64
+_SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
+# The reader of the standard library takes quadratic time for the parts of a key.
+_LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_KEY_PARTS}}}")
+_LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
+_SHOWN = 40
+
+
+class TomlError(Exception):
+    """A text is no TOML, or has more than is taken.
+
+    Attributes
+    ----------
+    found : str
+    line : int or None
+        1-based, where it is known.
+    """
+
+    def __init__(self, found: str, line: int | None = None) -> None:
+        super().__init__(found)
+        self.found = found
+        self.line = line
+
+
+def read_toml_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises
+    ------
+    OSError
+    TomlError
+        If it is too long, or no text.
+    """
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise TomlError(f"has more than {MOST_BYTES >> 20} MiB, the most that is read of TOML")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TomlError("is not UTF-8 text", 1 + data.count(b"\n", 0, error.start)) from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a text.
+
+    Raises
+    ------
+    TomlError
+    """
+    for pattern, found in (
+        (_LONG_KEY, f"a key of more than {_MOST_KEY_PARTS} parts"),
+        (_LONG_NUMBER, "a number of more than 4000 digits"),
+    ):
+        if match := pattern.search(text):
+            raise TomlError(found, 1 + text.count("\n", 0, match.start()))
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise TomlError("is nested too deep") from None
+    except tomllib.TOMLDecodeError as error:
+        match = _SYNTAX.fullmatch(str(error))
+        if match is None:
+            raise TomlError(str(error)) from None
+        raise TomlError(match[1], int(match[2] or text.count("\n") + 1)) from None
+    except ValueError as error:  # a date that is none, for one
+        raise TomlError(str(error)) from None
+
+
+def show_value(value: object) -> str:
+    """Return a value of a TOML file for a message, cut to a few words, however large it is."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >> 128:
+        return "a number of many digits"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
+        return f"a list of {len(value)} lists or tables" if value else "[]"
+    if isinstance(value, list):
+        text = "[" + ", ".join(show_value(item) for item in value[:_SHOWN]) + "]"
+    else:
+        text = repr(value[: 2 * _SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def line_of_key(text: str, key: str) -> int | None:
+    """Return the 1-based line on which a key is set first, None if it cannot be told."""
+    match = re.search(rf"^[ \t]*[\"']?{re.escape(key)}[\"']?[ \t]*=", text, re.MULTILINE)
+    return 1 + text.count("\n", 0, match.start()) if match else None

@@ -1,0 +1,1 @@
+"""From a profile to durations of blocks, and the launch model."""

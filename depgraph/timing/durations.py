@@ -1,0 +1,343 @@
+"""Durations of blocks: measured, scaled from measured kernels, or counted in the trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.schedule.simulate_jit import serial_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.program import Kernel
+    from depgraph.timing.matched_profile import Match
+
+_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How long each block runs, in what unit, and where that comes from.
+
+    Attributes
+    ----------
+    values : float64[n_blocks]
+        Host copies take no time.
+    unit : str
+        "us", "cycles" or "instructions"; of the last, only ratios mean anything.
+    source : str
+        One line for reports.
+    assumptions : tuple of str
+        What was assumed to get from the source to the values.
+    """
+
+    values: NDArray[np.float64]
+    unit: str
+    source: str
+    assumptions: tuple[str, ...] = ()
+
+    def noting(self, *notes: str) -> Durations:
+        """Return the durations with more assumptions."""
+        return replace(self, assumptions=(*self.assumptions, *notes))
+
+
+def counted_durations(graph: BlockGraph) -> Durations:
+    """Take the instructions that the trace shows of each block as its duration.
+
+    Raises
+    ------
+    ModelError
+        If the graph carries no counts.
+    """
+    if graph.cost is None:
+        message = "the graph carries no counts: pass durations"
+        raise ModelError(message)
+    return Durations(
+        graph.cost.astype(np.float64),
+        "instructions",
+        "traced warp instructions of each block",
+        (
+            (
+                "a block takes as long as it has traced warp instructions: only ratios mean "
+                "anything; pass --timing for times"
+            ),
+        ),
+    )
+
+
+def measured_block_durations(
+    graph: BlockGraph,
+    kernel: NDArray[np.int64],
+    block: NDArray[np.int64],
+    duration: NDArray[np.float64],
+    *,
+    unit: str,
+    source: str,
+    kernels: Sequence[Kernel] = (),
+) -> Durations:
+    """Take measured times of blocks.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    kernel, block : int64[n]
+        Kernel number, and block number within the kernel.
+    duration : float64[n]
+    unit, source : str
+    kernels : sequence of Kernel
+        As for `scaled_durations`.
+
+    Raises
+    ------
+    ModelError
+        If a row names no block of the graph or names one twice, or only some blocks of a kernel
+        have a row. A kernel without any is given times as `scaled_durations` does.
+    """
+    operation_of_kernel = {int(k): i for i, k in enumerate(graph.kernel)}
+    operation = np.array([operation_of_kernel.get(int(k), -1) for k in kernel], np.int64)
+    size = np.diff(graph.first_block)
+    bad = np.flatnonzero((operation < 0) | (block < 0) | (block >= size[operation]))
+    if len(bad):
+        raise ModelError(
+            f"{source}: kernel {kernel[bad[0]]} block {block[bad[0]]} is not in the store"
+            + (f", nor are {len(bad) - 1} more" if len(bad) > 1 else "")
+        )
+    if not len(operation):
+        raise ModelError(f"{source}: holds no time of a block of the store")
+    number = graph.first_block[operation] + block
+    times = np.bincount(number, minlength=graph.n_blocks)
+    if times.max(initial=0) > 1:
+        twice = int(np.argmax(times > 1))
+        raise ModelError(f"{source}: {block_name(graph, twice)} has more than one duration")
+    if (duration < 0).any() or not np.isfinite(duration).all():
+        raise ModelError(f"{source}: a duration is negative or not a number")
+    values = np.zeros(graph.n_blocks, np.float64)
+    values[number] = duration
+    measured = np.bincount(operation, minlength=graph.n_operations) > 0
+    missing = np.flatnonzero((times == 0) & measured[graph.operation_of_block])
+    if len(missing):
+        raise ModelError(
+            f"{source}: {block_name(graph, int(missing[0]))} has no duration"
+            + (f", nor have {len(missing) - 1} more blocks" if len(missing) > 1 else "")
+        )
+    cost = _costs(graph)
+    whole = _sums(graph, values)
+    notes = _fill_unmeasured(
+        graph, values, cost, measured, whole, _ratios(whole, _sums(graph, cost)), kernels
+    )
+    return Durations(values, unit, source, notes)
+
+
+def scaled_durations(
+    graph: BlockGraph,
+    kernel_times: Mapping[int, float],
+    slots: NDArray[np.int64],
+    *,
+    unit: str,
+    source: str,
+    sms: int,
+    kernels: Sequence[Kernel] = (),
+) -> Durations:
+    """Spread measured times of kernels over their blocks, in proportion to the blocks' cost.
+
+    A kernel alone, its blocks in order on the slots of the GPU that was measured, then takes
+    exactly its measured time.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    kernel_times : mapping
+        Kernel number to time. A kernel without one takes as long as others that are like it: the
+        median time of launches of the same function with the same grid and block, else its own
+        cost at the median time per cost of the same function, else of all.
+    slots : int64[n_operations]
+        Blocks that run at once on the measured GPU.
+    unit, source : str
+    sms : int
+        SMs of the measured GPU, for the report.
+    kernels : sequence of Kernel
+        Tell which kernels are alike; without them all are.
+
+    Raises
+    ------
+    ModelError
+        If no kernel of the graph has a time, or a time is negative.
+    """
+    of_kernels = {int(k) for k in graph.kernel if k >= 0}
+    unknown = sorted(set(kernel_times) - of_kernels)
+    if unknown:
+        raise ModelError(
+            f"{source}: kernel {unknown[0]} is not in the store"
+            + (f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else "")
+        )
+    if not kernel_times:
+        raise ModelError(f"{source}: holds no time of a kernel of the store")
+    if any(not time >= 0 for time in kernel_times.values()):
+        raise ModelError(f"{source}: a time is negative or not a number")
+    cost = _costs(graph)
+    alone = kernel_makespans(graph, cost, slots)
+    whole = np.array([kernel_times.get(kernel, np.nan) for kernel in graph.kernel.tolist()])
+    measured = ~np.isnan(whole)
+    rates = _ratios(whole, alone)
+    values = cost * np.where(measured, rates, 0.0)[graph.operation_of_block]
+    notes = _fill_unmeasured(graph, values, cost, measured, whole, rates, kernels, alone=alone)
+    return Durations(
+        values,
+        unit,
+        source,
+        (
+            (
+                "the blocks of a kernel share its measured time in proportion to their "
+                f"instructions, so that the kernel alone takes that time on {sms} SMs"
+            ),
+            *notes,
+        ),
+    )
+
+
+def matched_durations(
+    graph: BlockGraph, match: Match, occupancy: NDArray[np.int64], sms: int
+) -> Durations:
+    """Turn the measured times of matched kernels into durations of blocks.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    match : Match
+    occupancy : int64[n_operations]
+        Resident blocks per SM on the GPU that was measured.
+    sms : int
+        SMs of that GPU.
+    """
+    latency = match.profile.launch_latency * match.scale
+    times = np.maximum(match.duration - latency, 0.0)
+    durations = scaled_durations(
+        graph,
+        {
+            kernel.kernel: time
+            for kernel, time in zip(match.kernels, times.tolist(), strict=True)
+            if time >= 0
+        },
+        occupancy * sms,
+        unit=match.unit,
+        source=f"kernel times of {match.profile.source.name}",
+        sms=sms,
+        kernels=match.kernels,
+    )
+    notes = [f"profile and trace: {match.summary()}", *match.notes, *match.profile.notes]
+    if latency:
+        notes.append(f"the launch latency of {latency:g} {match.unit} is left out of kernel times")
+    return replace(durations, assumptions=(*notes, *durations.assumptions))
+
+
+def _costs(graph: BlockGraph) -> NDArray[np.float64]:
+    """Return the cost of each block; 1 throughout a kernel that has none, 0 for host copies."""
+    if graph.cost is None:
+        cost = np.ones(graph.n_blocks)
+    else:
+        cost = graph.cost.astype(np.float64)
+        cost[(_sums(graph, cost) == 0)[graph.operation_of_block]] = 1.0
+    cost[graph.kernel[graph.operation_of_block] < 0] = 0.0
+    return cost
+
+
+def _sums(graph: BlockGraph, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    operation = graph.operation_of_block
+    sums = np.bincount(operation, weights=values, minlength=graph.n_operations)
+    return sums.astype(np.float64)
+
+
+def _ratios(
+    numerator: NDArray[np.float64], denominator: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    return np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator > 0)
+
+
+def _fill_unmeasured(
+    graph: BlockGraph,
+    values: NDArray[np.float64],
+    cost: NDArray[np.float64],
+    measured: NDArray[np.bool_],
+    whole: NDArray[np.float64],
+    rates: NDArray[np.float64],
+    kernels: Sequence[Kernel],
+    *,
+    alone: NDArray[np.float64] | None = None,
+) -> tuple[str, ...]:
+    """Give blocks of kernels that were not measured durations after those that were.
+
+    Parameters
+    ----------
+    values : float64[n_blocks]
+        Filled in.
+    cost : float64[n_blocks]
+    measured : bool[n_operations]
+    whole, rates : float64[n_operations]
+        Time of each measured kernel, and time per cost.
+    alone : float64[n_operations], optional
+        Cost that `whole` is the time of; default the sum over the blocks.
+    """
+    missing = np.flatnonzero(~measured & (graph.kernel >= 0))
+    if not len(missing):
+        return ()
+    scale = _sums(graph, cost) if alone is None else alone
+    launches: dict[int, tuple[Hashable, Hashable]] = {
+        k.operation: (k.name, (k.grid, k.block)) for k in kernels
+    }
+    same_launch: dict[Hashable, list[float]] = {}
+    same_function: dict[Hashable, list[float]] = {}
+    for operation in np.flatnonzero(measured & (graph.kernel >= 0)).tolist():
+        launch = launches.get(operation)
+        if launch is not None:
+            same_launch.setdefault(launch, []).append(float(whole[operation]))
+            same_function.setdefault(launch[0], []).append(float(rates[operation]))
+    overall = float(np.median(rates[measured & (graph.kernel >= 0)]))
+    how: dict[str, list[int]] = {}
+    for operation in missing.tolist():
+        launch = launches.get(operation)
+        if launch in same_launch:
+            rate = float(np.median(same_launch[launch])) / float(scale[operation])
+            reason = "the median time of launches of the same function, grid and block"
+        elif launch is not None and launch[0] in same_function:
+            rate = float(np.median(same_function[launch[0]]))
+            reason = "the median time per instruction of the same function"
+        else:
+            rate = overall
+            reason = "the median time per instruction of the others"
+        blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
+        values[blocks] = cost[blocks] * rate
+        how.setdefault(reason, []).append(int(graph.kernel[operation]))
+    return tuple(
+        f"kernels without a measured time ({_listed(which)}) are given {reason}"
+        for reason, which in how.items()
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
+    return ", ".join(map(str, numbers[:_LISTED])) + more
+
+
+def kernel_makespans(
+    graph: BlockGraph, durations: NDArray[np.float64], slots: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return how long each operation takes alone: float64[n_operations]."""
+    none = np.zeros(graph.n_operations, np.float64)
+    _, _, ends = serial_schedule(durations, graph.first_block, slots, none, none)
+    return np.diff(ends, prepend=0.0)
+
+
+def block_name(graph: BlockGraph, block: int) -> str:
+    """Name a block by its kernel and its number within the kernel."""
+    operation = int(graph.operation_of_block[block])
+    kernel = int(graph.kernel[operation])
+    if kernel < 0:
+        return f"host copy {-1 - kernel}"
+    return f"kernel {kernel} block {block - int(graph.first_block[operation])}"

@@ -1,0 +1,194 @@
+"""Whether a profile is of the program that was traced: one judgement for all who use its times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.errors import ProfileError
+from depgraph.timing.match import match_profile
+from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
+from depgraph.timing.profile import BlockProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.program import Kernel
+    from depgraph.timing.matched_profile import Match
+    from depgraph.timing.profile import KernelProfile
+
+_MOST_OTHERS = 0.5  # share of its time that a profile spends outside the trace
+_OWN_TABLES = ("kernels-", "blocks-")
+_HINT = "profile the program that was traced, or pass --allow-mismatch to use what fits"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """What of a profile belongs to which kernel of a store.
+
+    Attributes
+    ----------
+    profile : KernelProfile or BlockProfile
+    kernels : sequence of Kernel
+    match : Match or None
+        How its kernels fit; None for block times without names or grids of kernels.
+    is_measured : bool[n_kernels]
+        Which kernels have a time that is surely theirs; of block times, one for each block.
+    place : int64[n] or None
+        Of block times: the place in `kernels` that each row is of, -1 where it is of no block.
+    misfit : str
+        What of block times names no block of the store, or leaves one out; "" if nothing.
+    """
+
+    profile: KernelProfile | BlockProfile
+    kernels: Sequence[Kernel]
+    match: Match | None
+    is_measured: NDArray[np.bool_]
+    place: NDArray[np.int64] | None = None
+    misfit: str = ""
+
+    @property
+    def summary(self) -> str:
+        """Say in one line how well the two fit."""
+        if self.place is None:
+            return "" if self.match is None else self.match.summary()
+        have = int(self.is_measured.sum())
+        text = f"kernels with a time for each block: {have} of {len(self.kernels)}"
+        return text + (f"; {self.misfit}" if self.misfit else "")
+
+    @property
+    def warning(self) -> str | None:
+        """What to tell who uses the times; None if every kernel has its own.
+
+        What only the profile has is mostly the set-up of the program, and is told where it takes
+        most of the time.
+        """
+        others = 0.0 if self.match is None else self.match.share_of_time(UNMATCHED)
+        if self.is_measured.all() and not self.misfit and others <= _MOST_OTHERS:
+            return None
+        return f"{self.profile.source}: not all of it fits the trace: {self.summary}"
+
+    def check(self, *, allow_mismatch: bool = False) -> None:
+        """Refuse a profile that seems to be of another program.
+
+        Parameters
+        ----------
+        allow_mismatch : bool
+            Refuse only what has not one usable time.
+
+        Raises
+        ------
+        ProfileError
+                If fewer than half of the kernels have times, or block times do not fit the grids. A
+            table of one's own may leave kernels out: it says which are meant.
+        """
+        fitting = int(self.is_measured.sum())
+        source = self.profile.source
+        if self.place is not None and not fitting:
+            found = self.misfit or "names no kernel of the store"
+            raise ProfileError(source, f"holds no times of a kernel of the store: {found}", _HINT)
+        if allow_mismatch:
+            return
+        if self.misfit:
+            raise ProfileError(source, self.misfit, _HINT)
+        if 2 * fitting < self._expected:
+            raise ProfileError(
+                source, f"seems to be of another program than the store: {self.summary}", _HINT
+            )
+
+    @property
+    def _expected(self) -> int:
+        """Kernels that should have a time: in a table of one's own those that it names."""
+        if not self.profile.format.startswith(_OWN_TABLES):
+            return len(self.kernels)
+        return len(self.profile) if self.place is None else 0
+
+    def usable_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the kernel of each row of block times, and which rows are of measured kernels.
+
+        Returns
+        -------
+        kernel : int64[n]
+            Its number in the store, -1 where there is none.
+        is_usable : bool[n]
+        """
+        if self.place is None:
+            raise TypeError("these are no block times")
+        number = np.array([*(kernel.kernel for kernel in self.kernels), -1], np.int64)
+        usable = np.append(self.is_measured, False)
+        return number[self.place], usable[self.place]
+
+
+def fit_profile(
+    profile: KernelProfile | BlockProfile, kernels: Sequence[Kernel], **where: Any
+) -> Fit:
+    """Find out what of a profile belongs to which kernel.
+
+    Parameters
+    ----------
+    profile : KernelProfile or BlockProfile
+    kernels : sequence of Kernel
+        In launch order.
+    **where
+        As for `match_profile`.
+
+    Raises
+    ------
+    ProfileError
+        As `match_profile` does. What fits badly is for `Fit.check` to refuse.
+    """
+    if not isinstance(profile, BlockProfile):
+        matched = match_profile(profile, kernels, **where)
+        return Fit(profile, kernels, matched, _surely_matched(matched))
+    match = None if profile.kernels is None else match_profile(profile.kernels, kernels, **where)
+    place = _places(profile, kernels, match)
+    size = np.array([kernel.blocks for kernel in kernels], np.int64)
+    is_known = place >= 0
+    is_inside = is_known & (profile.block < size[place])
+    is_wrong = ~is_inside if match is None else is_known & ~is_inside
+    timed = np.bincount(place[is_inside], minlength=len(kernels))
+    beyond = np.bincount(place[is_known & ~is_inside], minlength=len(kernels))
+    is_measured = (timed == size) & (beyond == 0)
+    misfit = ""
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        misfit = f"kernel {profile.kernel[row]} block {profile.block[row]} is not in the store"
+        misfit += _more(int(is_wrong.sum()), "nor are", "")
+    elif len(cut := np.flatnonzero((timed > 0) & ~is_measured)):
+        kernel = kernels[cut[0]]
+        has = np.bincount(profile.block[is_inside & (place == cut[0])], minlength=kernel.blocks)
+        misfit = f"kernel {kernel.kernel} block {int(np.argmin(has))} has no duration"
+        misfit += _more(int((size - timed)[cut].sum()), "nor have", " blocks")
+    return Fit(profile, kernels, match, is_measured, np.where(is_inside, place, -1), misfit)
+
+
+def _surely_matched(match: Match) -> NDArray[np.bool_]:
+    """Tell which kernels are matched; without names in the profile a guess is all there can be."""
+    taken = {MATCHED} if any(match.profile.name) else {MATCHED, GUESSED}
+    return np.array([status in taken for status in match.status], np.bool_)
+
+
+def _places(
+    profile: BlockProfile, kernels: Sequence[Kernel], match: Match | None
+) -> NDArray[np.int64]:
+    numbers = [kernel.kernel for kernel in kernels]
+    if match is not None and match.profile.kernel is not None:
+        row = match.row
+        place_of = {
+            int(match.profile.kernel[row[place]]): place
+            for place in range(len(kernels))
+            if row[place] >= 0
+        }
+    else:
+        place_of = {number: place for place, number in enumerate(numbers)}
+    distinct, member = np.unique(profile.kernel, return_inverse=True)
+    found = np.array([place_of.get(number, -1) for number in distinct.tolist()], np.int64)
+    return found[member]
+
+
+def _more(count: int, verb: str, what: str) -> str:
+    return f", {verb} {count - 1} more{what}" if count > 1 else ""

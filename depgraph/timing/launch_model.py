@@ -1,0 +1,274 @@
+"""The launch model: what the host, the GPU and a CUDA graph need to start a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from depgraph.errors import ModelError
+from depgraph.gpu.model import load_gpu
+from depgraph.system.limits import LONGEST_TIME, number
+from depgraph.system.text import in_short
+from depgraph.system.time_units import convert_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from depgraph.gpu.model import Gpu
+    from depgraph.timing.matched_profile import MeasuredRun
+
+_REFERENCE = "H100 SXM"
+_FIELDS = {
+    "host": "launch_host_us",
+    "gap": "launch_gap_us",
+    "sync": "launch_sync_us",
+    "node": "graph_node_us",
+    "path": "graph_path_us",
+    "fork": "graph_fork_us",
+    "graph": "graph_launch_us",
+}
+NONE, OF_GPU, MEASURED = "none", "gpu", "measured"
+_BASES = (NONE, OF_GPU, MEASURED)
+_THREE = 3
+_FORM = "give none, gpu, measured, or HOST,GAP,NODE"
+_GIVEN = "as given"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTime:
+    """A time and where it comes from.
+
+    Attributes
+    ----------
+    value : float
+        In the unit of the durations.
+    source : str
+    """
+
+    value: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchModel:
+    """What starting kernels costs; all times are 0 unless launch costs were asked for.
+
+    Attributes
+    ----------
+    host : LaunchTime
+        What the host needs to issue a launch. The launches of a process are issued one after
+        another, ahead of the GPU where kernels are longer.
+    gap : LaunchTime
+        What the GPU needs before a kernel whose launch was issued and whose stream is free.
+    sync : LaunchTime
+        What it takes the host to see that a kernel has ended and to have the next one started, on
+        top of the gap.
+    node : LaunchTime
+        What a CUDA graph needs a node, wherever it stands: its nodes start one after another.
+    path : LaunchTime
+        What a CUDA graph needs between a node and the one that waits for it.
+    fork : LaunchTime
+        The same after a node that several wait for.
+    graph : LaunchTime
+        What launching a CUDA graph needs, once.
+    notes : tuple of str
+        What the user should know of these times.
+    """
+
+    host: LaunchTime = LaunchTime()
+    gap: LaunchTime = LaunchTime()
+    sync: LaunchTime = LaunchTime()
+    node: LaunchTime = LaunchTime()
+    path: LaunchTime = LaunchTime()
+    fork: LaunchTime = LaunchTime()
+    graph: LaunchTime = LaunchTime()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing costs anything."""
+        return not any(getattr(self, name).value for name in _FIELDS)
+
+    @property
+    def plain(self) -> float:
+        """Time from kernel to kernel of a stream of kernels that take no time themselves."""
+        return max(self.host.value, self.gap.value)
+
+    def describe(self, unit: str) -> tuple[str, ...]:
+        """Say what launches cost and where that comes from, a sentence each."""
+        if self.is_off:
+            return self.notes
+        by_source: dict[str, list[str]] = {}
+        for name in _FIELDS:
+            time: LaunchTime = getattr(self, name)
+            by_source.setdefault(time.source, []).append(f"{_MEANINGS[name]} {time.value:.4g}")
+        sentences = (
+            f"launch costs in {unit}: {', '.join(times)} ({source})"
+            for source, times in by_source.items()
+        )
+        return (*sentences, *self.notes)
+
+    def of_gap(self, factor: float, time: float) -> LaunchModel:
+        """Return the model with host and GPU times multiplied, and a time added to the GPU's."""
+        source = "as a what-if says"
+        return replace(
+            self,
+            host=LaunchTime(self.host.value * factor, source),
+            gap=LaunchTime(self.gap.value * factor + time, source),
+        )
+
+
+_MEANINGS = {
+    "host": "host",
+    "gap": "gap of the GPU",
+    "sync": "synchronisation",
+    "node": "CUDA graph a node",
+    "path": "on a path",
+    "fork": "after a fork",
+    "graph": "for launching it",
+}
+OFF = LaunchModel()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchChoice:
+    """What the user asked for.
+
+    Attributes
+    ----------
+    base : {"none", "gpu", "measured"}
+        Where times come from that are not given.
+    times : mapping
+        Name of a time of `LaunchModel` to its value, in the unit of the durations.
+    """
+
+    base: str
+    times: Mapping[str, float]
+
+
+NO_LAUNCHES = LaunchChoice(NONE, {})
+
+
+def parse_launch(text: str) -> LaunchChoice:
+    """Read ``none``, ``gpu``, ``measured``, ``HOST,GAP,NODE``, or words and ``name=TIME``.
+
+    One number is what `gap` was before there were three: what the GPU needs. NODE is what a CUDA
+    graph needs for every node, on a path and beside it.
+
+    Raises
+    ------
+    ModelError
+        If it is none of these.
+    """
+    base, times, plain = "", {}, []
+    for part in (p.strip() for p in text.split(",")):
+        name, equals, value = part.partition("=")
+        if part in _BASES and not base:
+            base = part
+        elif equals and name.strip() in _FIELDS:
+            times[name.strip()] = _time(value, text)
+        elif equals:
+            message = (
+                f"launch costs {in_short(text)!r}: {in_short(name)!r} is none of "
+                f"{', '.join(_FIELDS)}"
+            )
+            raise ModelError(message)
+        else:
+            plain.append(_time(part, text))
+    if plain and (base or times or len(plain) not in (1, _THREE)):
+        raise ModelError(f"launch costs {in_short(text)!r}: {_FORM}")
+    if len(plain) == _THREE:
+        times = {"host": plain[0], "gap": plain[1], "node": plain[2], "path": plain[2],
+                 "fork": plain[2]}  # fmt: skip
+    elif plain:
+        times = {"gap": plain[0], "path": plain[0], "fork": plain[0]}
+    return LaunchChoice(base or NONE, times)
+
+
+def _time(text: str, whole: str) -> float:
+    value = number(text, 0.0, LONGEST_TIME)
+    if value is None:
+        raise ModelError(
+            f"launch costs {in_short(whole)!r}: {in_short(text)!r} is not a time from 0 to "
+            f"{LONGEST_TIME:g}; {_FORM}"
+        )
+    return value
+
+
+def launch_model(
+    choice: LaunchChoice,
+    *,
+    unit: str,
+    gpu: Gpu,
+    clock_mhz: float | None = None,
+    run: MeasuredRun | None = None,
+) -> LaunchModel:
+    """Work out what launches cost.
+
+    Parameters
+    ----------
+    choice : LaunchChoice
+    unit : str
+        Of the durations.
+    gpu : Gpu
+        Whose times apply where they are asked for, or the profile does not say.
+    clock_mhz : float, optional
+        What turns microseconds into cycles; default the GPU's boost clock.
+    run : MeasuredRun, optional
+        How the program ran when it was profiled.
+
+    Raises
+    ------
+    ModelError
+        If measured times are asked for and there are none.
+    """
+    model = OFF
+    if choice.base != NONE:
+        model = _of_gpu(gpu, unit, clock_mhz or gpu.boost_clock_mhz)
+    if choice.base == MEASURED:
+        if run is None:
+            message = "measured launch costs need a profile that says when kernels started"
+            raise ModelError(message)
+        model = _of_run(model, run)
+    given: dict[str, Any] = {n: LaunchTime(t, _GIVEN) for n, t in choice.times.items()}
+    return replace(model, **given)
+
+
+def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
+    """Return the times that the GPU's model states; those it does not state are of the H100."""
+    other = load_gpu(_REFERENCE)
+    times: dict[str, Any] = {}
+    for name, key in _FIELDS.items():
+        stated = getattr(gpu, key) is not None
+        whose = gpu if stated else other
+        value = convert_time(getattr(whose, key), "us", unit, clock_mhz)
+        if value is None:
+            reason = f"durations are {unit}, no times"
+            if unit == "cycles":
+                reason = f"the clock of {gpu.name} is not known"
+            return replace(OFF, notes=(f"launch costs are left out: {reason}",))
+        source = next((s.title for s in whose.sources if key in s.numbers), "its file")
+        of = f"of the {whose.name}" + ("" if stated else f", as the {gpu.name} was not measured")
+        times[name] = LaunchTime(value, f"{of}: {source}")
+    return LaunchModel(**times)
+
+
+def _of_run(model: LaunchModel, run: MeasuredRun) -> LaunchModel:
+    """Return the model with what a profile shows of host and GPU."""
+    if run.host is not None:
+        host = LaunchTime(run.host, "the profile: median time from launch call to launch call")
+        if run.queued_gap is None:
+            note = "no kernel of the profile was launched before the one before it had ended"
+            return replace(model, host=host, notes=(*model.notes, note))
+        source = "the profile: median gap before kernels that were launched in time"
+        return replace(model, host=host, gap=LaunchTime(run.queued_gap, source))
+    if run.gap <= model.gap.value:
+        source = "the profile: median gap between kernels, too short to be the host's"
+        return replace(model, host=LaunchTime(0.0, source), gap=LaunchTime(run.gap, source))
+    note = (
+        f"the profile has no launch calls: its gaps, {run.gap:.4g} {run.unit} in the median, are "
+        "longer than the GPU's and taken for the host's"
+    )
+    source = "the profile: median time from kernel start to kernel start"
+    host = LaunchTime(run.interval, source)
+    return replace(model, host=host, notes=(*model.notes, note))

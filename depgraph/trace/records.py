@@ -1,0 +1,247 @@
+"""What a trace parser hands to the core: launches, host copies, and the bytes blocks touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from depgraph.trace.sources import SourceFiles
+
+READ = 0
+WRITE = 1
+SYNC_READ = 2  # by an atomic, or by a load that is ordered with other blocks
+LDGSTS_READ = 3
+ACCESS_KINDS = ("read", "write")
+# How a kind accesses; what several instructions of a block read counts as the first of these.
+ACCESS_WAYS = ("plain", "sync", "ldgsts")
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """One launch of a GPU function, as the trace states it; None where it says nothing usable."""
+
+    name: str
+    grid: Dim3
+    block: Dim3
+    registers: int | None = None  # per thread
+    shared_bytes: int | None = None  # static + dynamic, per block
+    stream: int = 0
+    context: int = 0
+    process: int = 0  # of a trace that several processes wrote, by where their numbers start again
+    mangled_name: str | None = None
+    trace_id: int | None = None  # the number the trace itself gives this launch
+    architecture: int | None = None  # SASS version: 70, 80, 90, ...
+
+    @property
+    def blocks(self) -> int:
+        """Number of thread blocks in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        """Number of threads in a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """A host-to-device copy: it writes ``[address, address + size)`` before the next kernel."""
+
+    address: int
+    size: int
+
+
+Operation = KernelLaunch | HostCopy
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTouches:
+    """What some blocks touched, as columns; the blocks of several launches may be mixed.
+
+    A *row* is one block of one launch. A *range* belongs to a row and is ``[start, end)`` in
+    bytes of global memory. Ranges are sorted by (row, kind, start); those of one row and kind
+    are disjoint and do not touch, and no byte of a row is in two kinds of reads.
+
+    Attributes
+    ----------
+    launch : int32[n_rows]
+        Index into the launches of the part.
+    x, y, z : int32[n_rows]
+        Block coordinates in the grid.
+    accesses : int64[n_rows]
+        Global-memory access records (one a warp instruction and address operand).
+    instructions : int64[n_rows]
+        Traced warp instructions of any kind.
+    row : int32[n_ranges]
+    kind : uint8[n_ranges]
+        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`.
+    start, end : uint64[n_ranges]
+    """
+
+    launch: NDArray[np.int32]
+    x: NDArray[np.int32]
+    y: NDArray[np.int32]
+    z: NDArray[np.int32]
+    accesses: NDArray[np.int64]
+    instructions: NDArray[np.int64]
+    row: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+    @classmethod
+    def empty(cls) -> BlockTouches:
+        """No rows, no ranges."""
+        int32, int64 = np.empty(0, np.int32), np.empty(0, np.int64)
+        uint64 = np.empty(0, np.uint64)
+        return cls(
+            int32, int32, int32, int32, int64, int64, int32, np.empty(0, np.uint8), uint64, uint64
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A fault of a trace: its 1-based line within the part, and what was found.
+
+    Where a part holds several files, `path` names the one at fault and the line counts within it.
+    """
+
+    line: int
+    found: str
+    path: str | None = None
+
+
+@dataclass(slots=True)
+class ScannedPart:
+    """The result of scanning one part of a trace (a byte range of a log, a kernel file).
+
+    Attributes
+    ----------
+    keys : list of tuple
+        For each launch that the part mentions, how the trace names it (format specific).
+    launches : list
+        For each of them its description, or None where it was announced in an earlier part.
+    touches : BlockTouches
+        ``touches.launch`` indexes `keys` and `launches`.
+    skipped : Counter
+        Lines or instructions left out, by reason.
+    opcodes : Counter
+        Traced instructions by opcode text (or by mnemonic, where that is all there is).
+    warnings : Counter
+        Things the user should know, each with the number of times they occurred.
+    untraced : dict
+        What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
+    shows_bulk : bool
+        Whether bulk or tensor copies are among the instructions, so that they are traced.
+    durations : float64[n_rows] or None
+        Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
+    damage : list of Damage
+        What makes the graph wrong: a cut last line, a damaged launch.
+    damaged_line : Damage or None
+        The first of `damaged_lines` access lines (of `access_lines`) that lost something.
+    lines, bytes : int
+        Size of the part.
+    path : str or None
+        The file that the part is cut from, if the trace has several.
+    """
+
+    keys: list[tuple[int, ...]] = field(default_factory=list)
+    launches: list[KernelLaunch | None] = field(default_factory=list)
+    touches: BlockTouches = field(default_factory=BlockTouches.empty)
+    skipped: Counter[str] = field(default_factory=Counter)
+    opcodes: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    untraced: dict[int, str] = field(default_factory=dict)
+    shows_bulk: bool = False
+    durations: NDArray[np.float64] | None = None
+    damage: list[Damage] = field(default_factory=list)
+    damaged_line: Damage | None = None
+    damaged_lines: int = 0
+    access_lines: int = 0
+    lines: int = 0
+    bytes: int = 0
+    path: str | None = None
+
+
+class Overflow(Protocol):
+    """Takes ranges of a part that would take too much memory until all of it is scanned."""
+
+    most_ranges: int  # a scanner holds about so many at most
+
+    def take(
+        self,
+        row: NDArray[np.int32],
+        kind: NDArray[np.uint8],
+        start: NDArray[np.uint64],
+        end: NDArray[np.uint64],
+    ) -> None:
+        """Take some ranges, as `BlockTouches` holds them; others of the same rows may follow."""
+        ...
+
+
+class PartTask(Protocol):
+    """One independent piece of work: may run in any thread, or, pickled, on any machine."""
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of input that this part stands for."""
+        ...
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the part; what `overflow` takes is missing in the result."""
+        ...
+
+
+class ProgramOrder(Protocol):
+    """Puts the launches and host copies of a trace in program order, part by part."""
+
+    operations: list[Operation]
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the next part, in the order of the trace.
+
+        Returns
+        -------
+        int64[len(part.keys)]
+            For each launch of the part its index in `operations`; -1 where no launch is known.
+        """
+        ...
+
+
+class Trace(Protocol):
+    """An opened trace of any format."""
+
+    format: str
+    name: str
+    sources: SourceFiles
+    blind_spots: tuple[str, ...]  # what no trace of this format shows, a sentence each
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Size of the input files; None where it is not known."""
+        ...
+
+    def tasks(self) -> Iterator[PartTask]:
+        """Yield the parts of the trace, in its order."""
+        ...
+
+    def program_order(self) -> ProgramOrder:
+        """Return what numbers the operations of this trace."""
+        ...
+
+    def untraced(self, launch: KernelLaunch) -> str | None:
+        """Say what the trace cannot show of a kernel, if its name gives it away.
+
+        Asked only where no kernel of the trace shows such instructions.
+        """
+        ...

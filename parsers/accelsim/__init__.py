@@ -1,0 +1,1 @@
+"""Accel-Sim kernel traces: folders, lists, text and ``.tracez``."""

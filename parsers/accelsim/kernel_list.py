@@ -1,0 +1,443 @@
+"""The list of an Accel-Sim trace: kernel files and host copies, in launch order."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from depgraph.errors import TraceError
+from depgraph.parsers.refusals import EITHER_TRACER, GPUCACHESIM
+from depgraph.parsers.scanning.compression import TraceInput
+from depgraph.trace.records import Damage, HostCopy
+from depgraph.trace.sources import SourceFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from depgraph.trace.sources import FileState
+
+_MAX_LIST_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
+_MAX_PATH = 4096
+_ADDRESS_END = 1 << 57
+_MAX_COPY_BYTES = 1 << 40  # more than any GPU holds
+# Some tracers add the name of a file with what was copied.
+_COPY = re.compile(r"MemcpyHtoD,(?:0x)?([0-9a-fA-F]{1,16}),(\d{1,19})(?:,.*\.\w+)?")
+_KERNEL_FILE = re.compile(
+    r"kernel-(\d{1,18})(?:-ctx_0x([0-9a-fA-F]{1,16}))?\.trace[gz]?(?:\.(?:xz|gz|zst|bz2))?"
+)
+_LIST_FILE = re.compile(r"kernelslist.*")
+_KERNEL_ENTRY = re.compile(rb"(?:[^\s,]*/)?kernel(?:-\d+|slist)[^\s/]*")
+_GPUCACHESIM_LIST = "commands.json"
+_COMPRESSIONS = (".xz", ".gz", ".zst", ".bz2")
+# What the tracer's other versions and forks write between kernels, without effect on memory here.
+_IGNORED_WORDS = {
+    "MemcpyDtoH": "device-to-host copies",
+    "MemcpyVulkan": "Vulkan copies",
+    "cudaMalloc": "allocations",
+    "nccl": "collective operations (NCCL)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """A kernel file of the list.
+
+    Attributes
+    ----------
+    path : Path
+    state : FileState
+        As the file was when it was found.
+    context : int
+        Of the CUDA context, 0 where the name does not give it.
+    """
+
+    path: Path
+    state: FileState
+    context: int = 0
+
+
+@dataclass(slots=True)
+class KernelList:
+    """What to read, in launch order, and what is wrong with it.
+
+    Attributes
+    ----------
+    name : str
+        Of the list, or of the folder without one.
+    entries : list of KernelFile or HostCopy
+    sources : SourceFiles
+        The list and every file it names.
+    """
+
+    name: str
+    entries: list[KernelFile | HostCopy] = field(default_factory=list)
+    sources: SourceFiles = field(default_factory=SourceFiles)
+    skipped: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    damage: list[Damage] = field(default_factory=list)
+    lines: int = 0
+    bytes: int = 0
+
+    def add_kernel(self, path: Path) -> None:
+        """Add a kernel file, as it is now."""
+        context, _ = kernel_number(path) or (0, 0)
+        self.entries.append(KernelFile(path, self.sources.add(path), context))
+
+    def kernel_files(self) -> list[KernelFile]:
+        """Return the kernel files alone."""
+        return [entry for entry in self.entries if isinstance(entry, KernelFile)]
+
+
+def is_kernel_file_name(name: str) -> bool:
+    """Tell whether the tracer gives such names to kernel files."""
+    return _KERNEL_FILE.fullmatch(name) is not None
+
+
+def is_list_name(name: str) -> bool:
+    """Tell whether the tracer gives such names to lists."""
+    return _LIST_FILE.fullmatch(name) is not None
+
+
+def is_list(path: Path, *, by_content: bool) -> bool:
+    """Tell whether a file is a list by its name, or by how it begins."""
+    if not is_regular_file(path):
+        return False
+    return is_list_name(path.name) or (by_content and looks_like_list(TraceInput(path).head(4096)))
+
+
+def looks_like_list(text: bytes) -> bool:
+    """Tell whether a text begins as a list does."""
+    lines = [line for line in text[:4096].split(b"\n")[:8] if line.strip()]
+    return bool(lines) and all(
+        line.startswith((b"MemcpyHtoD,", b"cudaMalloc,")) or _KERNEL_ENTRY.fullmatch(line.strip())
+        for line in lines[: max(1, len(lines) - 1)]
+    )
+
+
+def kernel_number(path: Path) -> tuple[int, int] | None:
+    """Return (context, number) of a kernel file's name, None if it has another form."""
+    match = _KERNEL_FILE.fullmatch(path.name)
+    return None if match is None else (int(match[2] or "0", 16), int(match[1]))
+
+
+def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
+    """Read a list and find the files that it names, beside it.
+
+    Parameters
+    ----------
+    path : Path
+    allow_outside : bool
+        Read files outside the list's folder, where the list names such.
+
+    Raises
+    ------
+    TraceError
+        If it cannot be read, names a file outside its folder, or none of its files is there.
+    """
+    result = KernelList(str(path), sources=SourceFiles([path]))
+    result.bytes = result.sources.bytes
+    finder = _Finder(path, allow_outside=allow_outside)
+    absent: list[tuple[int, str]] = []
+    for number, line in enumerate(_lines_of(path), start=1):
+        result.lines = number
+        entry = line.strip()
+        if entry.startswith("MemcpyHtoD"):
+            _take_copy(result, number, entry, is_cut=not line.endswith("\n"))
+        elif entry.startswith("kernel") or _is_path(entry):
+            _refuse_list(path, number, entry)
+            found = finder.find(entry, number)
+            if found is None:
+                absent.append((number, entry))
+            else:
+                _note_absent_before(result, absent)
+                result.add_kernel(found)
+        elif entry:
+            result.skipped[f"lines of the list: {_kind_of(entry)}"] += 1
+    if not result.kernel_files():
+        _refuse_without_kernels(path, absent)
+    if absent:
+        # Nothing that is here depends on them.
+        result.warnings["kernel files at the end of the list that are absent"] += len(absent)
+    _note_unlisted(result, path.parent)
+    return result
+
+
+def _lines_of(path: Path) -> Iterator[str]:
+    text = bytearray()
+    with TraceInput(path).open() as stream:
+        # To the end: that a packed list is cut or damaged shows only behind what can be read.
+        while len(text) <= _MAX_LIST_BYTES and (piece := stream.read(_PIECE_BYTES)):
+            text += piece
+    if len(text) > _MAX_LIST_BYTES:
+        found = f"is a list of more than {_MAX_LIST_BYTES >> 20} MiB"
+        raise TraceError(path, found, "give the kernelslist of one run")
+    for line in io.BytesIO(text):
+        yield line.decode("utf-8", "replace")
+
+
+def _refuse_list(path: Path, number: int, entry: str) -> None:
+    if is_list_name(entry.rsplit("/", 1)[-1]):
+        found = f"names {entry[:80]}, a kernelslist, where a kernel file should be"
+        raise TraceError(path, found, "give one kernelslist at a time", line=number)
+
+
+def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
+    if absent:
+        number, entry = absent[0]
+        raise TraceError(
+            path,
+            f"none of its {len(absent)} kernel files is here (first: {entry[:80]})",
+            f"put the kernel files into {path.parent}, beside the list",
+            line=number,
+        )
+    raise TraceError(path, "the list names no kernel file", "trace the program again")
+
+
+def parse_copy(entry: str) -> HostCopy:
+    """Decode ``MemcpyHtoD,ADDRESS,BYTES[,FILE]``.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or no GPU has such memory; the message says what was found.
+    """
+    match = _COPY.fullmatch(entry)
+    if match is None:
+        raise ValueError(f"host copy is damaged ({entry[:80]})")
+    address, size = int(match[1], 16), int(match[2])
+    if size > _MAX_COPY_BYTES:
+        raise ValueError(f"host copy of {size} bytes is more than a GPU holds")
+    if address + size >= _ADDRESS_END:
+        raise ValueError(f"host copy is to an address that no GPU has ({entry[:80]})")
+    return HostCopy(address, size)
+
+
+def _take_copy(result: KernelList, number: int, entry: str, *, is_cut: bool) -> None:
+    try:
+        result.entries.append(parse_copy(entry))
+    except ValueError as error:
+        if is_cut:
+            result.warnings["the last line of the list is cut"] += 1
+        else:
+            result.damage.append(Damage(number, str(error), result.name))
+
+
+def _note_absent_before(result: KernelList, absent: list[tuple[int, str]]) -> None:
+    """Take kernels that are missing in front of others: dependences through them are lost."""
+    for number, entry in absent:
+        found = f"kernel file {entry[:80]} is listed but absent"
+        result.damage.append(Damage(number, found, result.name))
+    absent.clear()
+
+
+def _note_unlisted(result: KernelList, folder: Path) -> None:
+    listed = {_stem(path.name) for path in result.sources.paths}
+    try:
+        names = [item.name for item in folder.iterdir()]
+    except OSError:
+        return
+    # The raw and the grouped form of a kernel often lie side by side.
+    unlisted = {_stem(name) for name in names if is_kernel_file_name(name)} - listed
+    if unlisted:
+        result.warnings["kernel files in the folder that the list does not name"] += len(unlisted)
+
+
+def _stem(name: str) -> str:
+    return name.split(".trace", 1)[0]
+
+
+def _kind_of(entry: str) -> str:
+    known = (kind for word, kind in _IGNORED_WORDS.items() if entry.startswith(word))
+    return next(known, "not known to depgraph")
+
+
+def _is_path(entry: str) -> bool:
+    return "/" in entry and "," not in entry
+
+
+class _Finder:
+    """Finds the files that a list names."""
+
+    def __init__(self, path: Path, *, allow_outside: bool) -> None:
+        self._path = path
+        self._folder = path.parent
+        self._allow_outside = allow_outside
+
+    def find(self, entry: str, number: int) -> Path | None:
+        """Return the file of an entry, whatever it is compressed with; None if it is absent."""
+        if "\0" in entry or len(entry) > _MAX_PATH:
+            return None
+        if _is_path(entry):
+            self._refuse_outside(self._folder / entry, entry, number)
+        for name in _names_to_try(entry):
+            candidate = self._folder / name
+            if is_regular_file(candidate):
+                if candidate.is_symlink():
+                    self._refuse_outside(candidate, entry, number)
+                return candidate
+        return None
+
+    def _refuse_outside(self, candidate: Path, entry: str, number: int) -> None:
+        if self._allow_outside or is_inside(candidate, self._folder):
+            return
+        raise TraceError(
+            self._path,
+            f"names {entry[:80]}, which lies outside {self._folder}",
+            "pass --allow-outside if you trust the list",
+            line=number,
+        )
+
+
+def is_regular_file(path: Path) -> bool:
+    """Tell whether there is a file, or a link to one, of a name that may be any text."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Tell whether a file lies in a folder, symbolic links followed."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links
+        return False
+
+
+def _names_to_try(entry: str) -> Iterable[str]:
+    plain = entry
+    for suffix in _COMPRESSIONS:
+        plain = plain.removesuffix(suffix)
+    yield entry
+    # A list names raw files where only grouped ones are left, or was cut in its last letters.
+    for name in dict.fromkeys((plain, plain + "g")):
+        yield name
+        for suffix in _COMPRESSIONS:
+            yield name + suffix
+
+
+def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
+    """Find what to read in a folder: its list, else its kernel files by their numbers.
+
+    Raises
+    ------
+    TraceError
+        If the folder holds no trace, or several.
+    """
+    try:
+        items = sorted(folder.iterdir())
+    except OSError as error:
+        raise TraceError(folder, f"cannot be read ({error.strerror or error})") from None
+    lists = [item for item in items if is_list_name(item.name) and item.is_file()]
+    for item in lists:
+        if not allow_outside and not is_inside(item, folder):
+            raise TraceError(
+                item,
+                "is a link to a file outside its folder",
+                "pass --allow-outside if you trust it",
+            )
+    files = [item for item in items if is_kernel_file_name(item.name) and item.is_file()]
+    usable = [item for item in lists if _has_kernels(item)]
+    grouped = [item for item in usable if item.name.endswith(".g")]
+    chosen = _one_list(folder, grouped or usable)
+    if chosen is not None:
+        return read_list(chosen, allow_outside=allow_outside)
+    if files:
+        return from_files(files, name=str(folder), allow_outside=allow_outside)
+    if lists:
+        return read_list(lists[0], allow_outside=allow_outside)
+    if any(item.name == _GPUCACHESIM_LIST for item in items):
+        raise TraceError(folder, GPUCACHESIM, EITHER_TRACER)
+    raise TraceError(folder, "the folder holds no Accel-Sim trace", _hint(items))
+
+
+def _hint(items: list[Path]) -> str:
+    for item in items:
+        if item.is_dir() and any(is_list_name(inner.name) for inner in _children(item)):
+            return f"give the folder of the kernelslist: {item}"
+    return "give the folder of kernelslist.g, or a trace file"
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _has_kernels(path: Path) -> bool:
+    """Tell whether a list names a kernel file that is there."""
+    try:
+        return any(
+            is_regular_file(path.parent / name)
+            for entry in map(str.strip, _lines_of(path))
+            if entry.startswith("kernel") or _is_path(entry)
+            for name in _names_to_try(entry)
+        )
+    except TraceError:
+        return False
+
+
+def _one_list(folder: Path, lists: list[Path]) -> Path | None:
+    if not lists:
+        return None
+    if len(lists) == 1:
+        return lists[0]
+    names = ", ".join([*(item.name for item in lists[:3]), *(["..."] if lists[3:] else [])])
+    raise TraceError(
+        folder,
+        f"holds {len(lists)} kernel lists ({names}), one for each CUDA context",
+        "give one of them",
+    )
+
+
+def from_files(files: list[Path], *, name: str, allow_outside: bool = True) -> KernelList:
+    """Order kernel files that come without a list, by their numbers.
+
+    Raises
+    ------
+    TraceError
+        If they belong to several contexts, or lie outside their folder as links.
+    """
+    chosen: dict[tuple[int, int] | str, Path] = {}
+    for path in sorted(files, key=lambda path: (_preference(path), path.name)):
+        chosen.setdefault(kernel_number(path) or str(path), path)
+    contexts = {key[0] for key in chosen if isinstance(key, tuple)}
+    if len(contexts) > 1:
+        raise TraceError(
+            name,
+            f"kernel files of {len(contexts)} CUDA contexts, in no known order",
+            "give the kernelslist of one of them",
+        )
+    ordered = [key for key in chosen if isinstance(key, tuple)]
+    if len(ordered) == len(chosen):
+        ordered.sort()
+        paths = [chosen[key] for key in ordered]
+    else:
+        paths = [path for path in files if path in chosen.values()]
+    result = KernelList(name)
+    for path in paths:
+        if not allow_outside and not is_inside(path, path.parent):
+            raise TraceError(
+                path,
+                "is a link to a file outside its folder",
+                "pass --allow-outside if you trust it",
+            )
+        result.add_kernel(path)
+    if len(paths) > 1:
+        result.warnings["no kernelslist: kernels in the order of their numbers, no host copies"] = 1
+    return result
+
+
+def _preference(path: Path) -> int:
+    """Prefer the grouped form of a kernel to its raw form, and what needs no unpacking."""
+    plain = path.name
+    for suffix in _COMPRESSIONS:
+        plain = plain.removesuffix(suffix)
+    is_packed = plain != path.name
+    return 2 * (not plain.endswith("g")) + is_packed

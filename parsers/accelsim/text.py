@@ -1,0 +1,315 @@
+"""The text of Accel-Sim kernel traces, scanned buffer by buffer to records."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.accelsim import scanner_jit as scanner
+from depgraph.parsers.accelsim.header import find_layout, parse_header
+from depgraph.parsers.scanning.line_buffers import whole_lines
+from depgraph.parsers.scanning.opcode_table import (
+    MAX_OPCODES,
+    OpcodeTable,
+    TooManyOpcodesError,
+    effect_on_global,
+    global_meaning,
+)
+from depgraph.parsers.scanning.opcodes import Space, untraced_by
+from depgraph.parsers.scanning.text_jit import IGNORE, LANES, overlapping_words
+from depgraph.parsers.scanning.touch_table import TouchTable
+from depgraph.trace.records import Damage, ScannedPart
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.accelsim.header import KernelHeader, Layout
+    from depgraph.parsers.scanning.line_buffers import LineBuffer, Readable
+    from depgraph.parsers.scanning.opcodes import MemoryOpcode
+    from depgraph.trace.records import Overflow
+
+BUFFER_BYTES = 1 << 20
+HEAD_BYTES = 1 << 16  # enough for the header and for lines to tell the layout by
+_TAIL_BYTES = 1 << 14
+_LINE_BYTES = 1 << 12
+# Address 0 belongs to no allocation: above this many in a hundred the tracer was at fault.
+_ZERO_LINES_LIMIT = 0.01
+
+_LEFT_OUT = (
+    (scanner.MALFORMED_LINES, "damaged instruction lines"),
+    (scanner.OUT_OF_RANGE_LINES, "instruction lines with an address that no GPU has"),
+    (scanner.BLOCKLESS_LINES, "instructions that belong to no thread block"),
+    (scanner.OVERLONG_LINES, "lines of more than 1 MiB"),
+)
+_SKIPPED = (
+    (scanner.MASKED_LINES, "global-memory instructions without an active lane"),
+    (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
+    (scanner.WINDOW_LINES, "generic accesses to shared or local memory"),
+    *_LEFT_OUT,
+    (scanner.FOREIGN_LINES, "lines that are not the tracer's"),
+)
+_WARNINGS = (
+    *_LEFT_OUT,
+    (scanner.WRONG_COUNTS, "warps with more or fewer instructions than they declare"),
+    (scanner.SUPERSET_LINES, "accesses that list more lanes than took part (old tracer)"),
+    (scanner.HOLE_LINES, "accesses of a constant stride with lanes left out"),
+    (scanner.ZERO_LINES, "global-memory accesses whose addresses are all 0"),
+)
+_DAMAGED = tuple(counter for counter, _ in _LEFT_OUT)
+
+
+def _meaning(opcode: MemoryOpcode) -> int:
+    if opcode.is_bulk:
+        return effect_on_global(opcode) | scanner.BULK
+    meaning = global_meaning(opcode)
+    # A reduction takes a generic address, though only global memory has one.
+    is_generic = opcode.space is Space.GENERIC or opcode.mnemonic == "RED"
+    return meaning | scanner.WINDOWED if meaning != IGNORE and is_generic else meaning
+
+
+class _Workspace(threading.local):
+    """The arrays that a thread scans with, kept from part to part."""
+
+    def __init__(self) -> None:
+        self.opcodes = OpcodeTable(_meaning)
+        self.touches = TouchTable()
+        self.lanes = np.zeros(LANES, np.uint64)
+
+
+_workspace = _Workspace()
+
+
+class PartScanner:
+    """Scans the kernel files, or the section of one, that make a part.
+
+    Parameters
+    ----------
+    buffer_bytes : int
+        Text held in memory at a time.
+    overflow : Overflow, optional
+        Takes ranges that are too many to hold.
+    """
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES, overflow: Overflow | None = None) -> None:
+        self.part = ScannedPart()
+        self._buffer_bytes = buffer_bytes
+        _workspace.touches.clear(overflow)
+
+    def scan_kernel(
+        self,
+        stream: Readable,
+        key: int,
+        path: str,
+        *,
+        context: int = 0,
+        header: KernelHeader | None = None,
+        layout: Layout | None = None,
+        announces: bool = True,
+        is_end_of_file: bool = True,
+    ) -> None:
+        """Scan the text of one kernel.
+
+        Parameters
+        ----------
+        stream : Readable
+        key : int
+            Place of the kernel in launch order.
+        path : str
+            For messages.
+        context : int
+            Of the CUDA context.
+        header, layout : optional
+            As found before; default they are found in the text.
+        announces : bool
+            Whether the part announces the launch.
+        is_end_of_file : bool
+            Whether the text ends because the file does.
+        """
+        kernel: _KernelScanner | None = None
+        damage: list[Damage] = []
+        index = len(self.part.keys)
+        self.part.keys.append((key,))
+        self.part.launches.append(None)
+        try:
+            first_bytes = self._buffer_bytes if header and layout else HEAD_BYTES
+            for buffer in whole_lines(stream, self._buffer_bytes, first_bytes=first_bytes):
+                if kernel is None:
+                    head = buffer.text[: buffer.size].tobytes()[:HEAD_BYTES]
+                    header = header or parse_header(head, context=context)
+                    layout = layout or find_layout(head, header)
+                    kernel = _KernelScanner(self.part, header, layout, index, path)
+                    self.part.launches[index] = header.launch if announces else None
+                kernel.scan(buffer)
+                buffer.release()
+            if kernel is not None:
+                kernel.finish(is_end_of_file=is_end_of_file)
+                damage = kernel.damage
+        except ValueError as error:
+            damage = [Damage(1, str(error))]
+        except TraceError as error:
+            damage = [Damage(error.line or 1, error.found)]
+        self.part.damage += [replace(item, path=path) for item in damage]
+
+    def finish(self) -> ScannedPart:
+        """Return what was scanned."""
+        self.part.touches = _workspace.touches.touches()
+        return self.part
+
+
+class _KernelScanner:
+    """One kernel on its way into a part."""
+
+    def __init__(
+        self, part: ScannedPart, header: KernelHeader, layout: Layout, index: int, path: str
+    ) -> None:
+        self.damage: list[Damage] = []
+        self._part = part
+        self._index = index
+        self._path = path
+        self._layout = layout
+        self._layout_array = layout.as_array(header.version)
+        self._windows = header.windows()
+        self._counters = np.zeros(scanner.N_COUNTERS, np.int64)
+        self._state = np.zeros(scanner.STATE_SIZE, np.int64)
+        self._state[: scanner.IN_BLOCK] = -1
+        self._tail = b""
+        self._failed = False
+        _workspace.opcodes.clear_counts()
+
+    def scan(self, buffer: LineBuffer) -> None:
+        """Scan the lines of a buffer."""
+        opcodes, touches = _workspace.opcodes, _workspace.touches
+        text = buffer.text
+        words = overlapping_words(text)
+        position = 0
+        with np.errstate(over="ignore"):
+            while True:
+                status, position, detail = scanner.scan_lines(
+                    text, words, position, buffer.size,
+                    self._layout_array, self._windows, self._state, self._index,
+                    opcodes.words, opcodes.meaning, opcodes.width, opcodes.count,
+                    touches.row_launch, touches.row_cta, touches.row_accesses,
+                    touches.row_instructions, touches.row_table,
+                    touches.range_row, touches.range_kind, touches.range_start, touches.range_end,
+                    self._counters, touches.sizes, _workspace.lanes,
+                )  # fmt: skip
+                if status == scanner.DONE:
+                    break
+                if status == scanner.NEW_OPCODE:
+                    self._add_opcode(text, words, int(detail))
+                elif status == scanner.ROWS_FULL:
+                    touches.grow_rows()
+                else:
+                    touches.make_room(int(detail))
+        self._tail = text[max(0, buffer.size - _TAIL_BYTES) : buffer.size].tobytes()
+        if buffer.overlong:
+            self._counters[scanner.OVERLONG_LINES] += 1
+            scanner.note_damaged(self._counters)
+            self._counters[scanner.LINES] += 1
+        if buffer.failure is not None:
+            self._failed = True
+            self._note(buffer.failure)
+
+    def _add_opcode(self, text: NDArray[np.uint8], words: NDArray[np.uint64], at: int) -> None:
+        try:
+            opcode = _workspace.opcodes.add(words, at)
+        except TooManyOpcodesError:
+            raise TraceError(
+                self._path,
+                f"more than {MAX_OPCODES} different opcodes",
+                "the file is damaged or no Accel-Sim trace",
+                line=int(self._counters[scanner.LINES]) + 1,
+            ) from None
+        if not opcode.known:
+            line = text[at : at + _LINE_BYTES].tobytes().split(b"\n", 1)[0]
+            if _has_addresses(line):
+                _workspace.opcodes.note_unknown_access(opcode)
+
+    def _note(self, found: str) -> None:
+        self.damage.append(Damage(max(int(self._counters[scanner.LINES]), 1), found))
+
+    def finish(self, *, is_end_of_file: bool) -> None:
+        """Add what was counted to the part."""
+        if is_end_of_file and not self._failed:
+            self._check_end()
+        with np.errstate(over="ignore"):
+            scanner.end_warp(self._state, self._counters)
+        counters = [int(count) for count in self._counters]
+        accesses, zeros = counters[scanner.ACCESS_LINES], counters[scanner.ZERO_LINES]
+        if zeros > _ZERO_LINES_LIMIT * accesses:
+            self._note(
+                f"{zeros} of {accesses} global-memory accesses have address 0, a fault of tracers"
+                " of February to August 2022"
+            )
+        part = self._part
+        for counter, reason in _SKIPPED:
+            part.skipped[reason] += counters[counter]
+        for counter, warning in _WARNINGS:
+            part.warnings[warning] += counters[counter]
+        self._count_opcodes(counters[scanner.UNTRACED_LINES])
+        part.skipped = +part.skipped
+        part.warnings = +part.warnings
+        damaged = sum(counters[counter] for counter in _DAMAGED)
+        part.damaged_lines += damaged
+        part.access_lines += counters[scanner.INSTRUCTION_LINES] + damaged
+        if counters[scanner.FIRST_DAMAGED] and part.damaged_line is None:
+            part.damaged_line = Damage(
+                counters[scanner.FIRST_DAMAGED], "instruction line is damaged", self._path
+            )
+        part.lines += counters[scanner.LINES]
+
+    def _check_end(self) -> None:
+        declared, seen = int(self._state[scanner.DECLARED]), int(self._state[scanner.SEEN])
+        if declared > seen:
+            self._note(
+                f"the file ends in the middle of a warp, after {seen} of {declared} instructions"
+            )
+            self._state[scanner.DECLARED] = -1
+        elif _is_cut(self._tail):
+            self._note("the last line is cut")
+        elif self._state[scanner.IN_BLOCK]:
+            self._part.warnings["kernel files that do not end with #END_TB"] += 1
+
+    def _count_opcodes(self, untraced: int) -> None:
+        part = self._part
+        reasons = ["reaches global memory at addresses the trace does not hold"] if untraced else []
+        for opcode, count in _workspace.opcodes.counted():
+            part.opcodes[opcode.text] += count
+            if _workspace.opcodes.is_unknown_access(opcode):
+                warning = f"memory opcode not known to depgraph ({opcode.mnemonic})"
+                part.warnings[warning] += count
+                part.skipped["memory instructions with an opcode not known to depgraph"] += count
+            elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
+                part.skipped[f"{opcode.space.value}-memory accesses"] += count
+            elif opcode.space in {Space.TEXTURE, Space.SURFACE}:
+                part.skipped[f"{opcode.space.value} accesses, at addresses not traced"] += count
+                reasons.append(untraced_by(opcode))
+        if reasons:
+            part.untraced[self._index] = reasons[0]
+
+
+def _has_addresses(line: bytes) -> bool:
+    """Tell whether an instruction, from its opcode on, has a memory part."""
+    tokens = line.split()
+    try:
+        width = int(tokens[2 + int(tokens[1])])
+        mode = int(tokens[3 + int(tokens[1])])
+    except (IndexError, ValueError):
+        return False
+    address = tokens[4 + int(tokens[1]) :][:1]
+    return width > 0 and mode in {0, 1, 2} and bool(address) and address[0].startswith(b"0x")
+
+
+def _is_cut(tail: bytes) -> bool:
+    """Tell whether the last line is an instruction that lost its end.
+
+    The tracer ends every line with a blank and a newline; files made by hand may have neither.
+    """
+    *lines, last = tail.split(b"\n")
+    if not last.strip() or last.startswith((b"#", b"-")) or last.endswith(b" "):
+        return False
+    return any(line.endswith(b" ") for line in lines if line[:1].isdigit())

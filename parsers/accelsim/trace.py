@@ -1,0 +1,371 @@
+"""Accel-Sim kernel traces: a folder, its ``kernelslist``, or kernel files alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.accelsim import tracez
+from depgraph.parsers.accelsim.header import NAME_MARK, find_layout, parse_header
+from depgraph.parsers.accelsim.kernel_list import (
+    KernelFile,
+    KernelList,
+    from_files,
+    looks_like_list,
+)
+from depgraph.parsers.accelsim.text import BUFFER_BYTES, HEAD_BYTES, PartScanner
+from depgraph.parsers.scanning.compression import TraceStream, compression_of
+from depgraph.trace.records import HostCopy, ScannedPart
+from depgraph.trace.sources import unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from io import BufferedReader
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.accelsim.header import KernelHeader, Layout
+    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.trace.records import KernelLaunch, Operation, Overflow, PartTask
+    from depgraph.trace.sources import FileState
+
+FORMAT = "accelsim"
+BLIND_SPOTS: tuple[str, ...] = (
+    "device-to-device copies and memsets are not traced: a dependence through them is missing",
+)
+_LIST_HEAD_BYTES = 1 << 12
+SECTION_BYTES = 16 << 20
+# Small kernel files are scanned together: a part costs more than the file.
+_BATCH_BYTES = 1 << 20
+_BATCH_FILES = 256
+_PACKED_WEIGHT = 20  # bytes of text behind a byte of a packed trace
+_SEARCH_BYTES = 1 << 18
+_BLOCK_MARK = b"\n#BEGIN_TB"
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether the first bytes of a file are a kernel header, or a list of kernels."""
+    is_header = head.lstrip().startswith(b"-") and (NAME_MARK in head or b"-grid dim = (" in head)
+    return is_header or looks_like_list(head)
+
+
+def open_inputs(inputs: Sequence[TraceInput]) -> AccelSimTrace:
+    """Open kernel files of one run.
+
+    Raises
+    ------
+    TraceError
+        If it is a list whose kernel files are not at hand, or a pipe among several files.
+    """
+    name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} kernel files"
+    if looks_like_list(inputs[0].head(_LIST_HEAD_BYTES)):
+        raise TraceError(
+            name, "is a kernelslist without its kernel files", "give its path, or the folder"
+        )
+    paths = [item.path for item in inputs if item.path is not None]
+    if len(paths) == len(inputs):
+        return AccelSimTrace(from_files(paths, name=name))
+    if len(inputs) > 1:
+        raise TraceError(name, "one of them is a pipe", "give it alone, or give files")
+    return AccelSimTrace(KernelList(name), source=inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBatch:
+    """Whole kernel files, each in turn.
+
+    Attributes
+    ----------
+    files : tuple of (int, KernelFile)
+        Each with its place in launch order.
+    """
+
+    files: tuple[tuple[int, KernelFile], ...]
+    input_bytes: int
+    buffer_bytes: int = BUFFER_BYTES
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the files.
+
+        Raises
+        ------
+        TraceError
+            If one is not as it was when the trace was opened.
+        """
+        scanner = PartScanner(self.buffer_bytes, overflow)
+        for key, file in self.files:
+            with _open(file.path) as stream:
+                scanner.scan_kernel(stream, key, str(file.path), context=file.context)
+            file.state.verify(file.path)
+        part = scanner.finish()
+        part.bytes = self.input_bytes
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSection:
+    """The thread blocks (raw: the lines) of a plain kernel file that start in ``[begin, end)``."""
+
+    path: Path
+    key: int
+    begin: int
+    end: int
+    file: FileState
+    header: KernelHeader
+    layout: Layout
+    buffer_bytes: int = BUFFER_BYTES
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of input that this part stands for."""
+        return self.end - self.begin
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the section.
+
+        Raises
+        ------
+        TraceError
+            If the file cannot be read, or is not as it was when the trace was opened.
+        """
+        scanner = PartScanner(self.buffer_bytes, overflow)
+        try:
+            with self.path.open("rb") as file:
+                mark = _BLOCK_MARK if self.layout.is_grouped else b"\n"
+                start = find_mark(file, mark, self.begin, self.end)
+                stop = (
+                    find_mark(file, mark, self.end, self.file.size) if start < self.end else start
+                )
+                if start < stop:
+                    scanner.scan_kernel(
+                        _SectionStream(file, start, stop),
+                        self.key,
+                        str(self.path),
+                        header=self.header,
+                        layout=self.layout,
+                        announces=self.begin == 0,
+                        is_end_of_file=stop == self.file.size,
+                    )
+        except OSError as error:
+            raise unreadable(self.path, error) from None
+        self.file.verify(self.path)
+        part = scanner.finish()
+        part.bytes = self.input_bytes
+        # Lines count from the start of the section.
+        part.path = str(self.path)
+        part.damage = [replace(damage, path=None) for damage in part.damage]
+        if part.damaged_line:
+            part.damaged_line = replace(part.damaged_line, path=None)
+        return part
+
+
+class _SectionStream:
+    """Bytes ``[position, stop)`` of a file."""
+
+    def __init__(self, file: BufferedReader, position: int, stop: int) -> None:
+        self._file = file
+        self._left = stop - position
+        file.seek(position)
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer as far as the section goes; return the number of bytes."""
+        got = self._file.readinto(buffer[: max(self._left, 0)])
+        self._left -= got
+        return got
+
+
+def find_mark(file: BufferedReader, mark: bytes, begin: int, limit: int) -> int:
+    """Return the first position in ``[begin, limit)`` behind a `mark`'s newline, else `limit`.
+
+    The start of the file counts as behind a newline.
+    """
+    if begin == 0 or begin >= limit:
+        return min(begin, limit)
+    at = begin - 1
+    while at < limit:
+        file.seek(at)
+        piece = file.read(_SEARCH_BYTES + len(mark))
+        found = piece.find(mark)
+        if found >= 0:
+            return min(at + found + 1, limit)
+        if len(piece) < _SEARCH_BYTES + len(mark):
+            return limit
+        at += _SEARCH_BYTES
+    return limit
+
+
+def _open(path: Path) -> TraceStream | tracez.TracezStream:
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return tracez.TracezStream(path) if tracez.sniff(head) else TraceStream(path)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFromInput:
+    """One kernel from standard input."""
+
+    source: TraceInput
+    buffer_bytes: int = BUFFER_BYTES
+    input_bytes: int = 0
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the kernel."""
+        scanner = PartScanner(self.buffer_bytes, overflow)
+        scanner.scan_kernel(self.source.open(), 0, self.source.name)
+        part = scanner.finish()
+        part.bytes = self.source.open().input_position
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class ListPart:
+    """The list itself; and, at the end of the trace, the host copies behind the last kernel."""
+
+    kernels: KernelList
+    is_end: bool = False
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of input that this part stands for."""
+        return 0 if self.is_end else self.kernels.bytes
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
+        """Return what is to be said of the list."""
+        if self.is_end:
+            return ScannedPart(keys=[(len(self.kernels.entries),)], launches=[None])
+        return ScannedPart(
+            skipped=self.kernels.skipped,
+            warnings=self.kernels.warnings,
+            damage=self.kernels.damage,
+            lines=self.kernels.lines,
+            bytes=self.kernels.bytes,
+        )
+
+
+class AccelSimTrace:
+    """The kernel files of a run, in launch order, and the host copies between them.
+
+    Parameters
+    ----------
+    kernels : KernelList
+    source : TraceInput, optional
+        A single kernel on standard input, instead of the files of `kernels`.
+    section_bytes : int
+        Size of the sections of a large plain kernel file that are scanned independently.
+    buffer_bytes : int
+        Text that a thread holds in memory at a time.
+    """
+
+    format = FORMAT
+    blind_spots = BLIND_SPOTS
+
+    def __init__(
+        self,
+        kernels: KernelList,
+        *,
+        source: TraceInput | None = None,
+        section_bytes: int = SECTION_BYTES,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        self.name = kernels.name
+        self.sources = kernels.sources
+        self._kernels = kernels
+        self._source = source
+        self._section_bytes = section_bytes
+        self._buffer_bytes = buffer_bytes
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        if self._source is not None:
+            return None
+        files = self._kernels.kernel_files()
+        return self._kernels.bytes + sum(file.state.size for file in files)
+
+    def tasks(self) -> Iterator[PartTask]:
+        """Yield the parts of the trace, in launch order."""
+        if self._source is not None:
+            yield KernelFromInput(self._source, self._buffer_bytes)
+            return
+        yield ListPart(self._kernels)
+        batch: list[tuple[int, KernelFile]] = []
+        size = weight = 0
+        for key, entry in enumerate(self._kernels.entries):
+            if not isinstance(entry, KernelFile):
+                continue
+            file_size = entry.state.size
+            sections = self._sections(key, entry)
+            if batch and (sections or weight > _BATCH_BYTES or len(batch) == _BATCH_FILES):
+                yield KernelBatch(tuple(batch), size, self._buffer_bytes)
+                batch, size, weight = [], 0, 0
+            yield from sections
+            if not sections:
+                batch.append((key, entry))
+                size += file_size
+                is_packed = not entry.path.name.endswith((".trace", ".traceg"))
+                weight += file_size * (_PACKED_WEIGHT if is_packed else 1)
+        if batch:
+            yield KernelBatch(tuple(batch), size, self._buffer_bytes)
+        if self._kernels.entries and isinstance(self._kernels.entries[-1], HostCopy):
+            yield ListPart(self._kernels, is_end=True)
+
+    def _sections(self, key: int, entry: KernelFile) -> list[KernelSection]:
+        """Cut a large plain kernel file; none if it is small, packed or damaged."""
+        size = entry.state.size
+        if size < 2 * self._section_bytes:
+            return []
+        try:
+            with entry.path.open("rb") as file:
+                head = file.read(HEAD_BYTES)
+            if compression_of(head) is not None or tracez.sniff(head):
+                return []
+            header = parse_header(head, context=entry.context)
+            layout = find_layout(head, header)
+        except (OSError, ValueError):
+            return []
+        return [
+            KernelSection(
+                entry.path, key, begin, min(begin + self._section_bytes, size), entry.state,
+                header, layout, self._buffer_bytes,
+            )
+            for begin in range(0, size, self._section_bytes)
+        ]  # fmt: skip
+
+    def program_order(self) -> ListOrder:
+        """Return what puts kernels and host copies in the order of the list."""
+        return ListOrder(self._kernels.entries)
+
+    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
+        """Return None: what a kernel does out of sight, its opcodes show."""
+        return None
+
+
+class ListOrder:
+    """Puts kernels and host copies in the order of their list."""
+
+    def __init__(self, entries: list[KernelFile | HostCopy]) -> None:
+        self.operations: list[Operation] = []
+        self._entries = entries
+        self._next = 0
+        self._index: dict[int, int] = {}
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the next part; return the index in `operations` of each of its launches, or -1."""
+        indices = np.full(len(part.keys), -1, np.int64)
+        for number, ((key,), launch) in enumerate(zip(part.keys, part.launches, strict=True)):
+            for entry in self._entries[self._next : key]:
+                if isinstance(entry, HostCopy):
+                    self.operations.append(entry)
+            self._next = max(self._next, key)
+            if launch is not None:
+                self._index[key] = len(self.operations)
+                self.operations.append(launch)
+            indices[number] = self._index.get(key, -1)
+        return indices

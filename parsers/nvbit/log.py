@@ -1,0 +1,338 @@
+"""NVBit ``mem_trace`` standard output, of NVBit 1.0 to 1.7 and of tools that print like it.
+
+Lines of many kernels are mixed: a receiver thread prints accesses long after later launches, so
+that an access belongs to the launch with its id, never to the launch line above it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, begun_launch, wording_of
+from depgraph.parsers.nvbit.opaque_names import copies_by_tma
+from depgraph.parsers.nvbit.text import OVERLONG, is_launch, scan_text, text_buffer
+from depgraph.parsers.scanning.compression import TraceInput
+from depgraph.parsers.scanning.line_buffers import last_line_end, whole_lines
+from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING, end_of_line
+from depgraph.trace.records import Damage, KernelLaunch, ScannedPart
+from depgraph.trace.sources import FileState, SourceFiles, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.nvbit.dialects import Wording
+    from depgraph.parsers.scanning.compression import TraceStream
+    from depgraph.parsers.scanning.line_buffers import LineBuffer
+    from depgraph.trace.records import Operation, Overflow, PartTask
+
+FORMAT = "nvbit"
+BLIND_SPOTS: tuple[str, ...] = (
+    (
+        "copies, memsets and allocations are not traced: a dependence through cudaMemcpy is"
+        " missing, and buffers that were freed and used again give dependences that are not the"
+        " program's"
+    ),
+)
+PART_BYTES = 16 << 20
+_OVERLAP_BYTES = 64 << 10
+_TAIL_BYTES = 4096
+_BANNER = b"NVBit (NVidia Binary Instrumentation Tool"
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether the first bytes of a file hold a line of this format, or NVBit's banner."""
+    return wording_of(head) is not None or _BANNER in head
+
+
+def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
+    """Open one or several logs of a run."""
+    return NvbitTrace(*inputs)
+
+
+def scan_lines(
+    text: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    *,
+    path: str,
+    id_offset: int,
+    wording: Wording,
+    overflow: Overflow | None = None,
+) -> ScannedPart:
+    """Scan whole lines of ``text[begin:end]`` in any wording; see `nvbit_text.scan_text`."""
+    if wording.rewrite is not None:
+        lines = wording.rewrite(text[begin:end].tobytes())
+        text = np.frombuffer(lines + bytes(PADDING), np.uint8)
+        begin, end = 0, len(lines)
+    return scan_text(text, begin, end, path=path, id_offset=id_offset, overflow=overflow)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The lines of an uncompressed log that start in bytes ``[begin, end)`` of the file."""
+
+    path: Path
+    begin: int
+    end: int
+    file: FileState
+    id_offset: int
+    wording: Wording = CURRENT
+    is_one_of_several: bool = False
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of input that this part stands for."""
+        return self.end - self.begin
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the part.
+
+        Raises
+        ------
+        TraceError
+            If the file cannot be read, or is not as it was when the trace was opened.
+        """
+        part = self._scan(overflow)
+        self.file.verify(self.path)
+        part.bytes = self.input_bytes
+        part.path = str(self.path) if self.is_one_of_several else None
+        return part
+
+    def _scan(self, overflow: Overflow | None) -> ScannedPart:
+        first = max(self.begin - 1, 0)
+        text, got = self._read(first, self.end + _OVERLAP_BYTES)
+        start = 0
+        if self.begin:
+            start = end_of_line(text, 0, got) + 1
+            if first + start >= self.end:
+                return ScannedPart()
+        stop, overlong = got, 0
+        if self.end < self.file.size:
+            stop = end_of_line(text, self.end - 1 - first, got) + 1
+            if stop > got and first + got < self.file.size:
+                text, got = self._read(first, self.end + MAX_LINE_BYTES)
+                stop = end_of_line(text, self.end - 1 - first, got) + 1
+            if stop > got and first + got < self.file.size:
+                # The last line is longer than any that counts, and does not end here.
+                stop, overlong = last_line_end(text, got), 1
+            stop = min(stop, got)  # the last line may end without a newline
+        text[stop : stop + PADDING] = 0
+        part = scan_lines(
+            text, start, max(start, stop), path=str(self.path), id_offset=self.id_offset,
+            wording=self.wording, overflow=overflow,
+        )  # fmt: skip
+        note_overlong(part, overlong)
+        if first + stop >= self.file.size:
+            check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop].tobytes(), self.wording)
+        return part
+
+    def _read(self, offset: int, end: int) -> tuple[NDArray[np.uint8], int]:
+        size = min(end, self.file.size) - offset
+        text = text_buffer(size)
+        got = 0
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(offset)
+                while got < size and (read := file.readinto(text.data[got:size])):
+                    got += read
+        except OSError as error:
+            raise unreadable(self.path, error) from None
+        if got < size:
+            self.file.verify(self.path)
+            raise TraceError(self.path, f"ends at byte {offset + got}, though it should be longer")
+        text[got : got + PADDING] = 0
+        return text, got
+
+
+@dataclass(frozen=True, slots=True)
+class LogText:
+    """Whole lines of a log, in memory."""
+
+    path: str
+    buffer: LineBuffer = field(repr=False)
+    id_offset: int
+    input_bytes: int
+    wording: Wording = CURRENT
+    is_one_of_several: bool = False
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Scan the part."""
+        text, size = self.buffer.text, self.buffer.size
+        part = scan_lines(
+            text, 0, size, path=self.path, id_offset=self.id_offset, wording=self.wording,
+            overflow=overflow,
+        )  # fmt: skip
+        part.bytes = self.input_bytes
+        part.path = self.path if self.is_one_of_several else None
+        if self.buffer.failure is not None:
+            part.damage.append(Damage(max(part.lines, 1), self.buffer.failure))
+        elif self.buffer.is_last:
+            tail = text[max(0, size - _TAIL_BYTES) : size].tobytes()
+            check_last_line(part, tail, self.wording)
+        note_overlong(part, self.buffer.overlong)
+        self.buffer.release()
+        return part
+
+
+def note_overlong(part: ScannedPart, lines: int) -> None:
+    """Count lines that are too long to be looked at, and were left out behind a part."""
+    if lines:
+        part.lines += lines
+        part.skipped[OVERLONG] += lines
+
+
+def check_last_line(part: ScannedPart, tail: bytes, wording: Wording = CURRENT) -> None:
+    """Note as damage that the trace's last line is a cut access or launch line."""
+    if not tail or tail.endswith(b"\n"):
+        return
+    line = tail.rsplit(b"\n", 1)[-1]
+    if wording.rewrite is not None:
+        line = wording.rewrite(line)
+    addresses = re.search(rb"(?: 0x[0-9a-f]{16}){32}\s*$", line)
+    is_whole = bool(addresses) or (b" - LAUNCH - " in line and is_launch(line))
+    begun = MARK.startswith(line[: len(MARK)]) or MARK in line
+    # A tail of more than a line's length without its start can only be a cut foreign line.
+    if begun and not is_whole:
+        part.damage.append(Damage(part.lines, "the last line is cut"))
+
+
+class NvbitTrace:
+    """One or several ``mem_trace`` logs of a run, from files or standard input.
+
+    Parameters
+    ----------
+    *inputs : TraceInput or Path or None
+        In the order in which they are read; None for standard input.
+    part_bytes : int
+        Size of the parts that are scanned independently.
+    """
+
+    format = FORMAT
+    blind_spots = BLIND_SPOTS
+
+    def __init__(self, *inputs: TraceInput | Path | None, part_bytes: int = PART_BYTES) -> None:
+        self._inputs: Sequence[TraceInput] = [
+            item if isinstance(item, TraceInput) else TraceInput(item) for item in inputs
+        ]
+        self.sources = SourceFiles()
+        for item in self._inputs:
+            item.add_to(self.sources)
+        names = [item.name for item in self._inputs]
+        self.name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        self._part_bytes = part_bytes
+        self._wordings: dict[str, Wording] = {}
+        self._id_offset = 0
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        return None if any(item.path is None for item in self._inputs) else self.sources.bytes
+
+    def wording(self, item: TraceInput) -> Wording:
+        """Return the wording of a log, told by the first lines that are the tracer's."""
+        if item.name not in self._wordings:
+            found = wording_of(item.head(1 << 16)) or wording_of(item.head(self._part_bytes))
+            self._wordings[item.name] = found or CURRENT
+        return self._wordings[item.name]
+
+    def tasks(self) -> Iterator[PartTask]:
+        """Yield the parts of the logs, in the order of the files."""
+        for item in self._inputs:
+            wording = self.wording(item)
+            with item.open() as stream:
+                if item.path is None or stream.compression or wording.in_order:
+                    yield from self._stream_tasks(item, stream, wording)
+                else:
+                    self._id_offset = self._find_id_offset(stream)
+                    yield from self._range_tasks(item.path, wording)
+
+    def _range_tasks(self, path: Path, wording: Wording) -> Iterator[PartTask]:
+        file = self.sources.add(path)
+        several = len(self._inputs) > 1
+        for begin in range(0, file.size, self._part_bytes):
+            end = min(begin + self._part_bytes, file.size)
+            yield LogRange(path, begin, end, file, self._id_offset, wording, several)
+
+    def _find_id_offset(self, stream: TraceStream) -> int:
+        offset = IdOffset()
+        head = bytearray(self._part_bytes)
+        begun = b""
+        while offset.best() is None and (got := stream.readinto(head)):
+            lines, newline, begun = (begun + bytes(memoryview(head)[:got])).rpartition(b"\n")
+            offset.look_at(lines + newline)
+            begun = begun[-MAX_LINE_BYTES:]
+        best = offset.best()
+        return self._id_offset if best is None else best
+
+    def _stream_tasks(
+        self, item: TraceInput, stream: TraceStream, wording: Wording
+    ) -> Iterator[PartTask]:
+        offset = IdOffset()
+        consumed = 0
+        several = len(self._inputs) > 1
+        cut = begun_launch if wording.in_order else None
+        for buffer in whole_lines(stream, self._part_bytes, cut):
+            text = buffer.text[: buffer.size]
+            if offset.best() is None:
+                offset.look_at(text.tobytes())
+                best = offset.best()
+                self._id_offset = self._id_offset if best is None else best
+            at = stream.input_position
+            yield LogText(item.name, buffer, self._id_offset, at - consumed, wording, several)
+            consumed = at
+
+    def program_order(self) -> LogOrder:
+        """Return what numbers the launches of these logs."""
+        return LogOrder(has_ids=all(self.wording(item).has_ids for item in self._inputs))
+
+    def untraced(self, launch: KernelLaunch) -> str | None:
+        """Say what the log cannot show of a kernel, if its name gives it away."""
+        if copies_by_tma(launch.name):
+            return "copies by TMA, by its name, which the trace does not show"
+        return None
+
+
+class LogOrder:
+    """Numbers launches in the order of their launch lines.
+
+    A launch line with a (context, id) seen before is another process's; accesses belong to the
+    newest one above them. Where accesses have no ids, those of a part that stand above its first
+    launch line belong to the last launch before it.
+    """
+
+    def __init__(self, *, has_ids: bool = True) -> None:
+        self.operations: list[Operation] = []
+        self._newest: dict[tuple[int, ...], int] = {}
+        self._process: dict[int, int] = {}  # the newest of each context
+        self._process_of: dict[tuple[int, ...], int] = {}
+        self._has_ids = has_ids
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the next part; return the index in `operations` of each of its launches, or -1."""
+        indices = np.full(len(part.keys), -1, np.int64)
+        last_before = len(self.operations) - 1
+        for index, (key, launch) in enumerate(zip(part.keys, part.launches, strict=True)):
+            if launch is not None:
+                self.operations.append(self._numbered(key, launch))
+                self._newest[key] = len(self.operations) - 1
+            indices[index] = self._newest.get(key, -1)
+            if launch is None and not self._has_ids:
+                indices[index] = last_before
+        return indices
+
+    def _numbered(self, key: tuple[int, ...], launch: KernelLaunch) -> KernelLaunch:
+        if not self._has_ids:
+            return replace(launch, trace_id=len(self.operations))
+        process = self._process.get(launch.context, 0)
+        if self._process_of.get(key) == process:
+            process = self._process[launch.context] = process + 1
+        self._process_of[key] = process
+        return replace(launch, process=process) if process else launch

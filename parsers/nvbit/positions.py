@@ -1,0 +1,130 @@
+"""Where inside blocks the accesses of an NVBit log stand: a second reading of the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.dependence.positions import STEPS, PositionedRanges, join_positioned
+from depgraph.errors import ModelError, TraceError
+from depgraph.parsers.nvbit import position_scanner_jit as scanner
+from depgraph.parsers.nvbit.log import NvbitTrace
+from depgraph.parsers.nvbit.scanner_jit import STATE_SIZE, find_launch
+from depgraph.parsers.scanning.compression import TraceInput
+from depgraph.parsers.scanning.line_buffers import whole_lines
+from depgraph.parsers.scanning.opcode_table import OpcodeTable
+from depgraph.parsers.scanning.text_jit import LANES, overlapping_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.program import Extraction
+    from depgraph.trace.records import Trace
+
+_PART_BYTES = 32 << 20
+_RANGES = 1 << 21
+_ID_OFFSETS = (0, 1)  # by how much launch lines may count ahead of access lines
+
+
+def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
+    """Read a trace again, for where inside blocks its accesses stand.
+
+    Parameters
+    ----------
+    trace : Trace
+    extraction : Extraction
+        What the first reading found.
+
+    Raises
+    ------
+    ModelError
+        If the format does not tell warps apart, or the trace can be read only once.
+    TraceError
+        If the two readings disagree, or the file has changed since the first.
+    """
+    if not isinstance(trace, NvbitTrace) or trace.input_bytes is None:
+        raise ModelError("--positions needs an NVBit log in a file: it is read a second time")
+    items = [TraceInput(path) for path in trace.sources.paths]
+    if any(trace.wording(item).rewrite is not None for item in items):
+        raise ModelError("--positions reads logs as NVBit 1.5 and later write them")
+    with trace.sources.unchanged():
+        for offset in _ID_OFFSETS:
+            reader = _Reader(items, extraction, offset)
+            for _ in reader.scan(0):
+                pass
+            if (reader.seen.sum(axis=1) == extraction.counts.accesses).all():
+                reader.totals, reader.seen = reader.seen, np.zeros_like(reader.seen)
+                return join_positioned(list(reader.scan(STEPS)))
+        raise TraceError(trace.name, "its accesses were counted differently on a second reading")
+
+
+class _Reader:
+    def __init__(self, items: list[TraceInput], extraction: Extraction, offset: int) -> None:
+        graph = extraction.graph
+        self._items = items
+        self._first_block = graph.first_block
+        self._grid = np.ones((graph.n_operations, 3), np.int64)
+        slots = 64
+        while slots < 4 * len(extraction.kernels):
+            slots *= 2
+        self._context = np.zeros(slots, np.uint64)
+        self._id = np.zeros(slots, np.int64)
+        self._operation = np.full(slots, -1, np.int32)
+        with np.errstate(over="ignore"):
+            for kernel in extraction.kernels:
+                self._grid[kernel.operation] = kernel.grid
+                identifier = (kernel.trace_id or 0) - offset
+                context = np.uint64(kernel.context)
+                slot = find_launch(context, identifier, self._context, self._id, self._operation)
+                if slot >= 0:
+                    message = (
+                        "--positions: launch ids start again, as if of another process; give the "
+                        "log of one process"
+                    )
+                    raise ModelError(message)
+                slot = -1 - slot
+                self._context[slot] = context
+                self._id[slot] = identifier
+                self._operation[slot] = kernel.operation
+        self._opcodes = OpcodeTable()
+        self.seen = np.zeros((graph.n_blocks, scanner.WARPS), np.int32)
+        self.totals = self.seen
+
+    def scan(self, steps: int) -> Iterator[PositionedRanges]:
+        """Scan the log once and yield ranges, joined part by part."""
+        for item in self._items:
+            with item.open() as stream:
+                for buffer in whole_lines(stream, _PART_BYTES):
+                    yield from self._scan_text(buffer.text, buffer.size, steps)
+                    buffer.release()
+
+    def _scan_text(
+        self, text: NDArray[np.uint8], end: int, steps: int
+    ) -> Iterator[PositionedRanges]:
+        words = overlapping_words(text)
+        position, used = 0, 0
+        out = PositionedRanges.reserve(_RANGES)
+        lanes = np.zeros(LANES, np.uint64)
+        state = np.full(STATE_SIZE, -1, np.int64)
+        while True:
+            with np.errstate(over="ignore"):
+                status, position, detail, used = scanner.scan_positions(
+                    text, words, position, end,
+                    self._opcodes.words, self._opcodes.meaning, self._opcodes.width,
+                    self._context, self._id, self._operation, self._first_block, self._grid,
+                    steps, self.seen, self.totals,
+                    out.block, out.kind, out.start, out.end, out.first, out.last, used,
+                    state, lanes,
+                )  # fmt: skip
+            if status == scanner.NEW_OPCODE:
+                with np.errstate(over="ignore"):
+                    self._opcodes.add(words, detail)
+                continue
+            if used:
+                yield join_positioned([out.take(used)])
+                used = 0
+            if status == scanner.DONE:
+                return

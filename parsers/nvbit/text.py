@@ -1,0 +1,307 @@
+"""The text of NVBit ``mem_trace``: its launch lines, and whole lines scanned to records."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.nvbit import scanner_jit as scanner
+from depgraph.parsers.nvbit.opaque_names import reads_textures
+from depgraph.parsers.scanning.launch_limits import (
+    check_dimensions,
+    signed64,
+    usable_registers,
+    usable_shared_bytes,
+)
+from depgraph.parsers.scanning.opcode_table import (
+    MAX_OPCODES,
+    OpcodeTable,
+    TooManyOpcodesError,
+    global_meaning,
+)
+from depgraph.parsers.scanning.opcodes import Space, untraced_by
+from depgraph.parsers.scanning.text_jit import (
+    IGNORE,
+    LANES,
+    PADDING,
+    overlapping_words,
+)
+from depgraph.parsers.scanning.touch_table import TouchTable
+from depgraph.trace.records import Damage, KernelLaunch, ScannedPart
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.trace.records import Overflow
+
+_LAUNCH = re.compile(
+    rb"MEMTRACE: CTX 0x([0-9a-f]+) - LAUNCH - Kernel pc 0x[0-9a-f]+ - Kernel name (.*)"
+    rb" - grid launch id (\d{1,99})"
+    rb" - grid size (\d{1,99}),(\d{1,99}),(\d{1,99})"
+    rb" - block size (\d{1,99}),(\d{1,99}),(\d{1,99})"
+    rb" - nregs (-?\d{1,99}) - shmem (-?\d{1,99}) - cuda stream id (-?\d{1,99})"
+)
+_MAX_LAUNCH_ID = 1 << 62
+OVERLONG = "lines of more than 1 MiB"
+_LEFT_OUT = (
+    (scanner.EMPTY_LINES, "access lines without addresses (cut, or printed by a modified tool)"),
+    (scanner.OUT_OF_RANGE_LINES, "access lines with an address that no GPU has"),
+    (scanner.MALFORMED_LINES, "damaged access lines"),
+)
+_SKIPPED = (
+    (scanner.SHARED_SIDE_LINES, "shared-memory side of asynchronous copies (LDGSTS)"),
+    (scanner.FOREIGN_LINES, "lines that are not the tracer's"),
+    (scanner.VERBOSE_LINES, "verbose lines of the tracer"),
+    (scanner.OVERLONG_LINES, OVERLONG),
+    *_LEFT_OUT,
+)
+_WARNINGS = (
+    (scanner.SHORT_LINES, "access lines with fewer than 32 addresses (cut by other output)"),
+    (scanner.LONG_LINES, "access lines with more than 32 addresses, of which 32 count"),
+    *_LEFT_OUT,
+    (scanner.ZERO_LINES, "global-memory access lines whose addresses are all 0"),
+)
+_DAMAGED = {
+    scanner.SHORT_LINES: "access line has fewer than 32 addresses",
+    scanner.LONG_LINES: "access line has more than 32 addresses",
+    scanner.EMPTY_LINES: "access line has no address where mem_trace prints them",
+    scanner.OUT_OF_RANGE_LINES: "access line has an address that no GPU has",
+    scanner.MALFORMED_LINES: "access line is damaged",
+}
+
+
+def is_launch(line: bytes) -> bool:
+    """Tell whether a line is a whole launch line."""
+    return _LAUNCH.search(line) is not None
+
+
+def parse_launch(line: bytes) -> KernelLaunch:
+    """Decode a launch line.
+
+    Raises
+    ------
+    ValueError
+        If the line is damaged; the message says what is wrong with it.
+    """
+    match = _LAUNCH.search(line)
+    if match is None:
+        raise ValueError("launch line is damaged")
+    context, name, *numbers = match.groups()
+    identifier, gx, gy, gz, bx, by, bz, registers, shared, stream = (int(n) for n in numbers)
+    if identifier >= _MAX_LAUNCH_ID:
+        raise ValueError(f"launch id {str(identifier)[:24]} is not possible")
+    check_dimensions((gx, gy, gz), (bx, by, bz))
+    return KernelLaunch(
+        name=name.decode("utf-8", "replace"),
+        grid=(gx, gy, gz),
+        block=(bx, by, bz),
+        registers=usable_registers(registers),
+        shared_bytes=usable_shared_bytes(shared),
+        stream=signed64(stream),
+        context=int(context, 16),
+        trace_id=identifier,
+    )
+
+
+class _Workspace(threading.local):
+    """The arrays that a thread scans with, kept from part to part."""
+
+    def __init__(self) -> None:
+        self.text = np.zeros(0, np.uint8)
+        self.opcodes = OpcodeTable()
+        self.touches = TouchTable()
+        self.lanes = np.zeros(LANES, np.uint64)
+
+
+_workspace = _Workspace()
+
+
+def text_buffer(size: int) -> NDArray[np.uint8]:
+    """Return this thread's buffer of at least `size` bytes and the scanner's padding."""
+    if len(_workspace.text) < size + PADDING:
+        _workspace.text = np.zeros(size + PADDING, np.uint8)
+    return _workspace.text
+
+
+_TEXTURES = "launches named as if they read textures, which the trace does not show"
+
+
+class _LaunchTable:
+    """Which launch of a part a (context, id) stands for, as the scanner looks it up."""
+
+    def __init__(self, part: ScannedPart) -> None:
+        self._part = part
+        self._new_slots(64)
+
+    def _new_slots(self, slots: int) -> None:
+        self.context = np.zeros(slots, np.uint64)
+        self.identifier = np.zeros(slots, np.int64)
+        self.index = np.full(slots, -1, np.int32)
+
+    def enter(self, context: int, identifier: int, launch: KernelLaunch | None) -> None:
+        if 2 * (len(self._part.keys) + 1) > len(self.index):
+            self._new_slots(4 * len(self.index))
+            for index, key in enumerate(self._part.keys):
+                self._place(key[0], key[1], index)
+        self._place(context, identifier, len(self._part.keys))
+        self._part.keys.append((context, identifier))
+        self._part.launches.append(launch)
+
+    def _place(self, context: int, identifier: int, index: int) -> None:
+        slot = scanner.find_launch(
+            np.uint64(context), identifier, self.context, self.identifier, self.index
+        )
+        slot = slot if slot >= 0 else -1 - slot
+        self.context[slot] = context
+        self.identifier[slot] = identifier
+        self.index[slot] = index
+
+
+def scan_text(
+    text: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    *,
+    path: str,
+    id_offset: int = 0,
+    overflow: Overflow | None = None,
+) -> ScannedPart:
+    """Scan whole lines of ``text[begin:end]``.
+
+    Parameters
+    ----------
+    text : uint8[>= end + PADDING]
+    begin, end : int
+        A line start, and a position just after a newline or the end of the trace.
+    path : str
+        For messages.
+    id_offset : int
+        By how much launch lines count ahead of access lines.
+    overflow : Overflow, optional
+        Takes ranges that are too many to hold.
+
+    Raises
+    ------
+    TraceError
+        If the text holds more opcodes than any tracer knows.
+    """
+    opcodes, touches, lanes = _workspace.opcodes, _workspace.touches, _workspace.lanes
+    opcodes.clear_counts()
+    touches.clear(overflow)
+    words = overlapping_words(text)
+    part = ScannedPart(bytes=end - begin)
+    launches = _LaunchTable(part)
+    counters = np.zeros(scanner.N_COUNTERS, np.int64)
+    state = np.full(scanner.STATE_SIZE, -1, np.int64)
+    position = begin
+    with np.errstate(over="ignore"):
+        while True:
+            status, position, detail = scanner.scan_lines(
+                text, words, position, end,
+                opcodes.words, opcodes.meaning, opcodes.width, opcodes.count,
+                launches.context, launches.identifier, launches.index,
+                touches.row_launch, touches.row_cta, touches.row_accesses,
+                touches.row_instructions, touches.row_table,
+                touches.range_row, touches.range_kind, touches.range_start, touches.range_end,
+                counters, touches.sizes, state, lanes,
+            )  # fmt: skip
+            if status == scanner.DONE:
+                break
+            if status == scanner.AT_LAUNCH:
+                line_end = int(state[scanner.LINE_END])
+                position = _take_launch(
+                    text, position, line_end, launches, part, counters, id_offset
+                )
+            elif status == scanner.NEW_OPCODE:
+                try:
+                    opcodes.add(words, detail)
+                except TooManyOpcodesError:
+                    raise TraceError(
+                        path,
+                        f"more than {MAX_OPCODES} different opcodes",
+                        "the file is damaged or no mem_trace output",
+                    ) from None
+            elif status == scanner.NEW_LAUNCH_KEY:
+                context = int(text[position + 16 : position + 32].tobytes(), 16)
+                launches.enter(context, int(detail), None)
+            elif status == scanner.ROWS_FULL:
+                touches.grow_rows()
+            else:
+                touches.make_room(scanner.MAX_RANGES_PER_LINE)
+    part.touches = touches.touches()
+    _count(part, counters, opcodes)
+    _note_untraced(part, text[begin:end], opcodes)
+    return part
+
+
+def _note_untraced(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTable) -> None:
+    """Note which launches have instructions that reach global memory at addresses unknown."""
+    met = {opcode.mnemonic: opcode for opcode, _ in opcodes.counted() if opcode.is_untraced_global}
+    part.shows_bulk = any(opcode.is_bulk for opcode in met.values())
+    if not met:
+        return
+    line = re.compile(
+        rb"CTX 0x([0-9a-f]{16}) -(?: SM_id \d+ -)? grid_launch_id (\d{1,18}) - CTA [\d,-]+"
+        rb" - warp \d+ - (" + b"|".join(sorted(mnemonic.encode() for mnemonic in met)) + rb")[ .]"
+    )
+    for context, identifier, mnemonic in set(line.findall(text.tobytes())):
+        key = int(context, 16), int(identifier)
+        for index in (i for i, known in enumerate(part.keys) if known == key):
+            part.untraced[index] = untraced_by(met[mnemonic.decode()])
+
+
+def _take_launch(
+    text: NDArray[np.uint8],
+    position: int,
+    line_end: int,
+    launches: _LaunchTable,
+    part: ScannedPart,
+    counters: NDArray[np.int64],
+    id_offset: int,
+) -> int:
+    """Enter the launch line at `position`; return where the next record starts."""
+    stop = int(scanner.find_memtrace(overlapping_words(text), position + 1, line_end))
+    try:
+        launch = parse_launch(text[position:stop].tobytes())
+        launches.enter(launch.context, (launch.trace_id or 0) - id_offset, launch)
+        if reads_textures(launch.name):
+            part.warnings[_TEXTURES] += 1
+    except ValueError as error:
+        part.damage.append(Damage(int(counters[scanner.LINES]) + 1, str(error)))
+    if stop < line_end:
+        return stop
+    counters[scanner.LINES] += 1
+    return line_end + 1
+
+
+def _count(part: ScannedPart, counters: NDArray[np.int64], opcodes: OpcodeTable) -> None:
+    part.lines = int(counters[scanner.LINES])
+    count_opcodes(part, opcodes)
+    for counter, reason in _SKIPPED:
+        part.skipped[reason] += int(counters[counter])
+    for counter, warning in _WARNINGS:
+        part.warnings[warning] += int(counters[counter])
+    part.skipped = +part.skipped
+    part.warnings = +part.warnings
+    part.damaged_lines = sum(int(counters[counter]) for counter in _DAMAGED)
+    part.access_lines = int(counters[scanner.ACCESS_LINES]) + part.damaged_lines
+    if counters[scanner.FIRST_DAMAGED]:
+        found = _DAMAGED[int(counters[scanner.FIRST_DAMAGE])]
+        part.damaged_line = Damage(int(counters[scanner.FIRST_DAMAGED]), found)
+
+
+def count_opcodes(part: ScannedPart, opcodes: OpcodeTable) -> None:
+    """Note which instructions a part holds, and which of them do not touch global memory."""
+    for opcode, count in opcodes.counted():
+        part.opcodes[opcode.text] += count
+        if not opcode.known:
+            part.skipped["instructions with an opcode not known to depgraph"] += count
+            part.warnings[f"memory opcode not known to depgraph ({opcode.mnemonic})"] += count
+        elif opcode.space in {Space.SHARED, Space.LOCAL, Space.CONSTANT}:
+            part.skipped[f"{opcode.space.value}-memory accesses"] += count
+        elif global_meaning(opcode) == IGNORE:
+            part.skipped[f"other instructions ({opcode.mnemonic})"] += count

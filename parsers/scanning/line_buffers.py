@@ -1,0 +1,142 @@
+"""Cut a stream of text into buffers of whole lines, so that memory stays bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING, end_of_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+_NEWLINE = 0x0A
+
+
+class Readable(Protocol):
+    """What text is read from."""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer as far as the text goes; raise a `TraceError` if it is damaged."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LineBuffer:
+    """Whole lines of a stream.
+
+    Attributes
+    ----------
+    text : uint8[>= size + PADDING]
+    size : int
+        Bytes of text.
+    is_last : bool
+        Whether the stream ends here.
+    failure : str or None
+        Why the stream could not be read on.
+    overlong : int
+        Lines of more than `MAX_LINE_BYTES` that were left out behind this text, 0 or 1.
+    """
+
+    text: NDArray[np.uint8]
+    size: int
+    is_last: bool
+    failure: str | None
+    overlong: int
+    _memory: list[NDArray[np.uint8]]  # empty once released
+    _spare: list[NDArray[np.uint8]]
+
+    def release(self) -> None:
+        """Let the stream use the memory of `text` again, which must not be looked at any more."""
+        self._spare.extend(self._memory)
+        self._memory.clear()
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Take only the text along to another process."""
+        text = self.text[: self.size + PADDING]
+        return LineBuffer, (text, self.size, self.is_last, self.failure, self.overlong, [], [])
+
+
+def whole_lines(
+    stream: Readable,
+    part_bytes: int,
+    cut: Callable[[bytes], int] | None = None,
+    *,
+    first_bytes: int = 0,
+) -> Iterator[LineBuffer]:
+    """Cut a stream into buffers of whole lines; a line that is too long is left out.
+
+    New memory costs the system more time than unpacking into it, so that whoever has done with
+    a buffer should release it.
+
+    Parameters
+    ----------
+    stream : Readable
+    part_bytes : int
+        Bytes to read for each buffer.
+    cut : callable, optional
+        From whole lines to how many bytes of them to take now.
+    first_bytes : int
+        Bytes to read for the first buffer, if they are more.
+
+    Raises
+    ------
+    TraceError
+        If the stream is damaged and gives no text at all.
+    """
+    carry = b""
+    is_dropping = anything = False
+    wanted = max(part_bytes, first_bytes)
+    capacity = MAX_LINE_BYTES + wanted + PADDING
+    spare: list[NDArray[np.uint8]] = []
+    while True:
+        text = memory = spare.pop() if spare else np.empty(capacity, np.uint8)
+        text[: len(carry)] = np.frombuffer(carry, np.uint8)
+        failure = None
+        got = 0
+        try:
+            got = stream.readinto(text.data[len(carry) : len(carry) + wanted])
+            anything = anything or got > 0
+            if got < wanted:
+                stream.readinto(memoryview(bytearray(1)))  # raises what ended the stream early
+        except TraceError as error:
+            if not anything:
+                raise
+            failure = error.found
+        filled = len(carry) + got
+        is_last = got < wanted
+        text[filled : filled + PADDING] = 0
+        begin = 0
+        if is_dropping:
+            begin = min(end_of_line(text, 0, filled) + 1, filled)
+            is_dropping = begin == 0 or text[begin - 1] != _NEWLINE
+        size = filled if is_last else max(begin, last_line_end(text, filled))
+        if cut is not None and not is_last and size > begin:
+            size = begin + cut(text[begin:size].tobytes())
+        carry = b"" if is_dropping else text[size:filled].tobytes()
+        overlong = int(len(carry) > MAX_LINE_BYTES)
+        if overlong:
+            carry, is_dropping = b"", True
+        text = text[begin:]
+        size = 0 if is_dropping and not overlong else size - begin
+        text[size : size + PADDING] = 0
+        yield LineBuffer(text, size, is_last, failure, overlong, [memory], spare)
+        if is_last:
+            spare.clear()
+            return
+        wanted = part_bytes
+
+
+def last_line_end(text: NDArray[np.uint8], filled: int) -> int:
+    """Return the position after the last newline in ``text[:filled]``, 0 if there is none."""
+    for window in (4096, 1 << 16, filled):
+        tail = text[max(0, filled - window) : filled].tobytes()
+        at = tail.rfind(b"\n")
+        if at >= 0:
+            return filled - len(tail) + at + 1
+    return 0

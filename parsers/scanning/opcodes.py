@@ -1,0 +1,203 @@
+"""What a SASS memory opcode does: which memory, read or written, how many bytes a lane.
+
+Sources: NVIDIA CUDA Binary Utilities, "Instruction Set Reference" (Volta to Blackwell), and the
+opcodes of real traces.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+
+class Space(Enum):
+    """The memory that an instruction addresses."""
+
+    GLOBAL = "global"
+    GENERIC = "generic"  # global, shared or local, by address window
+    SHARED = "shared"
+    LOCAL = "local"
+    CONSTANT = "constant"
+    TEXTURE = "texture"
+    SURFACE = "surface"
+    TENSOR = "tensor"
+    NONE = "none"
+
+
+class Effect(Enum):
+    """What an instruction does to the memory that it addresses."""
+
+    READ = "read"
+    WRITE = "write"
+    UPDATE = "update"  # atomics and reductions: read and write
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOpcode:
+    """One opcode, decoded.
+
+    Attributes
+    ----------
+    text : str
+        The whole opcode, with its suffixes.
+    mnemonic : str
+        The part before the first dot.
+    space : Space
+    effect : Effect
+        On `space`; for ``LDGSTS`` and the bulk copies, on global memory.
+    width : int
+        Bytes a lane accesses.
+    known : bool
+        False if the mnemonic is in no table of this module.
+    """
+
+    text: str
+    mnemonic: str
+    space: Space
+    effect: Effect
+    width: int
+    known: bool = True
+
+    @property
+    def is_async_copy(self) -> bool:
+        """Whether a trace prints this instruction twice: shared operand, then global."""
+        return self.mnemonic == "LDGSTS"
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether this is ordered with accesses of other blocks: a volatile, ld.cg or acquire."""
+        suffixes = self.text.split(".")
+        return "STRONG" in suffixes and not {"CTA", "SM"} & set(suffixes)
+
+    @property
+    def is_bulk(self) -> bool:
+        """Whether this is a bulk or tensor copy (TMA), which NVBit up to 1.7 cannot print."""
+        return self.mnemonic in _BULK
+
+    @property
+    def is_untraced_global(self) -> bool:
+        """Whether this may touch global memory at addresses that a trace does not print."""
+        return self.is_bulk or self.space in {Space.TEXTURE, Space.SURFACE}
+
+
+def untraced_by(opcode: MemoryOpcode) -> str:
+    """Say what of global memory an instruction reaches out of the trace's sight."""
+    if opcode.space in {Space.TEXTURE, Space.SURFACE}:
+        return f"uses {opcode.space.value} memory, which the trace does not show"
+    return "reaches global memory at addresses the trace does not hold"
+
+
+_BULK = {
+    "UTMALDG": Effect.READ,
+    "UTMASTG": Effect.WRITE,
+    "UTMAREDG": Effect.UPDATE,
+    "UBLKRED": Effect.UPDATE,
+    "UBLKCP": Effect.READ,
+}
+
+_MNEMONICS: dict[str, tuple[Space, Effect]] = {
+    "LDG": (Space.GLOBAL, Effect.READ),
+    "STG": (Space.GLOBAL, Effect.WRITE),
+    "LD": (Space.GENERIC, Effect.READ),
+    "ST": (Space.GENERIC, Effect.WRITE),
+    "LDGSTS": (Space.GLOBAL, Effect.READ),
+    "ATOM": (Space.GENERIC, Effect.UPDATE),
+    "ATOMG": (Space.GLOBAL, Effect.UPDATE),
+    # RED takes a generic address, yet only ever reduces into global memory.
+    "RED": (Space.GLOBAL, Effect.UPDATE),
+    "REDG": (Space.GLOBAL, Effect.UPDATE),
+    "LDGMC": (Space.GLOBAL, Effect.UPDATE),
+    "REDGMC": (Space.GLOBAL, Effect.UPDATE),
+    "USTGR": (Space.GLOBAL, Effect.WRITE),
+    "UREDGR": (Space.GLOBAL, Effect.UPDATE),
+    **{name: (Space.GLOBAL, effect) for name, effect in _BULK.items()},
+    **dict.fromkeys(("LDS", "LDSM", "ULDS"), (Space.SHARED, Effect.READ)),
+    **dict.fromkeys(("STS", "STSM", "STAS", "USTS"), (Space.SHARED, Effect.WRITE)),
+    **dict.fromkeys(("ATOMS", "REDAS", "REDS", "SYNCS"), (Space.SHARED, Effect.UPDATE)),
+    "LDL": (Space.LOCAL, Effect.READ),
+    "STL": (Space.LOCAL, Effect.WRITE),
+    **dict.fromkeys(("LDC", "ULDC", "LDCU"), (Space.CONSTANT, Effect.READ)),
+    **dict.fromkeys(
+        ("TEX", "TEXS", "TLD", "TLDS", "TLD4", "TLD4S", "TXD", "TMML"),
+        (Space.TEXTURE, Effect.READ),
+    ),
+    "SULD": (Space.SURFACE, Effect.READ),
+    "SUST": (Space.SURFACE, Effect.WRITE),
+    "SUATOM": (Space.SURFACE, Effect.UPDATE),
+    "SURED": (Space.SURFACE, Effect.UPDATE),
+    **dict.fromkeys(("LDT", "LDTM"), (Space.TENSOR, Effect.READ)),
+    **dict.fromkeys(("STT", "STTM"), (Space.TENSOR, Effect.WRITE)),
+    **dict.fromkeys(
+        (
+            "UTMAPF",
+            "UBLKPF",
+            "UTMACCTL",
+            "UTMACMDFLUSH",
+            "CCTL",
+            "CCTLL",
+            "CCTLT",
+            "TXQ",
+            "SUQUERY",
+        ),
+        (Space.NONE, Effect.NONE),
+    ),
+    **dict.fromkeys(
+        ("MEMBAR", "ERRBAR", "FENCE", "LDGDEPBAR", "LDGSTSBAR", "DEPBAR", "ARRIVES", "BAR"),
+        (Space.NONE, Effect.NONE),
+    ),
+    **dict.fromkeys(("MATCH", "QSPC", "REDUX", "CREDUX"), (Space.NONE, Effect.NONE)),
+}
+
+_WIDTH_TOKENS = {
+    **dict.fromkeys(("8", "U8", "S8"), 1),
+    **dict.fromkeys(("16", "U16", "S16"), 2),
+    **dict.fromkeys(("32", "U32", "S32", "F32"), 4),
+    **dict.fromkeys(("F16x2", "BF16x2", "BF16_V2", "F16x2_V2", "BF16"), 4),
+    **dict.fromkeys(("64", "U64", "S64", "F64"), 8),
+    "128": 16,
+    "256": 32,
+}
+_ROW_BYTES = 16  # LDSM, STSM: one address a row of eight 16-bit elements
+_VECTOR = re.compile(r"(?:V|x)(2|4|8)", re.IGNORECASE)
+_TYPED_VECTOR = re.compile(r"(F32|F16x2|BF16x2|BF16_V2|F16|BF16)x(2|4|8)")
+
+
+@lru_cache(maxsize=16384)
+def decode_opcode(text: str) -> MemoryOpcode:
+    """Decode an opcode such as ``LDG.E.128.CONSTANT``.
+
+    Parameters
+    ----------
+    text : str
+        The opcode as a trace prints it, without predicate and operands.
+
+    Returns
+    -------
+    MemoryOpcode
+        With ``known=False``, space and effect "none" for a mnemonic of no table.
+    """
+    mnemonic, *suffixes = text.split(".")
+    space, effect = _MNEMONICS.get(mnemonic, (Space.NONE, Effect.NONE))
+    if mnemonic == "UBLKCP" and [s for s in suffixes if s in {"G", "S"}] == ["G", "S"]:
+        effect = Effect.WRITE  # from shared to global
+    width = _ROW_BYTES if mnemonic in {"LDSM", "STSM"} else _lane_bytes(suffixes)
+    return MemoryOpcode(text, mnemonic, space, effect, width, known=mnemonic in _MNEMONICS)
+
+
+def _lane_bytes(suffixes: list[str]) -> int:
+    """Return the bytes a lane accesses: the first suffix that is a size, else four."""
+    width = 0
+    for position, suffix in enumerate(suffixes):
+        typed = _TYPED_VECTOR.fullmatch(suffix)
+        if typed and suffix not in _WIDTH_TOKENS:
+            element = {"F32": 4, "F16": 2, "BF16": 2}.get(typed[1], 4)
+            return element * int(typed[2])
+        if suffix in _WIDTH_TOKENS:
+            width = _WIDTH_TOKENS[suffix]
+            following = suffixes[position + 1 :]
+            vector = next((m for t in following if (m := _VECTOR.fullmatch(t))), None)
+            return width * int(vector[1]) if vector else width
+    return width or 4

@@ -1,0 +1,1 @@
+"""Simulators' logs: their memory accesses, and their times."""

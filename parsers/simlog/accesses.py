@@ -1,0 +1,378 @@
+"""A simulator's log with memory lines: the form that the dependence tool of Kuper et al. reads.
+
+Their GPGPU-Sim prints one ``mf:`` line a memory request, with the thread block that made it, and
+when blocks start and finish. Source: rkuper/gpgpu-sim_distribution and rkuper/accel-sim-scripts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.parsers.accelsim.header import parse_header
+from depgraph.parsers.accelsim.kernel_list import parse_copy
+from depgraph.parsers.scanning.launch_limits import check_dimensions
+from depgraph.parsers.scanning.line_buffers import whole_lines
+from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
+from depgraph.trace.names import demangle
+from depgraph.trace.records import READ, WRITE, Damage, HostCopy, KernelLaunch, ScannedPart
+from depgraph.trace.sources import SourceFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.scanning.compression import TraceInput
+    from depgraph.parsers.scanning.line_buffers import LineBuffer
+    from depgraph.trace.records import Operation, Overflow, PartTask
+
+FORMAT = "simlog"
+BLIND_SPOTS: tuple[str, ...] = (
+    (
+        "accesses are the simulator's requests of 32 to 128 bytes, not bytes: neighbours in a"
+        " request depend on each other though they share no data"
+    ),
+    "an atomic operation is printed as a load or as a store: dependences through it may be missing",
+)
+_BUFFER_BYTES = 1 << 22
+_MAX_REQUEST_BYTES = 1 << 16
+_ADDRESS_END = 1 << 57
+_TEXTURES = "reads textures, which do not count as global memory"
+_KINDS = {b"GLOBAL_R": READ, b"GLOBAL_W": WRITE}
+
+# Patterns that begin with a mark are matched where it stands first in a line, and nowhere else:
+# looking for them from each of many marks would take time with the square of the line's length.
+_REQUEST_MARK = b"mf: uid="
+_REQUEST = re.compile(
+    rb"mf: uid=.*? addr=0x([0-9a-fA-F]{1,16}), *(?:load|store) *, *size=(\d{1,9}), *([A-Z0-9_]+)"
+    rb"(?:.*? cta=(\d{1,10}),(\d{1,10}),(\d{1,10}) kernel=(\d{1,18}))?"
+)
+_ISSUED = re.compile(rb"thread block = (\d{1,10}),(\d{1,10}),(\d{1,10})")
+_STARTED = re.compile(rb"Started CTA \([\d,]+\) #\d+ \((\d{1,18}),(\d{1,18})\)")
+_FINISHED = re.compile(
+    rb"Finished CTA \((\d{1,10}),(\d{1,10}),(\d{1,10})\) #\d+ \((\d{1,18}),(\d{1,18})\)"
+)
+_OF_KERNEL = re.compile(rb" kernel=(\d{1,18})")
+_PUSHED_MARK = b"pushing kernel '"
+_PUSHED = re.compile(
+    rb"pushing kernel '(.*?)' to stream (\d{1,18})"
+    rb", gridDim= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
+    rb" blockDim ?= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
+)
+_LINE_WITH_REQUEST = re.compile(rb"mf: uid=[^\n]*")
+_HEADER_LINES = 4096  # at most, in front of a kernel
+_COPIED = b"launching memcpy command : "
+
+Block = tuple[int, int, int]
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether the first bytes of a file hold a memory line of this format."""
+    lines = _LINE_WITH_REQUEST.finditer(head)
+    requests = (_REQUEST.match(line[0]) for line in lines)
+    return any(request is not None and request[7] is not None for request in requests)
+
+
+def open_inputs(inputs: Sequence[TraceInput]) -> SimlogTrace:
+    """Open a log.
+
+    Raises
+    ------
+    TraceError
+        If there are several: nothing tells how their kernels are ordered.
+    """
+    if len(inputs) > 1:
+        raise TraceError(inputs[1].name, "is a second simulator log", "give one at a time")
+    return SimlogTrace(inputs[0])
+
+
+@dataclass(slots=True)
+class SimlogPart(ScannedPart):
+    """A whole log, with the kernels and host copies in its order."""
+
+    operations: list[Operation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SimlogTask:
+    """A whole log: a line belongs to blocks and kernels of any other."""
+
+    source: TraceInput
+    input_bytes: int
+    buffer_bytes: int = _BUFFER_BYTES
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        """Read and scan the log."""
+        log = _Log(overflow)
+        with self.source.open() as stream:
+            for buffer in whole_lines(stream, self.buffer_bytes):
+                log.take(buffer)
+                buffer.release()
+            part = log.finish()
+            part.bytes = self.input_bytes or stream.input_position
+        return part
+
+
+class _Log:
+    """What a log has said so far."""
+
+    def __init__(self, overflow: Overflow | None = None) -> None:
+        self._part = SimlogPart()
+        self._touches = TouchTable(overflow)
+        self._index: dict[int, int] = {}  # of each kernel among the keys of the part
+        self._rows: dict[tuple[int, Block], int] = {}
+        self._launches: list[KernelLaunch] = []
+        self._header: list[bytes] = []
+        self._issued: Block | None = None
+        self._starts: defaultdict[Block, deque[int]] = defaultdict(deque)
+        self._durations: dict[int, int] = {}
+        self._counts: Counter[str] = Counter()
+        self._last_line = b""
+
+    def take(self, buffer: LineBuffer) -> None:
+        """Take the lines of a buffer."""
+        part = self._part
+        requests: list[tuple[int, int, int, int]] = []
+        lines = buffer.text[: buffer.size].tobytes().split(b"\n")
+        self._last_line = lines[-1]
+        for line in lines if lines[-1] else lines[:-1]:
+            part.lines += 1
+            if b"mf: " in line:
+                self._request(line, requests)
+            elif line.startswith(b"-"):
+                self._header += [line] * (len(self._header) < _HEADER_LINES)
+            else:
+                if self._header:
+                    self._end_header()
+                if b"CTA" in line:
+                    self._time(line)
+                elif line.startswith(b"thread block = "):
+                    self._issue(line)
+                elif _PUSHED_MARK in line:
+                    self._push(line)
+                elif line.startswith(_COPIED):
+                    self._copy(line)
+        self._add(requests)
+        part.lines += buffer.overlong
+        if buffer.failure is not None:
+            part.damage.append(Damage(max(part.lines, 1), buffer.failure))
+
+    def _request(self, line: bytes, requests: list[tuple[int, int, int, int]]) -> None:
+        self._part.access_lines += 1
+        at = line.find(_REQUEST_MARK)
+        match = None if at < 0 else _REQUEST.match(line, at)
+        if match is None:
+            self._damaged()
+            return
+        address, size, kind = int(match[1], 16), int(match[2]), match[3]
+        if kind.startswith(b"TEXTURE") and match[7] is not None:
+            self._part.untraced[self._index_of(int(match[7]))] = _TEXTURES
+        if kind not in _KINDS:
+            self._counts[f"{kind.decode().split('_')[0].lower()}-memory requests"] += 1
+        elif match[7] is None:
+            self._counts["memory requests that name no thread block"] += 1
+        elif not 0 < size <= _MAX_REQUEST_BYTES or address + size > _ADDRESS_END:
+            self._damaged()
+        else:
+            row = self._row(int(match[7]), (int(match[4]), int(match[5]), int(match[6])))
+            if row >= 0:
+                requests.append((row, _KINDS[kind], address, address + size))
+
+    def _damaged(self) -> None:
+        part = self._part
+        part.damaged_lines += 1
+        self._counts["damaged memory lines"] += 1
+        if part.damaged_line is None:
+            part.damaged_line = Damage(part.lines, "memory line is damaged")
+
+    def _row(self, kernel: int, block: Block) -> int:
+        key = (kernel, block)
+        if key not in self._rows:
+            if block[0] > MAX_X or max(block[1:]) > MAX_Y:
+                self._damaged()
+                return -1
+            self._rows[key] = self._touches.find_row(self._index_of(kernel), pack_block(*block))
+        return self._rows[key]
+
+    def _index_of(self, kernel: int) -> int:
+        if kernel not in self._index:
+            self._index[kernel] = len(self._part.keys)
+            self._part.keys.append((kernel,))
+        return self._index[kernel]
+
+    def _add(self, requests: list[tuple[int, int, int, int]]) -> None:
+        if not requests:
+            return
+        touches = self._touches
+        columns = list(zip(*requests, strict=True))
+        rows = np.array(columns[0], np.int32)
+        np.add.at(touches.row_accesses, rows, 1)
+        np.add.at(touches.row_instructions, rows, 1)
+        touches.append(
+            rows, np.array(columns[1], np.uint8),
+            np.array(columns[2], np.uint64), np.array(columns[3], np.uint64),
+        )  # fmt: skip
+
+    def _issue(self, line: bytes) -> None:
+        match = _ISSUED.match(line)
+        self._issued = (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+    def _time(self, line: bytes) -> None:
+        """Take the cycle at which a block starts or finishes.
+
+        Cycles count from the start of the statistics interval, which began at the second number.
+        """
+        if match := _STARTED.search(line):
+            # The line itself names no block; that stands on the line above it.
+            if self._issued is not None:
+                self._starts[self._issued].append(int(match[1]) + int(match[2]))
+                self._issued = None
+        elif (match := _FINISHED.search(line)) and (kernel := _OF_KERNEL.search(line, match.end())):
+            block = (int(match[1]), int(match[2]), int(match[3]))
+            row = self._row(int(kernel[1]), block)
+            starts = self._starts.get(block)
+            if row >= 0 and starts:
+                cycles = int(match[4]) + int(match[5]) - starts.popleft()
+                if cycles < 0:
+                    self._part.warnings["thread blocks that finish before they start"] += 1
+                else:
+                    self._durations[row] = cycles
+
+    def _end_header(self) -> None:
+        text, self._header = b"\n".join(self._header), []
+        if b"-kernel name" not in text:
+            return
+        try:
+            self._launch(parse_header(text).launch)
+        except ValueError as error:
+            self._part.damage.append(Damage(self._part.lines, str(error)))
+
+    def _push(self, line: bytes) -> None:
+        match = _PUSHED.match(line, line.find(_PUSHED_MARK))
+        if match is None:
+            self._part.damage.append(Damage(self._part.lines, "launch line is damaged"))
+            return
+        gx, gy, gz, bx, by, bz = (int(n) for n in match.groups()[2:])
+        mangled = match[1].decode("utf-8", "replace")
+        try:
+            check_dimensions((gx, gy, gz), (bx, by, bz))
+        except ValueError as error:
+            self._part.damage.append(Damage(self._part.lines, str(error)))
+            return
+        self._launch(
+            KernelLaunch(
+                demangle(mangled),
+                (gx, gy, gz),
+                (bx, by, bz),
+                stream=int(match[2]),
+                mangled_name=mangled,
+                trace_id=len(self._launches) + 1,
+            )
+        )
+
+    def _launch(self, launch: KernelLaunch) -> None:
+        self._launches.append(launch)
+        self._part.operations.append(launch)
+
+    def _copy(self, line: bytes) -> None:
+        entry = line[len(_COPIED) :].decode("utf-8", "replace").strip()
+        try:
+            self._part.operations.append(parse_copy(entry))
+        except ValueError as error:
+            self._part.damage.append(Damage(self._part.lines, str(error)))
+
+    def finish(self) -> SimlogPart:
+        """Return all that the log said."""
+        part = self._part
+        if self._header:
+            self._end_header()
+        if self._last_line and b"mf: " in self._last_line and not _ends_whole(self._last_line):
+            part.damage.append(Damage(part.lines, "the last line is cut"))
+        part.launches = self._announced(part.keys)
+        part.touches = self._touches.touches()
+        if self._durations:
+            part.durations = np.full(len(part.touches.launch), np.nan)
+            rows = np.fromiter(self._durations, np.int64)
+            part.durations[rows] = np.fromiter(self._durations.values(), np.float64)
+        part.skipped += self._counts
+        for reason in ("damaged memory lines", "memory requests that name no thread block"):
+            if self._counts[reason]:
+                part.warnings[reason] += self._counts[reason]
+        unfinished = sum(len(starts) for starts in self._starts.values())
+        if unfinished:
+            part.warnings["thread blocks that started but did not finish"] += unfinished
+        return part
+
+    def _announced(self, keys: list[tuple[int, ...]]) -> list[KernelLaunch | None]:
+        """Return the launch of each kernel number: the simulator's, else the trace's own."""
+        by_order = dict(enumerate(self._launches, start=1))
+        by_id = {launch.trace_id: launch for launch in self._launches}
+        numbers = by_order if all(key in by_order for (key,) in keys) else by_id
+        return [numbers.get(key) for (key,) in keys]
+
+
+def _ends_whole(line: bytes) -> bool:
+    """Tell whether a memory line without a newline is complete: its mask of threads is."""
+    return re.search(rb" active_threads=[01]{32}\s*\Z", line) is not None
+
+
+class SimlogTrace:
+    """A simulator's log with memory lines.
+
+    Parameters
+    ----------
+    source : TraceInput
+    buffer_bytes : int
+        Text held in memory at a time.
+    """
+
+    format = FORMAT
+    blind_spots = BLIND_SPOTS
+
+    def __init__(self, source: TraceInput, *, buffer_bytes: int = _BUFFER_BYTES) -> None:
+        self.name = source.name
+        self.sources = SourceFiles()
+        source.add_to(self.sources)
+        self._source = source
+        self._buffer_bytes = buffer_bytes
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Size of the input in bytes, compressed as it is; None for standard input."""
+        return self.sources.bytes if self.sources.paths else None
+
+    def tasks(self) -> Iterator[PartTask]:
+        """Yield the log."""
+        yield SimlogTask(self._source, self.input_bytes or 0, self._buffer_bytes)
+
+    def program_order(self) -> SimlogOrder:
+        """Return what puts kernels and host copies in the order of the log."""
+        return SimlogOrder()
+
+    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
+        """Return None: the simulator sees all memory."""
+        return None
+
+
+class SimlogOrder:
+    """Takes kernels and host copies in the order in which the log announces them."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the log; return the index in `operations` of each of its kernels, or -1."""
+        if isinstance(part, SimlogPart):
+            self.operations += part.operations
+        place = {
+            id(operation): index
+            for index, operation in enumerate(self.operations)
+            if not isinstance(operation, HostCopy)
+        }
+        return np.array([place.get(id(launch), -1) for launch in part.launches], np.int64)

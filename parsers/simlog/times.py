@@ -1,0 +1,364 @@
+"""Kernel and block times, in cycles, from the logs of GPGPU-Sim and Accel-Sim."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.source import open_text
+from depgraph.timing.profile import BlockProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from depgraph.parsers.profiles.kernel_rows import Dim3
+    from depgraph.timing.profile import KernelProfile
+
+HINT = (
+    "give the standard output of the whole simulation; every kernel that ended prints "
+    "gpu_sim_cycle and gpu_tot_sim_cycle there"
+)
+_KEY_CHARACTERS = 6
+
+_OPTION = re.compile(r"-gpgpu_(\w+)\s+([0-9]{1,15}(?:\.[0-9]{1,15})?)(?![0-9.])")
+_DIMENSIONS = r"\((\d{1,9}),(\d{1,9}),(\d{1,9})\)"
+_CYCLES = r"\((\d{1,18}),(\d{1,18})\)"
+_PUSHED = re.compile(
+    rf".* pushing kernel '(.*)' to stream (\d{{1,9}}), gridDim= {_DIMENSIONS} "
+    rf"blockDim = {_DIMENSIONS}"
+)
+_HEADER = re.compile(r"-(kernel name|grid dim|block dim|shmem|nregs|cuda stream id) = (.*)")
+_LAUNCHED = re.compile(r"launching kernel name: (.*?) uid: ?(\d{1,9})(?: .*)?")
+_BOUND = re.compile(r".* Shader (\d{1,9}) bind to kernel (\d{1,9}) '(.*)'")
+_BLOCK_BEGAN = re.compile(
+    rf".*?(?:core:|Core)\s*(\d{{1,9}}).*\bcta:\s*(\d{{1,9}}).* initialized @{_CYCLES}"
+    r"(?:, kernel_uid: ?(\d{1,9}))?"
+)
+_BLOCK_ENDED = re.compile(
+    rf".*?(?:Shader|Core) (\d{{1,9}}).* [fF]inished CTA #(\d{{1,9}}) {_CYCLES}"
+)
+_NAMED_BLOCK = re.compile(r"thread block = (\d{1,9}),(\d{1,9}),(\d{1,9})")
+_NAMED_BLOCK_BEGAN = re.compile(rf".* Started CTA {_DIMENSIONS} #\d+ {_CYCLES}")
+_NAMED_BLOCK_ENDED = re.compile(
+    rf".* Finished CTA {_DIMENSIONS} #\d+ {_CYCLES}.*kernel=(\d{{1,9}})"
+)
+_DESTROYED = re.compile(r"Destroy streams for kernel (\d{1,9}):")
+_STATISTIC = re.compile(r"(\w+) = ?(.*)")
+_UPDATE = re.compile(
+    r".*update_stats\(\).* last_uid=(\d{1,9}), start_cycle=(\d{1,18}), end_cycle=(\d{1,18})"
+    r"(?:.* is (\d{1,18}))?"
+)
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """A kernel of the simulation; cycles count from the beginning of the simulation."""
+
+    uid: int
+    name: str = ""
+    grid: Dim3 | None = None
+    block: Dim3 | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    stream: int | None = None
+    start: int | None = None
+    cycles: int | None = None
+    issued: int = 0
+    blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def has_all_blocks(self) -> bool:
+        """Whether the time of every block is known."""
+        if self.grid is None:
+            return False
+        return len(self.blocks) == self.grid[0] * self.grid[1] * self.grid[2]
+
+
+def read_simlog(path: Path) -> KernelProfile | BlockProfile:
+    """Read the cycles of every kernel, or of every block if the log has all their lines.
+
+    Blocks are issued in grid order, which tells the block where the log names only the slot
+    of the shader that it ran in.
+    """
+    log = _Log()
+    with open_text(path) as text:
+        for line in text:
+            log.feed(line)
+    log.take_times_from_blocks()
+    rows = _kernel_rows(path, log)
+    kernels = replace(
+        rows.build("simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT),
+        launch_latency=log.options.get("kernel_launch_latency", 0.0),
+    )
+    timed = [kernel for _, kernel in sorted(log.kernels.items()) if kernel.cycles is not None]
+    if not all(kernel.has_all_blocks for kernel in timed):
+        return kernels
+    kernel_of = [kernel.uid - 1 for kernel in timed for _ in kernel.blocks]
+    block_of = [block for kernel in timed for block in sorted(kernel.blocks)]
+    times = [kernel.blocks[block] for kernel in timed for block in sorted(kernel.blocks)]
+    start, end = np.array(times, np.float64).T
+    return BlockProfile(
+        source=path,
+        format="simlog",
+        unit="cycles",
+        kernel=np.array(kernel_of, np.int64),
+        block=np.array(block_of, np.int64),
+        duration=end - start,
+        start=start,
+        measured_sms=log.sms,
+        clock_mhz=log.clock_mhz,
+        kernels=kernels,
+        notes=kernels.notes,
+        skipped=kernels.skipped,
+    )
+
+
+def _kernel_rows(path: Path, log: _Log) -> KernelRows:
+    rows = KernelRows(path)
+    rows.skipped.update(log.skipped)
+    for uid, kernel in sorted(log.kernels.items()):
+        if kernel.cycles is None:
+            rows.skipped["kernels that did not end, or ended together with others"] += 1
+            continue
+        rows.add(
+            kernel.name,
+            float(kernel.cycles),
+            kernel.start,
+            kernel=uid - 1,
+            grid=kernel.grid,
+            block=kernel.block,
+            registers=kernel.registers,
+            shared_bytes=kernel.shared_bytes,
+            stream=kernel.stream,
+            measured_sms=log.sms,
+        )
+    partial = sum(bool(k.blocks) and not k.has_all_blocks for k in log.kernels.values())
+    if partial:
+        rows.notes.append(
+            f"kernels with times of only some blocks: {partial}; block times not used"
+        )
+    if latency := log.options.get("kernel_launch_latency"):
+        rows.notes.append(f"kernel times include a simulated launch latency of {latency:g} cycles")
+    return rows
+
+
+def _sizes(text: str) -> Dim3 | None:
+    match = re.fullmatch(_DIMENSIONS, text)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+class _Log:
+    """What the lines of a log have told so far."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[int, _Kernel] = {}
+        self.options: dict[str, float] = {}
+        self.skipped: Counter[str] = Counter()
+        self._announced: list[_Kernel] = []
+        self._launched = 0
+        self._starting: list[_Kernel] = []
+        self._ended: list[_Kernel] = []
+        self._names: list[str] = []
+        self._uids: list[int] = []
+        self._interval: int | None = None
+        self._total: int | None = None
+        self._kernel_on_shader: dict[int, int] = {}
+        self._resident: dict[tuple[int, int], tuple[_Kernel, int, int]] = {}
+        self._named_block: Dim3 | None = None
+        self._named_starts: defaultdict[Dim3, deque[int]] = defaultdict(deque)
+        self._handlers: dict[str, Callable[[str], None]] = {
+            "-gpgpu": self._option,
+            "-kerne": self._header,
+            "-grid ": self._header,
+            "-block": self._header,
+            "-shmem": self._header,
+            "-nregs": self._header,
+            "-cuda ": self._header,
+            "GPGPU-": self._simulator,
+            "launch": self._launch,
+            "thread": self._name_block,
+            "Destro": self._destroy,
+            "kernel": self._statistic,
+            "gpu_si": self._statistic,
+            "gpu_to": self._statistic,
+            "gpgpu_": self._update,
+        }
+
+    @property
+    def sms(self) -> int | None:
+        """Number of simulated SMs."""
+        sms = self.options.get("n_clusters", 0) * self.options.get("n_cores_per_cluster", 1)
+        return int(sms) or None
+
+    @property
+    def clock_mhz(self) -> float | None:
+        """Core clock of the simulated GPU."""
+        return self.options.get("clock_domains") or None
+
+    def feed(self, line: str) -> None:
+        """Take the next line."""
+        handler = self._handlers.get(line[:_KEY_CHARACTERS])
+        if handler is None:
+            return
+        if line.endswith("\n"):
+            handler(line[:-1])
+        else:
+            self.skipped["unfinished last lines"] += 1
+
+    def take_times_from_blocks(self) -> None:
+        """Time kernels without statistics of their own from the first to the last block."""
+        for kernel in self.kernels.values():
+            if kernel.cycles is None and kernel.has_all_blocks:
+                kernel.start = min(start for start, _ in kernel.blocks.values())
+                kernel.cycles = max(end for _, end in kernel.blocks.values()) - kernel.start
+
+    def _kernel(self, uid: int, name: str = "") -> _Kernel:
+        kernel = self.kernels.setdefault(uid, _Kernel(uid))
+        kernel.name = kernel.name or name
+        return kernel
+
+    def _option(self, line: str) -> None:
+        if match := _OPTION.match(line):
+            self.options[match[1]] = float(match[2])
+
+    def _header(self, line: str) -> None:
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            return
+        key, value = match[1], match[2].strip()
+        if key == "kernel name":
+            self._announced.append(_Kernel(0, value))
+        elif self._announced:
+            kernel = self._announced[-1]
+            number = int(value) if re.fullmatch(r"\d{1,18}", value) else None
+            if key == "grid dim":
+                kernel.grid = _sizes(value)
+            elif key == "block dim":
+                kernel.block = _sizes(value)
+            elif key == "nregs":
+                kernel.registers = number
+            elif key == "shmem":
+                kernel.shared_bytes = number
+            else:
+                kernel.stream = number
+
+    def _launch(self, line: str) -> None:
+        """Pair a launch with the header that was echoed for it, maybe many lines before."""
+        if match := _LAUNCHED.fullmatch(line):
+            name, uid = match[1], int(match[2])
+            found = next((at for at, k in enumerate(self._announced) if k.name == name), None)
+        elif line.startswith("launching kernel command"):
+            name, uid = "", self._launched + 1
+            found = 0 if self._announced else None
+        else:
+            return
+        self._launched = uid
+        kernel = _Kernel(uid, name) if found is None else self._announced.pop(found)
+        kernel.uid = uid
+        self.kernels[uid] = kernel
+        self._starting.append(kernel)
+
+    def _simulator(self, line: str) -> None:
+        if match := _BLOCK_BEGAN.match(line):
+            self._begin_block(match)
+        elif match := _BLOCK_ENDED.match(line):
+            self._end_block(match)
+        elif match := _NAMED_BLOCK_BEGAN.match(line):
+            if self._named_block is not None:
+                self._named_starts[self._named_block].append(int(match[4]) + int(match[5]))
+                self._named_block = None
+        elif match := _NAMED_BLOCK_ENDED.match(line):
+            self._end_named_block(match)
+        elif match := _BOUND.match(line):
+            self._kernel(int(match[2]), match[3])
+            self._kernel_on_shader[int(match[1])] = int(match[2])
+        elif match := _PUSHED.match(line):
+            self._launched += 1
+            kernel = self._kernel(self._launched, match[1])
+            x, y, z, *block = (int(number) for number in match.groups()[2:])
+            kernel.grid, kernel.block = (x, y, z), (block[0], block[1], block[2])
+            kernel.stream = int(match[2])
+
+    def _begin_block(self, match: re.Match[str]) -> None:
+        shader, slot = int(match[1]), int(match[2])
+        uid = int(match[5]) if match[5] else self._kernel_on_shader.get(shader)
+        if uid is None:
+            self.skipped["blocks of an unknown kernel"] += 1
+            return
+        kernel = self._kernel(uid)
+        self._resident[shader, slot] = kernel, kernel.issued, int(match[3]) + int(match[4])
+        kernel.issued += 1
+
+    def _end_block(self, match: re.Match[str]) -> None:
+        running = self._resident.pop((int(match[1]), int(match[2])), None)
+        if running is None:
+            self.skipped["ends of blocks without a beginning"] += 1
+            return
+        kernel, block, start = running
+        kernel.blocks[block] = start, int(match[3]) + int(match[4])
+
+    def _name_block(self, line: str) -> None:
+        if match := _NAMED_BLOCK.match(line):
+            self._named_block = int(match[1]), int(match[2]), int(match[3])
+
+    def _end_named_block(self, match: re.Match[str]) -> None:
+        x, y, z = block = int(match[1]), int(match[2]), int(match[3])
+        kernel = self._kernel(int(match[6]))
+        starts = self._named_starts[block]
+        if kernel.grid is None or not starts:
+            self.skipped["ends of blocks without a beginning"] += 1
+            return
+        number = x + kernel.grid[0] * (y + kernel.grid[1] * z)
+        kernel.blocks[number] = starts.popleft(), int(match[4]) + int(match[5])
+
+    def _destroy(self, line: str) -> None:
+        if match := _DESTROYED.match(line):
+            self._ended.append(self._kernel(int(match[1])))
+
+    def _update(self, line: str) -> None:
+        """Read the line of newer simulators that states the cycles of one kernel outright."""
+        match = _UPDATE.match(line)
+        if match is None or not int(match[1]):
+            return
+        kernel = self._kernel(int(match[1]))
+        kernel.start = int(match[2])
+        kernel.cycles = int(match[4]) if match[4] else int(match[3]) - kernel.start + 1
+
+    def _statistic(self, line: str) -> None:
+        match = _STATISTIC.match(line)
+        if match is None:
+            return
+        key, words = match[1], match[2].split()
+        numbers = [int(word) for word in words if re.fullmatch(r"\d{1,18}", word)]
+        if key == "kernel_name":
+            self._names = words
+        elif key == "kernel_launch_uid":
+            self._uids = numbers
+        elif key == "gpu_sim_cycle":
+            self._interval = numbers[0] if numbers else None
+        elif key == "gpu_tot_sim_cycle" and numbers:
+            self._end_interval(numbers[0])
+
+    def _end_interval(self, total: int) -> None:
+        """Close an interval of statistics, which the end of a kernel has caused."""
+        names = self._names if len(self._names) == len(self._uids) else [""] * len(self._uids)
+        listed = [self._kernel(uid, name) for uid, name in zip(self._uids, names, strict=True)]
+        if self._interval:
+            before = total - self._interval
+            if self._total is not None and self._total <= total:
+                before = self._total
+            for kernel in (*self._starting, *listed):
+                if kernel.start is None:
+                    kernel.start = before
+            self._starting = []
+            ended = self._ended or listed
+            if len(ended) == 1 and ended[0].cycles is None and ended[0].start is not None:
+                ended[0].cycles = total - ended[0].start
+        self._total = total
+        self._ended, self._names, self._uids, self._interval = [], [], [], None

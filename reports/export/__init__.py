@@ -1,0 +1,1 @@
+"""Stores and schedules in the formats of other tools, streamed."""

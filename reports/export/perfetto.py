@@ -1,0 +1,224 @@
+"""Schedules as a timeline for ui.perfetto.dev, in the Chrome trace event format, streamed.
+
+The format: "Trace Event Format" by N. Duca and D. Sinclair (Google, 2016). A schedule is a
+process. Slices of one thread may not overlap, so an SM that runs several blocks at once is as
+many threads, one a slot. Times are microseconds in the format; where the unit is another, one of
+it stands for one microsecond.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from depgraph.graph.queries import block_number
+from depgraph.reports.tables.table import kernel_name, shorten
+from depgraph.schedule.utilization import running_part, slots_on_sm, utilization_over_time
+from depgraph.system.text import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from depgraph.analysis.study import Study
+    from depgraph.schedule.schedule import Schedule
+
+Flows = Literal["path", "all", "none"]
+
+MOST_FLOWS = 100_000
+_COUNTER_STEPS = 2000
+_BATCH = 4096
+_NAME_WIDTH = 48
+_FULL_NAME_WIDTH = 400
+_NS_PER_UNIT = {"ns": 1}
+
+
+def write_perfetto(study: Study, file: Path, *, flows: Flows = "path") -> int:
+    """Write every schedule of a study as gzipped JSON.
+
+    Parameters
+    ----------
+    study : Study
+    file : Path
+    flows : {"path", "all", "none"}
+        Arrows for the dependences of the critical path, for all, or for none; at most
+        `MOST_FLOWS` a schedule.
+
+    Returns
+    -------
+    int
+        Arrows that were left out.
+    """
+    labels = _labels(study)
+    pairs, left_out = _flow_pairs(study, flows)
+    # A constant time and no name in the header: two runs give the same bytes.
+    with file.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as out:
+        out.write(b'{"displayTimeUnit":"ns","otherData":')
+        out.write(_json(_about(study, flows, left_out)).encode())
+        out.write(b',"traceEvents":[\n')
+        first = True
+        for batch in _batches(_events(study, labels, pairs)):
+            out.write(("" if first else ",\n").encode() + ",\n".join(batch).encode())
+            first = False
+        out.write(b"\n]}\n")
+    return left_out
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _batches(events: Iterator[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for event in events:
+        batch.append(event)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _about(study: Study, flows: Flows, left_out: int) -> dict[str, Any]:
+    kernels = {str(k.kernel): shorten(clean_text(k.name), _FULL_NAME_WIDTH) for k in study.kernels}
+    return {
+        "tool": "depgraph",
+        "sms": study.sms,
+        "unit": study.unit,
+        "durations": clean_text(study.scenario.timing.source),
+        "flows": flows,
+        "flows_left_out": left_out,
+        "kernels": kernels,
+    }
+
+
+def _labels(study: Study) -> list[str]:
+    """Return the JSON string that names each operation's slices."""
+    names = {k.kernel: kernel_name(k.name) for k in study.kernels}
+    return [
+        _json(
+            shorten(f"{kernel} {names[kernel]}", _NAME_WIDTH)
+            if kernel >= 0
+            else f"host copy {-1 - kernel}"
+        )
+        for kernel in study.graph.kernel.tolist()
+    ]
+
+
+def _flow_pairs(study: Study, flows: Flows) -> tuple[list[tuple[int, int]], int]:
+    """Return (source block, target block) of each arrow, and how many were left out."""
+    if flows == "none":
+        return [], 0
+    if flows == "path":
+        path = [block_number(study.graph, step.kernel, step.block) for step in study.path]
+        pairs = list(itertools.pairwise(path))
+        return pairs[:MOST_FLOWS], max(0, len(pairs) - MOST_FLOWS)
+    kept: list[tuple[int, int]] = []
+    for source, target, _ in study.graph.certain().edges():
+        new = dict.fromkeys(zip(source.tolist(), target.tolist(), strict=True))
+        kept += list(new)[: MOST_FLOWS - len(kept)]
+        if len(kept) >= MOST_FLOWS:
+            break
+    kept = list(dict.fromkeys(kept))
+    return kept, sum(p.edges for p in study.pairs) - len(kept)
+
+
+def _events(study: Study, labels: list[str], pairs: list[tuple[int, int]]) -> Iterator[str]:
+    for pid, schedule in enumerate(study.schedules, start=1):
+        yield from _schedule_events(study, schedule, pid, labels, pairs)
+
+
+def _schedule_events(
+    study: Study, schedule: Schedule, pid: int, labels: list[str], pairs: list[tuple[int, int]]
+) -> Iterator[str]:
+    scale = "" if study.unit in {"us", "ns"} else f", 1 us here is 1 of {study.unit}"
+    name = _json(f"{clean_text(schedule.name)} on {study.sms} SMs{scale}")
+    yield _metadata("process_name", pid, 0, f'"name":{name}')
+    yield _metadata("process_sort_index", pid, 0, f'"sort_index":{pid}')
+    slot = slots_on_sm(schedule).astype(np.int64)
+    lanes = int(slot.max(initial=0)) + 1
+    # Host copies are of no SM; they come after all of them.
+    is_copy = study.graph.kernel[study.graph.operation_of_block] < 0
+    sm = np.where(is_copy, study.sms, schedule.sm).astype(np.int64)
+    thread = sm * lanes + slot + 1
+    yield from _thread_names(pid, thread, sm, slot, study.sms)
+    begin, end = (_nanoseconds(times, study.unit) for times in (schedule.start, schedule.end))
+    yield from _slices(study, pid, labels, thread, begin, end)
+    middle = (begin + end) // 2
+    for number, (source, target) in enumerate(pairs):
+        for phase, block in (('"s"', source), ('"f","bp":"e"', target)):
+            yield (
+                f'{{"ph":{phase},"id":{pid * 10_000_000 + number},"name":"waits",'
+                f'"cat":"dependence","pid":{pid},"tid":{thread[block]},'
+                f'"ts":{_microseconds(int(middle[block]))}}}'
+            )
+    yield from _counters(study, schedule, pid)
+
+
+def _metadata(name: str, pid: int, tid: int, arguments: str) -> str:
+    return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"args":{{{arguments}}}}}'
+
+
+def _thread_names(
+    pid: int,
+    thread: NDArray[np.int64],
+    sm: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    sms: int,
+) -> Iterator[str]:
+    tids, first = np.unique(thread, return_index=True)
+    for tid, block in zip(tids.tolist(), first.tolist(), strict=True):
+        place = "host copies" if sm[block] == sms else f"SM {sm[block]} slot {slot[block]}"
+        yield _metadata("thread_name", pid, tid, f'"name":"{place}"')
+        yield _metadata("thread_sort_index", pid, tid, f'"sort_index":{tid}')
+
+
+def _slices(
+    study: Study,
+    pid: int,
+    labels: list[str],
+    thread: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> Iterator[str]:
+    kernel, index = study.graph.block_names()
+    operation = study.graph.operation_of_block
+    order = np.argsort(begin, kind="stable")
+    columns = (operation, thread, begin, end - begin, kernel, index)
+    for o, tid, start, length, k, b in zip(*(c[order].tolist() for c in columns), strict=True):
+        yield (
+            f'{{"ph":"X","name":{labels[o]},"cat":"block","pid":{pid},"tid":{tid},'
+            f'"ts":{_microseconds(start)},"dur":{_microseconds(length)},'
+            f'"args":{{"kernel":{k},"block":{b}}}}}'
+        )
+
+
+def _counters(study: Study, schedule: Schedule, pid: int) -> Iterator[str]:
+    edges = np.linspace(0.0, schedule.makespan, _COUNTER_STEPS + 1)
+    running = running_part(schedule, study.scenario.durations)
+    shares = 100 * utilization_over_time(running, study.scenario.shares, study.sms, edges)
+    instants = _nanoseconds(edges, study.unit).tolist()
+    values = [*np.round(shares, 3).tolist(), 0.0]
+    before = None
+    for instant, value in zip(instants, values, strict=True):
+        if value != before:
+            yield (
+                f'{{"ph":"C","name":"utilization","pid":{pid},"tid":0,'
+                f'"ts":{_microseconds(instant)},"args":{{"percent":{value}}}}}'
+            )
+        before = value
+
+
+def _nanoseconds(times: NDArray[np.float64], unit: str) -> NDArray[np.int64]:
+    """Round to whole nanoseconds: what does not overlap before does not overlap after."""
+    return np.rint(times * _NS_PER_UNIT.get(unit, 1000)).astype(np.int64)
+
+
+def _microseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"

@@ -1,0 +1,199 @@
+"""Writing parts of a store for other tools, streamed where they may be large."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from depgraph.graph.edges import labelled_edges
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.store.schema import arrow_schema
+from depgraph.system.arrow import from_codes, from_numpy
+from depgraph.system.output import new_file
+from depgraph.system.text import clean_text, csv_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.program import Kernel
+    from depgraph.schedule.schedule import Schedule
+
+_JSON_ROWS = 1 << 16
+
+
+@contextmanager
+def _table_writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that appends a table to a Parquet, CSV or JSON-lines file."""
+    if form == "parquet":
+        with pq.ParquetWriter(path, schema, compression="zstd", compression_level=1) as writer:
+            yield writer.write_table
+    elif form == "csv":
+        plain = pa.schema(
+            [pa.field(f.name, _plain_type(f.type), nullable=f.nullable) for f in schema]
+        )
+        options = pa.csv.WriteOptions(quoting_style="needed")
+        with pa.csv.CSVWriter(path, plain, write_options=options) as writer:
+            yield lambda table: writer.write_table(_with_safe_text(table.cast(plain)))
+    else:
+        with path.open("w", encoding="utf-8") as file:
+
+            def write_lines(table: pa.Table) -> None:
+                for batch in table.to_batches(_JSON_ROWS):
+                    # In ASCII: names from a trace may hold characters that steer a terminal.
+                    file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
+
+            yield write_lines
+
+
+def _with_safe_text(table: pa.Table) -> pa.Table:
+    """Return a table whose texts no spreadsheet takes for formulas."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            encoded = table.column(at).combine_chunks().dictionary_encode()
+            safe = [csv_cell(text) for text in encoded.dictionary.to_pylist()]
+            column = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(safe, field.type))
+            table = table.set_column(at, field, column.cast(field.type))
+    return table
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def write_table(table: pa.Table, path: Path, form: str, *, force: bool = False) -> None:
+    """Write an Arrow table.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    path : Path
+    form : {"parquet", "csv", "json"}
+        JSON is one object per line.
+    force : bool
+        Replace an existing file.
+    """
+    with (
+        new_file(path, force=force) as temporary,
+        _table_writer(temporary, form, table.schema) as write,
+    ):
+        write(table)
+
+
+def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False) -> int:
+    """Write the expanded edges, a batch at a time; return how many.
+
+    The columns are those of table "edges" in `depgraph.store.schema`; the order of the rows means
+    nothing.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    path : Path
+    form : {"parquet", "csv", "json"}
+    force : bool
+        Replace an existing file.
+    """
+    schema = arrow_schema("edges")
+    kernel, index = graph.block_names()
+    total = 0
+    with new_file(path, force=force) as temporary, _table_writer(temporary, form, schema) as write:
+        for source, target, kind, certain, ldgsts in labelled_edges(graph.arrays):
+            kinds = from_codes(kind, KIND_NAMES).cast(schema.field("kind").type)
+            columns = [kernel[source], index[source], kernel[target], index[target]]
+            labels = [from_numpy(certain), from_numpy(ldgsts)]
+            arrays = [*map(from_numpy, columns), kinds, *labels]
+            write(pa.Table.from_arrays(arrays, schema=schema))
+            total += len(kind)
+    return total
+
+
+def write_schedule(
+    schedule: Schedule, graph: BlockGraph, unit: str, path: Path, form: str, *, force: bool = False
+) -> None:
+    """Write one row per block: kernel, block (within the kernel), sm, start, end.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    graph : BlockGraph
+    unit : str
+        Of start and end; stands in the Parquet field metadata.
+    path : Path
+    form : {"parquet", "csv", "json"}
+    force : bool
+        Replace an existing file.
+    """
+    kernel, index = graph.block_names()
+    time = {"unit": unit}
+    table = pa.Table.from_arrays(
+        [
+            from_numpy(kernel),
+            from_numpy(index),
+            from_numpy(schedule.sm),
+            from_numpy(schedule.start),
+            from_numpy(schedule.end),
+        ],
+        schema=pa.schema(
+            [
+                pa.field("kernel", pa.int64()),
+                pa.field("block", pa.int64()),
+                pa.field("sm", pa.int32()),
+                pa.field("start", pa.float64(), metadata=time),
+                pa.field("end", pa.float64(), metadata=time),
+            ]
+        ),
+    )
+    write_table(table, path, form, force=force)
+
+
+def write_kernel_graph(
+    graph: BlockGraph, kernels: Sequence[Kernel], path: Path, form: str, *, force: bool = False
+) -> None:
+    """Write the graph of kernels.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    kernels : sequence of Kernel
+        For the names of the nodes.
+    path : Path
+    form : {"graphml", "dot", "json"}
+    force : bool
+        Replace an existing file.
+    """
+    import networkx as nx
+
+    from depgraph.trace.names import base_name
+
+    result = graph.to_networkx(level="kernel")
+    for kernel in kernels:
+        result.nodes[kernel.kernel]["name"] = clean_text(base_name(kernel.name))
+    with new_file(path, force=force) as temporary:
+        if form == "graphml":
+            nx.write_graphml(result, temporary)
+        elif form == "json":
+            content: Any = nx.node_link_data(result, edges="edges")
+            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        else:
+            temporary.write_text(_dot(result), encoding="utf-8")
+
+
+def _dot(graph: Any) -> str:
+    def quoted(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    lines = ["digraph kernels {", "  node [shape=box];"]
+    for node, data in graph.nodes(data=True):
+        name = data.get("name", f"host copy {-1 - node}")
+        lines.append(f"  {quoted(str(node))} [label={quoted(f'{node} {name}')}];")
+    for source, target, data in graph.edges(data=True):
+        label = f"{data['pattern']} ({data['edges']})"
+        lines.append(f"  {quoted(str(source))} -> {quoted(str(target))} [label={quoted(label)}];")
+    return "\n".join([*lines, "}"]) + "\n"

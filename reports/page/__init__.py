@@ -1,0 +1,1 @@
+"""The report of one study: page, timeline, Markdown, JSON, in one folder."""

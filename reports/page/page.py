@@ -1,0 +1,220 @@
+"""The HTML page: one file that answers, and lets its reader look for more, without a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from depgraph.reports.page.study_report import bend_sentence, buffer_advice
+from depgraph.reports.page.timeline import timeline_data
+from depgraph.reports.tables.table import (
+    Table,
+    plain,
+    shorten,
+    show_bytes,
+    show_factor,
+    show_number,
+    show_percent,
+)
+from depgraph.reports.tables.verdict_lines import launched_lines
+from depgraph.system.text import clean_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import jinja2
+    from markupsafe import Markup
+
+    from depgraph.analysis.study import Study
+    from depgraph.reports.plots.style import Plot
+    from depgraph.reports.tables.table import Column, Report
+
+MOST_ROWS = 2000
+_NAME_WIDTH = 36
+_TITLE_WIDTH = 2000
+_WORTH_SAYING = 1.01
+_SCRIPTS = ("tables.js", "timeline.js")
+
+
+def write_page(
+    study: Study, report: Report, plots: Sequence[Plot], plot_folder: Path, file: Path
+) -> None:
+    """Write the page of a study.
+
+    Parameters
+    ----------
+    study : Study
+    report : Report
+        As `study_report` returns it.
+    plots : sequence of Plot
+        Already saved as SVG in `plot_folder`.
+    plot_folder : Path
+    file : Path
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("depgraph.reports.page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean_text(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    scripts = [_source(environment, name) for name in _SCRIPTS]
+    data, cuts = timeline_data(study)
+    pictures = {
+        plot.name: {
+            "title": plot.title,
+            "caption": plot.caption,
+            "source": "data:image/svg+xml;base64,"
+            + base64.b64encode((plot_folder / f"{plot.name}.svg").read_bytes()).decode("ascii"),
+        }
+        for plot in plots
+    }
+    text = environment.get_template("page.html.j2").render(
+        title=clean_text(study.title),
+        size=size_text(study.sms),
+        unit=study.unit,
+        verdict=study.verdict.sentences,
+        launched=launched_lines(study.findings),
+        steps=study.verdict.steps,
+        advice=buffer_advice(study),
+        tiles=_tiles(study),
+        sentences=_sentences(study),
+        pictures=pictures,
+        tables={table.key: _rows_for_page(table) for table in report.tables},
+        cuts=cuts,
+        assumptions=[
+            f"durations: {study.scenario.timing.source} ({study.unit})",
+            f"occupancy: by the limits of {study.scenario.resources.gpu.name}",
+            *report.notes,
+        ],
+        untraced=report.extra["untraced_notes"],
+        skipped=list(study.metadata.get("skipped", {}).items()),
+        provenance=_provenance(study),
+        show_number=show_number,
+        data=json.dumps(data, ensure_ascii=False, separators=(",", ":")),
+        safe_json=_safe_json,
+        style=_source(environment, "page.css"),
+        scripts=[_markup(script) for script in scripts],
+        # Only these scripts may run: a name that slipped through as markup still could not.
+        script_hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
+    )
+    file.write_text(text, encoding="utf-8")
+
+
+def _source(environment: jinja2.Environment, name: str) -> str:
+    if environment.loader is None:
+        raise LookupError(name)
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _markup(text: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(text)  # noqa: S704  our own script
+
+
+def _safe_json(text: str) -> Markup:
+    """Return JSON that no HTML parser can see the end of a script or a comment in."""
+    for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(character, escape)
+    return _markup(text)
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+
+
+def _tiles(study: Study) -> list[tuple[str, str, str]]:
+    numbers = study.metrics
+    size = size_text(study.sms)
+    limit = f"upper bound on the speedup over serialized launches on {size}"
+    reached = "speedup of the best dataflow schedule"
+    renamed = "upper bound if every buffer were renamed"
+    used = f"share of {size} that serialized launches keep busy"
+    return [
+        (show_factor(numbers["upper_bound"]), "upper bound", limit),
+        (show_factor(numbers["speedup"]), "reached", reached),
+        (show_factor(study.renamed.upper_bound), "RAW only", renamed),
+        (show_percent(numbers["utilization"]), "slot utilization", used),
+    ]
+
+
+def _sentences(study: Study) -> list[str]:
+    bound, renamed = study.bound, study.renamed
+    serial, least = show_number(bound.serial), show_number(bound.lower_bound)
+    idle, size = show_percent(1 - bound.schedules[0].utilization), size_text(study.sms)
+    text = (
+        (
+            f"With serialized launches the program takes {serial} {study.unit}; {idle} of {size} "
+            "is idle on average."
+        ),
+        (f"No schedule takes less than {least} {study.unit}, the time of the {bound.limited_by}."),
+        f"T{bend_sentence(study)[1:]}.",
+        (
+            "Reused buffers limit overlap: with RAW dependences only, the upper bound is "
+            f"{show_factor(renamed.upper_bound)} instead of {show_factor(bound.upper_bound)}."
+        ),
+    )
+    return list(text if renamed.upper_bound > _WORTH_SAYING * bound.upper_bound else text[:-1])
+
+
+def _provenance(study: Study) -> list[tuple[str, str]]:
+    metadata = study.metadata
+    rows = [
+        ("kernels", show_number(len(study.kernels))),
+        ("blocks", show_number(study.graph.n_blocks)),
+        ("edges", show_number(sum(p.edges for p in study.pairs))),
+    ]
+    for source in metadata.get("sources", []):
+        rows.append(("trace", f"{source['path']} ({show_bytes(source['size'])})"))
+        if source.get("sha256"):
+            rows.append(("sha256", source["sha256"]))
+    rows += [
+        (key.replace("_", " "), str(metadata[key]))
+        for key in ("format", "tool_version")
+        if key in metadata
+    ]
+    rows += [
+        (f"option {name}", ", ".join(value) if isinstance(value, list) else str(value))
+        for name, value in metadata.get("options", {}).items()
+        if value not in (None, False)
+    ]
+    return [(name, clean_text(value)) for name, value in rows]
+
+
+def _rows_for_page(table: Table) -> dict[str, Any]:
+    rows = table.rows[:MOST_ROWS]
+    return {
+        "key": table.key,
+        "title": table.title,
+        "columns": [
+            {
+                "head": column.head,
+                "unit": column.unit,
+                "is_text": column.is_text,
+            }
+            for column in table.columns
+        ],
+        "rows": [
+            [_cell(column, value) for column, value in zip(table.columns, row, strict=True)]
+            for row in rows
+        ],
+        "omitted": table.omitted + len(table.rows) - len(rows),
+    }
+
+
+def _cell(column: Column, value: object) -> dict[str, Any]:
+    shown = clean_text(column.show(value)) if column.is_text else column.show(value)
+    text = shorten(shown, _NAME_WIDTH)
+    full = clean_text(value) if column.is_text and isinstance(value, str) else ""
+    return {
+        "text": text,
+        "title": shorten(full, _TITLE_WIDTH) if full != text else "",
+        "sort": "" if column.is_text or value is None else plain(value),
+    }

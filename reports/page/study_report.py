@@ -1,0 +1,179 @@
+"""A study as sentences, tables and plain facts: what the page, Markdown and JSON have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.verdict_rules import BUFFERS
+from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
+from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
+from depgraph.reports.tables.mechanism_tables import ranked_table
+from depgraph.reports.tables.pair_table import pair_table
+from depgraph.reports.tables.show_tables import path_columns
+from depgraph.reports.tables.table import (
+    Column,
+    Report,
+    Table,
+    kernel_name,
+    row_of,
+    show_factor,
+    show_number,
+    show_percent,
+    show_whole_percent,
+)
+from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.reports.tables.verdict_lines import with_verdict
+from depgraph.system.text import size_text
+
+if TYPE_CHECKING:
+    from depgraph.analysis.study import Study
+
+
+def study_report(study: Study) -> Report:
+    """Describe a study: the bounds in sentences, and a table for each question."""
+    untraced = untraced_notes(study.kernels, study.pairs, study.metadata)
+    comparison = study.comparison
+    report = Report(
+        "report",
+        {
+            "sms": study.sms,
+            "unit": study.unit,
+            "durations": study.scenario.timing.source,
+            "gpu": study.scenario.resources.gpu.name,
+            **study.metrics,
+            "lower_bound": study.bound.lower_bound,
+            "work": study.bound.work,
+            "limited_by": study.bound.limited_by,
+            "upper_bound_raw_only": study.renamed.upper_bound,
+            "bend_sms": study.bend,
+            "kernels_in_trace": len(study.kernels),
+            "blocks": study.graph.n_blocks,
+        },
+        headline=[*bound_report(study.table).headline, bend_sentence(study)],
+        tables=[
+            _schedule_table(study),
+            *([] if comparison is None else [ranked_table(comparison)]),
+            *launch_table(study.table),
+            _cost_table(study),
+            *(buffer_tables(study.renaming, study.kernels) if study.renaming else []),
+            _function_table(study),
+            _kernel_table(study),
+            _path_table(study),
+            pair_table(study.pairs, study.kernels),
+        ],
+        notes=[*study.table.assumptions, *([] if comparison is None else comparison.notes)],
+        sections=[*buffer_advice(study), ("What the trace does not show", untraced)],
+        extra={
+            "curves": [
+                {
+                    "name": c.name,
+                    "is_bound": c.is_bound,
+                    "sms": list(c.sms),
+                    "speedup": list(c.speedup),
+                }
+                for c in study.curves
+            ],
+            "untraced_notes": untraced,
+        },
+    )
+    return with_verdict(report, study.findings, study.verdict)
+
+
+def buffer_advice(study: Study) -> list[tuple[str, list[str]]]:
+    """Say how to keep buffers apart, where the verdict names them."""
+    if study.renaming is None or BUFFERS not in study.verdict.rules:
+        return []
+    advice = renaming_advice(study.renaming, {k.kernel: k.name for k in study.kernels})
+    return [(f"Keeping buffers apart {title[0].lower()}{title[1:]}", a) for title, a in advice]
+
+
+def bend_sentence(study: Study) -> str:
+    """Say up to which size of GPU more SMs help."""
+    return (
+        f"the speedup is limited by work below {study.bend:.3g} SMs, by the critical path above: "
+        "more SMs help only serialized launches"
+    )
+
+
+def _schedule_table(study: Study) -> Table:
+    """Build the table of what each schedule reaches, best first after serial."""
+    columns = [
+        Column("makespan", "makespan", study.unit, show_number),
+        Column("speedup", "speedup", show=show_factor),
+        Column("upper_bound", "upper bound", show=show_factor),
+        Column("share_of_bound", "share of bound", show=show_percent),
+        Column("utilization", "utilization", show=show_percent),
+    ]
+    rows = [
+        (bound.dependences, outcome.mechanism, *row_of(columns, outcome))
+        for bound in study.table.bounds
+        for outcome in (
+            bound.schedules[0], *sorted(bound.schedules[1:], key=lambda o: o.makespan)
+        )
+    ]  # fmt: skip
+    return Table(
+        "schedules",
+        f"Block-level dataflow on {size_text(study.sms)}",
+        [
+            Column("dependences", "deps", is_text=True, show=show_kinds),
+            Column("schedule", "schedule", is_text=True),
+            *columns,
+        ],
+        rows,
+    )
+
+
+def _cost_table(study: Study) -> Table:
+    """Build the table of what each kind of dependence costs."""
+    columns = [
+        Column("dependences", "only these count", is_text=True, get=lambda c: c.name),
+        Column("edges_by_kind", "edges", show=show_number, get=lambda c: c.edges),
+        Column("critical_path", "critical path", study.unit, show_number),
+        Column("upper_bound", "upper bound", show=show_factor),
+    ]
+    return Table.of("kinds", "What each kind of dependence costs", columns, study.costs)
+
+
+def _kernel_table(study: Study) -> Table:
+    """Build the table of kernels, those that take longest first."""
+    slack = {s.kernel: s.slack for s in study.slacks}
+    names = {k.kernel: k.name for k in study.kernels}
+    length = study.bound.critical_path or 1.0
+    columns = [
+        Column("kernel", "kernel"),
+        Column("name", "name", is_text=True, show=kernel_name, get=lambda k: names[k.kernel]),
+        Column("blocks", "blocks", show=show_number),
+        Column("slots", "slots", show=show_number),
+        Column("waves", "waves", show=show_number),
+        Column("tail_utilization", "last wave", show=show_whole_percent),
+        Column("time", "time", study.unit, show_number),
+        Column("utilization", "utilization", show=show_whole_percent),
+        Column("path_share", "of path", show=show_whole_percent,
+               get=lambda k: study.time_on_path.get(k.kernel, 0.0) / length),
+        Column("slack", "slack", study.unit, show_number, get=lambda k: slack.get(k.kernel, 0.0)),
+    ]  # fmt: skip
+    longest = sorted(study.loads, key=lambda load: (-load.time, load.kernel))
+    return Table.of("kernels", "Kernels, longest first", columns, longest)
+
+
+def _function_table(study: Study) -> Table:
+    """Build the table of functions: all launches of one function are one row."""
+    serial = sum(function.time for function in study.functions) or 1.0
+    length = study.bound.critical_path or 1.0
+    columns = [
+        Column("function", "function", is_text=True, get=lambda f: f.name),
+        Column("kernels", "kernels", show=show_number),
+        Column("time", "time", study.unit, show_number),
+        Column("share", "of serial time", show=show_percent, get=lambda f: f.time / serial),
+        Column("utilization", "utilization", show=show_percent),
+        Column("path_share", "of critical path", show=show_percent,
+               get=lambda f: f.on_path / length),
+    ]  # fmt: skip
+    return Table.of("functions", "Functions", columns, study.functions)
+
+
+def _path_table(study: Study) -> Table:
+    """Build the table of blocks on the critical path, first to last."""
+    names = {k.kernel: k.name for k in study.kernels}
+    columns = path_columns(study.unit, lambda kernel: names.get(kernel, "host copy"))
+    return Table.of("path", "Critical path, block by block", columns, study.path)

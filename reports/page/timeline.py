@@ -1,0 +1,133 @@
+"""What the page's timeline draws: blocks in slots of SMs, packed as typed arrays in base64."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.reports.tables.table import kernel_name, shorten, show_number
+from depgraph.schedule.utilization import running_part, slots_on_sm
+from depgraph.system.text import clean_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.analysis.study import Study
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.schedule.schedule import Schedule
+
+MOST_BLOCKS = 100_000
+MOST_BARS = 600_000
+MOST_NUMBERS = 2_000_000
+_TICKS = 2**32 - 1
+_NAME_WIDTH = 40
+_FULL_NAME_WIDTH = 400
+
+
+def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
+    """Pack blocks and dependences for the page.
+
+    Times are whole parts of the longest makespan, in 32 bits: far below a pixel at any zoom
+    that shows a block.
+
+    Parameters
+    ----------
+    study : Study
+
+    Returns
+    -------
+    data : dict
+        JSON for the page's script.
+    cuts : list of str
+        What was left out so that a browser copes.
+    """
+    graph = study.graph
+    cuts = []
+    shown = min(graph.n_blocks, MOST_BLOCKS)
+    if shown < graph.n_blocks:
+        cuts.append(
+            f"the timeline draws the first {show_number(shown)} of "
+            f"{show_number(graph.n_blocks)} blocks in launch order; timeline.json.gz has all"
+        )
+    most = max(2, MOST_BARS // max(1, shown))
+    schedules = study.schedules[:most]
+    if len(schedules) < len(study.schedules):
+        cuts.append(
+            f"the timeline has {len(schedules)} of {len(study.schedules)} schedules; "
+            "timeline.json.gz has all"
+        )
+    dependences, note = _packed_graph(graph)
+    cuts += note
+    times = study.scenario.durations
+    longest = max((s.makespan for s in schedules), default=0.0) or 1.0
+    return {
+        "unit": study.unit,
+        "longest": longest,
+        "sms": study.sms,
+        "blocks": shown,
+        "operations": _operations(study),
+        "schedules": [_packed_schedule(s, shown, longest, times) for s in schedules],
+        "graph": dependences,
+        "kinds": list(KIND_NAMES),
+    }, cuts
+
+
+def _operations(study: Study) -> list[dict[str, Any]]:
+    names = {k.kernel: clean_text(k.name) for k in study.kernels}
+    operations = []
+    for kernel, first in zip(
+        study.graph.kernel.tolist(), study.graph.first_block[:-1].tolist(), strict=True
+    ):
+        full = names.get(kernel, "")
+        name = kernel_name(full) if kernel >= 0 else f"host copy {-1 - kernel}"
+        operations.append(
+            {
+                "kernel": kernel,
+                "name": shorten(name, _NAME_WIDTH),
+                "full": shorten(full, _FULL_NAME_WIDTH),
+                "first": first,
+            }
+        )
+    return operations
+
+
+def _packed_schedule(
+    schedule: Schedule, shown: int, longest: float, durations: NDArray[np.float64]
+) -> dict[str, Any]:
+    running = running_part(schedule, durations) if schedule.waiting > 0 else None
+    scale = _TICKS / longest
+    return {
+        "name": schedule.name,
+        "makespan": schedule.makespan,
+        "start": _base64((schedule.start[:shown] * scale).astype("<u4")),
+        "run": running and _base64((running.start[:shown] * scale).astype("<u4")),
+        "end": _base64((schedule.end[:shown] * scale).astype("<u4")),
+        "sm": _base64(schedule.sm[:shown].astype("<i4")),
+        "slot": _base64(slots_on_sm(schedule)[:shown].astype("<u2")),
+    }
+
+
+def _packed_graph(graph: BlockGraph) -> tuple[dict[str, str] | None, list[str]]:
+    size = len(graph.set_blocks) + len(graph.sources) + len(graph.targets)
+    if size > MOST_NUMBERS:
+        note = (
+            f"dependences between blocks are not on this page ({show_number(size)} numbers); "
+            "`depgraph show block K:B` prints those of a block"
+        )
+        return None, [note]
+    return {
+        "setSizes": _base64(np.diff(graph.set_offsets).astype("<u4")),
+        "setBlocks": _base64(graph.set_blocks.astype("<u4")),
+        "kind": _base64(graph.join_kind.astype("<u1")),
+        "sourceSizes": _base64(np.diff(graph.source_offsets).astype("<u4")),
+        "sources": _base64(graph.sources.astype("<u4")),
+        "targetSizes": _base64(np.diff(graph.target_offsets).astype("<u4")),
+        "targets": _base64(graph.targets.astype("<u4")),
+    }, []
+
+
+def _base64(array: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")

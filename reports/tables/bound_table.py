@@ -1,0 +1,201 @@
+"""The bounds on the speedup and the schedules that come close, as tables and sentences."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from depgraph.analysis.bound import MANY_SIZES
+from depgraph.reports.tables.table import (
+    Column,
+    Report,
+    Table,
+    row_of,
+    show_count,
+    show_factor,
+    show_number,
+    show_percent,
+    table_rows,
+)
+from depgraph.system.text import size_text
+
+if TYPE_CHECKING:
+    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.outcome import Bound
+    from depgraph.scenario.scenario import Scenario
+
+
+_ALL = "RAW,WAR,WAW"
+_KINDS_IN_WORDS = {_ALL: "all dependences", "RAW": "RAW only (buffers renamed)"}
+
+
+def show_kinds(kinds: str) -> str:
+    """Name kinds of dependence in a table."""
+    return "all" if kinds == _ALL else kinds
+
+
+def bound_report(table: BoundTable) -> Report:
+    """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
+
+    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line per size.
+    """
+    scenario, unit = table.scenario, table.unit
+    launches = launch_table(table)
+    sms = Column("sms", "SMs", show=show_count, get=_whole_sms)
+    kinds = Column("dependences", "deps", is_text=True, show=show_kinds)
+    bound_columns = [
+        sms,
+        kinds,
+        Column("serial", "serial", unit, show_number),
+        Column("critical_path", "critical path", unit, show_number),
+        Column("work", "work", unit, show_number),
+        *[Column("memory", "memory", unit, show_number)] * any(b.memory for b in table.bounds),
+        Column("lower_bound", "lower bound", unit, show_number),
+        Column("upper_bound", "upper bound", show=show_factor),
+    ]
+    reached = [
+        Column("schedule", "schedule", is_text=True, get=lambda a: a.mechanism),
+        Column("makespan", "makespan", unit, show_number),
+        Column("speedup", "speedup", show=show_factor),
+        Column("share_of_bound", "share of bound", show=show_percent),
+        Column("utilization", "utilization", show=show_percent),
+    ]
+    bounds = Table.of("bounds", "Bounds", bound_columns, table.bounds)
+    pairs = [(b, a) for b in table.bounds for a in b.schedules]
+    schedules = Table(
+        "schedules",
+        "Schedules",
+        [sms, kinds, *reached],
+        [
+            *((*row_of([sms, kinds], b), *row_of(reached, a)) for b, a in pairs),
+            *_measured_rows(scenario),
+        ],
+    )
+    limited = [*bound_columns, Column("limited_by", "limited by")]
+    flat = Table(
+        "bound",
+        "",
+        [*limited, *reached, Column("unit", "unit")],
+        [(*row_of(limited, b), *row_of(reached, a), unit) for b, a in pairs],
+    )
+    curve = _curve(table) if len({b.sms for b in table.bounds}) > MANY_SIZES else None
+    low, high = table.occupancy
+    resident = str(low) if low == high else f"{low} to {high}"
+    return Report(
+        "bound",
+        {
+            "unit": unit,
+            "durations": scenario.timing.source,
+            "gpu": scenario.resources.gpu.name,
+            "occupancy_least": low,
+            "occupancy_most": high,
+        },
+        headline=[
+            *(_curve_answers(table) if curve else _answers(table)),
+            *_launch_answers(table),
+            (
+                f"durations: {scenario.timing.source} ({unit}); occupancy: {resident} blocks per "
+                f"SM by the limits of {scenario.resources.gpu.name}"
+            ),
+        ],
+        tables=[curve] if curve else [bounds, schedules, *launches],
+        notes=[*table.assumptions, *scenario.uncertainty.notes],
+        csv_table=flat,
+        extra={t.key: table_rows(t) for t in (bounds, schedules, *launches)} if curve else {},
+    )
+
+
+def launch_table(table: BoundTable) -> list[Table]:
+    """Lay out what launches cost on each size, if they cost anything."""
+    launched = {b.sms: b for b in table.bounds if b.launches is not None}
+    columns = [
+        Column("sms", "SMs", show=show_count, get=_whole_sms),
+        Column("serial", "serial, one launch at a time", table.unit, show_number,
+               get=lambda b: b.launches.serial),
+        Column("cuda_graph", "as a CUDA graph", table.unit, show_number,
+               get=lambda b: b.launches.cuda_graph),
+        Column("without", "serial without launch costs", table.unit, show_number,
+               get=lambda b: b.serial),
+    ]  # fmt: skip
+    found = Table.of("launches", "What launches cost", columns, launched.values())
+    return [found] if launched else []
+
+
+def _launch_answers(table: BoundTable) -> list[str]:
+    """Say what launches cost on the first size."""
+    first = table.bounds[0] if table.bounds else None
+    if first is None or first.launches is None:
+        return []
+    costs = first.launches
+    text = (
+        f"launch costs, not part of the bound: on {_sms(first)} serial takes "
+        f"{show_number(costs.serial)} {table.unit} with them, {show_number(costs.cuda_graph)} as a "
+        f"CUDA graph ({show_factor(costs.cuda_graph_speedup)}), {show_number(first.serial)} without"
+    )
+    return [text]
+
+
+def _measured_rows(scenario: Scenario) -> list[tuple[Any, ...]]:
+    """Return the row of the run that was profiled, beside those of schedules."""
+    m = scenario.measured
+    if m is None:
+        return []
+    return [(m.sms, "as profiled", "measured", m.wall, m.speedup, None, m.utilization)]
+
+
+def _curve(table: BoundTable) -> Table:
+    """Lay out the speedup by number of SMs, one line per size."""
+    kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
+    columns = [
+        Column("sms", "SMs", show=show_count),
+        Column("serial", "serial", table.unit, show_number),
+    ]
+    for kind in kinds:
+        label = show_kinds(kind)
+        columns += [
+            Column(f"upper_bound {kind}", f"{label}: bound", show=show_factor),
+            Column(f"speedup {kind}", "dataflow", show=show_factor),
+            Column(f"limited_by {kind}", "limited by", is_text=True),
+        ]
+    rows = []
+    for at in range(0, len(table.bounds), len(kinds)):
+        bounds = table.bounds[at : at + len(kinds)]
+        cells = [(b.upper_bound, b.schedules[-1].speedup, b.limited_by) for b in bounds]
+        rows.append((_whole_sms(bounds[0]), bounds[0].serial, *(c for row in cells for c in row)))
+    return Table("curve", "Speedup by number of SMs", columns, rows)
+
+
+def _curve_answers(table: BoundTable) -> list[str]:
+    """Say where each curve begins and ends, and from which size on more SMs do not help."""
+    sentences = []
+    for kind in dict.fromkeys(b.dependences for b in table.bounds):
+        curve = [b for b in table.bounds if b.dependences == kind]
+        words = _KINDS_IN_WORDS.get(kind, kind)
+        ends = " to ".join(
+            f"{show_factor(b.upper_bound)} ({_sms(b)})" for b in (curve[0], curve[-1])
+        )
+        bend = next((b for b in curve if b.limited_by == "critical path"), None)
+        limit = (
+            "limited by work throughout"
+            if bend is None
+            else f"limited by the critical path from {_sms(bend)} on"
+        )
+        sentences.append(f"{words}: upper bound on speedup {ends}; {limit}")
+    return sentences
+
+
+def _sms(b: Bound) -> str:
+    return size_text(b.sms)
+
+
+def _whole_sms(b: Bound) -> float:
+    return b.sms if math.isinf(b.sms) else int(b.sms)
+
+
+def _answers(table: BoundTable) -> list[str]:
+    return [
+        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: upper bound on speedup "
+        f"{show_factor(b.upper_bound)} (limited by {b.limited_by}); "
+        f"{show_factor(b.reached.speedup)} reached by {b.reached.mechanism}"
+        for b in table.bounds
+    ]

@@ -1,0 +1,127 @@
+"""What changed between two stores, as sentences and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.reports.tables.table import (
+    Column,
+    Report,
+    Table,
+    kernel_name,
+    show_factor,
+    show_number,
+    show_percent,
+    show_value,
+)
+from depgraph.system.text import counted, size_text
+
+if TYPE_CHECKING:
+    from depgraph.analysis.compare_stores import StoreDiff
+
+_MEANING = {
+    "upper_bound": "upper bound on the speedup",
+    "speedup": "speedup reached",
+    "utilization": "slot utilization of serial",
+    "untraced": "share of kernels with untraced accesses",
+    "edges": "edges between blocks",
+    "serial": "serial time",
+    "launched_serial": "serial time with launches",
+    "critical_path": "critical path",
+}
+
+
+def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
+    """Describe what changed.
+
+    Parameters
+    ----------
+    diff : StoreDiff
+    top : int, optional
+        Rows of each table at most; default all.
+    """
+    changed = [k for k in diff.kernels if k.change != "same"]
+    counts = {
+        "kernels_same": len(diff.kernels) - len(changed),
+        "kernels_changed": sum(k.change not in {"added", "removed"} for k in changed),
+        "kernels_added": sum(k.change == "added" for k in changed),
+        "kernels_removed": sum(k.change == "removed" for k in changed),
+        "pairs_changed": len(diff.pairs),
+    }
+    bound, used = diff.metrics["upper_bound"], diff.metrics["utilization"]
+    return Report(
+        "compare",
+        {"sms": int(diff.sms), "unit": diff.unit, **counts},
+        headline=[
+            (
+                f"kernels: {counts['kernels_same']} same, {counts['kernels_changed']} changed, "
+                f"{counts['kernels_added']} added, {counts['kernels_removed']} removed; "
+                f"dependences differ for {counted(counts['pairs_changed'], 'pair')} of kernels"
+            ),
+            (
+                f"on {size_text(diff.sms)} the upper bound on the speedup goes from "
+                f"{show_factor(bound[0])} to {show_factor(bound[1])}, slot utilization of serial "
+                f"from {show_percent(used[0])} to {show_percent(used[1])}"
+            ),
+        ],
+        tables=[
+            _metric_table(diff),
+            _kernel_table(diff).cut(top),
+            _pair_table(diff).cut(top),
+        ],
+        notes=diff.notes,
+    )
+
+
+def _metric_table(diff: StoreDiff) -> Table:
+    def meaning(name: str) -> str:
+        is_time = name in {"serial", "launched_serial", "critical_path"}
+        return _MEANING[name] + f" ({diff.unit})" * is_time
+
+    return Table(
+        "metrics",
+        "Metrics",
+        [
+            Column("metric", "metric", is_text=True),
+            Column("meaning", "meaning", is_text=True),
+            Column("base", "base", show=show_number),
+            Column("new", "new", show=show_number),
+            Column("change", "change", show=_signed_percent),
+        ],
+        [
+            (name, meaning(name), base, new, new / base - 1 if base else None)
+            for name, (base, new) in diff.metrics.items()
+        ],
+    )
+
+
+def _signed_percent(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "0 %" if value == 0 else f"{100 * value:+.1f} %"
+
+
+def _kernel_table(diff: StoreDiff) -> Table:
+    columns = [
+        Column("base", "base", show=show_value),
+        Column("new", "new", show=show_value),
+        Column("name", "name", is_text=True, show=kernel_name),
+        Column("change", "change", is_text=True),
+        Column("base_time", "base", diff.unit, show_number),
+        Column("new_time", "new", diff.unit, show_number),
+    ]
+    changed = [k for k in diff.kernels if k.change != "same" or k.base_time != k.new_time]
+    return Table.of("kernels", "Kernels that differ", columns, changed)
+
+
+def _pair_table(diff: StoreDiff) -> Table:
+    columns = [
+        Column("target", "kernel"),
+        Column("source", "waits for"),
+        Column("side", "numbered in", is_text=True),
+        Column("base_pattern", "base", is_text=True, show=show_value),
+        Column("new_pattern", "new", is_text=True, show=show_value),
+        Column("base_edges", "base edges", show=show_number),
+        Column("new_edges", "new edges", show=show_number),
+    ]
+    return Table.of("pairs", "Pairs of kernels whose dependences differ", columns, diff.pairs)

@@ -1,0 +1,205 @@
+"""Reports as plain data, and how their values are shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from depgraph.system.text import clean_text, show_bytes, show_factor, show_number, show_percent
+from depgraph.trace.names import base_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from depgraph.analysis.next_steps import Step
+    from depgraph.graph.program import Kernel
+
+__all__ = [
+    "Column",
+    "Report",
+    "Table",
+    "kernel_name",
+    "kernel_names",
+    "plain",
+    "row_of",
+    "shorten",
+    "show_bytes",
+    "show_count",
+    "show_dimensions",
+    "show_factor",
+    "show_number",
+    "show_percent",
+    "show_value",
+    "show_whole_percent",
+    "table_rows",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    key : str
+        Name in JSON and CSV.
+    head : str
+        Name in a terminal and in Markdown.
+    unit : str
+    show : callable
+        Turns a value into text for a terminal and Markdown.
+    is_text : bool
+        Text is set to the left and truncated in the middle, numbers to the right.
+    wraps : bool
+        Text goes on in further lines instead of being truncated, as what a user must read does.
+    get : callable, optional
+        Returns the value from what a row is about; default its attribute `key`.
+    """
+
+    key: str
+    head: str
+    unit: str = ""
+    show: Callable[[Any], str] = str
+    is_text: bool = False
+    wraps: bool = False
+    get: Callable[[Any], Any] | None = None
+
+
+def row_of(columns: Iterable[Column], item: Any) -> tuple[Any, ...]:
+    """Return the values of the columns for what a row is about."""
+    return tuple(getattr(item, c.key) if c.get is None else c.get(item) for c in columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns.
+
+    Attributes
+    ----------
+    key : str
+        Name in JSON.
+    title : str
+    columns : sequence of Column
+    rows : sequence of sequences
+        Plain values, one a column.
+    omitted : int
+        Rows that were left out of `rows`.
+    more : str
+        How to see the omitted ones.
+    """
+
+    key: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    omitted: int = 0
+    more: str = ""
+
+    @classmethod
+    def of(
+        cls, key: str, title: str, columns: Sequence[Column], items: Iterable[Any], more: str = ""
+    ) -> Table:
+        """Make a table with a row for each item."""
+        return cls(key, title, columns, [row_of(columns, item) for item in items], more=more)
+
+    def cut(self, top: int | None) -> Table:
+        """Return the table with so many rows at most; None for all."""
+        rows = self.rows[:top]
+        return replace(self, rows=rows, omitted=self.omitted + len(self.rows) - len(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command says.
+
+    Attributes
+    ----------
+    name : str
+        The command.
+    facts : dict
+        Plain values for JSON.
+    headline : sequence of str
+        The answer in sentences.
+    tables : sequence of Table
+        In CSV the one called `csv_table` is written.
+    notes : sequence of str
+        Assumptions, and what could not be seen.
+    extra : dict
+        More for JSON.
+    sections : sequence of (str, sequence of str)
+        More notes under titles of their own, for people; JSON has them in `extra`.
+    steps : sequence of Step
+        What to do next.
+    """
+
+    name: str
+    facts: dict[str, Any]
+    headline: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    csv_table: Table | None = None
+    notes_title: str = "Assumptions"
+    extra: dict[str, Any] = field(default_factory=dict)
+    sections: Sequence[tuple[str, Sequence[str]]] = ()
+    steps: Sequence[Step] = ()
+
+    def cut(self, top: int | None) -> Report:
+        """Return the report with so many rows a table at most; None for all."""
+        return replace(self, tables=[table.cut(top) for table in self.tables])
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut text to `width` characters, leaving its beginning and its end."""
+    if len(text) <= width:
+        return text
+    kept = width - 1
+    return text[: (kept + 1) // 2] + "…" + text[len(text) - kept // 2 :]
+
+
+def kernel_name(name: str) -> str:
+    """Return what a table calls a kernel: its name without namespaces, templates, arguments."""
+    return clean_text(base_name(name))
+
+
+def kernel_names(kernels: Iterable[Kernel]) -> Callable[[int], str]:
+    """Return what a table calls the kernel of a number, or a host copy."""
+    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    return lambda kernel: names.get(kernel, "host copy")
+
+
+def show_count(value: float) -> str:
+    """Show a whole number, or "inf"."""
+    return "inf" if math.isinf(value) else show_number(int(value))
+
+
+def show_whole_percent(value: float | None) -> str:
+    """Show a share of one as whole percent."""
+    return "-" if value is None else f"{100 * value:.0f} %"
+
+
+def show_dimensions(value: Sequence[int] | None) -> str:
+    """Show a grid or a block."""
+    return "-" if value is None else ",".join(map(str, value))
+
+
+def show_value(value: object) -> str:
+    """Show what may be missing."""
+    return "-" if value is None else str(value)
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold for a value: infinities become the string "inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    if isinstance(value, tuple):
+        return list(value)
+    if hasattr(value, "item"):
+        return value.item()
+    return value
+
+
+def table_rows(table: Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries of plain values."""
+    keys = [column.key for column in table.columns]
+    return [dict(zip(keys, map(plain, row), strict=True)) for row in table.rows]

@@ -1,0 +1,54 @@
+"""What a trace does not show, and what of it was left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from depgraph.dependence.possible import uncertainty
+from depgraph.extraction.kernel_table import remarks
+from depgraph.reports.tables.table import Column, Table, show_number
+from depgraph.system.text import kernels_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from depgraph.graph.pairs import PairSummary
+    from depgraph.graph.program import Kernel
+
+
+def untraced_notes(
+    kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
+) -> list[str]:
+    """List warnings, kernels with hidden accesses or inner order, and the format's blind spots.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+    pairs : sequence of PairSummary
+    metadata : mapping
+        Provenance of the extraction.
+    """
+    notes = [
+        f"{warning}: {show_number(count)}"
+        for warning, count in metadata.get("warnings", {}).items()
+    ]
+    for reason, numbers in remarks(kernels).items():
+        notes.append(f"{kernels_text(numbers)}: {reason}")
+    shared = [k.kernel for k in kernels if k.shared_written_bytes and k.waits_inside is None]
+    if shared:
+        notes.append(
+            f"{kernels_text(shared)}: blocks write bytes that other blocks of the same kernel "
+            "touch; the graph has no order inside a kernel"
+        )
+    notes += uncertainty(kernels, pairs).notes
+    return [*notes, *metadata.get("blind_spots", [])]
+
+
+def skipped_table(skipped: Mapping[str, int]) -> Table:
+    """Build the table of what was left out, and how often."""
+    columns = [
+        Column("reason", "reason", is_text=True, wraps=True),
+        Column("count", "count", show=show_number),
+    ]
+    return Table("skipped", "Left out", columns, list(skipped.items()))

@@ -1,0 +1,127 @@
+"""``depgraph compare``: kernels are aligned, what changed is said, a regression fails."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
+
+import depgraph
+from depgraph import parsers
+from depgraph.analysis.compare_stores import compare
+from depgraph.samples import sample_path
+
+
+def side(sizes, names, edges=None, cost=None, sms=4):
+    graph = graph_of(sizes, chain_edges(sizes) if edges is None else edges, cost=cost)
+    return scenario_of(graph, kernels=kernels_of(sizes, names), sms=sms)
+
+
+def changes(diff):
+    return [(k.base, k.new, k.change) for k in diff.kernels]
+
+
+def test_a_program_is_the_same_as_itself():
+    one = side([4, 2], ["a", "b"])
+    diff = compare(one, one)
+    assert changes(diff) == [(0, 0, "same"), (1, 1, "same")]
+    assert diff.pairs == ()
+    assert all(base == new for base, new in diff.metrics.values())
+
+
+def test_an_added_kernel_shifts_no_other():
+    diff = compare(side([4, 2], ["a", "b"]), side([4, 3, 2], ["a", "c", "b"]))
+    assert changes(diff) == [(0, 0, "same"), (None, 1, "added"), (1, 2, "same")]
+
+
+def test_a_removed_kernel_shifts_no_other():
+    diff = compare(side([4, 3, 2], ["a", "c", "b"]), side([4, 2], ["a", "b"]))
+    assert changes(diff) == [(0, 0, "same"), (1, None, "removed"), (2, 1, "same")]
+
+
+def test_a_kernel_with_another_grid_or_template_is_the_same_kernel_changed():
+    diff = compare(side([4, 2], ["k<int>(int)", "b"]), side([8, 2], ["k<float>(float)", "b"]))
+    assert changes(diff)[0] == (0, 0, "grid 4,1,1 -> 8,1,1, template or arguments")
+
+
+def test_dependences_that_changed_are_named_with_their_patterns():
+    everything = [((0, a), (1, b)) for a in range(3) for b in range(3)]
+    diff = compare(side([3, 3], ["a", "b"]), side([3, 3], ["a", "b"], everything))
+    (pair,) = diff.pairs
+    assert (pair.source, pair.target, pair.side) == (0, 1, "new")
+    assert (pair.base_pattern, pair.new_pattern) == ("one-to-one", "all-to-all")
+    assert (pair.base_edges, pair.new_edges) == (3, 9)
+
+
+def test_dependences_of_a_removed_kernel_are_numbered_in_the_base():
+    diff = compare(side([2, 2, 2], ["a", "b", "c"]), side([2, 2], ["a", "c"], []))
+    assert [(p.source, p.target, p.side, p.new_edges) for p in diff.pairs] == [
+        (0, 1, "base", 0),
+        (1, 2, "base", 0),
+    ]
+
+
+def test_metrics_are_of_each_side():
+    diff = compare(side([4, 4], ["a", "b"], []), side([4, 4], ["a", "b"], [], sms=8))
+    assert diff.metrics["upper_bound"] == (1.0, 2.0)
+    assert diff.metrics["utilization"] == (1.0, 0.5)
+
+
+def run(*words, folder):
+    return subprocess.run(
+        [sys.executable, "-m", "depgraph", "compare", *map(str, words)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory):
+    """Return the store of the first 20 kernels of the packaged trace."""
+    folder = tmp_path_factory.mktemp("part")
+    return depgraph.extract(parsers.open_trace(sample_path()), folder / "out", kernels=(0, 20))
+
+
+@pytest.mark.jit_only
+def test_the_command_says_what_changed(sample_store, part, tmp_path):
+    result = run(sample_store.path, part.path, "--sms", 8, folder=tmp_path)
+    assert result.returncode == 0
+    assert "kernels: 20 same, 0 changed, 0 added, 5 removed" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+@pytest.mark.jit_only
+def test_json_has_numbers(sample_store, part, tmp_path):
+    words = (sample_store.path, part.path, "--sms", 8, "--format", "json")
+    content = json.loads(run(*words, folder=tmp_path).stdout)
+    edges = next(row for row in content["metrics"] if row["metric"] == "edges")
+    assert edges["base"] == 994
+    assert edges["new"] < 994
+
+
+@pytest.mark.jit_only
+def test_a_regression_exits_with_3_and_says_expected_and_got(sample_store, part, tmp_path):
+    words = (part.path, sample_store.path, "--sms", 8, "-q", "--fail-on-increase")
+    result = run(*words, "edges", "--fail-on-increase", "untraced", folder=tmp_path)
+    assert result.returncode == 3
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("depgraph: edges: expected at most ")
+    assert line.endswith("got 994")
+    assert run(*words, "edges", "--tolerance", 100, folder=tmp_path).returncode == 0
+    assert run(*words, "untraced", folder=tmp_path).returncode == 0
+
+
+@pytest.mark.jit_only
+def test_total_is_one_number(sample_store, part, tmp_path):
+    words = (part.path, sample_store.path, "--sms", 8, "--format", "total", "--metric")
+    assert run(*words, "utilization", folder=tmp_path).stdout == "0.09863\n"
+
+
+@pytest.mark.jit_only
+def test_times_of_one_side_alone_are_wrong_usage(sample_store, part, tmp_path):
+    result = run(sample_store.path, part.path, "--timing", "x.csv", folder=tmp_path)
+    assert result.returncode == 2
+    assert "give both" in result.stderr

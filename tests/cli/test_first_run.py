@@ -1,0 +1,279 @@
+"""Every command and every format as right after an installation: nothing has been compiled yet.
+
+Each runs in a process of its own with an empty cache. Together they take minutes, so that the
+README's command leaves them out; `.ci/run` runs them beside the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from programs import BASE, access_line, launch_line
+
+import depgraph
+from depgraph.cli.app import COMMANDS
+from depgraph.cli.first_run import FIRST_RUN
+from depgraph.samples import KERNEL_TIMES, sample_path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("depgraph", "cli", "parsers", "reports", "samples")
+
+pytestmark = [pytest.mark.first_run, pytest.mark.jit_only]
+
+
+class FirstRun(NamedTuple):
+    """What a process with an empty cache printed, and how many functions it has kept."""
+
+    out: str
+    err: list[str]
+    kept: int
+
+
+def environment(**changes):
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "DEPGRAPH"))}
+    return keep | changes
+
+
+def finished(command, folder, variables, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "depgraph", *map(str, command)],
+        check=False, capture_output=True, text=True, cwd=folder, env=variables, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def first_run(tmp_path):
+    """Return a function that runs a command with an empty cache of compiled code."""
+
+    def run(*command, code=0):
+        cache = tmp_path / "compiled"
+        assert not cache.exists(), "not the first run"
+        done = finished(command, tmp_path, environment(NUMBA_CACHE_DIR=str(cache)), code)
+        return FirstRun(done.stdout, done.stderr.splitlines(), len(list(cache.rglob("*.nbi"))))
+
+    return run
+
+
+def said_so(run):
+    """Check that the user has been told once if anything was compiled, and only then."""
+    assert run.err.count(FIRST_RUN) == (run.kept > 0), run.err
+    return True
+
+
+SMALL_LOG = b"".join(
+    [launch_line(0, name="producer(float*)")]
+    + [access_line(0, block, "STG.E", [BASE + 4 * block]) for block in range(4)]
+    + [launch_line(1, name="consumer(float const*)")]
+    + [access_line(1, block, "LDG.E", [BASE + 4 * block]) for block in range(4)]
+)
+HEADER = """-kernel name = _Z6kernelPf
+-kernel id = {number}
+-grid dim = (2,1,1)
+-block dim = (32,1,1)
+-shmem = 0
+-nregs = 32
+-binary version = 80
+-cuda stream id = 0
+-shmem base_addr = 0x00007f9000000000
+-local mem base_addr = 0x00007f8e00000000
+-nvbit version = 1.5.3
+-accelsim tracer version = 3
+
+#traces format = threadblock_x threadblock_y threadblock_z warpid_tb PC mask ...
+
+"""
+OPCODES = ("1 R4 LDG.E 1 R2", "0 STG.E 2 R2 R4")
+
+
+def grouped_kernel(number):
+    blocks = (
+        f"#BEGIN_TB\n\nthread block = {x},0,0\n\nwarp = 0\ninsts = 1\n"
+        f"0040 00000001 {OPCODES[number % 2]} 4 1 0x7f6500000{x}00 4 \n\n#END_TB\n\n"
+        for x in range(2)
+    )
+    return HEADER.format(number=number) + "".join(blocks)
+
+
+def raw_kernel(number):
+    lines = (
+        f"{x} 0 0 0 0040 00000001 {OPCODES[number % 2]} 4 1 0x7f6500000{x}00 4 \n" for x in range(2)
+    )
+    return HEADER.format(number=number) + "".join(lines)
+
+
+def nvbit_log(folder):
+    path = folder / "small.log"
+    path.write_bytes(SMALL_LOG)
+    return path
+
+
+def accelsim_folder(folder, suffix, kernel):
+    traces = folder / "traces"
+    traces.mkdir()
+    names = [f"kernel-{number}.{suffix}" for number in (1, 2)]
+    for number, name in enumerate(names, 1):
+        (traces / name).write_text(kernel(number))
+    (traces / "kernelslist.g").write_text("\n".join(names) + "\n")
+    return traces
+
+
+def simulator_log(folder):
+    path = folder / "simulator.log"
+    shape = "-grid dim = (1,1,1)\n-block dim = (32,1,1)\n-shmem = 0\n-nregs = 12\n"
+    request = (
+        "  mf: uid=71 sid=3 warp=2 (1520) addr=0x7f4e34a00000, {}, size=32, {} 0x00b0 "
+        "cta=0,0,0 kernel={} active_threads={}\n"
+    )
+    path.write_text(
+        "        *** GPGPU-Sim Simulator Version 4.0.0 ***\n\n"
+        + "".join(
+            f"Processing kernel ./traces/kernel-{n}.traceg\n-kernel name = _Z1k\n-kernel id = {n}\n"
+            f"{shape}Header info loaded for kernel command : ./traces/kernel-{n}.traceg\n"
+            for n in (1, 2)
+        )
+        + request.format("store", "GLOBAL_W", 1, "01" * 16)
+        + request.format("load ", "GLOBAL_R", 2, "01" * 16)
+    )
+    return path
+
+
+FORMATS = {
+    "NVBit log": (nvbit_log, 4),
+    "Accel-Sim, grouped": (lambda folder: accelsim_folder(folder, "traceg", grouped_kernel), 2),
+    "Accel-Sim, raw": (lambda folder: accelsim_folder(folder, "trace", raw_kernel), 2),
+    "simulator log": (simulator_log, 1),
+    "described program": (lambda _: sample_path("workloads/cusync_toy.toml"), 12),
+}
+
+
+@pytest.mark.parametrize(("write", "edges"), FORMATS.values(), ids=FORMATS)
+def test_extract_of_every_format(first_run, tmp_path, write, edges):
+    run = first_run("extract", write(tmp_path), "-o", "it.out", "--format", "json")
+    assert json.loads(run.out)
+    assert said_so(run)
+    assert sum(p.edges for p in depgraph.Store(tmp_path / "it.out").graph().pairs()) == edges
+
+
+@pytest.mark.parametrize(
+    "write", [write for name, (write, _) in FORMATS.items() if name != "described program"]
+)
+def test_check_of_every_format(first_run, tmp_path, write):
+    assert said_so(first_run("check", write(tmp_path)))
+
+
+def test_extract_of_the_packaged_trace(first_run, tmp_path, sample_trace, sample_store):
+    run = first_run("extract", sample_trace, "-o", "sample.out")
+    assert said_so(run)
+    ours = depgraph.Store(tmp_path / "sample.out").graph()
+    assert ours.pairs() == sample_store.graph().pairs()
+
+
+@pytest.mark.parametrize("trace", ["accelsim/gru_train", "public/accelsim/mgpusim_bfs_v3"])
+def test_extract_of_a_folder_of_kernels(first_run, tmp_path, shared_data, trace):
+    assert said_so(first_run("extract", shared_data / trace, "-o", "folder.out"))
+    assert depgraph.Store(tmp_path / "folder.out").graph().pairs()
+
+
+def test_extract_of_a_trace_too_large_to_be_interpreted(first_run, tmp_path, shared_data):
+    run = first_run("extract", shared_data / "nvbit/lstm_h128.log.xz", "-o", "large.out")
+    assert run.err.count(FIRST_RUN) == 1
+    assert run.kept > 20
+    assert depgraph.Store(tmp_path / "large.out").graph().pairs()
+
+
+@pytest.fixture(scope="module")
+def large_store(tmp_path_factory):
+    """Return a store of 60 000 blocks."""
+    folder = tmp_path_factory.mktemp("large")
+    (folder / "large.toml").write_text(
+        'name = "large"\n'
+        + "".join(
+            f'[[kernel]]\nname = "{name}"\ngrid = [30000]\nduration = 1\noccupancy = 1\n'
+            for name in ("producer", "consumer")
+        )
+        + '[[dependence]]\nfrom = "producer"\nto = "consumer"\npattern = "all"\n'
+    )
+    done = finished(["extract", "large.toml"], folder, environment())
+    assert "60 000 thread blocks" in done.stdout
+    return folder / "depgraph.out"
+
+
+def test_bound_of_a_store_too_large_to_be_interpreted(first_run, large_store):
+    run = first_run("bound", large_store, "--sms", "80", "--format", "json")
+    assert run.kept > 0
+    assert said_so(run)
+    assert json.loads(run.out)
+
+
+STORE_COMMANDS = {
+    "bound": "bound {store} --sms 8",
+    "bound, all mechanisms": "bound {store} --sms 8 --mechanism all",
+    "bound, measured times": "bound {store} --sms 8,80 --timing {times}",
+    "report": "report {store} --sms 8 -o report",
+    "report, all mechanisms": "report {store} --sms 8 -o report --mechanism all",
+    "show kernels": "show {store} kernels",
+    "show pairs": "show {store} pairs --cusync",
+    "show path": "show {store} path",
+    "show block": "show {store} block 5:0",
+    "export edges": "export {store} --what edges -o edges.csv",
+    "export graph": "export {store} --what graph -o graph.graphml",
+    "export schedule": "export {store} --what schedule --sms 8 -o schedule.csv",
+    "compare": "compare {store} {store} --sms 8",
+    "timing": "timing {times} {store}",
+    "mechanisms": "mechanisms",
+    "gpus": "gpus",
+    "demo": "demo",
+}
+
+
+@pytest.mark.parametrize("words", STORE_COMMANDS.values(), ids=STORE_COMMANDS)
+def test_commands(first_run, sample_store, words):
+    words = words.format(store=sample_store.path, times=sample_path(KERNEL_TIMES))
+    assert said_so(first_run(*words.split()))
+
+
+def test_every_command_is_run_here():
+    here = {words.split()[0] for words in STORE_COMMANDS.values()} | {"extract", "check"}
+    assert here == set(COMMANDS)
+
+
+def test_who_asks_for_silence_is_told_nothing(first_run, sample_trace):
+    run = first_run("extract", sample_trace, "-q")
+    assert run.kept > 0
+    assert run.err == []
+
+
+def test_compiled_code_is_kept_beside_the_sources_where_no_folder_is_named(tmp_path, sample_trace):
+    for package in PACKAGES:
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    variables = environment(PYTHONPATH=str(tmp_path))
+    first = finished(["extract", sample_trace, "-o", "first.out"], tmp_path, variables)
+    assert first.stderr.splitlines().count(FIRST_RUN) == 1
+    assert list((tmp_path / "parsers").rglob("__pycache__/*.nbi"))
+    second = finished(["extract", sample_trace, "-o", "second.out"], tmp_path, variables)
+    assert FIRST_RUN not in second.stderr
+
+
+def test_python_code_compiles_in_silence(tmp_path):
+    script = (
+        "import depgraph\nfrom depgraph import parsers\n"
+        f"depgraph.extract(parsers.open_trace({str(nvbit_log(tmp_path))!r}), 'it.out')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True, capture_output=True, text=True, cwd=tmp_path,
+        env=environment(NUMBA_CACHE_DIR=str(tmp_path / "compiled")),
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("", "")

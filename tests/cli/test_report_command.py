@@ -1,0 +1,235 @@
+"""``depgraph report``: one run, fixed names, thresholds that a CI can act on."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+from depgraph.reports.ci import Threshold, missed_thresholds, step_summary
+from depgraph.reports.tables.table import Column, Report, Table
+
+FILES = {"index.html", "plots", "report.md", "report.json", "timeline.json.gz"}
+
+
+def run(*words, folder, environment=None):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "depgraph", *map(str, words)],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def written(sample_store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    result = run("report", sample_store.path, "--sms", 8, "-o", "out", folder=folder)
+    assert result.returncode == 0, result.stderr
+    return folder / "out", result
+
+
+@pytest.mark.jit_only
+def test_one_run_writes_everything_under_fixed_names(written):
+    folder, _ = written
+    assert {file.name for file in folder.iterdir()} == FILES
+    assert len(list((folder / "plots").glob("*.png"))) == 8
+    assert len(list((folder / "plots").glob("*.svg"))) == 8
+
+
+@pytest.mark.jit_only
+def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
+    _, result = written
+    assert result.stdout.startswith("8 SMs, all dependences: upper bound on speedup 1.33x")
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Wrote out/index.html (")
+    assert last.endswith(" KiB)")
+
+
+@pytest.mark.jit_only
+def test_two_runs_give_the_same_bytes(written, sample_store, tmp_path):
+    folder, _ = written
+    run("report", sample_store.path, "--sms", 8, "-o", "again", "-q", folder=tmp_path)
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert len(files) == 4 + 16
+    for file in files:
+        assert (tmp_path / "again" / file.relative_to(folder)).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.jit_only
+def test_the_json_has_every_row_and_a_version(written):
+    content = json.loads((written[0] / "report.json").read_text())
+    assert content["schema_version"] == 2
+    assert content["sms"] == 8
+    assert len(content["kernels"]) == 25
+    assert content["upper_bound"] == pytest.approx(4472 / 3354)
+    assert {curve["name"] for curve in content["curves"]} >= {"upper bound"}
+    assert any("cudaMemcpy" in note for note in content["untraced_notes"])
+
+
+@pytest.mark.jit_only
+def test_the_markdown_is_brief_and_shows_the_plots(written):
+    text = (written[0] / "report.md").read_text()
+    assert "5 more rows" in text
+    assert "](plots/waves.png)" in text
+    assert "**What the trace does not show**" in text
+
+
+@pytest.mark.jit_only
+def test_the_timeline_has_both_schedules(written):
+    trace = json.loads(gzip.decompress((written[0] / "timeline.json.gz").read_bytes()))
+    assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 2 * 189
+
+
+@pytest.mark.jit_only
+def test_an_earlier_report_is_replaced_only_with_force(sample_store, tmp_path):
+    words = ("report", sample_store.path, "--sms", 2, "-o", "out", "-q")
+    assert run(*words, folder=tmp_path).returncode == 0
+    refused = run(*words, folder=tmp_path)
+    assert refused.returncode == 1
+    assert "already exists; pass --force" in refused.stderr
+    assert run(*words, "--force", folder=tmp_path).returncode == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    kept = run(*words[:-2], "mine", "--force", folder=tmp_path)
+    assert kept.returncode == 1
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+
+
+@pytest.mark.jit_only
+def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_path):
+    result = run(
+        "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
+        "--fail-below", "utilization=0.6", "--fail-above", "upper_bound=1.2",
+        "--fail-above", "untraced=0.01",
+        folder=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 3
+    assert result.stderr.splitlines() == [
+        "depgraph: utilization: expected at least 0.6, got 0.09863",
+        "depgraph: upper_bound: expected at most 1.2, got 1.333",
+    ]
+    assert json.loads(result.stdout)["thresholds_missed"] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.jit_only
+def test_thresholds_take_the_former_names_of_options_and_metrics(sample_store, tmp_path):
+    result = run(
+        "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
+        "--fail-under", "gain=2", "--fail-over", "bound=1.2", "--fail-below", "unseen=0.5",
+        folder=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 3
+    assert result.stderr.splitlines() == [
+        "depgraph: speedup: expected at least 2, got 1.333",
+        "depgraph: untraced: expected at least 0.5, got 0",
+        "depgraph: upper_bound: expected at most 1.2, got 1.333",
+    ]
+
+
+def test_help_shows_no_former_name(tmp_path):
+    shown = run("report", "--help", folder=tmp_path).stdout
+    assert "--fail-above" in shown
+    assert "--fail-over" not in shown
+    assert "gain" not in run("compare", "--help", folder=tmp_path).stdout
+
+
+@pytest.mark.jit_only
+def test_a_threshold_on_what_is_no_metric_is_wrong_usage(sample_store, tmp_path):
+    result = run(
+        "report", sample_store.path, "--sms", 8, "--fail-above", "speed=2", folder=tmp_path
+    )
+    assert result.returncode == 2
+    assert "METRIC: upper_bound, speedup, utilization, untraced" in result.stderr
+
+
+@pytest.mark.jit_only
+def test_github_appends_to_the_step_summary(sample_store, tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    result = run(
+        "report", sample_store.path, "--sms", 8, "--format", "markdown", "--top", 5, "--github",
+        folder=tmp_path, environment={"GITHUB_STEP_SUMMARY": str(summary)},
+    )  # fmt: skip
+    assert result.returncode == 0
+    text = summary.read_text()
+    assert text.startswith("before\n## depgraph: gru_train.log.xz on 8 SMs\n")
+    assert "20 more rows" in text
+    assert result.stdout in text
+
+
+@pytest.mark.jit_only
+def test_github_without_a_summary_file_is_wrong_usage(sample_store, tmp_path):
+    result = run(
+        "report", sample_store.path, "--sms", 8, "--github",
+        folder=tmp_path, environment={"GITHUB_STEP_SUMMARY": ""},
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "$GITHUB_STEP_SUMMARY is not set" in result.stderr
+
+
+@pytest.mark.jit_only
+def test_another_trace_is_no_coarser_view_of_this_one(sample_store, tmp_path):
+    import depgraph
+    from depgraph import parsers
+    from depgraph.samples import sample_path
+
+    coarse = depgraph.extract(
+        parsers.open_trace(sample_path()), tmp_path / "coarse", granularity=128
+    )
+    words = ("report", sample_store.path, "--sms", 8, "--format", "json", "--coarse")
+    result = run(*words, coarse.path, folder=tmp_path)
+    kinds = json.loads(result.stdout)["kinds"]
+    assert kinds[-1]["dependences"] == "with false sharing"
+    # PyTorch's allocator aligns buffers to 512 bytes: lines of 128 add no edge here.
+    assert kinds[-1]["edges_by_kind"] == kinds[-2]["edges_by_kind"] == 999
+    part = depgraph.extract(parsers.open_trace(sample_path()), tmp_path / "part", kernels=(0, 5))
+    wrong = run(*words, part.path, folder=tmp_path)
+    assert wrong.returncode == 1
+    assert "holds other kernels or blocks" in wrong.stderr
+
+
+def long_report():
+    rows = [(f"kernel {i}", i) for i in range(100_000)]
+    columns = [Column("name", "name", is_text=True), Column("n", "n")]
+    table = Table("t", "T", columns, rows)
+    return Report("r", {}, headline=["answer"], tables=[table])
+
+
+def test_a_summary_has_fewer_rows_rather_than_too_many_bytes():
+    text = step_summary(long_report(), "title", top=100_000, most_bytes=50_000)
+    assert len(text.encode()) <= 50_000
+    assert text.startswith("## title\n\nanswer\n")
+    assert "more rows" in text
+    assert "| kernel 0 | 0 |" in text
+
+
+def test_a_summary_with_no_room_is_cut():
+    assert len(step_summary(long_report(), "title" * 100, top=5, most_bytes=100).encode()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("value", "is_least", "is_met"),
+    [(1.0, True, True), (0.9, True, False), (1.0, False, True), (1.1, False, False)],
+)
+def test_a_limit_itself_is_within_it(value, is_least, is_met):
+    missed = missed_thresholds([Threshold("bound", 1.0, is_least)], {"bound": value})
+    assert (missed == []) is is_met
+
+
+@pytest.mark.jit_only
+def test_host_copies_that_wait_for_kernels_do_not_stop_a_report(shared_data, tmp_path):
+    trace = shared_data / "public/accelsim/mgpusim_bfs_v3"
+    extracted = run("extract", trace, "-o", "bfs", "-q", folder=tmp_path)
+    assert extracted.returncode == 0, extracted.stderr
+    result = run("report", "bfs", "--sms", 80, "-o", "out", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert any(pair["target"] < 0 for pair in content["pairs"])

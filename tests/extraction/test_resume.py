@@ -1,0 +1,128 @@
+"""An interrupted extraction goes on where it stopped, and gives the same store."""
+
+from __future__ import annotations
+
+import lzma
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from stores import flip_bit
+
+from depgraph.errors import OutputError
+from depgraph.extraction.checkpoint import fingerprint, open_folder
+from depgraph.extraction.pipeline import extract
+from depgraph.parsers.nvbit.log import LogRange, NvbitTrace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from depgraph.trace.records import Overflow, ScannedPart
+
+PART_BYTES = 4 << 20
+
+
+@pytest.fixture
+def log(tmp_path: Path, sample_trace: Path) -> Path:
+    path = tmp_path / "trace.log"
+    path.write_bytes(lzma.decompress(sample_trace.read_bytes()))
+    return path
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where the parts begin that are scanned, and not taken from an earlier run."""
+    found: list[int] = []
+    scan = LogRange.scan
+
+    def counted(self: LogRange, overflow: Overflow | None = None) -> ScannedPart:
+        found.append(self.begin)
+        return scan(self, overflow)
+
+    monkeypatch.setattr(LogRange, "scan", counted)
+    return found
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
+
+
+@pytest.mark.jit_only
+def test_only_parts_that_are_missing_are_scanned_again(
+    tmp_path: Path, log: Path, scanned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = NvbitTrace(log, part_bytes=PART_BYTES)
+    extract(trace, tmp_path / "whole", jobs=1)
+    everything = scanned.copy()
+    scanned.clear()
+
+    with monkeypatch.context() as interrupted:
+        counted = LogRange.scan
+
+        def stop_at_third(self: LogRange, overflow: Overflow | None) -> ScannedPart:
+            if self.begin == everything[2]:
+                raise KeyboardInterrupt
+            return counted(self, overflow)
+
+        interrupted.setattr(LogRange, "scan", stop_at_third)
+        with pytest.raises(KeyboardInterrupt):
+            extract(trace, tmp_path / "out", jobs=1, resume=tmp_path / "partial")
+    assert scanned == everything[:2]
+    assert not (tmp_path / "out").exists()
+
+    scanned.clear()
+    extract(trace, tmp_path / "out", jobs=1, resume=tmp_path / "partial")
+    assert scanned == everything[2:]
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize("ending", ["json", "npz", "parquet"])
+def test_a_part_that_is_damaged_is_scanned_again(
+    tmp_path: Path, log: Path, scanned: list[int], ending: str
+) -> None:
+    trace = NvbitTrace(log, part_bytes=PART_BYTES)
+    extract(trace, tmp_path / "whole", jobs=1, resume=tmp_path / "partial")
+    everything = scanned.copy()
+    scanned.clear()
+    damaged = sorted((tmp_path / "partial").glob(f"*.{ending}"))[:2]
+    for file in damaged:
+        content = file.read_bytes()
+        file.write_bytes(flip_bit(content, 4 * len(content)))
+    extract(trace, tmp_path / "out", jobs=1, resume=tmp_path / "partial")
+    assert len(scanned) == len(damaged) == 2
+    assert set(scanned) < set(everything)
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+def test_a_folder_that_was_made_and_no_more_is_taken(tmp_path: Path, log: Path) -> None:
+    (tmp_path / "partial").mkdir()
+    extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
+    assert (tmp_path / "out").is_dir()
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, log: Path) -> None:
+    held = open_folder(tmp_path / "partial")
+    assert held is not None
+    with pytest.raises(OutputError, match="partial: is in use by another run; wait for it"):
+        extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
+    os.close(held)
+    extract(NvbitTrace(log), tmp_path / "out", resume=tmp_path / "partial")
+
+
+def test_a_part_whose_file_has_changed_is_another_part(log: Path) -> None:
+    part = next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())
+    before = fingerprint(part)
+    assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())) == before
+    log.write_bytes(log.read_bytes().replace(b"STG", b"LDG", 1))
+    assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES).tasks())) != before
+    assert fingerprint(next(NvbitTrace(log, part_bytes=PART_BYTES // 2).tasks())) != before
+
+
+def test_a_folder_of_the_users_is_left_alone(tmp_path: Path, log: Path) -> None:
+    mine = tmp_path / "partial"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="was not made by --resume"):
+        extract(NvbitTrace(log), tmp_path / "out", resume=mine)
+    assert [file.name for file in mine.iterdir()] == ["notes.txt"]

@@ -1,0 +1,58 @@
+"""What the pages on mechanisms and on validation say is what the program does."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from published import outcomes
+from small_graphs import graph_of, scenario_of
+
+from depgraph.extraction.workload import PATTERNS
+from depgraph.mechanisms import Charges, find_mechanisms
+from depgraph.schedule.policy import run_rules
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROW = re.compile(
+    r"\| (\w+) \| ([\w()-]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) "
+    r"\| (-?[\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \|"
+)
+
+
+def test_predictions_beside_measurements_are_as_computed():
+    rows = ROW.findall((DOCS / "validation.md").read_text())
+    assert len(rows) == 3
+    for workload, mechanism, serial, predicted, measured, *percents in rows:
+        found, limits = outcomes(workload, 80, [mechanism])
+        time, hardware = found[mechanism], float(measured)
+        assert float(serial) == pytest.approx(limits.serial, abs=0.05)
+        assert float(predicted) == pytest.approx(time, abs=0.05)
+        error, saving, measured_saving = map(float, percents)
+        assert error == pytest.approx(100 * (time / hardware - 1), abs=0.05)
+        assert saving == pytest.approx(100 * (1 - time / limits.serial), abs=0.05)
+        assert measured_saving == pytest.approx(100 * (1 - hardware / limits.serial), abs=0.06)
+
+
+def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):
+    page = (DOCS / "extending.md").read_text()
+    (code,) = (c for c in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "(Mechanism)" in c)
+    (tmp_path / "docs_example.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    (mechanism,) = find_mechanisms(["docs_example:TwoAtATime"])
+    graph = graph_of([1, 1, 1], [((0, 0), (1, 0))])
+    one = np.ones(3, np.int64)
+    program = scenario_of(
+        graph=graph, durations=np.array([2.0, 3, 4]),
+        occupancy=one, sms=3,
+    )  # fmt: skip
+    charges = Charges(mechanism.costs)
+    rules = mechanism.rules(program, charges)
+    plan = run_rules("example", rules, graph, program.durations, program.resources, 3)
+    # The third kernel is looked up when the first has ended.
+    assert plan.start.tolist() == pytest.approx([0.2, 2.2, 2.4])
+    assert charges.notes == ["lookup 0.2 us"]
+
+
+def test_every_pattern_of_a_described_program_is_documented():
+    page = (DOCS / "mechanisms.md").read_text()
+    assert [p for p in PATTERNS if f"| `{p}` |" not in page] == []

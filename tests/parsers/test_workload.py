@@ -1,0 +1,161 @@
+"""Described programs: patterns of dependence, and faults that name their line."""
+
+import numpy as np
+import pytest
+
+from depgraph.errors import TraceError
+from depgraph.parsers.workload import line_of, read_workload
+from depgraph.store.store import Store, write_store
+from depgraph.timing.stated import default_durations
+
+KERNELS = """\
+unit = "ns"
+
+[[kernel]]
+name = "first"
+grid = [3, 2]
+duration = 4
+
+[[kernel]]
+name = "second"
+grid = [3, 2]
+duration = [1, 2, 3, 4, 5, 6]
+occupancy = 2
+"""
+
+
+def read(tmp_path, text):
+    file = tmp_path / "program.toml"
+    file.write_text(text)
+    return read_workload(file)
+
+
+def with_pattern(tmp_path, lines):
+    text = f'{KERNELS}\n[[dependence]]\nfrom = "first"\nto = "second"\n{lines}\n'
+    return read(tmp_path, text).graph
+
+
+def sources_of(graph, block):
+    return sorted(
+        int(s)
+        for sources, targets, _ in graph.edges()
+        for s, t in zip(sources, targets, strict=True)
+        if t == block
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "block", "expected"),
+    [
+        ('pattern = "all"', 6, [0, 1, 2, 3, 4, 5]),
+        ('pattern = "one-to-one"', 8, [2]),
+        ('pattern = "row"', 10, [3, 4, 5]),
+        ('pattern = "tile"', 10, [3, 4, 5]),
+        ('pattern = "strided"\ntiles = 3', 6, [0, 1, 2]),
+        ('pattern = "stencil"', 6, [0, 1, 3, 4]),
+        ('pattern = "stencil"\nradius = 2', 6, [0, 1, 2, 3, 4, 5]),
+        ("edges = [[0, 5], [4, 5]]", 11, [0, 4]),
+    ],
+)
+def test_a_pattern_joins_the_blocks_it_says(tmp_path, lines, block, expected):
+    assert sources_of(with_pattern(tmp_path, lines), block) == expected
+
+
+def test_parts_of_a_split_product_need_their_share_of_a_row(tmp_path):
+    text = (
+        '[[kernel]]\nname = "first"\ngrid = [4, 2]\nduration = 1\n'
+        '[[kernel]]\nname = "second"\ngrid = [3, 2, 2]\nduration = 1\n'
+        '[[dependence]]\nfrom = "first"\nto = "second"\npattern = "split-k"\n'
+    )
+    graph = read(tmp_path, text).graph
+    # Blocks of row 0, part 0; row 1, part 0; row 0, part 1; row 1, part 1.
+    for block, expected in ((0, [0, 1]), (3, [4, 5]), (6, [2, 3]), (11, [6, 7])):
+        assert sources_of(graph, 8 + block) == expected
+    assert set(graph.first_use) == {0, 0.5}
+    with pytest.raises(TraceError, match="a row of 4 blocks cannot be cut into 3 parts"):
+        read(tmp_path, text.replace("[3, 2, 2]", "[3, 2, 3]"))
+    with pytest.raises(TraceError, match="give the first a z of 1 and both the same y"):
+        read(tmp_path, text.replace("[3, 2, 2]", "[3, 1, 2]"))
+
+
+def test_tiles_are_needed_one_after_another(tmp_path):
+    graph = with_pattern(tmp_path, 'pattern = "tile"')
+    assert sorted(set(graph.first_use)) == [0, 1 / 3, 2 / 3]
+    assert set(with_pattern(tmp_path, 'pattern = "row"').first_use) == {0}
+
+
+def test_a_described_program_survives_the_store(tmp_path):
+    extraction = read(
+        tmp_path, f'{KERNELS}[[dependence]]\nfrom = "first"\nto = "second"\npattern = "tile"\n'
+    )
+    graph = write_store(extraction, tmp_path / "out").graph()
+    durations = default_durations(graph)
+    assert durations.unit == "ns"
+    assert durations.values.tolist() == [4, 4, 4, 4, 4, 4, 1, 2, 3, 4, 5, 6]
+    assert graph.occupancy.tolist() == [0, 2]
+    np.testing.assert_array_equal(graph.first_use, extraction.graph.first_use)
+    np.testing.assert_array_equal(graph.last_use, extraction.graph.last_use)
+
+
+def test_a_kernel_can_be_said_to_be_cuttable(tmp_path):
+    text = KERNELS.replace('name = "first"', 'name = "first"\ncuttable = true')
+    write_store(read(tmp_path, text), tmp_path / "out")
+    assert [k.cuttable for k in Store(tmp_path / "out").kernels] == [True, None]
+
+
+FAULTS = [
+    ("unit = 3 = 4", 1, "Expected newline"),
+    (KERNELS.replace('"ns"', '"fortnight"'), 1, "unit 'fortnight'; give one of us"),
+    (KERNELS.replace("grid = [3, 2]\nduration = 4", "duration = 4"), 3, "has no grid"),
+    (KERNELS.replace("duration = 4", "duration = -4"), 6, "duration -4; give a number"),
+    (KERNELS.replace("4, 5, 6]", "4]"), 11, "one for each block"),
+    (KERNELS.replace("occupancy = 2", "occupancy = 0"), 12, "occupancy 0; give a whole number"),
+    (KERNELS.replace("occupancy = 2", "cuttable = 2"), 12, "cuttable 2; give true or false"),
+    (KERNELS.replace("occupancy", "ocupancy"), 12, "unknown key 'ocupancy'"),
+    (KERNELS.replace('"second"', '"first"'), 9, "a second kernel called 'first'"),
+    (KERNELS + '[[dependence]]\nfrom = "first"\nto = "third"\n', 15, "to = 'third'"),
+    (KERNELS + '[[dependence]]\nfrom = "second"\nto = "first"\n', 15, "not launched after"),
+    (
+        KERNELS + '[[dependence]]\nfrom = "first"\nto = "second"\npattern = "ring"\n',
+        16,
+        "pattern 'ring'; give one of all",
+    ),
+    (
+        KERNELS.replace("[3, 2]\nduration = [1, 2, 3, 4, 5, 6]", "4\nduration = 1")
+        + '[[dependence]]\nfrom = "first"\nto = "second"\npattern = "one-to-one"\n',
+        16,
+        "one-to-one: first has 6 blocks, second 4",
+    ),
+    (
+        KERNELS + '[[dependence]]\nfrom = "first"\nto = "second"\nedges = [[6, 0]]\n',
+        16,
+        "edge 6 to 0: first has blocks 0 to 5",
+    ),
+    ("", 1, "no kernels"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message"), FAULTS)
+def test_a_fault_names_its_line(tmp_path, text, line, message):
+    with pytest.raises(TraceError, match=rf"program\.toml:{line}: .*{message}"):
+        read(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(TraceError, match=r"none\.toml: No such file"):
+        read_workload(tmp_path / "none.toml")
+
+
+def test_the_line_of_a_key_is_that_of_its_own_table():
+    assert line_of(KERNELS, "kernel", 0, "duration") == 6
+    assert line_of(KERNELS, "kernel", 1, "duration") == 11
+    assert line_of(KERNELS, "kernel", 1, "registers") == 8
+    assert line_of(KERNELS, "", 0, "unit") == 1
+
+
+def test_options_of_traces_are_refused_for_a_described_program(program, tmp_path):
+    (tmp_path / "program.toml").write_text(KERNELS)
+    outcome = program("extract", "program.toml", "--kernels", "0:1", "-j", "2")
+    assert outcome.code == 2
+    assert "--kernels: for traces, not for a program that is described" in outcome.err
+    assert not (tmp_path / "depgraph.out").exists()

@@ -1,0 +1,154 @@
+"""The plots: always there, always the same bytes, never too wide, odd names and sizes included."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
+
+from depgraph.analysis.study import Curve, study
+from depgraph.reports.plots import speedup_by_sms, utilization_over_time, write_plots
+
+NAMES = {
+    "utilization-over-time", "speedup-by-sms", "waves", "critical-path", "true-and-false",
+    "dependence-map", "pair-blocks", "utilization-levels",
+}  # fmt: skip
+
+
+def study_of(sizes, edges, names=None, cost=None, sms=4):
+    graph = graph_of(sizes, edges, cost=cost)
+    scenario = scenario_of(graph, occupancy=2, kernels=kernels_of(sizes, names), sms=sms)
+    return study(scenario)
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return study_of([6, 8, 3], chain_edges([6, 8, 3]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("plots")
+
+
+@pytest.fixture(scope="module")
+def plots(chain, folder):
+    return write_plots(chain, folder)
+
+
+def test_every_plot_is_written_as_png_and_svg(plots, folder):
+    assert {plot.name for plot in plots} == NAMES
+    assert {file.name for file in folder.iterdir()} == {
+        f"{name}.{form}" for name in NAMES for form in ("png", "svg")
+    }
+
+
+def test_two_runs_give_the_same_bytes_whatever_the_users_style(chain, plots, folder, tmp_path):
+    assert plots
+    with mpl.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None}):
+        write_plots(chain, tmp_path)
+    for file in folder.iterdir():
+        assert file.read_bytes() == (tmp_path / file.name).read_bytes(), file.name
+
+
+def test_plots_are_as_wide_as_a_column_and_their_text_is_legible(plots):
+    for plot in plots:
+        assert plot.figure.get_size_inches()[0] == 3.3
+        sizes = [t.get_fontsize() for t in plot.figure.findobj(mpl.text.Text) if t.get_text()]
+        assert min(sizes) >= 6, plot.name
+
+
+def test_captions_say_how_to_read_a_plot_and_go_into_the_svg(plots, folder):
+    for plot in plots:
+        assert len(plot.caption) > 60
+        svg = (folder / f"{plot.name}.svg").read_text()
+        assert plot.caption[:40] in "".join(ET.fromstring(svg).itertext())  # noqa: S314
+
+
+def test_axes_name_their_units(plots):
+    labels = {
+        plot.name: " ".join(
+            axes.get_xlabel() + axes.get_ylabel() for axes in plot.figure.get_axes()
+        )
+        for plot in plots
+    }
+    assert "time (instructions)" in labels["utilization-over-time"]
+    assert "time (instructions)" in labels["critical-path"]
+    assert "waves (blocks / slots)" in labels["waves"]
+    assert "SMs" in labels["speedup-by-sms"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "edges", "cost"),
+    [
+        ([1], [], None),
+        ([3, 2], [], None),
+        ([2, 2], [((0, 0), (1, 1))], [0.0, 0.0, 0.0, 0.0]),
+        ([1] * 130, [((k, 0), (k + 1, 0)) for k in range(129)], None),
+        ([700, 700], [((0, b), (1, b)) for b in range(700)], None),
+    ],
+    ids=["one block", "no edges", "no work", "many kernels", "many blocks"],
+)
+def test_odd_programs_are_drawn(sizes, edges, cost, tmp_path):
+    assert len(write_plots(study_of(sizes, edges, cost=cost), tmp_path)) == len(NAMES)
+
+
+def test_what_is_left_out_is_said(tmp_path):
+    sizes = [1] * 130
+    captions = {
+        p.name: p.caption for p in write_plots(study_of(sizes, chain_edges(sizes)), tmp_path)
+    }
+    assert "106 more are not" in captions["waves"]
+    assert "Not drawn: 106 kernels" in captions["critical-path"]
+    assert "binned" in captions["dependence-map"]
+
+
+def test_names_that_look_like_formulas_are_text(tmp_path):
+    names = ["$\\frac{1}{0}$_kernel", "a<b>$x^2$"]
+    write_plots(study_of([2, 2], chain_edges([2, 2]), names), tmp_path)
+
+
+def test_a_pair_can_be_chosen(tmp_path):
+    sizes = [3, 3, 3]
+    found = study_of(sizes, chain_edges(sizes))
+    captions = {p.name: p.caption for p in write_plots(found, tmp_path, pair=(1, 2))}
+    assert captions["pair-blocks"].startswith("Kernel 2 (rows) waits for kernel 1 (columns)")
+
+
+def test_no_two_curves_differ_by_colour_alone():
+    curves = study_of([6, 8], [*chain_edges([6, 8]), ((0, 5), (1, 7), "WAR")], cost=range(14))
+    (axes,) = speedup_by_sms.plot(curves).figure.get_axes()
+    curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+    assert len(curves) == 4
+    assert len({line.get_marker() for line in curves}) == 4
+    assert len({str(line.get_linestyle()) for line in curves}) == 4
+
+
+def test_curves_that_coincide_are_drawn_once_and_named(plots):
+    plot = next(p for p in plots if p.name == "speedup-by-sms")
+    (axes,) = plot.figure.get_axes()
+    curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
+    assert len(curves) == 2
+    assert "Upper bound, RAW only coincides with upper bound." in plot.caption
+
+
+def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
+    serial = chain.schedules[0]
+    waiting = replace(serial, name="waits", start=np.zeros_like(serial.start), waiting=1.0)
+    plot = utilization_over_time.plot(replace(chain, schedules=(serial, waiting)))
+    busy = [axes.patches[-1].get_data().values for axes in plot.figure.get_axes()]
+    assert busy[0].tolist() == busy[1].tolist()
+    assert "slots held by blocks that wait" in plot.caption
+
+
+def test_a_mechanism_slower_than_serial_is_within_the_axes(chain):
+    slow = Curve("slow", (1, 4), (0.3, 0.4), is_bound=False)
+    (axes,) = speedup_by_sms.plot(replace(chain, curves=(*chain.curves, slow))).figure.get_axes()
+    assert axes.get_ylim()[0] < 0.3
+
+
+def test_no_two_kinds_of_dependence_differ_by_colour_alone(plots):
+    left, _ = next(p for p in plots if p.name == "true-and-false").figure.get_axes()
+    assert len({bar.get_hatch() for bar in left.patches}) == len(left.patches) == 4

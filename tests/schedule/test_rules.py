@@ -1,0 +1,181 @@
+"""The one schedule under all mechanisms, compared with its slow twin."""
+
+import csv
+
+import naive_schedule
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_programs import programs
+from small_graphs import graph_of, resources_of, shares_of
+
+from depgraph.errors import ModelError
+from depgraph.mechanisms.serial import serial
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, HOLDS, Gates, Rules, run_rules
+
+
+@st.composite
+def rules_for(draw, program):
+    """Return rules that cannot wait for each other: all gates go forward in program order."""
+    graph = program.graph
+    n = graph.n_operations
+    gates = Gates.none()
+    for target in range(1, n):
+        for source in range(target):
+            if draw(st.booleans()):
+                gates += Gates.between(
+                    [source], [target], draw(st.sampled_from([ALL_PLACED, ALL_ENDED])),
+                    holds=draw(st.booleans()), lead=draw(st.integers(0, 3)),
+                )  # fmt: skip
+    joins = np.array(
+        draw(st.lists(st.integers(0, 2), min_size=len(graph.join_kind),
+                      max_size=len(graph.join_kind))), np.uint8,
+    )  # fmt: skip
+    # Blocks that hold a slot are safe if all before them are placed.
+    if (joins == HOLDS).any() or gates.holds.any():
+        gates += Gates.between(np.arange(n - 1), np.arange(1, n), ALL_PLACED)
+    costs = st.lists(st.integers(0, 2), min_size=n, max_size=n).map(lambda c: np.array(c, float))
+    joins_need = st.lists(
+        st.integers(0, 4), min_size=len(joins), max_size=len(joins)
+    ).map(lambda c: np.array(c, float) / 4)  # fmt: skip
+    return Rules(
+        joins=joins,
+        join_need=draw(st.none() | joins_need),
+        member_need=draw(st.sampled_from([None, graph.first_use])),
+        gates=gates,
+        waits_for_all=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))),
+        launch=draw(costs),
+        enter=draw(costs),
+        window=draw(st.sampled_from([0, 1, 2])),
+        in_order=draw(st.booleans()),
+        strict=draw(st.booleans()),
+    )
+
+
+@given(st.data())
+def test_any_rules_give_the_schedule_of_the_slow_twin(data):
+    program = data.draw(programs(positions=True))
+    rules = data.draw(rules_for(program))
+    try:
+        fast = run_rules(
+            "any", rules, program.graph, program.durations, program.resources, program.sms
+        )
+    except ModelError:
+        fast = None
+    start, end, sm = naive_schedule.run_rules(
+        rules, program.graph, program.durations, program.resources, program.sms
+    )
+    if fast is None:
+        assert None in end
+        return
+    assert fast.start.tolist() == start
+    assert fast.end.tolist() == end
+    assert fast.sm.tolist() == sm
+
+
+@given(programs(), st.integers(1, 3))
+def test_stages_give_the_schedule_of_the_slow_twin(program, ahead):
+    finish, _ = program.graph.earliest_finish(np.ones(program.graph.n_blocks))
+    rules = Rules(stage=finish.astype(np.int32) - 1, stages_ahead=ahead, strict=False)
+    fast = run_rules("any", rules, program.graph, program.durations, program.resources, program.sms)
+    start, _, _ = naive_schedule.run_rules(
+        rules, program.graph, program.durations, program.resources, program.sms
+    )
+    assert fast.start.tolist() == start
+
+
+@given(programs(), st.booleans())
+def test_several_resources_give_the_schedule_of_the_slow_twin(program, strict):
+    n = program.graph.n_operations
+    need = np.random.default_rng(n).integers(1, 5, (n, 3))
+    room = resources_of([8, 8, 8], need)
+    rules = Rules(strict=strict)
+    fast = run_rules("any", rules, program.graph, program.durations, room, program.sms)
+    start, _, sm = naive_schedule.run_rules(
+        rules, program.graph, program.durations, room, program.sms
+    )
+    assert fast.start.tolist() == start
+    assert fast.sm.tolist() == sm
+
+
+@given(programs())
+def test_waiting_for_all_before_is_serial(program):
+    fast = run_rules(
+        "serial", Rules(waits_for_all=True), program.graph, program.durations, program.resources,
+        program.sms,
+    )  # fmt: skip
+    assert fast.makespan == serial(program).makespan
+
+
+def test_a_block_that_holds_its_slot_waits_there():
+    graph = graph_of([2, 1], [((0, 1), (1, 0))])
+    rules = Rules(joins=np.array([HOLDS], np.uint8))
+    plan = run_rules("hold", rules, graph, np.array([1.0, 5, 2]), shares_of(graph), 3)
+    assert plan.start.tolist() == [0, 0, 0]
+    assert plan.end.tolist() == [1, 5, 7]
+    assert plan.waiting == 5
+
+
+@pytest.mark.parametrize(("strict", "starts"), [(True, [0, 1, 2]), (False, [0, 1, 0])])
+def test_a_block_that_fits_nowhere_holds_up_those_behind_it(strict, starts):
+    graph = graph_of([1, 1, 1], [])
+    room = shares_of(graph, [2, 1, 2])
+    plan = run_rules("leftover", Rules(strict=strict), graph, np.ones(3), room, 1)
+    assert plan.start.tolist() == starts
+
+
+def test_rules_that_wait_for_each_other_are_named():
+    graph = graph_of([1, 1], [])
+    rules = Rules(gates=Gates.between([0, 1], [1, 0], ALL_ENDED))
+    with pytest.raises(ModelError, match="mine: block 0 of kernel 0 waits forever"):
+        run_rules("mine", rules, graph, np.ones(2), shares_of(graph), 1)
+
+
+def evens_then_odds(n):
+    return [*range(0, n, 2), *range(1, n, 2)]
+
+
+PLACEMENTS = {
+    # name: SMs, threads resident on each, threads an SM, block slots, SM order
+    "gilman-1": ([0, 256, 256, 256, 256], 2048, 32, range(5)),
+    "gilman-2": ([0, 1024, 1024, 1024, 1024], 2048, 32, range(5)),
+    "gilman-3": ([0, 1024, 1024, 1024, 1024], 2048, 32, range(5)),
+    "gilman-4": ([512] * 67 + [0], 1024, 16, evens_then_odds(68)),
+    "gilman-5": ([512] * 67 + [0], 1024, 16, evens_then_odds(68)),
+    "gilman-6": ([512] * 67 + [0], 1024, 16, evens_then_odds(68)),
+}
+
+
+def placed_beside(resident, capacity, warps, n, order):
+    """Return where new blocks go while others reside on some SMs, by what ran before on each."""
+    # One block of the first kernel on each SM, in the device's order; those of idle SMs soon end.
+    graph = graph_of([len(resident), n], [])
+    in_order = [resident[sm] for sm in order]
+    taken = [1, max(resident) // 32]
+    durations = np.array([9.0 if threads else 1.0 for threads in in_order] + [1.0] * n)
+    rules = Rules(launch=np.array([0.0, 2.0]), strict=False)
+    plan = run_rules(
+        "placed", rules, graph, durations, resources_of(capacity, [taken, [1, warps]]),
+        len(resident), device_order=order,
+    )  # fmt: skip
+    assert plan.sm[: len(order)].tolist() == order
+    assert set(plan.start[len(order) :].tolist()) == {2}
+    return plan.sm[len(order) :].tolist()
+
+
+def test_blocks_are_placed_as_seen_on_hardware(shared_data):
+    with (shared_data / "papers" / "placement_mostroom.csv").open() as file:
+        cases = list(csv.DictReader(file))
+    assert {case["case"] for case in cases} == set(PLACEMENTS)
+    for case in cases:
+        resident, threads, slots, order = PLACEMENTS[case["case"]]
+        placed = placed_beside(
+            resident, [slots, threads // 32], -(-int(case["new_tb_threads"]) // 32),
+            int(case["n_new_tb"]), list(order),
+        )  # fmt: skip
+        seen = case["placement_paper"]
+        if seen.startswith("last!="):
+            assert placed[-1] != int(seen.removeprefix("last!="))
+        else:
+            assert placed == [int(sm) for sm in seen.split("|")]

@@ -1,0 +1,220 @@
+"""Slow twins of the compiled schedules: expanded edges, plain loops, nothing clever."""
+
+import math
+
+import numpy as np
+
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, HOLDS, PLACES
+
+
+def waits_of(graph, rules):
+    """Return for each block what it waits for before it is placed, and while it is."""
+    gates = np.full(len(graph.join_kind), PLACES) if rules.joins is None else rules.joins
+    before = [[] for _ in range(graph.n_blocks)]
+    inside = [[] for _ in range(graph.n_blocks)]
+    for j, gate in enumerate(gates):
+        sources = {b for s in join_sets(graph, j, "source") for b in members(graph, s)}
+        for t in join_sets(graph, j, "target"):
+            for at in range(graph.set_offsets[t], graph.set_offsets[t + 1]):
+                need = 0.0 if rules.join_need is None else rules.join_need[j]
+                if rules.member_need is not None:
+                    need = max(need, rules.member_need[at])
+                if gate == PLACES:
+                    before[graph.set_blocks[at]].append(sources)
+                elif gate == HOLDS:
+                    inside[graph.set_blocks[at]].append((sources, need))
+    return before, inside
+
+
+def join_sets(graph, join, side):
+    offsets = graph.source_offsets if side == "source" else graph.target_offsets
+    sets = graph.sources if side == "source" else graph.targets
+    return sets[offsets[join] : offsets[join + 1]].tolist()
+
+
+def members(graph, set_):
+    return graph.set_blocks[graph.set_offsets[set_] : graph.set_offsets[set_ + 1]].tolist()
+
+
+def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR0915 - one loop over time
+    """Return start and end of every block, as `depgraph.schedule.policy.run_rules` would."""
+    graph = rules.graph or graph
+    durations = durations if rules.durations is None else rules.durations
+    n, k = graph.n_blocks, graph.n_operations
+    need, capacity = resources.placed, resources.capacity
+    if rules.unlimited or math.isinf(sms):
+        need, capacity, sms = np.zeros((k, 1), int), np.ones(1, int), 1
+    op_of = graph.operation_of_block
+    blocks = [range(graph.first_block[i], graph.first_block[i + 1]) for i in range(k)]
+    before, inside = waits_of(graph, rules)
+    order = list(range(n)) if rules.order is None else rules.order.tolist()
+    launch = np.broadcast_to(rules.launch, k)
+    enter = np.broadcast_to(rules.enter, k)
+    waits_all = np.broadcast_to(rules.waits_for_all, k)
+    gates = [
+        (int(s), int(t), int(e), bool(h), float(x))
+        for s, t, e, h, x in zip(
+            rules.gates.source, rules.gates.target, rules.gates.event, rules.gates.holds,
+            rules.gates.lead, strict=True,
+        )
+    ]  # fmt: skip
+    start, end, sm = [None] * n, [None] * n, [None] * n
+    ended = set()
+    free = [np.array(capacity) for _ in range(sms)]
+    entered, opens_at = {}, {}
+    next_op, busy_until = 0, 0.0
+    placed_at, ended_at = {}, {}
+    now = 0.0
+
+    def event_time(op, event):
+        return (placed_at if event == ALL_PLACED else ended_at).get(op)
+
+    def hosts(s, op):
+        fits = [f // x for f, x in zip(free[s], need[op], strict=True) if x]
+        most = min(fits, default=math.inf)
+        return most if most >= 1 else -1
+
+    def may_be_placed(block):
+        op = op_of[block]
+        if op not in opens_at or opens_at[op] > now:
+            return False
+        if not all(sources <= ended for sources in before[block]):
+            return False
+        if rules.stages_ahead:
+            first = min((rules.stage[b] for b in range(n) if b not in ended), default=0)
+            return rules.stage[block] < first + rules.stages_ahead
+        return True
+
+    def let_run():
+        """Let placed blocks run once all they wait for is there."""
+        found = False
+        for block in range(n):
+            if start[block] is None or end[block] is not None:
+                continue
+            op = op_of[block]
+            held = [(s, e, x) for s, t, e, h, x in gates if t == op and h]
+            if any(event_time(s, e) is None for s, e, _ in held):
+                continue
+            if not all(sources <= ended for sources, _ in inside[block]):
+                continue
+            begin = start[block]
+            for s, e, lead in held:
+                begin = max(begin, event_time(s, e) - min(lead, durations[block]))
+            for sources, share in inside[block]:
+                ready = max(end[b] for b in sources)
+                begin = max(begin, ready - share * durations[block])
+            end[block] = begin + durations[block]
+            found = True
+        return found
+
+    while len(ended) < n:
+        changed = True
+        while changed:
+            changed = False
+            # Enter and open operations.
+            while next_op < k and busy_until <= now:
+                if rules.window:
+                    oldest = min((o for o in range(k) if o not in ended_at), default=k)
+                    inside_now = next_op - (oldest if rules.in_order else len(ended_at))
+                    if inside_now >= rules.window:
+                        break
+                busy_until = now + enter[next_op]
+                entered[next_op] = busy_until
+                next_op += 1
+                changed = True
+            for op in range(k):
+                if op in opens_at or entered.get(op, math.inf) > now:
+                    continue
+                if waits_all[op] and any(o not in ended_at for o in range(op)):
+                    continue
+                if all(
+                    event_time(s, e) is not None for s, t, e, h, _ in gates if t == op and not h
+                ):
+                    opens_at[op] = now + launch[op]
+                    changed = True
+            # Place blocks, best first.
+            for block in order:
+                if start[block] is not None or not may_be_placed(block):
+                    continue
+                op = op_of[block]
+                keys = [hosts(s, op) for s in range(sms)]
+                best = max(range(sms), key=lambda s: (keys[s], -s))
+                if keys[best] < 0:
+                    if rules.strict:
+                        break
+                    continue
+                free[best] = free[best] - need[op]
+                start[block], sm[block] = now, best
+                if all(start[b] is not None for b in blocks[op]):
+                    placed_at[op] = now
+                changed = True
+                break
+            changed = let_run() or changed
+        times = [end[b] for b in range(n) if end[b] is not None and b not in ended]
+        times += [t for t in (*entered.values(), *opens_at.values()) if t > now]
+        if not times:
+            return start, end, sm
+        now = min(times)
+        # What ends now may let others end now too; only then are blocks placed.
+        while just_ended := [b for b in range(n) if end[b] == now and b not in ended]:
+            for block in just_ended:
+                ended.add(block)
+                free[sm[block]] = free[sm[block]] + need[op_of[block]]
+            for op in range(k):
+                if op not in ended_at and all(b in ended for b in blocks[op]):
+                    ended_at[op] = now
+            let_run()
+    return start, end, sm
+
+
+def intra_block_finish(graph, durations, join_need=None):
+    """Return when each block ends with unlimited SMs and waits inside blocks."""
+    waits = [[] for _ in range(graph.n_blocks)]  # (pairs of source block and share, need)
+    for j in range(len(graph.join_kind)):
+        sources = []
+        for s in join_sets(graph, j, "source"):
+            for at in range(graph.set_offsets[s], graph.set_offsets[s + 1]):
+                done = (
+                    1.0 if graph.last_use is None or join_need is not None else graph.last_use[at]
+                )
+                sources.append((graph.set_blocks[at], done))
+        for t in join_sets(graph, j, "target"):
+            for at in range(graph.set_offsets[t], graph.set_offsets[t + 1]):
+                if join_need is not None:
+                    need = join_need[j]
+                else:
+                    need = 0.0 if graph.first_use is None else graph.first_use[at]
+                waits[graph.set_blocks[at]].append((sources, need))
+
+    def reached(block, share):
+        """Return when a block has done a share of its work."""
+        time = share * durations[block]
+        for sources, need in waits[block]:
+            if need < share or share >= 1:
+                ready = max(reached(b, done) for b, done in sources)
+                time = max(time, ready + (share - need) * durations[block])
+        return time
+
+    return [reached(block, 1.0) for block in range(graph.n_blocks)]
+
+
+def bloom_bits(line, bits, hashes):
+    """Return the bits of a line in a Bloom filter."""
+    return {bloom_bit(line, h, bits) for h in range(hashes)}
+
+
+def bloom_bit(line, hash_, bits):
+    """Return the bit that one hash gives a line."""
+    word = 2**64 - 1
+
+    def mix(value, salt):
+        value = (value + salt) * 0xBF58476D1CE4E5B9 & word
+        value = (value ^ value >> 30) * 0x94D049BB133111EB & word
+        value = (value ^ value >> 27) * 0x9E3779B97F4A7C15 & word
+        return value ^ value >> 31
+
+    salt = mix(hash_, 0xD1B54A32D192ED03)
+    return mix(line ^ salt, 0x9E3779B97F4A7C15 + salt & word) % bits
+
+
+__all__ = ["ALL_ENDED", "bloom_bits", "intra_block_finish", "run_rules"]

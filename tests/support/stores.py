@@ -1,0 +1,64 @@
+"""Stores changed in one place, with checksums that say all is well."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from depgraph.store.checksums import Checksums
+from depgraph.store.schema import STORED_TABLES
+from depgraph.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change a table of a store, and the checksums with it."""
+    file = folder / f"{table}.parquet"
+    identity = Checksums.read(folder).identity
+    changed = change(pq.read_table(file))
+    with pq.ParquetWriter(file, changed.schema) as writer:
+        writer.write_table(changed)
+        writer.add_key_value_metadata({"depgraph_store": identity})
+    seal(folder)
+
+
+def seal(folder: Path) -> None:
+    """Write the checksums of what is there now."""
+    files = [folder / f"{table}.parquet" for table in STORED_TABLES]
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    Checksums(Checksums.read(folder).identity, digests).write(folder)
+
+
+def set_values(folder: Path, table: str, column: str, values: Any) -> None:
+    """Put other values into a column: an Arrow array, or a function of the values that it has."""
+
+    def change(content: pa.Table) -> pa.Table:
+        field = content.schema.field(column).with_nullable(nullable=True)
+        new = values(content[column].to_pylist()) if callable(values) else values
+        place = content.schema.get_field_index(column)
+        return content.set_column(place, field, pa.array(new, field.type))
+
+    rewrite(folder, table, change)
+
+
+def make_version(folder: Path, version: int) -> None:
+    """Let a store say that it is of another schema version; the first had no checksums."""
+    metadata = json.dumps({**Store(folder).metadata, "schema_version": version})
+    rewrite(folder, "kernels", lambda t: t.replace_schema_metadata({"depgraph": metadata}))
+    if version == 1:
+        (folder / "SHA256SUMS").unlink()
+
+
+def flip_bit(content: bytes, bit: int) -> bytes:
+    """Return bytes with one bit the other way round."""
+    flipped = np.frombuffer(content, np.uint8).copy()
+    flipped[bit // 8] ^= 1 << bit % 8
+    return flipped.tobytes()

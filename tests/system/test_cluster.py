@@ -1,0 +1,166 @@
+"""A cluster gives what one machine gives, also when it loses a worker."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from waiting import SECONDS, wait_until
+
+from depgraph.errors import ClusterError, TraceError
+from depgraph.extraction.pipeline import extract
+from depgraph.parsers.nvbit.log import NvbitTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from depgraph.system.cluster import ClusterWorkers
+    from depgraph.trace.records import Overflow, PartTask, ScannedPart
+
+distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
+
+pytestmark = [
+    pytest.mark.jit_only,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def workers() -> Iterator[ClusterWorkers]:
+    from depgraph.system.cluster import cluster_workers
+
+    with cluster_workers("local:2") as found:
+        yield found
+
+
+@pytest.fixture
+def plain_sample(tmp_path: Path, sample_trace: Path) -> Path:
+    import lzma
+
+    path = tmp_path / "trace.log"
+    path.write_bytes(lzma.decompress(sample_trace.read_bytes()))
+    return path
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
+
+
+def test_two_processes_write_the_store_that_one_writes(
+    tmp_path: Path, plain_sample: Path, workers: ClusterWorkers
+) -> None:
+    trace = NvbitTrace(plain_sample, part_bytes=4 << 20)
+    extract(trace, tmp_path / "here")
+    extract(trace, tmp_path / "there", workers=workers, scratch=tmp_path)
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.log", "here", "there"}
+
+
+def test_the_text_of_a_packed_log_goes_through_files(
+    tmp_path: Path, sample_trace: Path, workers: ClusterWorkers
+) -> None:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    sizes = []
+
+    class Watched:
+        remote, jobs = True, workers.jobs
+
+        def map(self, function, items):
+            for result in workers.map(function, items):
+                sizes.append(sum(1 for _ in folder.glob(".depgraph.*/text-*")))
+                yield result
+
+    trace = NvbitTrace(sample_trace, part_bytes=4 << 20)
+    extract(trace, tmp_path / "here")
+    extract(trace, tmp_path / "there", workers=Watched(), scratch=folder)
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
+    assert max(sizes) > 1 >= sizes[-1]  # those that were read are gone
+    assert not list(folder.iterdir())
+
+
+class SlowPart:
+    """A part that takes its time, so that a worker can be killed while it scans."""
+
+    def __init__(self, part: PartTask, started: Path) -> None:
+        self.part = part
+        self.started = started
+        self.input_bytes = part.input_bytes
+
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
+        self.started.touch()
+        time.sleep(0.3)
+        return self.part.scan(overflow)
+
+
+class SlowTrace(NvbitTrace):
+    """The trace in slow parts."""
+
+    def tasks(self) -> Iterator[PartTask]:
+        for part in super().tasks():
+            yield SlowPart(part, self.sources.paths[0].with_suffix(".started"))
+
+
+def test_a_lost_worker_does_not_change_the_result(
+    tmp_path: Path, plain_sample: Path, workers: ClusterWorkers
+) -> None:
+    started = plain_sample.with_suffix(".started")
+    killed = []
+
+    def kill_one() -> None:
+        wait_until(started.exists)
+        (pid, *_) = workers._client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    slow = SlowTrace(plain_sample, part_bytes=4 << 20)
+    extract(slow, tmp_path / "there", workers=workers, scratch=tmp_path)
+    killer.join(SECONDS)
+    assert killed
+    extract(NvbitTrace(plain_sample, part_bytes=4 << 20), tmp_path / "here")
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
+
+
+def test_a_fault_of_the_trace_is_told_as_on_one_machine(
+    tmp_path: Path, workers: ClusterWorkers
+) -> None:
+    path = tmp_path / "trace.log"
+    path.write_bytes(b"no trace at all\n" * 1000)
+    with pytest.raises(TraceError, match=r"trace\.log: "):
+        extract(NvbitTrace(path), tmp_path / "out", workers=workers, scratch=tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.log"]
+
+
+@pytest.mark.parametrize("address", ["local:0", "local:many", "tcp://127.0.0.1:1"])
+def test_a_scheduler_that_cannot_be_used_is_one_clear_error(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from depgraph.system import cluster
+
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
+    with pytest.raises(ClusterError, match=re.escape(address)), cluster.cluster_workers(address):
+        pass
+
+
+def test_an_error_keeps_its_parts_on_the_way_back_from_a_worker() -> None:
+    error = TraceError("trace.log", "line is cut", "trace again", line=7)
+    back = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled a moment ago
+    assert type(back) is TraceError
+    assert str(back) == str(error) == "trace.log:7: line is cut; trace again"
+    assert (back.path, back.found, back.hint, back.line) == (
+        "trace.log",
+        "line is cut",
+        "trace again",
+        7,
+    )

@@ -1,0 +1,359 @@
+"""When numeric code is compiled, and when it is interpreted instead."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from depgraph.extraction import compile_ahead
+from depgraph.graph import lists_jit
+from depgraph.schedule import simulate_jit as schedule
+from depgraph.system.compiled import CompiledFunction, compiled, compiled_if_large
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+
+@compiled_if_large
+def total(values):
+    """Add up some numbers."""
+    result = 0.0
+    for value in values:
+        result += value
+    return result
+
+
+@compiled_if_large
+def mean(values):
+    """Divide what another function has added up."""
+    return total(values) / len(values)
+
+
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return getattr(function, "py_func", function)
+
+
+def run(script: str) -> list[str]:
+    """Run a script that has not loaded numba yet; return the lines it prints."""
+    kept_beside_the_source = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=kept_beside_the_source,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_compiled_function_calls_another():
+    assert mean(np.array([1.0, 2.0, 6.0])) == 3.0
+
+
+@pytest.mark.jit_only
+def test_what_compiles_keeps_the_name_and_the_text_of_the_function():
+    assert mean.__name__ == "mean"
+    assert mean.__doc__ == "Divide what another function has added up."
+    assert isinstance(mean, CompiledFunction)
+
+
+CALLS = """
+import sys
+import numpy as np
+from depgraph.graph.lists_jit import invert_lists
+
+def loaded_after(n):
+    invert_lists(np.arange(n + 1), np.zeros(n, np.int32), 1)
+    return "numba" in sys.modules
+
+print(*map(loaded_after, {sizes}))
+"""
+
+
+@pytest.mark.jit_only
+def test_numba_is_loaded_for_a_large_input():
+    assert run(CALLS.format(sizes=[10, 100_000, 10])) == ["False True True"]
+    assert run(CALLS.format(sizes=[100_000])) == ["True"]
+
+
+@pytest.mark.jit_only
+def test_numba_is_loaded_once_small_inputs_add_up():
+    loaded = run(CALLS.format(sizes=[10_000] * 100))[0].split()
+    assert loaded == sorted(loaded)
+    assert (loaded[0], loaded[-1]) == ("False", "True")
+
+
+NOT_INTERPRETABLE = """
+import sys
+import numpy as np
+from depgraph.footprint.ranges_jit import cut_at_multiples
+
+nothing = np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.uint64)
+cut_at_multiples(*nothing, nothing[2], np.uint64(8))
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.jit_only
+def test_a_function_that_takes_longer_than_its_arguments_say_is_compiled_at_once():
+    assert run(NOT_INTERPRETABLE) == ["True"]
+
+
+ANNOUNCED = """
+import sys
+import numpy as np
+from depgraph.system.compiled import before_compiling
+sys.path.insert(0, {folder!r})
+from fresh import double, triple
+
+before_compiling(lambda: print("compiling"))
+print(double(np.ones(1))[0])
+print(triple(np.ones(1))[0])
+"""
+
+FRESH = """
+from depgraph.system.compiled import compiled
+
+@compiled
+def double(values):
+    return values * 2
+
+@compiled
+def triple(values):
+    return values * 3
+"""
+
+
+@pytest.mark.jit_only
+def test_compiling_is_announced_once_and_only_where_nothing_is_kept(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH)
+    script = ANNOUNCED.format(folder=str(tmp_path))
+    assert run(script) == ["compiling", "2.0", "3.0"]
+    assert run(script) == ["2.0", "3.0"]
+
+
+@pytest.mark.jit_only
+def test_what_was_kept_of_an_older_source_does_not_count(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH)
+    script = ANNOUNCED.format(folder=str(tmp_path))
+    assert run(script) == ["compiling", "2.0", "3.0"]
+    (tmp_path / "fresh.py").write_text(FRESH.replace("* 3", "* 4"))
+    assert run(script) == ["compiling", "2.0", "4.0"]
+
+
+FILES = {
+    "fresh": """
+from depgraph.system.compiled import compiled
+from helper import first_of
+from number import FACTOR
+from pair import Pair
+
+@compiled
+def double(values):
+    return first_of(Pair(values, 10 * values)) * FACTOR
+
+triple = double
+""",
+    "helper": """
+from depgraph.system.compiled import compiled
+
+@compiled
+def first_of(pair):
+    return pair.first
+""",
+    "number": "FACTOR = 2.0",
+    "pair": """
+from typing import NamedTuple
+import numpy as np
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    second: np.ndarray
+""",
+}
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize(
+    ("file", "before", "after", "expected"),
+    [
+        ("helper", "pair.first", "pair.first + 1", "4.0"),
+        ("number", "2.0", "3.0", "3.0"),
+        ("pair", "first: np.ndarray\n    second", "second: np.ndarray\n    first", "20.0"),
+    ],
+)
+def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(
+    tmp_path: Path, file: str, before: str, after: str, expected: str
+):
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    script = ANNOUNCED.format(folder=str(tmp_path))
+    assert run(script) == ["compiling", "2.0", "2.0"]
+    (tmp_path / f"{file}.py").write_text(FILES[file].replace(before, after))
+    assert run(script) == ["compiling", expected, expected]
+
+
+def test_processes_that_compile_ahead_run_nothing_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("open('was-run', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert compile_ahead._start("graph").wait() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["numpy.py"]
+
+
+COMPILED_ONCE_LARGE = """
+import sys
+from pathlib import Path
+import numba
+import numpy as np
+sys.path.insert(0, {folder!r})
+from fresh import total
+
+kept = lambda: any(Path({folder!r}).rglob("*.nbi"))
+print(total(np.ones(10)), kept(), total(np.ones(100_000)), kept())
+"""
+
+FRESH_TOTAL = (
+    f"from depgraph.system.compiled import compiled_if_large\n\n{inspect.getsource(total)}"
+)
+
+
+@pytest.mark.jit_only
+def test_small_inputs_are_not_worth_compiling_for(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH_TOTAL)
+    script = COMPILED_ONCE_LARGE.format(folder=str(tmp_path))
+    assert run(script) == ["10.0 False 100000.0 True"]
+
+
+ANNOUNCED_ON_THREADS = """
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from depgraph.system.compiled import before_compiling
+sys.path.insert(0, {folder!r})
+from fresh import double, triple
+
+before_compiling(lambda: print("compiling"))
+ready = threading.Barrier(4)
+
+def call(function):
+    ready.wait()
+    return function(np.ones(1))[0]
+
+with ThreadPoolExecutor(4) as pool:
+    print(*pool.map(call, [double, triple, double, triple]))
+"""
+
+
+@pytest.mark.jit_only
+def test_compiling_is_announced_once_however_many_threads_compile(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH)
+    lines = run(ANNOUNCED_ON_THREADS.format(folder=str(tmp_path)))
+    assert lines == ["compiling", "2.0 3.0 2.0 3.0"]
+
+
+KEPT_AFTER = """
+import sys
+from pathlib import Path
+import numba
+import numpy as np
+sys.path.insert(0, {folder!r})
+from depgraph.system import compiled
+from fresh import total
+
+for seconds in (9e9, 0.0):
+    compiled._SECONDS_BEFORE_COMPILING = seconds
+    print(*(total(np.ones(10)) for _ in range(3)), any(Path({folder!r}).rglob("*.nbi")))
+"""
+
+
+@pytest.mark.jit_only
+def test_small_inputs_are_interpreted_until_that_takes_as_long_as_compiling(tmp_path: Path):
+    (tmp_path / "fresh.py").write_text(FRESH_TOTAL)
+    lines = run(KEPT_AFTER.format(folder=str(tmp_path)))
+    assert lines == ["10.0 10.0 10.0 False", "10.0 10.0 10.0 True"]
+
+
+OTHERWISE = """
+import sys
+import numpy as np
+from depgraph.system.compiled import compiled_if_larger
+
+@compiled_if_larger(100, lambda values: "numpy")
+def size(values):
+    return len(values)
+
+print(size(np.ones(100)), size(np.ones(101)), size(np.ones(100)))
+"""
+
+
+@pytest.mark.jit_only
+def test_a_function_may_have_a_stand_in_for_small_inputs():
+    assert run(OTHERWISE) == ["numpy 101 100"]
+
+
+@pytest.mark.jit_only
+def test_hashes_wrap_around_without_a_warning_where_they_are_interpreted():
+    lines = run(
+        "import warnings; warnings.simplefilter('error')\n"
+        "import numpy as np\n"
+        "from depgraph.graph.lists_jit import intern_lists\n"
+        "number, first = intern_lists(np.array([0, 1, 2, 3]), np.array([5, 6, 5], np.int32),"
+        " np.zeros(3, np.int64))\n"
+        "print(*number, *first)"
+    )
+    assert lines == ["0 1 0 0 1"]
+
+
+LISTS = st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=8)
+
+
+@given(LISTS)
+def test_interpreted_lists_are_those_of_compiled_code(lists: list[list[int]]):
+    offsets = np.cumsum([0, *map(len, lists)])
+    values = np.array([value for one in lists for value in one], np.int32)
+    label = np.zeros(len(lists), np.int64)
+    for function, arguments in (
+        (lists_jit.invert_lists, (offsets, values, 10)),
+        (lists_jit.intern_lists, (offsets, values, label)),
+    ):
+        with np.errstate(over="ignore"):
+            interpreted = uncompiled(function)(*arguments)
+            made = function(*arguments)
+        for ours, theirs in zip(interpreted, made, strict=True):
+            assert ours.dtype == theirs.dtype
+            assert ours.tolist() == theirs.tolist()
+
+
+@given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.integers(1, 4))
+def test_an_interpreted_schedule_is_that_of_compiled_code(times: list[float], slots: int):
+    arguments = (
+        np.array(times),
+        np.array([0, len(times) // 2, len(times)]),
+        np.array([slots, 1]),
+        np.array([0.5, 4.0]),
+        np.array([0.0, 0.25]),
+    )
+    interpreted = uncompiled(schedule.serial_schedule)(*arguments)
+    for ours, theirs in zip(interpreted, schedule.serial_schedule(*arguments), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.tolist() == theirs.tolist()
+
+
+def test_compiled_is_a_function_of_arrays():
+    @compiled
+    def first(values):
+        return values[0]
+
+    assert first(np.array([7])) == 7

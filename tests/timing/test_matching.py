@@ -1,0 +1,376 @@
+"""Which measured launch is which traced one."""
+
+import lzma
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from depgraph.errors import ProfileError
+from depgraph.graph.block_graph import Resources
+from depgraph.graph.program import Kernel
+from depgraph.parsers.profiles import read_profile
+from depgraph.timing.match import GUESSED, MATCHED, UNMATCHED, match_profile
+from depgraph.timing.profile import KernelProfile
+from depgraph.trace.names import base_name
+
+
+def kernels_of(*launches, stream=0, context=0):
+    """Return kernels from (name, blocks in the grid)."""
+    return [
+        Kernel(
+            kernel=i, operation=i, name=name, mangled_name=None, trace_id=None, grid_x=size,
+            grid_y=1, grid_z=1, block_x=128, block_y=1, block_z=1, registers=None,
+            shared_bytes=None, architecture=90, stream=stream, context=context, first_block=0,
+            blocks=size, active_blocks=size, accesses=1, instructions=1, read_bytes=4,
+            written_bytes=4, shared_written_bytes=0, untraced=None,
+        )
+        for i, (name, size) in enumerate(launches)
+    ]  # fmt: skip
+
+
+def profile_of(*launches, duration=None, **columns):
+    """Return a profile in nanoseconds from (name, blocks in the grid)."""
+    n = len(launches)
+    return KernelProfile(
+        source=Path("run.json"),
+        format="kineto",
+        unit="ns",
+        name=tuple(name for name, _ in launches),
+        duration=np.arange(1.0, n + 1) * 1000 if duration is None else np.array(duration, float),
+        grid=np.array([(size, 1, 1) for _, size in launches], np.int32).reshape(n, 3),
+        block=np.full((n, 3), (128, 1, 1), np.int32),
+        **{name: np.array(column, np.int64) for name, column in columns.items()},
+    )
+
+
+STEP = [("gemm", 4), ("bias", 2), ("gemm", 8), ("relu", 2)]
+
+
+def test_every_launch_is_found():
+    match = match_profile(profile_of(*STEP), kernels_of(*STEP))
+    assert match.status == [MATCHED] * 4
+    assert match.duration.tolist() == [1, 2, 3, 4]
+    assert match.unit == "us"
+
+
+def test_what_the_profile_has_more_is_named():
+    match = match_profile(profile_of(("memset", 1), *STEP, ("add", 2)), kernels_of(*STEP))
+    assert match.status == [MATCHED] * 4
+    assert [match.profile.name[row] for row in match.unmatched_rows] == ["memset", "add"]
+    assert match.duration.tolist() == [2, 3, 4, 5]
+    assert match.share_of_time(UNMATCHED) == pytest.approx(7 / 21)
+
+
+def test_what_the_trace_has_more_has_no_time():
+    match = match_profile(profile_of(*STEP[:2], STEP[3]), kernels_of(*STEP))
+    assert match.status == [MATCHED, MATCHED, UNMATCHED, MATCHED]
+    assert np.isnan(match.duration).tolist() == [False, False, True, False]
+
+
+def test_another_grid_is_a_guess():
+    match = match_profile(profile_of(STEP[0], ("bias", 3), *STEP[2:]), kernels_of(*STEP))
+    assert match.status == [MATCHED, GUESSED, MATCHED, MATCHED]
+    assert match.share_of_time(GUESSED) == pytest.approx(2 / 10)
+
+
+def test_another_name_for_the_same_grid_is_a_guess():
+    match = match_profile(profile_of(*STEP[:3], ("clamp", 2)), kernels_of(*STEP))
+    assert match.status == [MATCHED, MATCHED, MATCHED, GUESSED]
+
+
+def test_neither_name_nor_grid_is_no_pair():
+    match = match_profile(profile_of(*STEP[:3], ("clamp", 3)), kernels_of(*STEP))
+    assert match.status == [MATCHED, MATCHED, MATCHED, UNMATCHED]
+    assert match.unmatched_rows.tolist() == [3]
+
+
+def test_tools_spell_names_in_their_own_ways():
+    traced = kernels_of(
+        ("void (anonymous namespace)::k<4, float>(float const*, int)", 1), ("_Z3addPfS_", 1)
+    )
+    measured = profile_of(
+        ("<unnamed>::k<(int)4, float>(const float *, int)", 1), ("add(float*, float*)", 1)
+    )
+    assert match_profile(measured, traced).status == [MATCHED] * 2
+
+
+def test_template_arguments_decide_between_launches_that_are_otherwise_the_same():
+    # A fill that the trace lacks comes before the addition; both are 'elementwise' of one block.
+    fill, add = "void elementwise<Fill>(int)", "void elementwise<Add>(int)"
+    match = match_profile(
+        profile_of(("gemm", 4), (fill, 1), (add, 1)), kernels_of(("gemm", 4), (add, 1))
+    )
+    assert match.row.tolist() == [0, 2]
+
+
+def test_iterations_are_averaged():
+    match = match_profile(
+        profile_of(*STEP, *STEP, duration=[1000, 2000, 3000, 4000, 3000, 4000, 5000, 6000]),
+        kernels_of(*STEP),
+    )
+    assert match.rows.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert match.duration.tolist() == [2, 3, 4, 5]
+    assert any("2 iterations: the mean is taken" in note for note in match.notes)
+
+
+@pytest.mark.parametrize(
+    ("iteration", "expected"),
+    [("min", [1, 2, 1, 2]), ("last", [3, 4, 1, 2]), ("0", [1, 2, 3, 4]), ("1", [3, 4, 1, 2])],
+)
+def test_an_iteration_is_picked(iteration, expected):
+    profile = profile_of(*STEP, *STEP, duration=[1000, 2000, 3000, 4000, 3000, 4000, 1000, 2000])
+    match = match_profile(profile, kernels_of(*STEP), iteration=iteration)
+    assert match.duration.tolist() == expected
+
+
+def test_a_warm_up_between_iterations_does_not_shift_them():
+    rows = [("init", 9), *STEP, ("add", 2), *STEP, ("add", 2), *STEP]
+    match = match_profile(profile_of(*rows), kernels_of(*STEP))
+    assert match.rows.tolist() == [[1, 2, 3, 4], [6, 7, 8, 9], [11, 12, 13, 14]]
+
+
+def test_an_iteration_that_was_cut_off_is_left_out():
+    match = match_profile(profile_of(*STEP, *STEP, *STEP[:3]), kernels_of(*STEP))
+    assert len(match.rows) == 2
+    assert any("incomplete iterations of the profile left out: 1" in note for note in match.notes)
+
+
+def test_an_iteration_that_is_not_there():
+    with pytest.raises(ProfileError, match="no iteration 2; it has 2, numbered from 0"):
+        match_profile(profile_of(*STEP, *STEP), kernels_of(*STEP), iteration="2")
+    with pytest.raises(ProfileError, match="'fast' cannot be taken; give mean, min, last"):
+        match_profile(profile_of(*STEP), kernels_of(*STEP), iteration="fast")
+
+
+@pytest.mark.parametrize("what", ["device", "process", "context"])
+def test_kernels_of_several_places_need_a_choice(what):
+    profile = profile_of(*STEP, *STEP, **{what: [0] * 4 + [3] * 4})
+    with pytest.raises(ProfileError, match=rf"0 \(4 kernels\), 3 \(4 kernels\); .*--{what} N"):
+        match_profile(profile, kernels_of(*STEP))
+    assert match_profile(profile, kernels_of(*STEP), **{what: 3}).duration.tolist() == [5, 6, 7, 8]
+
+
+def test_several_streams_need_no_choice():
+    profile = profile_of(*STEP, ("ncclAllReduce", 2), stream=[7, 7, 13, 13, 20])
+    match = match_profile(profile, kernels_of(*STEP))
+    assert match.status == [MATCHED] * 4
+    assert any("streams 7, 13, 20: --stream N picks one" in note for note in match.notes)
+
+
+def test_a_profile_without_grids_is_matched_by_name():
+    profile = replace(profile_of(("memset", 1), *STEP), grid=None, block=None)
+    match = match_profile(profile, kernels_of(*STEP))
+    assert match.status == [MATCHED] * 4
+    assert match.row.tolist() == [1, 2, 3, 4]
+    assert any("no grids" in note for note in match.notes)
+
+
+def test_a_profile_of_times_alone_is_matched_by_order():
+    profile = replace(profile_of(*STEP), grid=None, block=None, name=("",) * 4)
+    match = match_profile(profile, kernels_of(*STEP))
+    assert match.status == [GUESSED] * 4
+    with pytest.raises(ProfileError, match="4 kernels where the store has 3"):
+        match_profile(profile, kernels_of(*STEP[:3]))
+
+
+def test_launch_numbers_that_fit_are_taken():
+    profile = replace(profile_of(("gemm", 8)), kernel=np.array([2]))
+    match = match_profile(profile, kernels_of(*STEP))
+    assert match.status == [UNMATCHED, UNMATCHED, MATCHED, UNMATCHED]
+
+
+def test_launch_numbers_that_do_not_fit_are_not():
+    # A simulator that skipped kernel 0 counts from its own first one.
+    profile = replace(profile_of(*STEP[1:]), kernel=np.arange(3), format="simlog")
+    assert match_profile(profile, kernels_of(*STEP)).row.tolist() == [-1, 0, 1, 2]
+
+
+def test_a_table_of_ones_own_must_name_kernels_of_the_store():
+    profile = replace(
+        profile_of(("", 1)), name=("",), grid=None, block=None, kernel=np.array([9]),
+        format="kernels-csv",
+    )  # fmt: skip
+    with pytest.raises(ProfileError, match=r"kernel 9 is not in the store; .* kernels 0 to 3"):
+        match_profile(profile, kernels_of(*STEP))
+
+
+def test_another_program_is_refused_by_name():
+    with pytest.raises(ProfileError, match="it has softmax, topk, the store gemm, bias and 1 more"):
+        match_profile(profile_of(("softmax", 1), ("topk", 1)), kernels_of(*STEP))
+
+
+def test_wall_time_and_gaps_are_those_of_the_matched_kernels():
+    # Kernels of 2, 2, 2 us; gaps of 1 and 3 us; another kernel after the last one.
+    start = 1_700_000_000_000_000_000 + np.array([0, 3000, 8000, 50_000])
+    profile = profile_of(*STEP[:3], ("copy", 1), duration=[2000] * 4, start=start)
+    run = match_profile(profile, kernels_of(*STEP[:3])).measured_run()
+    assert (run.wall, run.gap, run.unit, run.others) == (10, 2, "us", 0)
+
+
+def test_a_kernel_that_the_trace_lacks_counts_in_the_gaps():
+    profile = profile_of(
+        STEP[0], ("memset", 1), STEP[1], duration=[1000, 1000, 1000], start=[0, 1000, 2000]
+    )
+    run = match_profile(profile, kernels_of(*STEP[:2])).measured_run()
+    assert (run.wall, run.gap, run.others) == (3, 0, 1)
+
+
+def test_kernels_that_overlap_have_no_gap():
+    profile = profile_of(*STEP[:3], duration=[9000, 1000, 1000], start=[0, 1000, 3000])
+    run = match_profile(profile, kernels_of(*STEP[:3])).measured_run()
+    assert (run.wall, run.gap) == (9, 0)
+
+
+def test_without_starts_there_is_no_wall_time():
+    assert match_profile(profile_of(*STEP), kernels_of(*STEP)).measured_run() is None
+
+
+def resources_of(registers, shared_bytes, stream):
+    n = len(registers)
+    columns = (np.array(column, np.int64) for column in (registers, shared_bytes, stream))
+    return Resources(np.full(n, 128), *columns, 90)
+
+
+def test_the_profile_fills_what_the_trace_does_not_know():
+    match = match_profile(
+        profile_of(*STEP, registers=[96, 96, 96, 96], shared_bytes=[13824, 64, 64, 64]),
+        kernels_of(*STEP),
+    )
+    filled, notes = match.fill_resources(resources_of([0, 32, 40, 40], [0, 512, -1, 512], [0] * 4))
+    assert filled.registers.tolist() == [96, 32, 40, 40]
+    # Kernel 0 was not loaded when it was traced: neither number is right.
+    assert filled.shared_bytes.tolist() == [13824, 512, 64, 512]
+    assert [note.split(" taken ")[0] for note in notes] == [
+        "registers of 1 kernel", "shared memory of 2 kernels",
+    ]  # fmt: skip
+
+
+def test_static_and_dynamic_shared_memory_add_up():
+    profile = profile_of(*STEP, static_shared_bytes=[8] * 4, dynamic_shared_bytes=[100] * 4)
+    match = match_profile(profile, kernels_of(*STEP))
+    filled, _ = match.fill_resources(resources_of([32] * 4, [-1] * 4, [0] * 4))
+    assert filled.shared_bytes.tolist() == [108] * 4
+
+
+def test_streams_are_filled_where_the_trace_has_one_alone():
+    match = match_profile(profile_of(*STEP, stream=[7, 7, 13, 13]), kernels_of(*STEP))
+    known = resources_of([32] * 4, [0] * 4, [0] * 4)
+    assert match.fill_resources(known)[0].stream.tolist() == [7, 7, 13, 13]
+    several = replace(known, stream=np.array([1, 1, 2, 2]))
+    assert match.fill_resources(several)[0].stream.tolist() == [1, 1, 2, 2]
+
+
+def test_kernels_measured_on_gpus_of_different_size_need_a_choice():
+    match = match_profile(profile_of(*STEP, measured_sms=[80, 80, 132, 132]), kernels_of(*STEP))
+    with pytest.raises(ProfileError, match="on 80, 132 SMs; pass --measured-sms N"):
+        _ = match.measured_sms
+
+
+launches = st.lists(
+    st.tuples(st.sampled_from(["gemm", "bias", "relu"]), st.integers(1, 2)), min_size=1, max_size=12
+)
+
+
+@given(launches, launches)
+def test_pairs_keep_the_order_and_agree_in_the_name_or_the_grid(traced, measured):
+    try:
+        match = match_profile(profile_of(*measured), kernels_of(*traced))
+    except ProfileError:
+        assert not {n for n, _ in traced} & {n for n, _ in measured}
+        return
+    rows = match.rows.ravel()
+    assert (np.diff(rows[rows >= 0]) > 0).all()
+    for line, guesses in zip(match.rows, match.guessed, strict=True):
+        for launch, row, guessed in zip(traced, line, guesses, strict=True):
+            if row >= 0 and not guessed:
+                assert launch == measured[row]
+            elif row >= 0:
+                assert launch[0] == measured[row][0] or launch[1] == measured[row][1]
+
+
+@given(launches, st.integers(1, 4))
+def test_repeating_the_program_changes_nothing(traced, times):
+    profile = profile_of(*traced * times, duration=[1000] * len(traced) * times)
+    match = match_profile(profile, kernels_of(*traced))
+    assert match.status == [MATCHED] * len(traced)
+    assert len(match.rows) == times
+    assert not len(match.unmatched_rows)
+
+
+@given(launches)
+def test_shares_of_time_add_up_to_the_whole(traced):
+    match = match_profile(profile_of(*traced, ("memset", 9)), kernels_of(*traced, ("late", 5)))
+    shares = [match.share_of_time(status) for status in (MATCHED, GUESSED, UNMATCHED)]
+    assert sum(shares) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "traced", "measured"),
+    [
+        ("gpt2_d256", 16, 16),
+        ("streams4", 14, 14),
+        ("lstm_h128", 12, 12),
+        ("mlp_m256", 5, 5),
+        ("gru_train", 25, 29),
+    ],
+)
+def test_real_profiles_match_real_traces(shared_data, name, traced, measured):
+    profile = read_profile(shared_data / "timing" / f"{name}.kineto.json")
+    kernels = [
+        replace(kernel, grid_x=x, grid_y=y, grid_z=z, block_x=bx, block_y=by, block_z=bz)
+        for kernel, (x, y, z), (bx, by, bz) in launches_of(shared_data / "nvbit" / f"{name}.log.xz")
+    ]
+    match = match_profile(profile, kernels)
+    assert match.status == [MATCHED] * traced
+    assert (len(profile), len(match.unmatched_rows)) == (measured, measured - traced)
+    unmatched = profile.duration[match.unmatched_rows].sum() / 1000
+    assert match.duration.sum() == pytest.approx(profile.duration.sum() / 1000 - unmatched)
+    if name == "gru_train":
+        names = {base_name(profile.name[row]) for row in match.unmatched_rows}
+        assert names == {"vectorized_elementwise_kernel"}
+    if name == "streams4":
+        pairs = zip(kernels, profile.stream[match.row].tolist(), strict=True)
+        assert len({(kernel.stream, stream) for kernel, stream in pairs}) == 5
+
+
+_LAUNCH = re.compile(
+    r"Kernel name (.*) - grid launch id \d+ - grid size (\S+) - block size (\S+) "
+    r"- nregs \d+ - shmem \d+ - cuda stream id (-?\d+)"
+)
+
+
+def launches_of(trace):
+    """Yield the kernels of an NVBit log with their grids and blocks, without its accesses."""
+    with lzma.open(trace, "rt", encoding="utf-8", errors="replace") as lines:
+        found = [_LAUNCH.search(line) for line in lines if " - LAUNCH - " in line]
+    for match in found:
+        (kernel,) = kernels_of((match[1], 1), stream=int(match[4]))
+        yield kernel, *(tuple(map(int, match[i].split(","))) for i in (2, 3))
+
+
+def test_wall_time_is_kernels_and_idle_time():
+    profile = profile_of(
+        *STEP,
+        duration=[1000, 1000, 2000, 1000],
+        start=[0, 500, 4000, 8000],
+        correlation=[1, 2, 3, 4],
+    )
+    run = match_profile(profile, kernels_of(*STEP)).measured_run()
+    # The first two overlap: kernels run from 0 to 1.5, 4 to 6 and 8 to 9 us.
+    assert (run.wall, run.kernel_time, run.idle) == (9, 5, 4.5)
+    assert not run.is_graph
+
+
+@pytest.mark.parametrize(
+    ("correlation", "is_graph"), [([7, 7, 7, 8], True), ([1, 1, 2, 3], False), (None, False)]
+)
+def test_kernels_of_one_launch_call_are_a_graph(correlation, is_graph):
+    columns = {} if correlation is None else {"correlation": correlation}
+    profile = profile_of(*STEP, start=[0, 2000, 5000, 9000], **columns)
+    run = match_profile(profile, kernels_of(*STEP)).measured_run()
+    assert run.is_graph is is_graph
