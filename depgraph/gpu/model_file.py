@@ -194,6 +194,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "graph_node_us": _rate,
     "graph_path_us": _rate,
     "graph_fork_us": _rate,
+    "graph_root_us": _rate,
     "graph_launch_us": _rate,
     "contention": _rate,
     "block_spread": _share,

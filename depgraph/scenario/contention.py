@@ -7,6 +7,7 @@ it was measured to take.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -22,6 +23,7 @@ from depgraph.timing.durations import kernel_makespans
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
 
@@ -31,6 +33,7 @@ CHOICES: tuple[str, ...] = get_args(Contention)
 _GOLDEN = 0.6180339887498949
 # What of a kernel's measured time is work, at least, in microseconds.
 _LEAST_WORK = 0.15
+_HARDWARE_MARGIN = 1.1
 
 
 def sharing_of(scenario: Scenario) -> SmSharing | None:
@@ -88,6 +91,37 @@ def work_of_blocks(scenario: Scenario) -> NDArray[np.float64]:
     return values
 
 
+def time_alone(scenario: Scenario) -> NDArray[np.float64]:
+    """Return what each block of a contended scenario takes alone on an SM: float64[n_blocks]."""
+    sharing = scenario.sharing
+    if sharing is None:
+        return scenario.durations
+    slowed = 1 + sharing.slowdown * sharing.load
+    values: NDArray[np.float64] = scenario.durations * slowed[scenario.graph.operation_of_block]
+    return values
+
+
+def contended_bound(scenario: Scenario) -> float:
+    """Return the time below which no schedule of a contended scenario can stay.
+
+    The longest path of blocks that are alone on their SMs, or the work of all blocks on SMs that
+    are all full. Hardware was shorter than that of a full SM by up to a tenth (samples/validation:
+    part of a kernel's time is filling and draining the GPU), so a tenth is taken off.
+    """
+    sharing = scenario.sharing
+    path = longest_path(scenario.bound_graph, time_alone(scenario))
+    if sharing is None or math.isinf(scenario.sms):
+        return path
+    work = float(scenario.durations @ sharing.load[scenario.graph.operation_of_block])
+    full = work / (scenario.sms * sharing.best_throughput)
+    return max(path, full / _HARDWARE_MARGIN, scenario.memory)
+
+
+def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
+    """Return the length of the longest path through a graph."""
+    return float(graph.earliest_finish(durations)[0].max(initial=0.0))
+
+
 def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
     """Schedule the blocks of a scenario, whose durations are their work, by some rules.
 
@@ -108,6 +142,8 @@ def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
     sharing = scenario.sharing
     lead = 0.0 if sharing is None else sharing.lead
     rules = replace(rules, launch=rules.launch + lead * scenario.is_kernel)
+    if rules.unlimited:
+        rules = replace(rules, durations=time_alone(scenario))
     schedule = run_rules(
         name,
         rules,

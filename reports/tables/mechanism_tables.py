@@ -122,6 +122,8 @@ def _bound_table(comparison: Comparison) -> Table:
         Column("lower_bound", "lower bound", unit, show_number),
         Column("upper_bound", "upper bound", show=show_factor),
     ]
+    if comparison.scenario.sharing is not None:
+        columns.append(Column("contended_upper_bound", "of predictions", show=show_factor))
     return Table.of("bounds", "Bounds", columns, comparison.limits)
 
 
