@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.options.model import model_options, refuse_given, refuse_others, scenario_from
+from depgraph.cli.options.model import (
+    asked_from,
+    model_options,
+    refuse_given,
+    refuse_others,
+    scenario_from,
+    timed_scenario_from,
+)
 from depgraph.cli.options.shared import (
     DEFAULT_STORE,
     STORE_VARIABLE,
@@ -22,18 +29,22 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Report
     from depgraph.store.store import Store
 
-_SUBJECTS = ("kernels", "pairs", "path", "block")
+_BUFFERS_SHOWN = 20
+_SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
 
 
 @click.command("show", cls=Command)
-@click.argument("words", nargs=-1, required=True, metavar="[STORE] kernels|pairs|path|block K:B")
+@click.argument(
+    "words", nargs=-1, required=True,
+    metavar="[STORE] kernels|pairs|path|buffers|block K:B",
+)  # fmt: skip
 @click.option(
     "--cusync", is_flag=True,
     help="With pairs: the cheapest correct cuSync policy of each, and its speedup.",
 )  # fmt: skip
 @click.option(
     "--sms", type=click.IntRange(1), metavar="N",
-    help="With --cusync: SM count [default: the GPU model's].",
+    help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
 @deps_option
 @model_options
@@ -46,11 +57,12 @@ def command(
     form: str,
     **model: Unpack[ModelOptions],
 ) -> None:
-    """Look inside a store: kernels, pairs, the critical path, a block.
+    """Look inside a store: kernels, pairs, the critical path, buffers, a block.
 
     kernels: launches with grid, resources and traffic. pairs: which kernels depend on which, in
-    what pattern. path: the critical path, and where its time goes. block K:B: what block B of
-    kernel K touches, what it waits for, what waits for it, and why.
+    what pattern. path: the critical path, and where its time goes. buffers: memory that is used
+    again, the WAR and WAW dependences that rest on it, and what renaming it would bring. block
+    K:B: what block B of kernel K touches, what it waits for, what waits for it, and why.
     """
     from depgraph.graph.queries import critical_path
     from depgraph.reports.tables import show_tables
@@ -61,8 +73,8 @@ def command(
     if cusync and subject != "pairs":
         message = "--cusync needs pairs"
         raise click.UsageError(message)
-    if sms is not None and not cusync:
-        message = "--sms needs pairs --cusync"
+    if sms is not None and not cusync and subject != "buffers":
+        message = "--sms needs buffers or pairs --cusync"
         raise click.UsageError(message)
     if subject == "kernels":
         refuse_others("kernels", "what_ifs")
@@ -88,6 +100,9 @@ def command(
             scenario.kernels,
             scenario.timing,
         )
+    elif subject == "buffers":
+        refuse_given({"launch"}, "does not go with buffers")
+        report = _buffers(store, kinds, sms, model, is_whole=form in {"json", "csv"})
     else:
         refuse_others("block", "kinds")
         report = show_tables.block_report(
@@ -108,6 +123,19 @@ def _policies(
     return policies_report(
         cheapest_policies(scenario.on(sms)), scenario.kernels, sms=sms, unit=scenario.unit
     )
+
+
+def _buffers(
+    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions, *,
+    is_whole: bool,
+) -> Report:  # fmt: skip
+    from depgraph.analysis.renaming import renaming_steps, study_renaming
+    from depgraph.reports.tables.buffer_table import buffers_report
+
+    scenario = timed_scenario_from(store, kinds, **model)
+    found = study_renaming(scenario.on(sms or scenario.resources.gpu.sms))
+    steps = renaming_steps(found, asked_from(store.path))
+    return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
 
 
 def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
-from depgraph.cli.options.shared import say
+from depgraph.cli.options.shared import given_options, say
 from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
@@ -15,6 +15,7 @@ from depgraph.system.text import in_short, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from depgraph.analysis.next_steps import Asked
     from depgraph.scenario.build_scenario import Where
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
@@ -216,9 +217,17 @@ def scenario_from(
         footprints=store.footprints,
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
+        pairs=store.pairs if kinds is None else None,
     )
     warn_of_mismatch(scenario.fit)
     return scenario
+
+
+def asked_from(path: Path) -> Asked:
+    """Return how the user asked about a store, so that next steps can ask the same way."""
+    from depgraph.analysis.next_steps import Asked
+
+    return Asked(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
 
 
 def timed_scenario_from(
@@ -247,18 +256,6 @@ def warn_of_mismatch(fit: Fit | None) -> None:
     """Tell the user if not all of a profile fits the trace."""
     if fit is not None and fit.warning:
         say(f"depgraph: {one_line(fit.warning)}")
-
-
-def uncertainty_notes(
-    store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
-) -> tuple[str, ...]:
-    """Say what of the program is not certain, and what that means."""
-    from depgraph.dependence.possible import uncertainty
-
-    is_changed = options["what_ifs"] or options["ignore_waits_inside"]
-    is_stored = kinds is None and not is_changed
-    pairs = store.pairs if is_stored else scenario.graph.pairs()
-    return uncertainty(scenario.kernels, pairs).notes
 
 
 def refuse_others(subject: str, *used: str) -> None:

@@ -13,7 +13,7 @@ import click
 from depgraph.cli.first_run import announce_first_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from depgraph.reports.tables.table import Report
 
@@ -21,6 +21,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 DEFAULT_STORE = "depgraph.out"
 STORE_VARIABLE = "DEPGRAPH_STORE"
+_GIVEN = "given"
 
 
 class Command(click.Command):
@@ -38,6 +39,11 @@ class Command(click.Command):
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words of the options as they were given, and read them."""
+        ctx.meta[_GIVEN] = self.make_parser(ctx).parse_args(list(args))[0]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, now that the options have said whether it may speak."""
@@ -57,6 +63,27 @@ def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         logger = logging.getLogger("depgraph")
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)
+
+
+def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the options of the current command that the user gave, each with its value if any.
+
+    Parameters
+    ----------
+    names : collection of str
+        Of the parameters that count.
+    """
+    context = click.get_current_context()
+    given = context.meta[_GIVEN]
+    options: list[tuple[str, ...]] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in names or name not in given or not isinstance(parameter, click.Option):
+            continue
+        values = given[name] if parameter.multiple else [given[name]]
+        name = parameter.opts[0]
+        options += [(name,) if parameter.is_flag else (name, value) for value in values]
+    return tuple(options)
 
 
 def is_quiet() -> bool:
@@ -114,7 +141,7 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
 
 def print_report(report: Report, form: str) -> None:
     """Write a report to standard output."""
-    from depgraph.reports.tables.table import render
+    from depgraph.reports.tables.render import render
 
     color = form == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     click.echo(render(report, form, color=color), nl=False)

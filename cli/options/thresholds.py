@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from depgraph.analysis.metrics import METRICS
 from depgraph.cli.options.values import OptionType
 from depgraph.system.limits import number
 
@@ -19,10 +20,6 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
 _LARGEST_LIMIT = 1e300
-METRICS = (
-    "upper_bound", "speedup", "utilization", "untraced", "edges", "serial", "launched_serial",
-    "critical_path",
-)  # fmt: skip
 _FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.compare_mechanisms import run_mechanism
-from depgraph.analysis.outcome import ratio
-from depgraph.graph.builder import GraphBuilder, grouped_pairs
+from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.regroup import grouped_pairs
 from depgraph.mechanisms import Charges, Quantity
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.serial import serial
+from depgraph.system.ratios import ratio
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.launch_costs import launch_costs
-from depgraph.gpu.sm_resources import share_of
-from depgraph.graph.intra_block_path_jit import intra_block_finish
+from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
+from depgraph.system.ratios import ratio, share_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,6 +57,8 @@ class Outcome:
         The bound that it is compared with: "block", "intra-block", "assumed steps" or "work".
     lower_bound : float
         That bound, on the makespan: no mechanism of this sort is shorter.
+    upper_bound : float
+        On the speedup over serialized launches, by that bound.
     assumptions : tuple of str
     deadlock : str
         The first block that never runs; empty if all do.
@@ -75,6 +77,7 @@ class Outcome:
     waiting: float
     against: str
     lower_bound: float
+    upper_bound: float
     assumptions: tuple[str, ...]
     deadlock: str = ""
 
@@ -130,6 +133,12 @@ class Bound:
         )
 
     @property
+    def intra_block_upper_bound(self) -> float | None:
+        """Upper bound on the speedup where blocks may wait inside; None without positions."""
+        bound = self.intra_block_bound
+        return None if bound is None else ratio(self.serial, bound)
+
+    @property
     def work_bound(self) -> float:
         """The same where blocks may be cut up."""
         return max(self.work, self.memory)
@@ -160,11 +169,6 @@ class Bound:
         )
 
 
-def ratio(numerator: float, denominator: float) -> float:
-    """Return a ratio of times; 1 where there is nothing to do."""
-    return numerator / denominator if denominator > 0 else 1.0
-
-
 def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
     """Return the critical path: the time that unlimited SMs need."""
     finish, _ = graph.earliest_finish(durations)
@@ -186,21 +190,12 @@ def intra_block_path(
     join_need : float64[n_joins], optional
         Share of a target's work before it needs a join; default from the graph's positions.
     """
-    finish = intra_block_finish(
-        durations,
-        graph.first_block,
-        graph.set_operation,
-        graph.set_offsets,
-        graph.set_blocks,
-        graph.join_target_operation,
-        graph.source_offsets,
-        graph.sources,
-        graph.target_offsets,
-        graph.targets,
+    needs = (
         _NONE if join_need is None else join_need,
         _NONE if join_need is not None or graph.first_use is None else graph.first_use,
         _NONE if join_need is not None or graph.last_use is None else graph.last_use,
     )
+    finish = intra_block_finish(graph.arrays, durations, Shares(*needs))
     return float(finish.max(initial=0.0))
 
 
@@ -290,7 +285,7 @@ def outcome_of(
         sms=limits.sms,
         makespan=schedule.makespan,
         speedup=speedup,
-        launch_speedup=speedup / overlap if overlap > 0 else 1.0,
+        launch_speedup=ratio(speedup, overlap),
         overlap_speedup=overlap,
         # What is above a bound by rounding alone counts as all of it.
         share_of_bound=(min(1.0, (overlap - 1) / (possible - 1)) if possible > 1 + 1e-12 else None),
@@ -299,6 +294,7 @@ def outcome_of(
         waiting=schedule.waiting,
         against=against,
         lower_bound=bound,
+        upper_bound=possible,
         assumptions=tuple(notes),
     )
 
@@ -323,6 +319,7 @@ def deadlocked(
         waiting=np.inf,
         against=against,
         lower_bound=bound,
+        upper_bound=ratio(limits.serial, bound),
         assumptions=(f"deadlock: {error.place} waits forever{others}", *rules.assumptions),
         deadlock=error.place,
     )

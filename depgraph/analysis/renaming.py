@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.buffers import BLOCK_BYTES, find_buffers
-from depgraph.analysis.outcome import limits_of, ratio
-from depgraph.graph.graph_jit import earliest_finish, gather_lists, invert_lists
+from depgraph.analysis.next_steps import Step
+from depgraph.analysis.outcome import limits_of
+from depgraph.graph.lists import gather_lists
+from depgraph.graph.lists_jit import invert_lists
+from depgraph.graph.paths_jit import earliest_finish
+from depgraph.system.ratios import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.analysis.buffers import Buffer, Reuse
+    from depgraph.analysis.next_steps import Asked
     from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)
@@ -136,6 +141,21 @@ def study_renaming(scenario: Scenario) -> Renaming:
     )
 
 
+def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
+    """Return the commands that show what the sets of buffers would bring."""
+    steps = []
+    for each in found.sets:
+        these = "this buffer" if len(each.buffers) == 1 else f"these {len(each.buffers)} buffers"
+        words = [word for text in each.what_ifs for word in ("--what-if", text)]
+        steps.append(
+            Step(
+                f"see the program with {these} renamed:",
+                asked.command("bound", "--sms", f"{found.sms:g}", *words),
+            )
+        )
+    return steps
+
+
 def what_ifs(buffers: Sequence[Buffer]) -> tuple[str, ...]:
     """Return the statements that rename buffers, side by side ones together."""
     spans: list[list[int]] = []
@@ -196,16 +216,18 @@ class _Paths:
         """Return when blocks end, what they wait for last, and the joins that are left."""
         graph = self._graph
         kept = np.flatnonzero(~np.isin(self._label, np.array(sorted(renamed), np.int64)))
-        finish, critical = earliest_finish(
-            self._durations,
-            graph.first_block,
-            graph.set_operation,
-            graph.set_offsets,
-            graph.set_blocks,
-            graph.join_target_operation[kept],
-            *gather_lists(graph.source_offsets, graph.sources, kept),
-            *gather_lists(graph.target_offsets, graph.targets, kept),
+        source_offsets, sources = gather_lists(graph.source_offsets, graph.sources, kept)
+        target_offsets, targets = gather_lists(graph.target_offsets, graph.targets, kept)
+        left = graph.arrays._replace(
+            join_code=graph.join_code[kept],
+            join_source_operation=graph.join_source_operation[kept],
+            join_target_operation=graph.join_target_operation[kept],
+            source_offsets=source_offsets,
+            sources=sources,
+            target_offsets=target_offsets,
+            targets=targets,
         )
+        finish, critical = earliest_finish(left, self._durations)
         self._known[renamed] = float(finish.max(initial=0.0))
         return finish, critical, kept
 

@@ -6,12 +6,13 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import gpu_for_architecture, load_gpu, occupancy
+from depgraph.gpu.model import gpu_for_architecture, load_gpu
+from depgraph.gpu.occupancy import Resource, occupancy
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -147,11 +148,6 @@ class SmResources:
         return replace(self, need=self.need[operations], placed=self.placed[operations])
 
 
-def share_of(part: float, whole: float) -> float:
-    """Return a part of a whole, 0 to 1; it is above by rounding at most."""
-    return min(1.0, part / whole) if whole > 0 else 0.0
-
-
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
 ) -> SmResources:
@@ -283,26 +279,15 @@ def _block_need(
     need = np.minimum(np.array(wanted, np.int64), capacity)
     placed = need.copy()
     for name in found.limited_by:
-        at = _LIMITS.index(name)
+        at = get_args(Resource).index(name)
         if capacity[at] // max(need[at], 1) > found.blocks_per_sm:
             placed[at] = capacity[at] // (found.blocks_per_sm + 1) + 1
     return need, placed, found.assumed
 
 
-# What `occupancy` calls the resources.
-_LIMITS = ("blocks", "warps", "registers", "shared memory")
-
-
 def _capacity(gpu: Gpu) -> NDArray[np.int64]:
-    return np.array(
-        [
-            gpu.max_blocks_per_sm,
-            gpu.max_warps_per_sm,
-            gpu.registers_per_sm,
-            gpu.shared_bytes_per_sm,
-        ],
-        np.int64,
-    )
+    sizes = gpu.max_blocks_per_sm, gpu.max_warps_per_sm, gpu.registers_per_sm
+    return np.array([*sizes, gpu.shared_bytes_per_sm], np.int64)
 
 
 def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, str]:

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import (
-    Availability,
-    Cost,
-    Mechanism,
-    dependent_operations,
-    whole_numbers,
-)
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.segments import ordered_pairs, segment_conflicts
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 from depgraph.system.text import counted

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import KIND_NAMES
-from depgraph.mechanisms.base import (
-    Availability,
-    Cost,
-    Mechanism,
-    dependent_operations,
-    whole_number,
-)
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_number
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Gates, Rules
 from depgraph.schedule.priorities import newest_first, oldest_first

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Cost, Mechanism
+from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.gemms import is_gemm, matches_any
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.schedule.policy import Against, Rules

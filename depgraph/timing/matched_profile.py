@@ -37,6 +37,12 @@ class MeasuredRun:
     wall : float
         From the start of the first matched kernel to the end of the last one; the mean over the
         iterations picked.
+    kernel_time : float
+        Durations of all kernels that ran in that time, added up.
+    idle : float
+        The part of that time in which none ran; copies may have.
+    is_graph : bool
+        Whether most of the kernels were launched as CUDA graphs.
     gap : float
         Median time between the end of the kernels before and the start of the next one, 0 where
         they overlap; kernels that the trace lacks count as well.
@@ -55,6 +61,9 @@ class MeasuredRun:
     """
 
     wall: float
+    kernel_time: float
+    idle: float
+    is_graph: bool
     gap: float
     interval: float
     host: float | None
@@ -195,7 +204,8 @@ class Match:
         # Relative to the first, so that nanoseconds since 1970 keep their last digits.
         start = (self.profile.start - self.profile.start.min()).astype(np.float64)
         end = start + self.profile.duration
-        walls, gaps, intervals, others = [], [], [], 0
+        walls, kernel_times, gaps, intervals, others = [], [], [], [], 0
+        of_graphs: list[NDArray[np.bool_]] = []
         calls, queued = [np.empty(0)], [np.empty(0)]
         for line in self.rows[self.picked]:
             rows = line[line >= 0]
@@ -206,11 +216,16 @@ class Match:
             ended = np.maximum.accumulate(end[inside])
             gaps.append(np.maximum(0.0, start[inside][1:] - ended[:-1]))
             intervals.append(np.diff(start[inside]))
+            kernel_times.append(self.profile.duration[inside].sum())
+            of_graphs.append(self._shares_launch(inside))
             calls.append(self._between_calls(inside))
             queued.append(self._queued_gaps(inside, end))
             others += len(np.setdiff1d(inside, self.rows))
         return MeasuredRun(
             wall=float(np.mean(walls)) * self.scale,
+            kernel_time=float(np.mean(kernel_times)) * self.scale,
+            idle=float(np.mean([each.sum() for each in gaps])) * self.scale,
+            is_graph=bool(np.mean(np.concatenate(of_graphs)) > 1 / 2),
             gap=self._median(gaps) or 0.0,
             interval=self._median(intervals) or 0.0,
             host=self._median(calls),
@@ -223,6 +238,17 @@ class Match:
     def _median(self, times: Sequence[NDArray[np.float64]]) -> float | None:
         every = np.concatenate(times)
         return float(np.median(every)) * self.scale if len(every) else None
+
+    def _shares_launch(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Tell which kernels were launched together with another one: nodes of a CUDA graph."""
+        profile = self.profile
+        if profile.correlation is None:
+            return np.zeros(len(rows), np.bool_)
+        process = np.zeros(len(rows)) if profile.process is None else profile.process[rows]
+        call = np.stack([process, profile.correlation[rows]])
+        _, member, count = np.unique(call, axis=1, return_inverse=True, return_counts=True)
+        shares: NDArray[np.bool_] = (count[member.reshape(-1)] > 1) & (call[1] != UNKNOWN)
+        return shares
 
     def _between_calls(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the times from launch call to launch call, one for all nodes of a CUDA graph."""

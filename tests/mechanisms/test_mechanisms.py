@@ -26,11 +26,8 @@ from depgraph.mechanisms import (
 )
 from depgraph.mechanisms.bloom import ask_filters, reported_graph
 from depgraph.mechanisms.bloom_jit import filter_bit
-from depgraph.mechanisms.communication import ideal_speedup, share_of_ideal, slowed_by_fewer_units
-from depgraph.mechanisms.dynamic import launch_cycles, spawns
 from depgraph.mechanisms.gemms import is_gemm
 from depgraph.mechanisms.learned import learned_kernels
-from depgraph.mechanisms.waves import wave_time, wave_utilization, waves
 from depgraph.schedule.policy import Against
 
 FREE = {
@@ -453,27 +450,6 @@ def test_a_cost_is_read_with_its_unit():
     assert parse_cost("acs-sw.launch=2launches") == ("acs-sw", "launch", Quantity(2, "launches"))
     with pytest.raises(ModelError, match="none of us, ns"):
         parse_cost("acs-sw.launch=8 parsecs")
-
-
-def test_launching_from_the_device():
-    assert launch_cycles(1) == 21_700
-    assert launch_cycles(32) == 74_400
-    assert spawns(4, 0, 0.001, 80_000, overhead=launch_cycles(32))
-    assert not spawns(4, 4, 0.001, 80_000, overhead=launch_cycles(32))
-
-
-def test_overlapping_communication():
-    assert ideal_speedup(2.0, 1.0) == 1.5
-    assert share_of_ideal(1.25, 1.5) == 0.5
-    assert slowed_by_fewer_units(304, 32) == pytest.approx(1.118, abs=5e-4)
-    assert slowed_by_fewer_units(304, 64) == pytest.approx(1.267, abs=5e-4)
-
-
-def test_waves():
-    assert waves(176, 80) == 2.2
-    assert wave_time(176, 80, 488.35) == pytest.approx(1465.05)
-    assert wave_utilization(9, 4) == 0.75
-    assert wave_utilization(18, 4) == 0.9
 
 
 def test_what_a_mechanism_is_held_against():

@@ -14,6 +14,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import study
 from depgraph.reports.page import page, timeline
+from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import write_plots
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[31m"
@@ -27,7 +28,7 @@ def study_of(sizes, edges, names=None, sms=4, **options):
 
 def write(found, folder):
     file = folder / "index.html"
-    page.write_page(found, write_plots(found, folder), folder, file)
+    page.write_page(found, study_report(found), write_plots(found, folder), folder, file)
     return file
 
 

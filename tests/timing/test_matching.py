@@ -351,3 +351,26 @@ def launches_of(trace):
     for match in found:
         (kernel,) = kernels_of((match[1], 1), stream=int(match[4]))
         yield kernel, *(tuple(map(int, match[i].split(","))) for i in (2, 3))
+
+
+def test_wall_time_is_kernels_and_idle_time():
+    profile = profile_of(
+        *STEP,
+        duration=[1000, 1000, 2000, 1000],
+        start=[0, 500, 4000, 8000],
+        correlation=[1, 2, 3, 4],
+    )
+    run = match_profile(profile, kernels_of(*STEP)).measured_run()
+    # The first two overlap: kernels run from 0 to 1.5, 4 to 6 and 8 to 9 us.
+    assert (run.wall, run.kernel_time, run.idle) == (9, 5, 4.5)
+    assert not run.is_graph
+
+
+@pytest.mark.parametrize(
+    ("correlation", "is_graph"), [([7, 7, 7, 8], True), ([1, 1, 2, 3], False), (None, False)]
+)
+def test_kernels_of_one_launch_call_are_a_graph(correlation, is_graph):
+    columns = {} if correlation is None else {"correlation": correlation}
+    profile = profile_of(*STEP, start=[0, 2000, 5000, 9000], **columns)
+    run = match_profile(profile, kernels_of(*STEP)).measured_run()
+    assert run.is_graph is is_graph
