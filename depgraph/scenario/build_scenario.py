@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import default_gpu, sm_resources
-from depgraph.graph.builder import DEPENDENCES
+from depgraph.graph.factored import FactoredGraph
 from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
@@ -164,7 +164,7 @@ def build_scenario(
         scenario = _with_memory(scenario, memory_gb_per_s)
     scenario = apply_what_ifs(scenario, what_ifs)
     if pairs is not None and all(
-        getattr(scenario.graph, name) is getattr(stored, name) for name in DEPENDENCES
+        getattr(scenario.graph, f.name) is getattr(stored, f.name) for f in fields(FactoredGraph)
     ):
         vars(scenario)["pairs"] = pairs
     return scenario
