@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
-    from depgraph.timing.matched_profile import MeasuredRun
+    from depgraph.timing.measured_run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
