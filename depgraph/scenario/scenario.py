@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
-    from depgraph.timing.matched_profile import MeasuredRun
+    from depgraph.timing.measured_run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Scenario:
         """The dependences that certainly are: a bound may count no others."""
         return self.graph.certain()
 
-    @cached_property
+    @property
     def pairs(self) -> Sequence[PairSummary]:
         """What of the graph is between each two kernels."""
         return self.graph.pairs()

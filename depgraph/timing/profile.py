@@ -22,6 +22,25 @@ KernelUnit = Literal["ns", "cycles"]
 BlockUnit = Literal["us", "cycles"]
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which kernels of a profile count; None for all.
+
+    Attributes
+    ----------
+    device, process, context, stream : int or None
+    iteration : str
+        Of several iterations the "mean" of each kernel, its "min", the "last", or that of a number
+        from 0.
+    """
+
+    device: int | None = None
+    process: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    iteration: str = "mean"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelProfile:
     """The times of n kernels, one row per launch, in launch order.
@@ -122,6 +141,16 @@ class KernelProfile:
     def streams(self) -> tuple[int, ...]:
         """The streams that kernels ran on, increasing; empty where the file does not say."""
         return _distinct(self.stream)
+
+    @property
+    def block_shared_bytes(self) -> NDArray[np.int64] | None:
+        """Static and dynamic shared memory of a block, as far as the file tells: int64[n]."""
+        if self.shared_bytes is not None:
+            return self.shared_bytes
+        static, dynamic = self.static_shared_bytes, self.dynamic_shared_bytes
+        if static is None or dynamic is None:
+            return static if dynamic is None else dynamic
+        return np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> KernelProfile:
         """Return the kernels that a mask or an array of indices picks, in that order."""
