@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
+    from depgraph.timing.launch_sites import Site
     from depgraph.timing.matched_profile import MeasuredRun
 
 
@@ -88,6 +89,8 @@ class Scenario:
         The store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
+    sites : mapping of int to Site
+        Where in the code kernels were launched, by kernel number; empty where unknown.
     """
 
     graph: BlockGraph
@@ -104,6 +107,7 @@ class Scenario:
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
+    sites: Mapping[int, Site] = field(default_factory=dict)
 
     def on(self, sms: float) -> Scenario:
         """Return the same on a GPU of so many SMs."""
