@@ -22,6 +22,7 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     force_option,
+    group_option,
     print_report,
     say,
     store_argument,
@@ -72,6 +73,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 )  # fmt: skip
 @mechanism_options
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+@group_option
 @deps_option
 @model_options
 @memory_option
@@ -93,6 +95,7 @@ def command(
     costs: tuple[str, ...],
     show: bool,
     kinds: frozenset[str] | None,
+    group_by: str,
     force: bool,
     **model: Any,
 ) -> None:
@@ -113,7 +116,7 @@ def command(
 
         output = stable_path(output)
     _check_outputs(output, github=github, show=show, force=force)
-    found = _study(store, sms, kinds, coarse, mechanisms, costs, model)
+    found = _study(store, sms, kinds, coarse, mechanisms, costs, group_by, model)
     thresholds = thresholds_from(fail_below, fail_above)
     missed = missed_thresholds(thresholds, metrics(found))
     report_of = partial(_with_thresholds, found, thresholds, missed)
@@ -164,6 +167,7 @@ def _study(
     coarse: Path | None,
     mechanisms: tuple[str, ...],
     costs: tuple[str, ...],
+    group_by: str,
     model: dict[str, Any],
 ) -> Study:
     from depgraph.analysis.study import study
@@ -188,6 +192,7 @@ def _study(
         comparison=reached.comparison,
         coarse=coarser,
         asked=asked_from(store),
+        group_by=group_by,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from depgraph.analysis.bound import bound, bound_one
 from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.analysis.findings import Findings
+from depgraph.analysis.kernel_groups import NAME, group_names
 from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import Paths, limits_of
 from depgraph.analysis.verdict import verdict_of
@@ -105,6 +106,8 @@ class Study:
         What mechanisms reach, with what launches cost.
     asked : Asked
         How the user asked.
+    group_by : str
+        What kernels are added up by, one of `GROUPINGS`.
     """
 
     scenario: Scenario
@@ -116,6 +119,7 @@ class Study:
     costs: tuple[KindCost, ...]
     comparison: Comparison | None = None
     asked: Asked = AS_USUAL
+    group_by: str = NAME
 
     @property
     def sms(self) -> int:
@@ -195,6 +199,7 @@ def study(
     coarse: BlockGraph | None = None,
     comparison: Comparison | None = None,
     asked: Asked = AS_USUAL,
+    group_by: str = NAME,
 ) -> Study:
     """Compute what the reports show.
 
@@ -211,7 +216,15 @@ def study(
     comparison : Comparison, optional
     asked : Asked
         How the user asked, for the commands among the next steps.
+    group_by : str
+        What kernels are added up by, one of `GROUPINGS`.
+
+    Raises
+    ------
+    ModelError
+        If no profile tells what kernels are to be added up by.
     """
+    group_names(scenario, group_by)
     table = bound(scenario, scenario.sms)
     alone = scenario.without_launches()
     schedules = (serial(alone), _best_dataflow(alone, table.bounds[0]))
@@ -227,6 +240,7 @@ def study(
         costs=_kind_costs(alone, coarse),
         comparison=comparison,
         asked=asked,
+        group_by=group_by,
     )
 
 

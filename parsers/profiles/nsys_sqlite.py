@@ -47,6 +47,7 @@ _CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _GPUS = "TARGET_INFO_GPU"
 _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _RANGES = "NVTX_EVENTS"
+_RANGE_COLUMNS = ("start", "end", "globalTid", "eventType", "text", "textId")
 # NvtxPushPopRange and NvtxStartEndRange of the table ENUM_NSYS_EVENT_TYPE; None where not stated.
 _RANGE_KINDS = {59, 60, None}
 _PID_UNIT = 0x1000000
@@ -219,13 +220,11 @@ def _add_ranges(rows: KernelRows, connection: sqlite3.Connection, strings: str |
         used = {number for (number,) in _select(connection, ["DISTINCT textId"], _RANGES)}
         named = _select(connection, [_STRINGS[strings], "value"], strings)
         texts = {number: value for number, value in named if number in used}
-    columns = [name if name in present else "NULL"
-               for name in ("start", "end", "globalTid", "eventType", "text", "textId")]  # fmt: skip
+    columns = [name if name in present else "NULL" for name in _RANGE_COLUMNS]
     for start, end, thread, kind, text, number in _select(connection, columns, _RANGES):
         name = text if isinstance(text, str) else texts.get(number)
-        spans = _integer(start), _integer(end)
-        if isinstance(name, str) and None not in spans and kind in _RANGE_KINDS:
-            rows.host.add_range(name, *spans, _integer(thread))
+        if isinstance(start, int) and isinstance(end, int) and kind in _RANGE_KINDS:
+            rows.host.add_range(str(name or ""), start, end, _integer(thread))
 
 
 def _integer(value: object) -> int | None:

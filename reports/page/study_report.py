@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.compare_stores import metrics_of
+from depgraph.analysis.kernel_groups import NAME, group_names
 from depgraph.analysis.verdict_rules import BUFFERS
 from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
+from depgraph.reports.tables.group_tables import site_cells, site_columns
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Column,
@@ -222,6 +224,7 @@ def kernel_table(study: Study) -> Table:
             load.kernel, row_of[load.kernel].name, load.blocks, load.slots,
             load.blocks / load.slots, load.tail_utilization, load.time, load.utilization,
             on_path.get(load.kernel, 0.0) / length, slack.get(load.kernel, 0.0),
+            *site_cells(study.scenario.sites, load.kernel),
         )
         for load in sorted(study.loads, key=lambda load: (-load.time, load.kernel))
     ]  # fmt: skip
@@ -239,14 +242,16 @@ def kernel_table(study: Study) -> Table:
             Column("utilization", "utilization", show=_whole_percent),
             Column("path_share", "of path", show=_whole_percent),
             Column("slack", "slack", study.unit, show_number),
+            *site_columns(study.scenario.sites),
         ],
         rows,
     )
 
 
 def function_table(study: Study) -> Table:
-    """Build the table of functions: all launches of one function are one row."""
-    names = {k.kernel: kernel_name(k.name) for k in study.kernels}
+    """Build the table of functions, or of what else kernels are grouped by: one row each."""
+    by = study.group_by
+    names = group_names(study.scenario, by)
     on_path = {step.kernel: step.duration for step in study.path}
     totals: dict[str, list[float]] = {}
     for load in study.loads:
@@ -259,9 +264,9 @@ def function_table(study: Study) -> Table:
     length = study.bound.critical_path or 1.0
     return Table(
         "functions",
-        "Functions",
+        "Functions" if by == NAME else f"Kernels by {by}",
         [
-            Column("function", "function", is_text=True),
+            Column("function", "function" if by == NAME else by, is_text=True),
             Column("kernels", "kernels", show=show_number),
             Column("time", "time", study.unit, show_number),
             Column("share", "of serial time", show=show_percent),
