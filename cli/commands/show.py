@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from depgraph.cli.options.model import (
+    OF_PROFILE,
     asked_from,
     model_options,
     refuse_given,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 _BUFFERS_SHOWN = 20
 _GROUPED = ("kernels", "pairs")
-_OF_PROFILE = (
-    "timing", "device", "process", "context", "stream", "iteration", "allow_mismatch",
-)  # fmt: skip
 _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
 
 
@@ -87,13 +85,13 @@ def command(
         message = "--group-by needs kernels or pairs"
         raise click.UsageError(message)
     if subject == "kernels":
-        refuse_others("kernels", "what_ifs", *_OF_PROFILE)
+        refuse_others("kernels", "what_ifs", *OF_PROFILE)
         report = _kernels(store, kinds, group_by, model)
     elif cusync:
         refuse_given({"launch"}, "does not go with --cusync")
         report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
-        refuse_others("pairs", "what_ifs", "kinds", *_OF_PROFILE * (group_by is not None))
+        refuse_others("pairs", "what_ifs", "kinds", *OF_PROFILE * (group_by is not None))
         report = _pairs(store, kinds, group_by, model)
     elif subject == "path":
         refuse_given({"launch"}, "does not go with path")

@@ -269,6 +269,12 @@ def uncertainty_notes(
     return uncertainty(scenario.kernels, pairs).notes
 
 
+OF_PROFILE = (
+    "timing", "device", "process", "context", "stream", "iteration", "allow_mismatch",
+)  # fmt: skip
+"""Parameters that say which profile, and what of it, is meant."""
+
+
 def refuse_others(subject: str, *used: str) -> None:
     """Refuse what the user gave of the options about the program and its times, but for some.
 
