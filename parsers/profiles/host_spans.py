@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 MOST_SPANS = 1 << 23
 MOST_CHARACTERS = 1 << 28
-OP, MODULE, LINE, RANGE = range(4)
+OP, MODULE, LINE, RANGE, BACKWARD = range(5)
+_FORWARD = -2  # in place of a process: it is an operator of the forward pass, not a launch
 _MODULE = "nn.Module: "
 _STEP = "ProfilerStep#"
 _LINE = re.compile(r".+\.py\(\d+\): .+")
@@ -61,6 +62,14 @@ class HostSpans:
         self._add(OP, name, start, end, thread)
         if number is not None and len(self._op_of_id) < MOST_SPANS:
             self._op_of_id[number] = self._kept(name)
+
+    def add_forward(self, sequence: int, start: int, thread: object) -> None:
+        """Note an operator that has a backward pass, by PyTorch's sequence number."""
+        self._calls[thread].append((start, (_FORWARD, sequence)))
+
+    def add_backward(self, sequence: int, start: int, end: int, thread: object) -> None:
+        """Note the backward pass of the operator of a sequence number."""
+        self._add(BACKWARD, str(sequence), start, end, thread)
 
     def add_python(self, name: str, start: int, end: int, thread: object) -> None:
         """Note a call of a Python function, if it is a module or of the program itself."""
@@ -131,6 +140,7 @@ class HostSpans:
     def _sites_of_calls(self) -> dict[tuple[int, int], Site]:
         """Return the site of each launch call: the spans of its thread that it lies within."""
         found: dict[tuple[int, int], Site] = {}
+        backward: dict[tuple[int, int], int] = {}
         known: dict[tuple[tuple[int, str], ...], Site] = {}
         for thread, calls in self._calls.items():
             spans = sorted(self._spans.get(thread, ()), key=lambda s: (s.start, -s.end))
@@ -145,13 +155,28 @@ class HostSpans:
                 stack = tuple((s.kind, s.name) for s in around)
                 if stack not in known:
                     known[stack] = _site_of(stack)
-                found[key] = known[stack]
+                found.setdefault(key, known[stack])
+                sequences = [int(s.name) for s in around if s.kind == BACKWARD]
+                if sequences:
+                    backward[key] = sequences[-1]
+        for key, sequence in backward.items():
+            found[key] = _filled(found[key], found.get((_FORWARD, sequence), NOWHERE))
         return found
+
+
+def _filled(site: Site, forward: Site) -> Site:
+    """Return the site of a backward pass, with what only the forward pass shows."""
+    return Site(
+        op=site.op,
+        module=site.module or forward.module,
+        line=site.line or forward.line,
+        range=site.range,
+    )
 
 
 def _site_of(stack: tuple[tuple[int, str], ...]) -> Site:
     """Return the site of a call from what it lies within, outermost first."""
-    names: list[list[str]] = [[], [], [], []]
+    names: list[list[str]] = [[], [], [], [], []]
     for kind, name in stack:
         # PyTorch records some annotations twice.
         if names[kind][-1:] != [name]:

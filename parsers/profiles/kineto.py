@@ -106,8 +106,13 @@ def _add_span(rows: KernelRows, event: dict[str, Any]) -> None:
     where = begin, begin + round(nanoseconds(duration, "us")), _thread(event)
     category = _category(event)
     if category == _OP:
-        number = arguments.get("External id") if isinstance(arguments, dict) else None
-        rows.host.add_op(name, *where, _whole(number))
+        known = arguments if isinstance(arguments, dict) else {}
+        rows.host.add_op(name, *where, _whole(known.get("External id")))
+        sequence, forward = _whole(known.get("Sequence number")), known.get("Fwd thread id")
+        if sequence is not None and forward == 0:
+            rows.host.add_forward(sequence, where[0], where[2])
+        elif sequence is not None and forward is not None:
+            rows.host.add_backward(sequence, *where)
     elif category == _PYTHON:
         rows.host.add_python(name, *where)
     else:
