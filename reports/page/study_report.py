@@ -251,6 +251,7 @@ def kernel_table(study: Study) -> Table:
 def function_table(study: Study) -> Table:
     """Build the table of functions, or of what else kernels are grouped by: one row each."""
     by = study.group_by
+    key = "function" if by == NAME else by
     names = group_names(study.scenario, by)
     on_path = {step.kernel: step.duration for step in study.path}
     totals: dict[str, list[float]] = {}
@@ -266,7 +267,7 @@ def function_table(study: Study) -> Table:
         "functions",
         "Functions" if by == NAME else f"Kernels by {by}",
         [
-            Column("function", "function" if by == NAME else by, is_text=True),
+            Column(key, key, is_text=True),
             Column("kernels", "kernels", show=show_number),
             Column("time", "time", study.unit, show_number),
             Column("share", "of serial time", show=show_percent),

@@ -60,7 +60,7 @@ def test_a_report_says_the_same(program, sample_store, timing, tmp_path):
     page = (tmp_path / "r" / "index.html").read_text()
     for sentence in ("Launch-bound: use a CUDA graph.", "As profiled: wall time", "Next steps"):
         assert sentence in page
-    assert [row["op"] for row in full["functions"]][0] == "aten::mm"
+    assert full["functions"][0]["op"] == "aten::mm"
     assert {row["op"] for row in full["kernels"]} >= {"aten::mm", "aten::sum"}
     assert [row["buffer"] for row in full["buffers"]][:2] == [15, 17]
     assert (tmp_path / "r" / "report.md").read_text().startswith("Launch-bound")
@@ -107,8 +107,7 @@ def test_pairs_by_operator(program, sample_store, timing):
         "csv",
     )
     assert shown.out.splitlines()[0] == "target,source,pairs,edges,raw,war,waw"
-    plain = program("show", sample_store.path, "pairs", "--timing", timing)
-    assert plain.code == 2
+    assert program("show", *common).code == 2
 
 
 def test_only_kernels_and_pairs_are_grouped(program, sample_store):
