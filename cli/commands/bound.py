@@ -13,7 +13,6 @@ from depgraph.cli.options.model import (
     memory_option,
     model_options,
     timed_scenario_from,
-    uncertainty_notes,
 )
 from depgraph.cli.options.shared import (
     Command,
@@ -70,20 +69,15 @@ def command(
     if costs:
         message = "--cost needs --mechanism"
         raise click.UsageError(message)
-    from dataclasses import replace
-
     from depgraph.analysis.bound import bound
     from depgraph.reports.tables.bound_table import bound_report
     from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.store.store import Store
 
-    source = Store(store)
-    scenario = timed_scenario_from(source, kinds, **model)
+    scenario = timed_scenario_from(Store(store), kinds, **model)
     table = bound(scenario, sms)
-    notes = uncertainty_notes(source, scenario, kinds, model)
-    report = bound_report(replace(table, assumptions=(*table.assumptions, *notes)))
     found = _findings(scenario, sms, store, table.bounds)
-    print_report(with_verdict(report, found, more=_page_step(found)), form)
+    print_report(with_verdict(bound_report(table), found, more=_page_step(found)), form)
 
 
 def _compare(
@@ -95,8 +89,6 @@ def _compare(
     form: str,
     model: ModelOptions,
 ) -> None:
-    from dataclasses import replace
-
     from depgraph.analysis.compare_mechanisms import compare_mechanisms
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.tables.mechanism_tables import comparison_report
@@ -104,11 +96,8 @@ def _compare(
     from depgraph.store.store import Store
 
     found = find_mechanisms(mechanisms)
-    source = Store(path)
-    scenario = timed_scenario_from(source, kinds, **model)
+    scenario = timed_scenario_from(Store(path), kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
-    notes = uncertainty_notes(source, scenario, kinds, model)
-    comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
     findings = _findings(scenario, sms, path, comparison.limits)
     print_report(with_verdict(comparison_report(comparison), findings), form)
 

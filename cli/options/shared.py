@@ -160,7 +160,7 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
 
 def print_report(report: Report, form: str) -> None:
     """Write a report to standard output."""
-    from depgraph.reports.tables.table import render
+    from depgraph.reports.tables.render import render
 
     color = form == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     click.echo(render(report, form, color=color), nl=False)

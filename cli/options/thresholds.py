@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from depgraph.analysis.metrics import METRICS
 from depgraph.cli.options.values import OptionType
 from depgraph.system.limits import number
 
@@ -15,22 +16,14 @@ if TYPE_CHECKING:
 
     from depgraph.reports.ci import Threshold
 
-    Choice = click.Choice[str]
-else:
-    Choice = click.Choice  # not generic before click 8.2
-
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
 _LARGEST_LIMIT = 1e300
-METRICS = (
-    "upper_bound", "speedup", "utilization", "untraced", "edges", "serial", "launched_serial",
-    "critical_path",
-)  # fmt: skip
 _FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
 
 
-class Metric(Choice):
+class Metric(click.Choice):  # type: ignore[type-arg, unused-ignore]
     """A metric, by its name or a former one."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.scenario.scenario import Scenario
 
 NAME = "name"

@@ -159,7 +159,7 @@ class CompiledFunction:
         """Tell whether that takes less time than loading, or compiling, what would be faster."""
         if _Interpreter.is_off:
             return False
-        if sum(getattr(argument, "size", 1) for argument in arguments) > self._most_elements:
+        if _elements(arguments) > self._most_elements:
             return False
         if "numba" not in sys.modules and _Interpreter.seconds < _SECONDS_BEFORE_LOADING:
             return True
@@ -222,6 +222,13 @@ class CompiledFunction:
             return None
 
 
+def _elements(argument: Any) -> int:
+    """Count the elements of an array, of all arrays of a tuple."""
+    if isinstance(argument, tuple):
+        return sum(map(_elements, argument))
+    return getattr(argument, "size", 1)
+
+
 def _has_entries(dispatcher: Any) -> bool:
     """Tell whether the index of a cache holds anything: none of another source or numba does."""
     try:
@@ -244,9 +251,11 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 
 @cache
 def _cache_class() -> type:
-    from numba.core.caching import FunctionCache
+    from numba.core import caching
 
-    class Cache(FunctionCache):  # type: ignore[misc, unused-ignore]
+    base: Any = caching.FunctionCache
+
+    class Cache(base):  # type: ignore[misc]
         """The cache of numba, which takes note of one file alone and of no name of a field."""
 
         def __init__(self, function: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from depgraph.reports.tables.table import (
 from depgraph.timing.launch_sites import NOWHERE, SITE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.analysis.kernel_groups import KernelGroup, PairGroup
     from depgraph.timing.launch_sites import Site
@@ -27,47 +27,37 @@ def known_columns(sites: Mapping[int, Site]) -> list[str]:
 
 
 def site_columns(sites: Mapping[int, Site]) -> list[Column]:
-    """Return a column for each of `known_columns`."""
-    return [Column(name, name, is_text=True) for name in known_columns(sites)]
+    """Return a column for each of `known_columns`, for rows about what has a kernel number."""
 
+    def of(name: str) -> Callable[[Any], str]:
+        return lambda row: getattr(sites.get(row.kernel, NOWHERE), name)
 
-def site_cells(sites: Mapping[int, Site], kernel: int) -> tuple[str, ...]:
-    """Return the cells of a kernel in `site_columns`."""
-    return tuple(getattr(sites.get(kernel, NOWHERE), name) for name in known_columns(sites))
+    return [Column(name, name, is_text=True, get=of(name)) for name in known_columns(sites)]
 
 
 def groups_report(groups: Sequence[KernelGroup], by: str, unit: str) -> Report:
     """Build the table of groups of kernels."""
     total = sum(group.time or 0.0 for group in groups)
-    timed = total > 0
-    columns: list[Column] = [
-        Column(by, by, is_text=True),
+    times = [
+        Column("time", "time", unit, show_number),
+        Column("share", "share", show=show_percent, get=lambda g: g.time / total),
+    ]
+    columns = [
+        Column(by, by, is_text=True, get=lambda g: g.group),
         Column("kernels", "kernels", show=show_number),
         Column("blocks", "blocks", show=show_number),
-        *[Column("time", "time", unit, show_number), Column("share", "share", show=show_percent)]
-        * timed,
+        *times * (total > 0),
         Column("accesses", "accesses", show=show_number),
         Column("read_bytes", "reads", show=show_bytes),
         Column("written_bytes", "writes", show=show_bytes),
     ]
-    rows: list[tuple[Any, ...]] = [
-        (
-            g.group, g.kernels, g.blocks, *_time_cells(g, total), g.accesses, g.read_bytes,
-            g.written_bytes,
-        )
-        for g in groups
-    ]  # fmt: skip
-    table = Table("groups", f"Kernels by {by}", columns, rows)
+    table = Table.of("groups", f"Kernels by {by}", columns, groups)
     return Report("kernels", {"group_by": by, "n_groups": len(groups)}, tables=[table])
-
-
-def _time_cells(group: KernelGroup, total: float) -> tuple[float, ...]:
-    return () if not total or group.time is None else (group.time, group.time / total)
 
 
 def pair_groups_report(groups: Sequence[PairGroup], by: str) -> Report:
     """Build the table of dependences between groups of kernels."""
-    table = Table(
+    table = Table.of(
         "pair_groups",
         f"Dependences by {by}",
         [
@@ -79,6 +69,6 @@ def pair_groups_report(groups: Sequence[PairGroup], by: str) -> Report:
             Column("war", "WAR", show=show_number),
             Column("waw", "WAW", show=show_number),
         ],
-        [(g.target, g.source, g.pairs, g.edges, g.raw, g.war, g.waw) for g in groups],
+        groups,
     )
     return Report("pairs", {"group_by": by, "n_groups": len(groups)}, tables=[table])

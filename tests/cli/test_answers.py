@@ -107,7 +107,7 @@ def test_pairs_by_operator(program, sample_store, timing):
         "csv",
     )
     assert shown.out.splitlines()[0] == "target,source,pairs,edges,raw,war,waw"
-    assert program("show", *common).code == 2
+    assert program("show", sample_store.path, "pairs", "--timing", timing).code == 2
 
 
 def test_only_kernels_and_pairs_are_grouped(program, sample_store):
