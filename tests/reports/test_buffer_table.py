@@ -14,7 +14,8 @@ from depgraph.reports.tables.buffer_table import (
     renaming_advice,
     renaming_sentence,
 )
-from depgraph.reports.tables.table import Report, render
+from depgraph.reports.tables.render import render
+from depgraph.reports.tables.table import Report
 
 
 def a_buffer(number, *, writers=(0, 1), readers=(2,), pairs=1):
