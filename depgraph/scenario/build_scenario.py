@@ -131,6 +131,7 @@ def build_scenario(
         granularity=granularity,
         metadata=metadata or {},
         profile_clock_mhz=None if profile is None else profile.clock_mhz,
+        sites={} if match is None else match.sites,
     )
     if fit is not None and isinstance(profile, BlockProfile):
         times = _block_durations(graph, profile, fit)
