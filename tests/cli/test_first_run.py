@@ -20,7 +20,6 @@ from depgraph.cli.app import COMMANDS
 from depgraph.cli.first_run import FIRST_RUN
 from depgraph.samples import KERNEL_TIMES, sample_path
 
-
 pytestmark = [pytest.mark.slow, pytest.mark.jit_only]
 
 
