@@ -1,7 +1,7 @@
 """Measure ``depgraph bound`` on synthetic stores: many local edges, and edges without number.
 
 Both have 1 million blocks in 200 kernels. In one each block waits for ten neighbours in the kernel
-before; in the other every block waits forevery block of two or three kernels before, 10^10 edges
+before; in the other every block waits for every block of two or three kernels before, 10^10 edges
 in all, which nobody could hold one by one.
 """
 
@@ -15,7 +15,8 @@ from inputs import Options, main
 from measure import DEPGRAPH, median_wall, run_together
 
 from depgraph.footprint.footprints import stack_footprints
-from depgraph.graph.block_graph import ALL_KINDS, BlockGraph
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Extraction, Kernel
 from depgraph.store.store import write_store
 
@@ -186,7 +187,6 @@ def write_graph(graph: BlockGraph, path: Path) -> None:
         counts=BlockCounts(instructions, instructions, nothing, nothing),
         footprints=stack_footprints([]),
         graph=graph,
-        pairs=graph.pairs(),
         metadata={
             "format": "synthetic",
             "sources": [],

@@ -134,7 +134,7 @@ def command(
     from depgraph.cli.phases import PhaseClock
     from depgraph.cli.progress import input_progress
     from depgraph.extraction.pipeline import analyse
-    from depgraph.graph.block_graph import ALL_KINDS
+    from depgraph.graph.kinds import ALL_KINDS
     from depgraph.parsers import open_trace
     from depgraph.parsers.workload import is_workload
     from depgraph.store.store import not_a_store, write_store
@@ -209,8 +209,7 @@ def _extract_workload(
     from depgraph.store.store import write_store
 
     extraction = read_workload(path)
-    graph = extraction.graph.with_kinds(kinds)
-    extraction = replace(extraction, graph=graph, pairs=graph.pairs())
+    extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
     write_store(extraction, output, force=force, place_checked=True)
     _print_summary(extraction, form)
     wrote(output)

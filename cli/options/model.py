@@ -217,6 +217,7 @@ def scenario_from(
         footprints=store.footprints,
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
+        pairs=store.pairs if kinds is None else None,
     )
     warn_of_mismatch(scenario.fit)
     return scenario
@@ -255,18 +256,6 @@ def warn_of_mismatch(fit: Fit | None) -> None:
     """Tell the user if not all of a profile fits the trace."""
     if fit is not None and fit.warning:
         say(f"depgraph: {one_line(fit.warning)}")
-
-
-def uncertainty_notes(
-    store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
-) -> tuple[str, ...]:
-    """Say what of the program is not certain, and what that means."""
-    from depgraph.dependence.possible import uncertainty
-
-    is_changed = options["what_ifs"] or options["ignore_waits_inside"]
-    is_stored = kinds is None and not is_changed
-    pairs = store.pairs if is_stored else scenario.graph.pairs()
-    return uncertainty(scenario.kernels, pairs).notes
 
 
 def refuse_others(subject: str, *used: str) -> None:

@@ -65,8 +65,8 @@ def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         logger.setLevel(logging.INFO)
 
 
-def given_options(names: Collection[str]) -> tuple[str, ...]:
-    """Return the options of the current command that the user gave, as words of a command line.
+def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the options of the current command that the user gave, each with its value if any.
 
     Parameters
     ----------
@@ -75,15 +75,15 @@ def given_options(names: Collection[str]) -> tuple[str, ...]:
     """
     context = click.get_current_context()
     given = context.meta[_GIVEN]
-    words: list[str] = []
+    options: list[tuple[str, ...]] = []
     for parameter in context.command.params:
         name = parameter.name or ""
         if name not in names or name not in given or not isinstance(parameter, click.Option):
             continue
         values = given[name] if parameter.multiple else [given[name]]
-        for value in values:
-            words += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], value]
-    return tuple(words)
+        name = parameter.opts[0]
+        options += [(name,) if parameter.is_flag else (name, value) for value in values]
+    return tuple(options)
 
 
 def is_quiet() -> bool:
@@ -141,7 +141,7 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
 
 def print_report(report: Report, form: str) -> None:
     """Write a report to standard output."""
-    from depgraph.reports.tables.table import render
+    from depgraph.reports.tables.render import render
 
     color = form == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     click.echo(render(report, form, color=color), nl=False)

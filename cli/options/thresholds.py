@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from depgraph.analysis.metrics import METRICS
 from depgraph.cli.options.values import OptionType
 from depgraph.system.limits import number
 
@@ -19,14 +20,10 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
 _LARGEST_LIMIT = 1e300
-METRICS = (
-    "upper_bound", "speedup", "utilization", "untraced", "edges", "serial", "launched_serial",
-    "critical_path",
-)  # fmt: skip
 _FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
 
 
-class Metric(click.Choice):
+class Metric(click.Choice):  # type: ignore[type-arg, unused-ignore]
     """A metric, by its name or a former one."""
 
     def __init__(self) -> None:

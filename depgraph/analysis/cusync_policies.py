@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.compare_mechanisms import run_mechanism
-from depgraph.graph.builder import GraphBuilder, grouped_pairs
+from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.regroup import grouped_pairs
 from depgraph.mechanisms import Charges, Quantity
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.serial import serial

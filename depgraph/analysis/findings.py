@@ -14,13 +14,12 @@ from depgraph.analysis.next_steps import AS_USUAL, Asked
 from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.renaming import study_renaming
 from depgraph.errors import NotApplicableError
-from depgraph.gpu.sm_resources import share_of
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.serial import serial
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.system.ratios import ratio
+from depgraph.system.ratios import ratio, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

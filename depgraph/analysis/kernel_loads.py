@@ -37,6 +37,11 @@ class KernelLoad:
     utilization: float
 
     @property
+    def waves(self) -> float:
+        """How often its blocks fill every slot."""
+        return self.blocks / self.slots
+
+    @property
     def full_waves(self) -> int:
         """Waves that fill every slot."""
         return self.blocks // self.slots

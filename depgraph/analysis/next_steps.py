@@ -29,16 +29,17 @@ class Asked:
     Attributes
     ----------
     store : str
-    options : tuple of str
-        Options that say which program on which GPU is meant, as the user gave them.
+    options : tuple of (tuple of str)
+        Options that say which program on which GPU is meant, as the user gave them: the name and,
+        but for a flag, the value.
     """
 
     store: str = "depgraph.out"
-    options: tuple[str, ...] = ()
+    options: tuple[tuple[str, ...], ...] = ()
 
     def has(self, option: str) -> bool:
         """Tell whether the user gave an option."""
-        return option in self.options
+        return any(name == option for name, *_ in self.options)
 
     def command(self, verb: str, *words: str) -> str:
         """Return a command line about the same program.
@@ -50,9 +51,19 @@ class Asked:
         *words : str
             Further words; what `show` is to show stands first.
         """
-        subject = words[:1] if verb == "show" else ()
-        rest = words[len(subject) :]
-        return shlex.join(["depgraph", verb, self.store, *subject, *rest, *self.options])
+        of_show = words[:1] if verb == "show" else ()
+        rest = words[len(of_show) :]
+        options = [
+            word for option in self.options if _is_taken(option[0], verb, words) for word in option
+        ]
+        return shlex.join(["depgraph", verb, self.store, *of_show, *rest, *options])
+
+
+def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
+    """Tell whether a command takes an option that another one was given."""
+    if words == ("pairs",):
+        return option in {"--deps", "--what-if"}
+    return verb != "show" or option not in {"--launch", "--memory-bandwidth"}
 
 
 AS_USUAL = Asked()

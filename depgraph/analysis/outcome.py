@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.launch_costs import launch_costs
-from depgraph.graph.intra_block_path_jit import intra_block_finish
+from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
@@ -190,21 +190,12 @@ def intra_block_path(
     join_need : float64[n_joins], optional
         Share of a target's work before it needs a join; default from the graph's positions.
     """
-    finish = intra_block_finish(
-        durations,
-        graph.first_block,
-        graph.set_operation,
-        graph.set_offsets,
-        graph.set_blocks,
-        graph.join_target_operation,
-        graph.source_offsets,
-        graph.sources,
-        graph.target_offsets,
-        graph.targets,
+    needs = (
         _NONE if join_need is None else join_need,
         _NONE if join_need is not None or graph.first_use is None else graph.first_use,
         _NONE if join_need is not None or graph.last_use is None else graph.last_use,
     )
+    finish = intra_block_finish(graph.arrays, durations, Shares(*needs))
     return float(finish.max(initial=0.0))
 
 

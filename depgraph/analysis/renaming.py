@@ -11,7 +11,9 @@ import numpy as np
 from depgraph.analysis.buffers import BLOCK_BYTES, find_buffers
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.outcome import limits_of
-from depgraph.graph.graph_jit import earliest_finish, gather_lists, invert_lists
+from depgraph.graph.lists import gather_lists
+from depgraph.graph.lists_jit import invert_lists
+from depgraph.graph.paths_jit import earliest_finish
 from depgraph.system.ratios import ratio
 
 if TYPE_CHECKING:
@@ -214,16 +216,18 @@ class _Paths:
         """Return when blocks end, what they wait for last, and the joins that are left."""
         graph = self._graph
         kept = np.flatnonzero(~np.isin(self._label, np.array(sorted(renamed), np.int64)))
-        finish, critical = earliest_finish(
-            self._durations,
-            graph.first_block,
-            graph.set_operation,
-            graph.set_offsets,
-            graph.set_blocks,
-            graph.join_target_operation[kept],
-            *gather_lists(graph.source_offsets, graph.sources, kept),
-            *gather_lists(graph.target_offsets, graph.targets, kept),
+        source_offsets, sources = gather_lists(graph.source_offsets, graph.sources, kept)
+        target_offsets, targets = gather_lists(graph.target_offsets, graph.targets, kept)
+        left = graph.arrays._replace(
+            join_code=graph.join_code[kept],
+            join_source_operation=graph.join_source_operation[kept],
+            join_target_operation=graph.join_target_operation[kept],
+            source_offsets=source_offsets,
+            sources=sources,
+            target_offsets=target_offsets,
+            targets=targets,
         )
+        finish, critical = earliest_finish(left, self._durations)
         self._known[renamed] = float(finish.max(initial=0.0))
         return finish, critical, kept
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.findings import Findings, Prediction
 
+BUFFERS = "reused-buffers"
+"""The rule that names buffers."""
 MOSTLY_IDLE = 0.5
 """A program is launch-bound where no kernel runs for more than this part of its wall time."""
 FAR_ABOVE = 1.25
@@ -311,7 +313,7 @@ RULES = (
         _launch_bound, _launch_steps,
     ),
     Rule("short-nodes", Topic.LAUNCHES, _mostly_idle, _idle_graph, _small_steps),
-    Rule("reused-buffers", Topic.OVERLAP, _buffers_apply, _buffers, _buffer_steps),
+    Rule(BUFFERS, Topic.OVERLAP, _buffers_apply, _buffers, _buffer_steps),
     Rule("already-overlapped", Topic.OVERLAP, _overlapped_applies, _overlapped, _nothing),
     Rule("enough-waves", Topic.OVERLAP, _full_applies, _full, _nothing),
     Rule("too-small", Topic.OVERLAP, _small_applies, _small, _small_steps),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.dependence.sweep_jit import EXCHANGES, RAW, SYNCHRONISES, WAR, WAW
-from depgraph.graph.block_graph import KIND_NAMES, Basis
 from depgraph.graph.builder import extend
+from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.system.text import counted, kernels_text
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 FOUND = "found"

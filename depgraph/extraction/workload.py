@@ -310,7 +310,6 @@ def workload_extraction(
         counts=counts,
         footprints=Footprints(np.empty(0, np.int32), np.empty(0, np.uint8), empty, empty),
         graph=graph,
-        pairs=graph.pairs(),
         metadata={
             "format": FORMAT,
             "options": {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_number
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead

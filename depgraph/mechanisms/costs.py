@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from depgraph.errors import ModelError
 from depgraph.system.limits import LONGEST_TIME, number
@@ -53,6 +53,10 @@ class Quantity:
 
     value: float
     unit: str
+
+
+ChangedCosts: TypeAlias = "Mapping[str, Mapping[str, Quantity]]"
+"""Mechanism to the costs of it that are not the defaults."""
 
 
 def parse_cost(text: str) -> tuple[str, str, Quantity]:

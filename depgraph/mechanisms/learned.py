@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.graph.graph_jit import gather_lists
+from depgraph.graph.lists import gather_lists
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.sm_resources import SmResources
-    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.block_graph import BlockGraph, PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
@@ -146,6 +148,16 @@ class Scenario:
     def bound_graph(self) -> BlockGraph:
         """The dependences that certainly are: a bound may count no others."""
         return self.graph.certain()
+
+    @cached_property
+    def pairs(self) -> Sequence[PairSummary]:
+        """What of the graph is between each two kernels."""
+        return self.graph.pairs()
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """What of the dependences is not certain."""
+        return uncertainty(self.kernels, self.pairs)
 
     @cached_property
     def resources(self) -> SmResources:

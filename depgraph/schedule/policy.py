@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from depgraph.errors import DeadlockError
-from depgraph.graph.graph_jit import invert_lists
+from depgraph.graph.lists_jit import invert_lists
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import (
     ALL_ENDED,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import StoreError
-from depgraph.graph.block_graph import BASIS_NAMES, KIND_NAMES, Basis
+from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES, Basis
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
 
 if TYPE_CHECKING:

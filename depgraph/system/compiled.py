@@ -159,7 +159,7 @@ class CompiledFunction:
         """Tell whether that takes less time than loading, or compiling, what would be faster."""
         if _Interpreter.is_off:
             return False
-        if sum(getattr(argument, "size", 1) for argument in arguments) > self._most_elements:
+        if _elements(arguments) > self._most_elements:
             return False
         if "numba" not in sys.modules and _Interpreter.seconds < _SECONDS_BEFORE_LOADING:
             return True
@@ -222,6 +222,13 @@ class CompiledFunction:
             return None
 
 
+def _elements(argument: Any) -> int:
+    """Count the elements of an array, of all arrays of a tuple."""
+    if isinstance(argument, tuple):
+        return sum(map(_elements, argument))
+    return getattr(argument, "size", 1)
+
+
 def _has_entries(dispatcher: Any) -> bool:
     """Tell whether the index of a cache holds anything: none of another source or numba does."""
     try:
@@ -236,7 +243,7 @@ _one_dispatcher = threading.Lock()
 def _dispatcher(function: Callable[..., Any]) -> Any:
     import numba
 
-    dispatcher = numba.njit(nogil=True)(function)
+    dispatcher: Any = numba.njit(nogil=True)(function)
     with suppress(RuntimeError):  # numba found no folder it may write its cache to
         dispatcher._cache = _cache_class()(function)  # noqa: SLF001
     return dispatcher
@@ -244,19 +251,22 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 
 @cache
 def _cache_class() -> type:
-    from numba.core.caching import FunctionCache
+    from numba.core import caching
 
-    class Cache(FunctionCache):  # type: ignore[misc, unused-ignore]
+    base: Any = caching.FunctionCache
+
+    class Cache(base):  # type: ignore[misc]
         """The cache of numba, which takes note of one file alone and of no name of a field."""
 
         def __init__(self, function: Callable[..., Any]) -> None:
-            super().__init__(function)
+            super().__init__(function)  # type: ignore[no-untyped-call, unused-ignore]
             own = self._cache_file._source_stamp  # noqa: SLF001
             self._cache_file._source_stamp = own, _imports(function.__module__)  # noqa: SLF001
 
         def _index_key(self, types: Any, codegen: Any) -> Any:
             fields = tuple(getattr(type_, "fields", None) for type_ in types)
-            return *super()._index_key(types, codegen), fields
+            key = super()._index_key(types, codegen)  # type: ignore[no-untyped-call, unused-ignore]
+            return *key, fields
 
     return Cache
 

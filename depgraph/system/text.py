@@ -106,11 +106,13 @@ def show_bytes(value: int) -> str:
     return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def show_percent(value: float) -> str:
+def show_percent(value: float | None) -> str:
     """Show a share of one as percent."""
-    return f"{100 * value:.1f} %"
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{100 * round(value, 9) + 0.0:.1f} %"
 
 
-def show_factor(value: float) -> str:
+def show_factor(value: float | None) -> str:
     """Show a speedup."""
-    return f"{value:.2f}x"
+    return "-" if value is None else f"{value:.2f}x"

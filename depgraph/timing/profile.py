@@ -24,7 +24,7 @@ BlockUnit = Literal["us", "cycles"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelProfile:
-    """The times of n kernels, one row a launch, in launch order.
+    """The times of n kernels, one row per launch, in launch order.
 
     A column is None where the file says nothing about it for any kernel; where it does for
     some, the other rows hold `UNKNOWN`.
@@ -170,7 +170,7 @@ class KernelProfile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProfile:
-    """The times of n thread blocks, one row a block, ordered by kernel and block.
+    """The times of n thread blocks, one row per block, ordered by kernel and block.
 
     Attributes
     ----------

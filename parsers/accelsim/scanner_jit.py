@@ -376,9 +376,9 @@ def scan_lines(
     state : int64[STATE_SIZE]
     launch : int
         Index of this kernel in the part.
-    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row an opcode slot
+    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row per opcode slot
         Hash table of opcode texts with what they do to global memory and how wide a lane is.
-    row_launch, row_cta, row_accesses, row_instructions : arrays of one row a block
+    row_launch, row_cta, row_accesses, row_instructions : arrays of one row per block
     row_table : int32[slots]
         Hash table of the rows.
     range_row, range_kind, range_start, range_end : arrays of one element a range

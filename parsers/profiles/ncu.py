@@ -68,7 +68,7 @@ class _Kernel:
 
 
 def read_ncu(path: Path) -> KernelProfile:
-    """Read the kernels of a raw page (a row a kernel) or a details page (a row a metric)."""
+    """Read the kernels of a raw page (a row per kernel) or a details page (a row per metric)."""
     reader = _Reader(path)
     with open_text(path) as text:
         for line in text:

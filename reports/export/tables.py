@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.edges import labelled_edges
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.store.schema import arrow_schema
 from depgraph.system.arrow import from_codes, from_numpy
 from depgraph.system.output import new_file
@@ -74,7 +75,7 @@ def write_table(table: pa.Table, path: Path, form: str, *, force: bool = False) 
     table : pyarrow.Table
     path : Path
     form : {"parquet", "csv", "json"}
-        JSON is one object a line.
+        JSON is one object per line.
     force : bool
         Replace an existing file.
     """
@@ -103,7 +104,7 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
     kernel, index = graph.block_names()
     total = 0
     with new_file(path, force=force) as temporary, _table_writer(temporary, form, schema) as write:
-        for source, target, kind, certain, ldgsts in graph.labelled_edges():
+        for source, target, kind, certain, ldgsts in labelled_edges(graph.arrays):
             kinds = from_codes(kind, KIND_NAMES).cast(schema.field("kind").type)
             columns = [kernel[source], index[source], kernel[target], index[target]]
             labels = [from_numpy(certain), from_numpy(ldgsts)]
@@ -116,7 +117,7 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
 def write_schedule(
     schedule: Schedule, graph: BlockGraph, unit: str, path: Path, form: str, *, force: bool = False
 ) -> None:
-    """Write one row a block: kernel, block (within the kernel), sm, start, end.
+    """Write one row per block: kernel, block (within the kernel), sm, start, end.
 
     Parameters
     ----------

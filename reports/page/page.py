@@ -7,20 +7,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.page.study_report import (
-    bend_sentence,
-    cost_table,
-    function_table,
-    kernel_table,
-    mechanism_notes,
-    mechanism_tables,
-    metrics,
-    path_table,
-    schedule_table,
-)
+from depgraph.reports.page.study_report import bend_sentence, buffer_advice
 from depgraph.reports.page.timeline import timeline_data
-from depgraph.reports.tables.bound_table import launch_table
-from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Table,
     plain,
@@ -30,7 +18,7 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
-from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.reports.tables.verdict_lines import launched_lines
 from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
@@ -42,7 +30,7 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
     from depgraph.reports.plots.style import Plot
-    from depgraph.reports.tables.table import Column
+    from depgraph.reports.tables.table import Column, Report
 
 MOST_ROWS = 2000
 _NAME_WIDTH = 36
@@ -51,12 +39,16 @@ _WORTH_SAYING = 1.01
 _SCRIPTS = ("tables.js", "timeline.js")
 
 
-def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Path) -> None:
+def write_page(
+    study: Study, report: Report, plots: Sequence[Plot], plot_folder: Path, file: Path
+) -> None:
     """Write the page of a study.
 
     Parameters
     ----------
     study : Study
+    report : Report
+        As `study_report` returns it.
     plots : sequence of Plot
         Already saved as SVG in `plot_folder`.
     plot_folder : Path
@@ -83,35 +75,25 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         }
         for plot in plots
     }
-    tables = {
-        table.key: _rows_for_page(table)
-        for table in (
-            schedule_table(study),
-            *mechanism_tables(study),
-            *launch_table(study.table),
-            cost_table(study),
-            function_table(study),
-            kernel_table(study),
-            path_table(study),
-            pair_table(study.pairs, study.kernels),
-        )
-    }
     text = environment.get_template("page.html.j2").render(
-        title=_title(study),
+        title=clean_text(study.title),
         size=size_text(study.sms),
         unit=study.unit,
+        verdict=study.verdict.sentences,
+        launched=launched_lines(study.findings),
+        steps=study.verdict.steps,
+        advice=buffer_advice(study),
         tiles=_tiles(study),
         sentences=_sentences(study),
         pictures=pictures,
-        tables=tables,
+        tables={table.key: _rows_for_page(table) for table in report.tables},
         cuts=cuts,
         assumptions=[
             f"durations: {study.scenario.timing.source} ({study.unit})",
             f"occupancy: by the limits of {study.scenario.resources.gpu.name}",
-            *study.table.assumptions,
-            *mechanism_notes(study),
+            *report.notes,
         ],
-        untraced=untraced_notes(study.kernels, study.pairs, study.metadata),
+        untraced=report.extra["untraced_notes"],
         skipped=list(study.metadata.get("skipped", {}).items()),
         provenance=_provenance(study),
         show_number=show_number,
@@ -148,14 +130,8 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 
-def _title(study: Study) -> str:
-    sources = study.metadata.get("sources", [])
-    name = sources[0]["path"].rpartition("/")[2] if sources else "a program"
-    return clean_text(name)
-
-
 def _tiles(study: Study) -> list[tuple[str, str, str]]:
-    numbers = metrics(study)
+    numbers = study.metrics
     size = size_text(study.sms)
     limit = f"upper bound on the speedup over serialized launches on {size}"
     reached = "speedup of the best dataflow schedule"

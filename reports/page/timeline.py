@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.reports.tables.table import kernel_name, shorten, show_number
 from depgraph.schedule.utilization import running_part, slots_on_sm
 from depgraph.system.text import clean_text

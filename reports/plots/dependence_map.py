@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph.block_graph import Pattern
+from depgraph.graph.pairs import Pattern
 from depgraph.reports.plots.style import MARKERS, Plot, new_figure
 from depgraph.system.text import counted
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from depgraph.analysis.study import Study
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
 
 # From the loosest pattern, which leaves most room for overlap, to the tightest: drawn ever darker.
 PATTERNS = {
@@ -32,7 +32,7 @@ _LEAST_AREA = 0.12
 
 
 def plot(study: Study) -> Plot:
-    """Draw one mark a pair of kernels, or one cell many pairs where there are many kernels."""
+    """Draw one mark per pair of kernels, or one cell many pairs where there are many kernels."""
     from matplotlib.ticker import MaxNLocator
 
     pairs = [p for p in study.pairs if min(p.source, p.target) >= 0 and p.edges]

@@ -44,7 +44,7 @@ def plot(study: Study) -> Plot:
         left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         right.axvline(1, color="grey", linewidth=0.6, zorder=0)
         left.set_xlabel("edges between blocks")
-        right.set_xlabel("upper bound on speedup (x)")
+        right.set_xlabel("upper bound (x)")
     else:
         no_data(figure, "extracted without RAW dependences")
     granularity = study.metadata.get("options", {}).get("granularity", 1)

@@ -1,4 +1,4 @@
-"""Slot utilization over time, one row a schedule, same axes."""
+"""Slot utilization over time, one row per schedule, same axes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plot(study: Study) -> Plot:
         "utilization-over-time",
         "Slot utilization over time",
         f"Share of {size_text(study.sms)} that blocks at work hold, averaged over {_BINS} equal "
-        "intervals; one row a schedule, all on the same axes. "
+        "intervals; one row per schedule, all on the same axes. "
         + ("Light and hatched: slots held by blocks that wait in them. " if waits else "")
         + "White, left of the dashed end: idle. Hatched, right of it: time saved compared with the "
         "longest schedule."

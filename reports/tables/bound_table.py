@@ -10,6 +10,7 @@ from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    row_of,
     show_count,
     show_factor,
     show_number,
@@ -21,6 +22,7 @@ from depgraph.system.text import size_text
 if TYPE_CHECKING:
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.outcome import Bound
+    from depgraph.scenario.scenario import Scenario
 
 
 _ALL = "RAW,WAR,WAW"
@@ -35,64 +37,47 @@ def show_kinds(kinds: str) -> str:
 def bound_report(table: BoundTable) -> Report:
     """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
 
-    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line a size.
+    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line per size.
     """
-    unit = table.unit
+    scenario, unit = table.scenario, table.unit
     launches = launch_table(table)
-    with_memory = any(b.memory for b in table.bounds)
-    bounds = Table(
-        "bounds",
-        "Bounds",
-        [
-            Column("sms", "SMs", show=show_count),
-            Column("dependences", "deps", is_text=True, show=show_kinds),
-            Column("serial", "serial", unit, show_number),
-            Column("critical_path", "critical path", unit, show_number),
-            Column("work", "work", unit, show_number),
-            *[Column("memory", "memory", unit, show_number)] * with_memory,
-            Column("lower_bound", "lower bound", unit, show_number),
-            Column("upper_bound", "upper bound", show=show_factor),
-        ],
-        [
-            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
-             *[b.memory] * with_memory, b.lower_bound, b.upper_bound)
-            for b in table.bounds
-        ],
-    )  # fmt: skip
-    schedule_columns = [
-        Column("sms", "SMs", show=show_count),
-        Column("dependences", "deps", is_text=True, show=show_kinds),
-        Column("schedule", "schedule", is_text=True),
+    sms = Column("sms", "SMs", show=show_count, get=_whole_sms)
+    kinds = Column("dependences", "deps", is_text=True, show=show_kinds)
+    bound_columns = [
+        sms,
+        kinds,
+        Column("serial", "serial", unit, show_number),
+        Column("critical_path", "critical path", unit, show_number),
+        Column("work", "work", unit, show_number),
+        *[Column("memory", "memory", unit, show_number)] * any(b.memory for b in table.bounds),
+        Column("lower_bound", "lower bound", unit, show_number),
+        Column("upper_bound", "upper bound", show=show_factor),
+    ]
+    reached = [
+        Column("schedule", "schedule", is_text=True, get=lambda a: a.mechanism),
         Column("makespan", "makespan", unit, show_number),
         Column("speedup", "speedup", show=show_factor),
-        Column("share_of_bound", "share of bound", show=_show_share),
+        Column("share_of_bound", "share of bound", show=show_percent),
         Column("utilization", "utilization", show=show_percent),
     ]
+    bounds = Table.of("bounds", "Bounds", bound_columns, table.bounds)
+    pairs = [(b, a) for b in table.bounds for a in b.schedules]
     schedules = Table(
         "schedules",
         "Schedules",
-        schedule_columns,
+        [sms, kinds, *reached],
         [
-            (_whole(b.sms), b.dependences, a.mechanism, a.makespan, a.speedup, a.share_of_bound,
-             a.utilization)
-            for b in table.bounds
-            for a in b.schedules
-        ]
-        + _measured_rows(table),
-    )  # fmt: skip
+            *((*row_of([sms, kinds], b), *row_of(reached, a)) for b, a in pairs),
+            *_measured_rows(scenario),
+        ],
+    )
+    limited = [*bound_columns, Column("limited_by", "limited by")]
     flat = Table(
         "bound",
         "",
-        [*bounds.columns, Column("limited_by", "limited by"), *schedule_columns[2:],
-         Column("unit", "unit")],
-        [
-            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
-             *[b.memory] * with_memory, b.lower_bound, b.upper_bound, b.limited_by,
-             a.mechanism, a.makespan, a.speedup, a.share_of_bound, a.utilization, unit)
-            for b in table.bounds
-            for a in b.schedules
-        ],
-    )  # fmt: skip
+        [*limited, *reached, Column("unit", "unit")],
+        [(*row_of(limited, b), *row_of(reached, a), unit) for b, a in pairs],
+    )
     curve = _curve(table) if len({b.sms for b in table.bounds}) > MANY_SIZES else None
     low, high = table.occupancy
     resident = str(low) if low == high else f"{low} to {high}"
@@ -100,8 +85,8 @@ def bound_report(table: BoundTable) -> Report:
         "bound",
         {
             "unit": unit,
-            "durations": table.durations,
-            "gpu": table.gpu,
+            "durations": scenario.timing.source,
+            "gpu": scenario.resources.gpu.name,
             "occupancy_least": low,
             "occupancy_most": high,
         },
@@ -109,12 +94,12 @@ def bound_report(table: BoundTable) -> Report:
             *(_curve_answers(table) if curve else _answers(table)),
             *_launch_answers(table),
             (
-                f"durations: {table.durations} ({unit}); "
-                f"occupancy: {resident} blocks per SM by the limits of {table.gpu}"
+                f"durations: {scenario.timing.source} ({unit}); occupancy: {resident} blocks per "
+                f"SM by the limits of {scenario.resources.gpu.name}"
             ),
         ],
         tables=[curve] if curve else [bounds, schedules, *launches],
-        notes=table.assumptions,
+        notes=[*table.assumptions, *scenario.uncertainty.notes],
         csv_table=flat,
         extra={t.key: table_rows(t) for t in (bounds, schedules, *launches)} if curve else {},
     )
@@ -122,20 +107,18 @@ def bound_report(table: BoundTable) -> Report:
 
 def launch_table(table: BoundTable) -> list[Table]:
     """Lay out what launches cost on each size, if they cost anything."""
-    rows = {
-        b.sms: (_whole(b.sms), b.launches.serial, b.launches.cuda_graph, b.serial)
-        for b in table.bounds
-        if b.launches is not None
-    }
-    if not rows:
-        return []
+    launched = {b.sms: b for b in table.bounds if b.launches is not None}
     columns = [
-        Column("sms", "SMs", show=show_count),
-        Column("serial", "serial, one launch at a time", table.unit, show_number),
-        Column("cuda_graph", "as a CUDA graph", table.unit, show_number),
-        Column("without", "serial without launch costs", table.unit, show_number),
-    ]
-    return [Table("launches", "What launches cost", columns, list(rows.values()))]
+        Column("sms", "SMs", show=show_count, get=_whole_sms),
+        Column("serial", "serial, one launch at a time", table.unit, show_number,
+               get=lambda b: b.launches.serial),
+        Column("cuda_graph", "as a CUDA graph", table.unit, show_number,
+               get=lambda b: b.launches.cuda_graph),
+        Column("without", "serial without launch costs", table.unit, show_number,
+               get=lambda b: b.serial),
+    ]  # fmt: skip
+    found = Table.of("launches", "What launches cost", columns, launched.values())
+    return [found] if launched else []
 
 
 def _launch_answers(table: BoundTable) -> list[str]:
@@ -152,16 +135,16 @@ def _launch_answers(table: BoundTable) -> list[str]:
     return [text]
 
 
-def _measured_rows(table: BoundTable) -> list[tuple[Any, ...]]:
+def _measured_rows(scenario: Scenario) -> list[tuple[Any, ...]]:
     """Return the row of the run that was profiled, beside those of schedules."""
-    m = table.measured
+    m = scenario.measured
     if m is None:
         return []
     return [(m.sms, "as profiled", "measured", m.wall, m.speedup, None, m.utilization)]
 
 
 def _curve(table: BoundTable) -> Table:
-    """Lay out the speedup by number of SMs, one line a size."""
+    """Lay out the speedup by number of SMs, one line per size."""
     kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
     columns = [
         Column("sms", "SMs", show=show_count),
@@ -178,7 +161,7 @@ def _curve(table: BoundTable) -> Table:
     for at in range(0, len(table.bounds), len(kinds)):
         bounds = table.bounds[at : at + len(kinds)]
         cells = [(b.upper_bound, b.schedules[-1].speedup, b.limited_by) for b in bounds]
-        rows.append((_whole(bounds[0].sms), bounds[0].serial, *(c for row in cells for c in row)))
+        rows.append((_whole_sms(bounds[0]), bounds[0].serial, *(c for row in cells for c in row)))
     return Table("curve", "Speedup by number of SMs", columns, rows)
 
 
@@ -205,8 +188,8 @@ def _sms(b: Bound) -> str:
     return size_text(b.sms)
 
 
-def _whole(sms: float) -> float:
-    return sms if math.isinf(sms) else int(sms)
+def _whole_sms(b: Bound) -> float:
+    return b.sms if math.isinf(b.sms) else int(b.sms)
 
 
 def _answers(table: BoundTable) -> list[str]:
@@ -216,7 +199,3 @@ def _answers(table: BoundTable) -> list[str]:
         f"{show_factor(b.reached.speedup)} reached by {b.reached.mechanism}"
         for b in table.bounds
     ]
-
-
-def _show_share(value: float | None) -> str:
-    return "-" if value is None else show_percent(value)

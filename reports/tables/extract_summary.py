@@ -6,13 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from depgraph.reports.tables.pair_table import pair_table
-from depgraph.reports.tables.table import Column, Report, Table, show_bytes, show_number
-from depgraph.reports.tables.untraced import untraced_notes
+from depgraph.reports.tables.table import Report, show_bytes, show_number
+from depgraph.reports.tables.untraced import skipped_table, untraced_notes
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from depgraph.graph.program import Extraction
 
 PAIRS_SHOWN = 25
@@ -89,7 +87,7 @@ def extract_summary(
         headline,
         tables=[
             pair_table(pairs, extraction.kernels, shown=pairs_shown),
-            _skipped(metadata),
+            skipped_table(metadata["skipped"]),
         ],
         notes=untraced_notes(extraction.kernels, pairs, metadata),
         notes_title="What this trace does not show",
@@ -110,16 +108,4 @@ def _patterns(extraction: Extraction) -> str:
         + (f"; {counted(possible, 'pair')} only possibly dependent" if possible else "")
         + f"; {counted(independent, 'pair')} "
         + ("without an edge of their own" if is_opaque else "independent")
-    )
-
-
-def _skipped(metadata: dict[str, Any]) -> Table:
-    return Table(
-        "skipped",
-        "Left out",
-        [
-            Column("reason", "reason", is_text=True, wraps=True),
-            Column("count", "count", show=show_number),
-        ],
-        list(metadata["skipped"].items()),
     )

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
-    kernel_name,
+    kernel_names,
+    row_of,
     show_factor,
     show_number,
     show_percent,
+    show_whole_percent,
 )
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
@@ -31,117 +33,64 @@ _FIXED = (
 )
 
 
-def _show_share(value: float | None) -> str:
-    return "-" if value is None else show_percent(round(value, 6) + 0.0)
-
-
 def _show_sms(value: float) -> str:
     return "inf" if math.isinf(value) else f"{value:.0f}"
 
 
-def _show_limit(value: float | None) -> str:
-    return "-" if value is None else show_number(value)
+def _show_makespan(value: float | None) -> str:
+    return "deadlock" if value is None else show_number(value)
+
+
+def _if_it_ends(name: str) -> Callable[[Outcome], float | None]:
+    """Return what takes a number from an outcome, but from a deadlock none."""
+    return lambda outcome: None if outcome.deadlock else getattr(outcome, name)
 
 
 def comparison_report(comparison: Comparison) -> Report:
     """Describe what mechanisms reach: the bounds, a row each, what each assumed."""
-    unit = comparison.unit
-    with_memory = any(b.memory for b in comparison.limits)
-    launched = not comparison.launch.is_off
-    limits = Table(
-        "bounds",
-        "Bounds",
-        [
-            Column("sms", "SMs", show=_show_sms),
-            Column("serial", "serial", unit, show_number),
-            *[Column("launched_serial", "with launches", unit, show_number)] * launched,
-            Column("critical_path", "critical path", unit, show_number),
-            Column("work", "work", unit, show_number),
-            *[Column("memory", "memory", unit, show_number)] * with_memory,
-            Column("lower_bound", "lower bound", unit, show_number),
-            Column("upper_bound", "upper bound", show=_show_speedup),
-        ],
-        [
-            (b.sms, b.serial, *[b.launched_serial] * launched, b.critical_path, b.work,
-             *[b.memory] * with_memory, b.lower_bound, b.upper_bound)
-            for b in comparison.limits
-        ],
-    )  # fmt: skip
-    columns = [
-        Column("sms", "SMs", show=_show_sms),
-        Column("mechanism", "mechanism", is_text=True),
-        Column("makespan", "makespan", unit, _show_makespan),
-        Column("speedup", "speedup", show=_show_speedup),
-        Column("share_of_bound", "of bound", show=_show_share),
-        Column("utilization", "busy", show=show_percent),
-        Column("held", "held", show=show_percent),
-        Column("waiting", "waiting", unit, _show_limit),
-        Column("against", "compared with", is_text=True),
-    ]
-    rows = [
-        (
-            o.sms,
-            o.mechanism,
-            None if o.deadlock else o.makespan,
-            None if o.deadlock else o.speedup,
-            o.share_of_bound,
-            o.utilization,
-            o.held,
-            None if o.deadlock else o.waiting,
-            o.against,
-        )
-        for o in comparison.outcomes
-    ]
-    flat = Table(
+    scenario = comparison.scenario
+    unit, dependences = scenario.unit, scenario.dependences
+    mechanisms = _mechanism_table(comparison)
+    flat = Table.of(
         "mechanisms",
         "",
         [
-            *columns,
+            *mechanisms.columns,
             Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),
             Column("launch_speedup", "launches"),
             Column("overlap_speedup", "overlap"),
-            Column("dependences", "dependences"),
-            Column("unit", "unit"),
-            Column("assumptions", "assumptions"),
+            Column("dependences", "dependences", get=lambda _: dependences),
+            Column("unit", "unit", get=lambda _: unit),
+            Column("assumptions", "assumptions", get=lambda o: "; ".join(o.assumptions)),
         ],
-        [
-            (
-                *row,
-                o.lower_bound,
-                o.availability,
-                o.launch_speedup,
-                o.overlap_speedup,
-                comparison.dependences,
-                unit,
-                "; ".join(o.assumptions),
-            )
-            for row, o in zip(rows, comparison.outcomes, strict=True)
-        ],
+        comparison.outcomes,
     )
     return Report(
         "mechanisms",
         {
             "unit": unit,
-            "durations": comparison.durations,
-            "gpu": comparison.gpu,
-            "dependences": comparison.dependences,
+            "durations": scenario.timing.source,
+            "gpu": scenario.resources.gpu.name,
+            "dependences": dependences,
         },
         headline=[
             *_answers(comparison),
             (
-                f"durations: {comparison.durations} ({unit}); dependences: "
-                f"{comparison.dependences}; slot utilization: busy counts blocks at work, "
-                "held also blocks that wait in their slots; waiting: their time, summed"
+                f"durations: {scenario.timing.source} ({unit}); dependences: {dependences}; slot "
+                "utilization: busy counts blocks at work, held also blocks that wait in their "
+                "slots; waiting: their time, summed"
             ),
         ],
         tables=[
-            limits,
+            _bound_table(comparison),
             *_intra_block_bounds(comparison),
-            Table("mechanisms", "Mechanisms", columns, rows),
+            mechanisms,
             *_speedup_parts(comparison),
         ],
-        notes=[*_assumed(comparison), *comparison.assumptions, _FIXED],
+        notes=[
+            *comparison.notes, *scenario.assumptions, *scenario.uncertainty.notes, _FIXED,
+        ],
         csv_table=flat,
         extra={
             "details": [
@@ -157,31 +106,87 @@ def comparison_report(comparison: Comparison) -> Report:
             ],
             "left_out": comparison.left_out,
         },
-    )
+    )  # fmt: skip
+
+
+def _bound_table(comparison: Comparison) -> Table:
+    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    with_memory = any(b.memory for b in comparison.limits)
+    columns = [
+        Column("sms", "SMs", show=_show_sms),
+        Column("serial", "serial", unit, show_number),
+        *[Column("launched_serial", "with launches", unit, show_number)] * launched,
+        Column("critical_path", "critical path", unit, show_number),
+        Column("work", "work", unit, show_number),
+        *[Column("memory", "memory", unit, show_number)] * with_memory,
+        Column("lower_bound", "lower bound", unit, show_number),
+        Column("upper_bound", "upper bound", show=show_factor),
+    ]
+    return Table.of("bounds", "Bounds", columns, comparison.limits)
 
 
 def _intra_block_bounds(comparison: Comparison) -> list[Table]:
     """Lay out the bounds of mechanisms whose blocks wait inside, where positions are known."""
     known = [b for b in comparison.limits if b.intra_block_path is not None]
-    if not known:
-        return []
+    unit = comparison.scenario.unit
     columns = [
         Column("sms", "SMs", show=_show_sms),
-        Column("critical_path", "critical path", comparison.unit, _show_limit),
-        Column("lower_bound", "lower bound", comparison.unit, _show_limit),
-        Column("upper_bound", "upper bound", show=_show_speedup),
-    ]
-    rows = [
-        (b.sms, b.intra_block_path, b.intra_block_bound, b.intra_block_upper_bound) for b in known
-    ]
+        Column("critical_path", "critical path", unit, show_number,
+               get=lambda b: b.intra_block_path),
+        Column("lower_bound", "lower bound", unit, show_number,
+               get=lambda b: b.intra_block_bound),
+        Column("upper_bound", "upper bound", show=show_factor,
+               get=lambda b: b.intra_block_upper_bound),
+    ]  # fmt: skip
     title = "Intra-block bounds (blocks may wait inside)"
-    return [Table("intra_block_bounds", title, columns, rows)]
+    return [Table.of("intra_block_bounds", title, columns, known)] if known else []
+
+
+def _mechanism_table(comparison: Comparison) -> Table:
+    unit = comparison.scenario.unit
+    columns = [
+        Column("sms", "SMs", show=_show_sms),
+        Column("mechanism", "mechanism", is_text=True),
+        Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
+        Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
+        Column("share_of_bound", "of bound", show=show_percent),
+        Column("utilization", "busy", show=show_percent),
+        Column("held", "held", show=show_percent),
+        Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
+        Column("against", "compared with", is_text=True),
+    ]
+    return Table.of("mechanisms", "Mechanisms", columns, comparison.outcomes)
+
+
+def ranked_table(comparison: Comparison) -> Table:
+    """Build the table of mechanisms on one GPU size, best first."""
+    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    overlap = Column(
+        "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
+    )
+    columns = [
+        Column("mechanism", "mechanism", is_text=True),
+        Column("availability", "availability", is_text=True),
+        Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
+        Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
+        *[overlap] * launched,
+        Column("upper_bound", "upper bound", show=show_factor),
+        Column("share_of_bound", "of bound", show=show_percent),
+        Column("utilization", "busy", show=show_whole_percent, get=lambda o: o.utilization or None),
+        Column("held", "held", show=show_whole_percent, get=lambda o: o.held or None),
+        Column("against", "compared with", is_text=True),
+    ]
+    # What cuts blocks up has durations of its own: it is not compared with the others.
+    ranked = sorted(
+        comparison.outcomes, key=lambda o: (o.against == "work", o.makespan, o.mechanism)
+    )
+    size = size_text(comparison.limits[0].sms)
+    title = f"Synchronisation mechanisms on {size}, best first"
+    return Table.of("mechanisms", title, columns, ranked)
 
 
 def _speedup_parts(comparison: Comparison) -> list[Table]:
     """Split each speedup into its two factors, where launches cost anything."""
-    if comparison.launch.is_off:
-        return []
     columns = [
         Column("sms", "SMs", show=_show_sms),
         Column("mechanism", "mechanism", is_text=True),
@@ -189,40 +194,20 @@ def _speedup_parts(comparison: Comparison) -> list[Table]:
         Column("launch_speedup", "by launches", show=show_factor),
         Column("overlap_speedup", "by overlap", show=show_factor),
     ]
-    rows = [
-        (o.sms, o.mechanism, o.speedup, o.launch_speedup, o.overlap_speedup)
-        for o in comparison.outcomes
-        if not o.deadlock
-    ]
-    return [Table("parts", "Speedups by cause", columns, rows)]
-
-
-def _show_makespan(value: float | None) -> str:
-    return "deadlock" if value is None else show_number(value)
-
-
-def _show_speedup(value: float | None) -> str:
-    return "-" if value is None else show_factor(value)
+    ended = [o for o in comparison.outcomes if not o.deadlock]
+    parts = Table.of("parts", "Speedups by cause", columns, ended)
+    return [] if comparison.scenario.launch.is_off else [parts]
 
 
 def _answers(comparison: Comparison) -> list[str]:
     sentences = []
     for limits in comparison.limits:
-        real = [
-            o
-            for o in comparison.outcomes
-            if o.sms == limits.sms
-            and not o.availability.startswith("a limit")
-            and o.against == "block"  # others cut blocks up, or wait inside them
-            and not o.deadlock
-        ]
-        if not real:
+        best = comparison.best(limits.sms)
+        without = comparison.best(limits.sms, without_hardware=True)
+        if best is None:
             continue
-        size = size_text(limits.sms)
-        best = max(real, key=lambda o: o.speedup)
-        text = f"{size}: {_factors(best, comparison)} by {best.mechanism} ({best.availability})"
-        today = [o for o in real if o.availability != "needs hardware"]
-        without = max(today, key=lambda o: o.speedup, default=None)
+        factors = _factors(best, comparison)
+        text = f"{size_text(limits.sms)}: {factors} by {best.mechanism} ({best.availability})"
         if without is not None and without is not best:
             text += f"; without new hardware {_factors(without, comparison)} by {without.mechanism}"
         sentences.append(text)
@@ -232,58 +217,36 @@ def _answers(comparison: Comparison) -> list[str]:
 def _factors(outcome: Outcome, comparison: Comparison) -> str:
     """Show a speedup, and its two factors."""
     speedup = show_factor(outcome.speedup)
-    if comparison.launch.is_off:
+    if comparison.scenario.launch.is_off:
         return speedup
     launch, overlap = show_factor(outcome.launch_speedup), show_factor(outcome.overlap_speedup)
     return f"{speedup} (launches {launch} times overlap {overlap})"
-
-
-def _assumed(comparison: Comparison) -> list[str]:
-    """Return what each mechanism assumed, one line for all that assumed the same."""
-    notes: dict[str, list[str]] = {}
-    for outcome in comparison.outcomes:
-        if outcome.assumptions:
-            text = "; ".join(outcome.assumptions)
-            names = notes.setdefault(text, [])
-            if outcome.mechanism not in names:
-                names.append(outcome.mechanism)
-    lines = [f"{', '.join(names)}: {text}" for text, names in notes.items()]
-    lines += [f"{name} is left out: {reason}" for name, reason in comparison.left_out.items()]
-    return lines
 
 
 def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
     """Describe mechanisms: rule, cost, what it takes to use each, source."""
     kinds = list(mechanisms)
     columns = [
-        Column("name", "name", is_text=True),
+        Column("name", "name", is_text=True, get=lambda k: k.signature or k.name),
         Column("rule", "rule", is_text=True),
         Column("cost", "cost", is_text=True),
-        Column("availability", "availability", is_text=True),
+        Column("availability", "availability", is_text=True, get=lambda k: k.availability.value),
         Column("source", "source", is_text=True),
     ]
-    rows = [(k.signature or k.name, k.rule, k.cost, k.availability.value, k.source) for k in kinds]
-    costs: list[tuple[Any, ...]] = [
-        (f"{k.name}.{c.name}", c.default, c.unit, c.meaning, c.source)
-        for k in kinds
-        for c in k.costs
+    cost_columns = [
+        Column("default", "default", show=lambda v: f"{v:g}"),
+        Column("unit", "unit", is_text=True),
+        Column("meaning", "meaning", is_text=True),
+        Column("source", "source", is_text=True),
     ]
-    cost_table = Table(
+    costs = Table(
         "costs",
         "Costs (--cost NAME=VALUE)",
-        [
-            Column("name", "name", is_text=True),
-            Column("default", "default", show=lambda v: f"{v:g}"),
-            Column("unit", "unit", is_text=True),
-            Column("meaning", "meaning", is_text=True),
-            Column("source", "source", is_text=True),
-        ],
-        costs,
+        [Column("name", "name", is_text=True), *cost_columns],
+        [(f"{k.name}.{c.name}", *row_of(cost_columns, c)) for k in kinds for c in k.costs],
     )
     return Report(
-        "mechanism_list",
-        {},
-        tables=[Table("mechanisms", "Mechanisms", columns, rows), cost_table],
+        "mechanism_list", {}, tables=[Table.of("mechanisms", "Mechanisms", columns, kinds), costs]
     )
 
 
@@ -319,27 +282,23 @@ def policies_report(
     policies: Iterable[Policy], kernels: Sequence[Kernel], *, sms: int, unit: str
 ) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
-    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    name = kernel_names(kernels)
     columns = [
         Column("target", "kernel"),
-        Column("target_name", "name", is_text=True),
+        Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
         Column("source", "waits for"),
-        Column("source_name", "name", is_text=True),
+        Column("source_name", "name", is_text=True, get=lambda p: name(p.source)),
         Column("policy", "policy", is_text=True),
         Column("semaphores", "semaphores", show=show_number),
         Column("waits", "waits", show=show_number),
         Column("speedup", "speedup", show=show_factor),
         Column("tile_speedup", "by tile", show=show_factor),
     ]
-    rows = [
-        (p.target, names[p.target], p.source, names[p.source], p.policy, p.semaphores, p.waits,
-         p.speedup, p.tile_speedup)
-        for p in policies
-    ]  # fmt: skip
+    pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)
     return Report(
         "cusync",
-        {"sms": sms, "unit": unit, "n_pairs": len(rows)},
-        tables=[Table("pairs", "Cheapest correct cuSync policy of each pair", columns, rows)],
+        {"sms": sms, "unit": unit, "n_pairs": len(pairs.rows)},
+        tables=[pairs],
         notes=[
             (
                 f"speedup: of these two kernels over serialized launches, on {sms} SMs (--sms), "

@@ -1,4 +1,4 @@
-"""What a trace does not show, in sentences."""
+"""What a trace does not show, and what of it was left out."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.kernel_table import remarks
-from depgraph.reports.tables.table import show_number
+from depgraph.reports.tables.table import Column, Table, show_number
 from depgraph.system.text import kernels_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 
@@ -43,3 +43,12 @@ def untraced_notes(
         )
     notes += uncertainty(kernels, pairs).notes
     return [*notes, *metadata.get("blind_spots", [])]
+
+
+def skipped_table(skipped: Mapping[str, int]) -> Table:
+    """Build the table of what was left out, and how often."""
+    columns = [
+        Column("reason", "reason", is_text=True, wraps=True),
+        Column("count", "count", show=show_number),
+    ]
+    return Table("skipped", "Left out", columns, list(skipped.items()))

@@ -9,13 +9,13 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 import depgraph
 from depgraph import parsers
-from depgraph.analysis.compare_stores import compare, side_of
+from depgraph.analysis.compare_stores import compare
 from depgraph.samples import sample_path
 
 
 def side(sizes, names, edges=None, cost=None, sms=4):
     graph = graph_of(sizes, chain_edges(sizes) if edges is None else edges, cost=cost)
-    return side_of(scenario_of(graph, kernels=kernels_of(sizes, names), sms=sms))
+    return scenario_of(graph, kernels=kernels_of(sizes, names), sms=sms)
 
 
 def changes(diff):

@@ -84,8 +84,8 @@ def test_the_curve_bends_where_work_equals_the_critical_path():
     found = study_of(graph_of(sizes, chain_edges(sizes)))
     assert found.bend == 6
     assert {curve.name for curve in found.curves} == {
-        "upper bound, all dependences", "upper bound, RAW only",
-        "best dataflow, all dependences", "best dataflow, RAW only",
+        "upper bound", "upper bound, RAW only",
+        "best dataflow", "best dataflow, RAW only",
     }  # fmt: skip
     for bound, reached in zip(found.curves[::2], found.curves[1::2], strict=True):
         assert all(b >= r - 1e-9 for b, r in zip(bound.speedup, reached.speedup, strict=True))

@@ -11,7 +11,7 @@ import pytest
 from programs import BASE, access_line, launch_line
 
 from depgraph import samples
-from depgraph.reports.tables.table import FORMATS, JSON_SCHEMA_VERSION
+from depgraph.reports.tables.render import FORMATS, JSON_SCHEMA_VERSION
 
 MODEL = ["--gpu", "A100 40GB"]
 RESULTS = {

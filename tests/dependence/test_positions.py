@@ -1,4 +1,4 @@
-"""Where inside blocks dependences are needed: a second reading of the log, the intra-block bound."""
+"""Where inside blocks dependences are needed: reading a log again, and the intra-block bound."""
 
 from collections import defaultdict
 

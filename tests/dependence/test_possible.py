@@ -22,9 +22,9 @@ from depgraph.dependence.possible import (
     uncertainty,
     with_possible_joins,
 )
-from depgraph.graph.block_graph import KIND_NAMES, Basis
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.fuse import merge_kernels
+from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.store.store import write_store
@@ -252,9 +252,7 @@ def test_a_store_keeps_what_joins_rest_on(tmp_path, sample_trace):
         replace(k, waits_inside=FOUND) if k.kernel == 5 else k for k in extraction.kernels
     ]  # fmt: skip
     graph = with_possible_joins(extraction.graph, kernels)
-    store = write_store(
-        replace(extraction, kernels=kernels, graph=graph, pairs=graph.pairs()), tmp_path / "out"
-    )
+    store = write_store(replace(extraction, kernels=kernels, graph=graph), tmp_path / "out")
     assert store.graph().join_basis.tolist() == graph.join_basis.tolist()
     assert store.kernels == kernels
     assert store.to_pandas("joins")["certain"].tolist() == graph.join_certain.tolist()

@@ -64,12 +64,12 @@ def test_no_mechanism_is_below_the_block_bound(program, name):
 
 
 @given(programs(positions=True), st.sampled_from(PLAIN))
-def test_no_mechanism_beats_the_fine_bound(program, name):
+def test_no_mechanism_beats_the_intra_block_bound(program, name):
     assert makespan(name, program) * CLOSE >= limits_of(program).intra_block_bound
 
 
 @given(graphs(positions=True))
-def test_the_fine_path_is_that_of_the_slow_twin_and_no_longer_than_the_critical_path(graph):
+def test_the_intra_block_path_is_that_of_the_slow_twin_and_no_longer_than_the_critical_path(graph):
     durations = 1.0 + np.arange(graph.n_blocks) % 5
     fine = intra_block_path(graph, durations)
     assert fine == pytest.approx(max(naive_schedule.intra_block_finish(graph, durations)))

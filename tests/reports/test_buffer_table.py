@@ -53,7 +53,7 @@ def test_nothing_to_rename():
 
 def test_a_step_for_each_set():
     found = a_renaming(sets=(((0,), 2.0), ((0, 1), 4.0)))
-    first, second = renaming_steps(found, Asked("my store", ("--gpu", "A100 80GB")))
+    first, second = renaming_steps(found, Asked("my store", (("--gpu", "A100 80GB"),)))
     assert first.text == "see the program with this buffer renamed:"
     assert shlex.split(second.command) == [
         "depgraph", "bound", "my store", "--sms", "8", "--what-if", "buffer=0 drop=war",
@@ -63,6 +63,17 @@ def test_a_step_for_each_set():
 
 def test_what_is_to_be_shown_stands_behind_the_store():
     assert Asked("s").command("show", "buffers", "--sms", "8") == "depgraph show s buffers --sms 8"
+
+
+def test_options_that_a_command_does_not_take_are_left_out():
+    asked = Asked("s", (("--timing", "t.json"), ("--launch", "gpu"), ("--ignore-waits-inside",)))
+    assert asked.command("bound").endswith("--timing t.json --launch gpu --ignore-waits-inside")
+    assert asked.command("show", "path") == (
+        "depgraph show s path --timing t.json --ignore-waits-inside"
+    )
+    assert asked.command("show", "pairs") == "depgraph show s pairs"
+    assert asked.has("--launch")
+    assert not asked.has("--gpu")
 
 
 @pytest.mark.parametrize(

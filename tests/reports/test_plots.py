@@ -133,7 +133,7 @@ def test_curves_that_coincide_are_drawn_once_and_named(plots):
     (axes,) = plot.figure.get_axes()
     curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert len(curves) == 2
-    assert "Upper bound, RAW only coincides with upper bound, all dependences." in plot.caption
+    assert "Upper bound, RAW only coincides with upper bound." in plot.caption
 
 
 def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):

@@ -47,6 +47,8 @@ def same(one, other):
             assert first.dtype == second.dtype, field.name
         elif field.name == "resources":
             same(first, second)
+        elif field.name == "counted":
+            assert one.pairs() == other.pairs()
         else:
             assert first == second, field.name
 

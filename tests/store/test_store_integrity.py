@@ -16,7 +16,7 @@ from stores import flip_bit, rewrite, set_values
 
 from depgraph.errors import StoreError
 from depgraph.footprint.footprints import Footprints
-from depgraph.graph import graph_jit as compiled
+from depgraph.graph import paths_jit as compiled
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.program import BlockCounts, Copy, Extraction, Kernel
 from depgraph.store.schema import STORED_TABLES
@@ -56,7 +56,6 @@ def small_extraction():
         counts=BlockCounts(accesses, 3 * accesses, 16 * accesses, 16 * accesses),
         footprints=Footprints(block, np.tile(np.uint8([0, 0, 1]), 7), start, start + np.uint64(8)),
         graph=graph,
-        pairs=graph.pairs(),
         metadata={"sources": [], "options": {"granularity": 1, "kinds": ["RAW", "WAR", "WAW"]}},
         durations=np.array([np.nan, 4.0, 3.0, 2.0, 1.0, 5.0, 6.0, 7.0]),
     )
@@ -345,8 +344,6 @@ def in_bounds(graph):
             assert (graph.set_operation[chosen] == operation).all()
     assert len(graph.pairs()) <= len(graph.join_kind)
     finish, _ = getattr(compiled.earliest_finish, "py_func", compiled.earliest_finish)(
-        np.ones(graph.n_blocks), graph.first_block, graph.set_operation, graph.set_offsets,
-        graph.set_blocks, graph.join_target_operation, graph.source_offsets, graph.sources,
-        graph.target_offsets, graph.targets,
-    )  # fmt: skip
+        graph.arrays, np.ones(graph.n_blocks)
+    )
     assert finish.max() <= graph.n_operations

@@ -174,7 +174,7 @@ def mix64(value, salt):
 
 
 def expand(graph):
-    """Return the edges of a factored graph: every target set waits forevery source set.
+    """Return the edges of a factored graph: every target set waits for every source set.
 
     Each edge and kind is mapped to the lowest `Basis` of its joins: 0 and 1 are certain.
     """

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.extraction import compile_ahead
-from depgraph.graph import graph_jit as graph
+from depgraph.graph import lists_jit
 from depgraph.schedule import simulate_jit as schedule
 from depgraph.system.compiled import CompiledFunction, compiled, compiled_if_large
 
@@ -71,7 +71,7 @@ def test_what_compiles_keeps_the_name_and_the_text_of_the_function():
 CALLS = """
 import sys
 import numpy as np
-from depgraph.graph.graph_jit import invert_lists
+from depgraph.graph.lists_jit import invert_lists
 
 def loaded_after(n):
     invert_lists(np.arange(n + 1), np.zeros(n, np.int32), 1)
@@ -308,7 +308,7 @@ def test_hashes_wrap_around_without_a_warning_where_they_are_interpreted():
     lines = run(
         "import warnings; warnings.simplefilter('error')\n"
         "import numpy as np\n"
-        "from depgraph.graph.graph_jit import intern_lists\n"
+        "from depgraph.graph.lists_jit import intern_lists\n"
         "number, first = intern_lists(np.array([0, 1, 2, 3]), np.array([5, 6, 5], np.int32),"
         " np.zeros(3, np.int64))\n"
         "print(*number, *first)"
@@ -325,8 +325,8 @@ def test_interpreted_lists_are_those_of_compiled_code(lists: list[list[int]]):
     values = np.array([value for one in lists for value in one], np.int32)
     label = np.zeros(len(lists), np.int64)
     for function, arguments in (
-        (graph.invert_lists, (offsets, values, 10)),
-        (graph.intern_lists, (offsets, values, label)),
+        (lists_jit.invert_lists, (offsets, values, 10)),
+        (lists_jit.intern_lists, (offsets, values, label)),
     ):
         with np.errstate(over="ignore"):
             interpreted = uncompiled(function)(*arguments)

@@ -137,7 +137,7 @@ def test_a_warm_up_between_iterations_does_not_shift_them():
 def test_an_iteration_that_was_cut_off_is_left_out():
     match = match_profile(profile_of(*STEP, *STEP, *STEP[:3]), kernels_of(*STEP))
     assert len(match.rows) == 2
-    assert any("1 incomplete iteration" in note for note in match.notes)
+    assert any("incomplete iterations of the profile left out: 1" in note for note in match.notes)
 
 
 def test_an_iteration_that_is_not_there():

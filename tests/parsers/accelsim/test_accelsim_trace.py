@@ -21,8 +21,8 @@ from depgraph.parsers.accelsim import kernel_list as kernelslist
 from depgraph.parsers.accelsim import trace as accelsim
 from depgraph.parsers.accelsim import tracez
 from depgraph.parsers.accelsim.kernel_list import list_folder
+from depgraph.reports.tables.render import render
 from depgraph.reports.tables.show_tables import block_report, pairs_report
-from depgraph.reports.tables.table import render
 from depgraph.trace.records import HostCopy
 
 if sys.version_info >= (3, 14):
