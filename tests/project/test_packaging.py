@@ -14,7 +14,7 @@ from checkout import FOLDERS, PYPROJECT, ROOT, copy_packages
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 README = (ROOT / "README.md").read_text()
 
-NOT_IN_THE_WHEEL = ("samples/accelsim/",)
+NOT_IN_THE_WHEEL = ("samples/accelsim/", "samples/validation/")
 
 
 def package_folder(package):
