@@ -65,7 +65,7 @@ def work_of_blocks(scenario: Scenario) -> NDArray[np.float64]:
     if gpu is not None and gpu != on.gpu:
         on = sm_resources(graph, gpu)
     sms = scenario.measured_sms or on.gpu.sms
-    sharing = sm_sharing(on, carve_outs=False)
+    sharing = sm_sharing(on, carve_outs=scenario.contention == "full")
     lead, least = (_in_unit(time, scenario) for time in (sharing.lead, _LEAST_WORK))
     alone = kernel_makespans(graph, durations, on.occupancy * sms)
     shape = durations

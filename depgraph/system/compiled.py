@@ -294,7 +294,7 @@ def _has_entries(dispatcher: Any) -> bool:
 _one_dispatcher = threading.Lock()
 
 
-def _dispatcher(function: Callable[..., Any], options: dict[str, bool]) -> Any:
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
     dispatcher: Any = numba.njit(nogil=True, **options)(function)
