@@ -217,7 +217,6 @@ def scenario_from(
         footprints=store.footprints,
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
-        pairs=store.pairs if kinds is None else None,
     )
     warn_of_mismatch(scenario.fit)
     return scenario

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import default_gpu, sm_resources
-from depgraph.graph.factored import FactoredGraph
 from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
     from depgraph.scenario.what_if import Statement
     from depgraph.timing.durations import Durations
@@ -75,7 +74,6 @@ def build_scenario(
     footprints: Callable[[], Footprints] | None = None,
     granularity: int = 1,
     metadata: Mapping[str, Any] | None = None,
-    pairs: Sequence[PairSummary] | None = None,
 ) -> Scenario:
     """Put together what bounds, mechanisms, reports and exports are made from.
 
@@ -114,15 +112,13 @@ def build_scenario(
         Bytes that the dependences of `graph` were tracked by.
     metadata : mapping, optional
         The store's provenance.
-    pairs : sequence of PairSummary, optional
-        ``graph.pairs()``, where a store holds them.
 
     Raises
     ------
     ModelError, ProfileError
         If the profile does not fit, or a GPU is not known.
     """
-    stored, where = graph, where or Where()
+    where = where or Where()
     said: tuple[str, ...] = ()
     if ignore_waits_inside:
         graph, kernels, said = _without_units(graph, kernels)
@@ -162,12 +158,7 @@ def build_scenario(
     scenario = _with_launches(scenario.noting(*said), launch)
     if memory_gb_per_s is not None:
         scenario = _with_memory(scenario, memory_gb_per_s)
-    scenario = apply_what_ifs(scenario, what_ifs)
-    if pairs is not None and all(
-        getattr(scenario.graph, f.name) is getattr(stored, f.name) for f in fields(FactoredGraph)
-    ):
-        vars(scenario)["pairs"] = pairs
-    return scenario
+    return apply_what_ifs(scenario, what_ifs)
 
 
 def _without_units(

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.sm_resources import SmResources
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
