@@ -16,26 +16,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from depgraph.analysis.next_steps import Asked
-    from depgraph.scenario.build_scenario import Where
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.store.store import Store
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
+    from depgraph.timing.profile import Where
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-class ModelOptions(TypedDict):
-    """What `model_options` hands to a command."""
+class ProfileOptions(TypedDict):
+    """What `profile_options` hands to a command."""
 
-    timing: Path | None
     device: int | None
     process: int | None
     context: int | None
     stream: int | None
     iteration: str
     allow_mismatch: bool
+
+
+class ModelOptions(ProfileOptions):
+    """What `model_options` hands to a command."""
+
+    timing: Path | None
     measured_sms: int | None
     gpu: str | None
     gpu_file: Path | None
@@ -154,9 +159,7 @@ def memory_option(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
-def where_from(
-    device: int | None, process: int | None, context: int | None, stream: int | None, iteration: str
-) -> Where:
+def where_from(options: ProfileOptions) -> Where:
     """Return which kernels of a profile the options name.
 
     Raises
@@ -164,13 +167,16 @@ def where_from(
     click.UsageError
         If there is no such way to take iterations.
     """
-    from depgraph.scenario.build_scenario import Where
     from depgraph.timing.matched_profile import PICKS
+    from depgraph.timing.profile import Where
 
+    iteration = options["iteration"]
     if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
         message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
         raise click.UsageError(message)
-    return Where(device, process, context, stream, iteration)
+    return Where(
+        options["device"], options["process"], options["context"], options["stream"], iteration
+    )
 
 
 def scenario_from(
@@ -199,13 +205,7 @@ def scenario_from(
         store.graph(kinds),
         store.kernels,
         profile=profile,
-        where=where_from(
-            options["device"],
-            options["process"],
-            options["context"],
-            options["stream"],
-            options["iteration"],
-        ),
+        where=where_from(options),
         allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
@@ -255,6 +255,12 @@ def warn_of_mismatch(fit: Fit | None) -> None:
     """Tell the user if not all of a profile fits the trace."""
     if fit is not None and fit.warning:
         say(f"depgraph: {one_line(fit.warning)}")
+
+
+OF_PROFILE = (
+    "timing", "device", "process", "context", "stream", "iteration", "allow_mismatch",
+)  # fmt: skip
+"""Parameters that say which profile, and what of it, is meant."""
 
 
 def refuse_others(subject: str, *used: str) -> None:

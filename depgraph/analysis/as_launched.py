@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.outcome import Bound
     from depgraph.scenario.scenario import Scenario
     from depgraph.timing.launch_model import LaunchModel
-    from depgraph.timing.matched_profile import MeasuredRun
+    from depgraph.timing.measured_run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)

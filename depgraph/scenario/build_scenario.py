@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from depgraph.errors import ModelError
@@ -20,6 +20,8 @@ from depgraph.timing.durations import (
 )
 from depgraph.timing.fit import fit_profile
 from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
+from depgraph.timing.matched_profile import fill_resources
+from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile
 from depgraph.timing.stated import default_durations
 
@@ -36,25 +38,7 @@ if TYPE_CHECKING:
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
-    from depgraph.timing.profile import KernelProfile
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Which kernels of a profile count; None for all.
-
-    Attributes
-    ----------
-    device, process, context, stream : int or None
-    iteration : str
-        As for `match_profile`.
-    """
-
-    device: int | None = None
-    process: int | None = None
-    context: int | None = None
-    stream: int | None = None
-    iteration: str = "mean"
+    from depgraph.timing.profile import KernelProfile, Where
 
 
 def build_scenario(
@@ -118,17 +102,16 @@ def build_scenario(
     ModelError, ProfileError
         If the profile does not fit, or a GPU is not known.
     """
-    where = where or Where()
     said: tuple[str, ...] = ()
     if ignore_waits_inside:
         graph, kernels, said = _without_units(graph, kernels)
-    fit = None if profile is None else fit_profile(profile, kernels, **asdict(where))
+    fit = None if profile is None else fit_profile(profile, kernels, where)
     if fit is not None:
         fit.check(allow_mismatch=allow_mismatch)
     match = None if fit is None else fit.match
     filled: tuple[str, ...] = ()
     if match is not None and graph.resources is not None:
-        resources, filled = match.fill_resources(graph.resources)
+        resources, filled = fill_resources(match, graph.resources)
         graph = replace(graph, resources=resources)
     named, notes = _named_gpu(match)
     chosen = gpu or named
@@ -148,6 +131,7 @@ def build_scenario(
         granularity=granularity,
         metadata=metadata or {},
         profile_clock_mhz=None if profile is None else profile.clock_mhz,
+        sites={} if match is None else match.sites,
     )
     if fit is not None and isinstance(profile, BlockProfile):
         times = _block_durations(graph, profile, fit)
@@ -249,7 +233,7 @@ def _with_kernel_times(
         timing = timing.noting(
             f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"
         )
-    run = match.measured_run()
+    run = measured_run(match)
     if run is None:
         return replace(scenario, timing=timing)
     run = replace(run, sms=sms)

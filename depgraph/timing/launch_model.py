@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from depgraph.gpu.model import Gpu
-    from depgraph.timing.matched_profile import MeasuredRun
+    from depgraph.timing.measured_run import MeasuredRun
 
 _REFERENCE = "H100 SXM"
 _FIELDS = {

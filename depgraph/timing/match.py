@@ -15,8 +15,8 @@ from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import counted
 from depgraph.timing.align import UNPAIRED, align
-from depgraph.timing.matched_profile import GUESSED, MATCHED, PICKS, UNMATCHED, Match
-from depgraph.timing.profile import UNKNOWN
+from depgraph.timing.matched_profile import PICKS, Match
+from depgraph.timing.profile import UNKNOWN, Where
 from depgraph.trace.names import base_name, demangle
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from depgraph.timing.align import Level
     from depgraph.timing.profile import KernelProfile
 
-__all__ = ["GUESSED", "MATCHED", "PICKS", "UNMATCHED", "Match", "match_profile"]
-
 _LISTED = 5
 _SAME_SPELLING = 0.9
 _WHOLE_ITERATION = 0.9
@@ -37,14 +35,7 @@ _CAST = re.compile(r"\((?:unsigned |signed )?(?:int|long|long long|short|char|bo
 
 
 def match_profile(
-    profile: KernelProfile,
-    kernels: Sequence[Kernel],
-    *,
-    device: int | None = None,
-    process: int | None = None,
-    context: int | None = None,
-    stream: int | None = None,
-    iteration: str = "mean",
+    profile: KernelProfile, kernels: Sequence[Kernel], where: Where | None = None
 ) -> Match:
     """Find the measured launch of every kernel.
 
@@ -58,11 +49,8 @@ def match_profile(
     profile : KernelProfile
     kernels : sequence of Kernel
         In launch order.
-    device, process, context, stream : int, optional
-        Take only kernels that ran there.
-    iteration : str
-        Of several iterations take the "mean" of each kernel, its "min", the "last", or that of a
-        number from 0.
+    where : Where, optional
+        Which kernels of the profile count; default all.
 
     Returns
     -------
@@ -80,7 +68,10 @@ def match_profile(
     """
     if not kernels:
         raise ProfileError(profile.source, "cannot be matched: the store has no kernel")
-    profile = profile.only(device=device, process=process, context=context, stream=stream)
+    where = where or Where()
+    profile = profile.only(
+        device=where.device, process=where.process, context=where.context, stream=where.stream
+    )
     _refuse_mixtures(profile, kernels)
     numbered = _by_number(profile, kernels)
     if numbered is not None:
@@ -97,9 +88,9 @@ def match_profile(
     rows, guessed, dropped = _whole_iterations(rows, guessed)
     if dropped:
         notes.append(f"incomplete iterations of the profile left out: {dropped}")
-    found = Match(
-        profile, kernels, rows, guessed, iteration, _picked(profile, iteration, len(rows))
-    )
+    iteration = where.iteration
+    picked = _picked(profile, iteration, len(rows))
+    found = Match(profile, kernels, rows, guessed, iteration, picked)
     notes += _stream_notes(found)
     if len(rows) > 1:
         what = {"mean": "the mean is taken", "min": "the shortest is taken"}.get(

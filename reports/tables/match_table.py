@@ -20,6 +20,7 @@ from depgraph.reports.tables.table import (
 )
 from depgraph.system.text import counted
 from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
+from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def match_report(match: Match) -> Report:
         ],
     )  # fmt: skip
     others = _only_in_profile(match)
-    run = match.measured_run()
+    run = measured_run(match)
     counts = Counter(match.status)
     return Report(
         "timing",
@@ -95,7 +96,7 @@ def match_report(match: Match) -> Report:
 def _headline(match: Match, total: float, others: Table) -> list[str]:
     lines = [f"{match.summary()} (format: {match.profile.format})"]
     time = f"kernels take {show_number(total)} {match.unit} in all"
-    run = match.measured_run()
+    run = measured_run(match)
     if run is not None:
         time += (
             f"; {show_number(run.wall)} {match.unit} passed from the first start to the last end, "

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile
-
 from programs import Operation, Program, all_programs, build, unseen_programs
+from torch.profiler import ProfilerActivity, profile
 
 try:
     import pynvml

@@ -17,7 +17,7 @@ from depgraph.analysis.next_steps import Asked
 from depgraph.analysis.verdict import conclude
 from depgraph.analysis.verdict_rules import RULES, Topic
 from depgraph.scenario.scenario import MeasuredSchedule
-from depgraph.timing.matched_profile import MeasuredRun
+from depgraph.timing.measured_run import MeasuredRun
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
