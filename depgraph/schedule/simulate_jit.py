@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.system.compiled import compiled_if_large, compiled_in_place, compiled_within
+from depgraph.system.compiled import (
+    compiled_if_large,
+    compiled_in_place,
+    compiled_within,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -88,7 +88,8 @@ def compiled_in_place(function: Function) -> Function:
     """
     if _IS_OFF:
         return function
-    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, in_place=True))
+    options = {"_nrt": False}
+    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, options))
 
 
 def compiled_within(function: Function) -> Function:
@@ -140,8 +141,8 @@ class CompiledFunction:
         What is called while compiling is not worth it.
     most_elements : int
         Of the arguments of one call of `otherwise`.
-    in_place : bool
-        Whether it allocates nothing, and counts no references.
+    options : mapping, optional
+        Numba's own.
 
     Attributes
     ----------
@@ -154,14 +155,13 @@ class CompiledFunction:
         function: Callable[..., Any],
         otherwise: Callable[..., Any] | None = None,
         most_elements: int = 0,
-        *,
-        in_place: bool = False,
+        options: Mapping[str, bool] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._otherwise = otherwise
         self._most_elements = most_elements
-        self._options = {"_nrt": False} if in_place else {}
+        self._options = options or {}
         self._seconds_interpreted = 0.0
         self._index_state = (0, 0)
         self._has_entries = False
@@ -294,7 +294,7 @@ def _has_entries(dispatcher: Any) -> bool:
 _one_dispatcher = threading.Lock()
 
 
-def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+def _dispatcher(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     import numba
 
     dispatcher: Any = numba.njit(nogil=True, **options)(function)
