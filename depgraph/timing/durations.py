@@ -36,12 +36,15 @@ class Durations:
         One line for reports.
     assumptions : tuple of str
         What was assumed to get from the source to the values.
+    of_blocks : bool
+        Whether single blocks were measured, and not kernels.
     """
 
     values: NDArray[np.float64]
     unit: str
     source: str
     assumptions: tuple[str, ...] = ()
+    of_blocks: bool = False
 
     def noting(self, *notes: str) -> Durations:
         """Return the durations with more assumptions."""
@@ -188,7 +191,7 @@ def measured_block_durations(
     notes = _fill_unmeasured(
         graph, values, cost, measured, whole, _ratios(whole, _sums(graph, cost)), kernels
     )
-    return Durations(values, unit, source, notes)
+    return Durations(values, unit, source, notes, of_blocks=True)
 
 
 def scaled_durations(
