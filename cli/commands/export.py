@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
-from depgraph.cli.options.model import model_options, refuse_given, refuse_others, scenario_from
+from depgraph.cli.options.model import (
+    OF_PROFILE,
+    model_options,
+    refuse_given,
+    refuse_others,
+    scenario_from,
+)
 from depgraph.cli.options.shared import (
     Command,
     deps_option,
@@ -104,7 +110,7 @@ def command(
         if what == "edges":
             tables.write_edges(graph, output, form, force=force)
         elif what == "graph":
-            tables.write_kernel_graph(graph, scenario.kernels, output, form, force=force)
+            tables.write_kernel_graph(scenario, output, form, force=force)
         else:
             plan = (
                 serial(scenario.on(sms or 1))
@@ -120,7 +126,8 @@ def command(
 def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
     """Refuse options that would not change what is written."""
     if what != "schedule":
-        refuse_others(f"--what {what}", *(("what_ifs", "kinds") if what in _GRAPHS else ()))
+        used = ("what_ifs", "kinds") if what in _GRAPHS else ()
+        refuse_others(f"--what {what}", *used, *OF_PROFILE * (what == "graph"))
         names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
         refuse_given(names, f"does not go with --what {what}")
     elif mechanisms:

@@ -21,6 +21,7 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     force_option,
+    group_option,
     print_report,
     say,
     store_argument,
@@ -71,6 +72,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 )  # fmt: skip
 @mechanism_options
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+@group_option
 @deps_option
 @model_options
 @memory_option
@@ -92,6 +94,7 @@ def command(
     costs: tuple[str, ...],
     show: bool,
     kinds: frozenset[str] | None,
+    group_by: str,
     force: bool,
     **model: Any,
 ) -> None:
@@ -112,7 +115,7 @@ def command(
 
         output = stable_path(output)
     _check_outputs(output, github=github, show=show, force=force)
-    found = _study(store, sms, kinds, coarse, mechanisms, costs, model)
+    found = _study(store, sms, kinds, coarse, mechanisms, costs, group_by, model)
     thresholds = thresholds_from(fail_below, fail_above)
     missed = missed_thresholds(thresholds, found.metrics)
     report = _with_thresholds(study_report(found), thresholds, missed)
@@ -160,6 +163,7 @@ def _study(
     coarse: Path | None,
     mechanisms: tuple[str, ...],
     costs: tuple[str, ...],
+    group_by: str,
     model: dict[str, Any],
 ) -> Study:
     from depgraph.analysis.study import study
@@ -180,6 +184,7 @@ def _study(
         costs=parse_costs(costs),
         coarse=coarser,
         asked=asked_from(store),
+        group_by=group_by,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from depgraph.cli.options.model import (
+    OF_PROFILE,
     asked_from,
     model_options,
     refuse_given,
@@ -21,6 +22,7 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     format_option,
+    optional_group_option,
     print_report,
 )
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from depgraph.store.store import Store
 
 _BUFFERS_SHOWN = 20
+_GROUPED = ("kernels", "pairs")
 _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
 
 
@@ -46,6 +49,7 @@ _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
     "--sms", type=click.IntRange(1), metavar="N",
     help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
+@optional_group_option
 @deps_option
 @model_options
 @format_option
@@ -53,6 +57,7 @@ def command(
     words: tuple[str, ...],
     cusync: bool,
     sms: int | None,
+    group_by: str | None,
     kinds: frozenset[str] | None,
     form: str,
     **model: Unpack[ModelOptions],
@@ -76,22 +81,18 @@ def command(
     if sms is not None and not cusync and subject != "buffers":
         message = "--sms needs buffers or pairs --cusync"
         raise click.UsageError(message)
+    if group_by is not None and (cusync or subject not in _GROUPED):
+        message = "--group-by needs kernels or pairs"
+        raise click.UsageError(message)
     if subject == "kernels":
-        refuse_others("kernels", "what_ifs")
-        is_changed = bool(model["what_ifs"])
-        report = show_tables.kernels_report(
-            scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
-        )
+        refuse_others("kernels", "what_ifs", *OF_PROFILE)
+        report = _kernels(store, kinds, group_by, model)
     elif cusync:
         refuse_given({"launch"}, "does not go with --cusync")
         report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
-        refuse_others("pairs", "what_ifs", "kinds")
-        if kinds is None and not model["what_ifs"]:
-            report = show_tables.pairs_report(store.pairs, store.kernels)
-        else:
-            scenario = scenario_from(store, kinds, **model)
-            report = show_tables.pairs_report(scenario.graph.pairs(), scenario.kernels)
+        refuse_others("pairs", "what_ifs", "kinds", *OF_PROFILE * (group_by is not None))
+        report = _pairs(store, kinds, group_by, model)
     elif subject == "path":
         refuse_given({"launch"}, "does not go with path")
         scenario = scenario_from(store, kinds, **model)
@@ -110,6 +111,39 @@ def command(
             is_whole=form in {"json", "csv"},
         )  # fmt: skip
     print_report(report, form)
+
+
+def _kernels(
+    store: Store, kinds: frozenset[str] | None, group_by: str | None, model: ModelOptions
+) -> Report:
+    from depgraph.analysis.kernel_groups import group_kernels, kernel_times
+    from depgraph.reports.tables import group_tables, show_tables
+
+    if group_by is None and not (model["what_ifs"] or model["timing"]):
+        return show_tables.kernels_report(store.kernels)
+    scenario = scenario_from(store, kinds, **model)
+    if group_by is not None:
+        groups = group_kernels(scenario, group_by)
+        return group_tables.groups_report(groups, group_by, scenario.unit)
+    return show_tables.kernels_report(
+        scenario.kernels, scenario.sites, kernel_times(scenario), scenario.unit
+    )
+
+
+def _pairs(
+    store: Store, kinds: frozenset[str] | None, group_by: str | None, model: ModelOptions
+) -> Report:
+    from depgraph.analysis.kernel_groups import group_names, group_pairs
+    from depgraph.reports.tables import group_tables, show_tables
+
+    if group_by is None and kinds is None and not model["what_ifs"]:
+        return show_tables.pairs_report(store.pairs, store.kernels)
+    scenario = scenario_from(store, kinds, **model)
+    pairs = scenario.graph.pairs()
+    if group_by is None:
+        return show_tables.pairs_report(pairs, scenario.kernels)
+    groups = group_pairs(pairs, group_names(scenario, group_by))
+    return group_tables.pair_groups_report(groups, group_by)
 
 
 def _policies(

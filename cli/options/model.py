@@ -258,6 +258,12 @@ def warn_of_mismatch(fit: Fit | None) -> None:
         say(f"depgraph: {one_line(fit.warning)}")
 
 
+OF_PROFILE = (
+    "timing", "device", "process", "context", "stream", "iteration", "allow_mismatch",
+)  # fmt: skip
+"""Parameters that say which profile, and what of it, is meant."""
+
+
 def refuse_others(subject: str, *used: str) -> None:
     """Refuse what the user gave of the options about the program and its times, but for some.
 

@@ -116,6 +116,25 @@ def format_option(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
+def group_option(function: Function) -> Function:
+    """Add --group-by, for a command that always groups."""
+    return _group_option("name")(function)
+
+
+def optional_group_option(function: Function) -> Function:
+    """Add --group-by, for a command that groups if it is asked to."""
+    return _group_option(None)(function)
+
+
+def _group_option(default: str | None) -> Callable[[Function], Function]:
+    return click.option(
+        "--group-by", type=click.Choice(["name", "op", "module", "line", "range"]), default=default,
+        show_default=default is not None,
+        help="Add kernels up by function name, or by what a profile with the CPU side says: "
+        "operator, module, line of the program, annotation or NVTX range.",
+    )  # fmt: skip
+
+
 def force_option(function: Function) -> Function:
     """Add --force."""
     return click.option("--force", is_flag=True, help="Replace an existing output.")(function)

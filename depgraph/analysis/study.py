@@ -18,6 +18,7 @@ from depgraph.analysis.compare_mechanisms import (
     run_without_launches,
 )
 from depgraph.analysis.findings import Findings
+from depgraph.analysis.kernel_groups import NAME, group_names
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import Paths, limits_of
@@ -29,7 +30,6 @@ from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.priorities import PRIORITIES
 from depgraph.system.ratios import ratio, share_of
-from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -99,7 +99,7 @@ class KindCost:
 
 @dataclass(frozen=True, slots=True)
 class FunctionLoad:
-    """All launches of one function.
+    """All launches of one function, operator, module, line or range.
 
     Attributes
     ----------
@@ -140,6 +140,8 @@ class Study:
         What mechanisms reach, with what launches cost.
     asked : Asked
         How the user asked.
+    group_by : str
+        What kernels are added up by, one of `GROUPINGS`.
     """
 
     scenario: Scenario
@@ -150,6 +152,7 @@ class Study:
     costs: tuple[KindCost, ...]
     comparison: Comparison | None = None
     asked: Asked = AS_USUAL
+    group_by: str = NAME
 
     @property
     def sms(self) -> int:
@@ -234,8 +237,8 @@ class Study:
 
     @cached_property
     def functions(self) -> list[FunctionLoad]:
-        """The kernels by function, longest first."""
-        names = {k.kernel: base_name(k.name) for k in self.kernels}
+        """The kernels by function, or by what else they are grouped by, longest first."""
+        names = group_names(self.scenario, self.group_by)
         launches: dict[str, list[KernelLoad]] = {}
         for load in self.loads:
             launches.setdefault(names[load.kernel], []).append(load)
@@ -265,6 +268,7 @@ def study(
     costs: ChangedCosts | None = None,
     coarse: BlockGraph | None = None,
     asked: Asked = AS_USUAL,
+    group_by: str = NAME,
 ) -> Study:
     """Compute what the reports show.
 
@@ -283,7 +287,15 @@ def study(
         The same blocks tracked by sectors or lines, to show what false sharing costs.
     asked : Asked
         How the user asked, for the commands among the next steps.
+    group_by : str
+        What kernels are added up by, one of `GROUPINGS`.
+
+    Raises
+    ------
+    ModelError
+        If no profile tells what kernels are to be added up by.
     """
+    group_names(scenario, group_by)
     costs = costs or {}
     table = bound(scenario, scenario.sms)
     alone = scenario.without_launches()
@@ -299,6 +311,7 @@ def study(
         costs=_kind_costs(alone, coarse),
         comparison=_compared(scenario, [scenario.sms], compared, costs) if compared else None,
         asked=asked,
+        group_by=group_by,
     )
 
 

@@ -133,6 +133,7 @@ def build_scenario(
         granularity=granularity,
         metadata=metadata or {},
         profile_clock_mhz=None if fit is None else fit.profile.clock_mhz,
+        sites={} if match is None else match.sites,
     )
     if fit is not None and isinstance(fit.profile, BlockProfile):
         scenario = replace(scenario, timing=_block_durations(graph, fit.profile, fit))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import Resources
     from depgraph.graph.program import Kernel
+    from depgraph.timing.launch_sites import Site
     from depgraph.timing.profile import KernelProfile
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"
@@ -135,6 +136,18 @@ class Match:
         for rows in self.rows[self.picked]:
             result[rows >= 0] = rows[rows >= 0]
         return result
+
+    @property
+    def sites(self) -> dict[int, Site]:
+        """Where in the code kernels were launched, by kernel number; empty where unknown."""
+        profile, row = self.profile, self.row
+        if profile.site is None:
+            return {}
+        return {
+            kernel.kernel: profile.sites[profile.site[at]]
+            for kernel, at in zip(self.kernels, row.tolist(), strict=True)
+            if at >= 0
+        }
 
     @property
     def unmatched_rows(self) -> NDArray[np.int64]:

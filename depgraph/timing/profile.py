@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.timing.launch_sites import Site
+
 UNKNOWN = -1
 """Stands in an integer column for a value that the file does not give."""
 
@@ -81,6 +83,9 @@ class KernelProfile:
         When the host called for the launch, on the clock of `start`.
     measured_sms : int64[n] or None
         SMs of the GPU (or part of it) that the kernel was measured on.
+    site : int64[n] or None
+        Where in the code a kernel was launched, as an index into `sites`.
+    sites : tuple of Site
     clock_mhz : float or None
         Core clock in MHz, which turns cycles into time, where the file states it.
     launch_latency : float
@@ -115,6 +120,8 @@ class KernelProfile:
     correlation: NDArray[np.int64] | None = None
     issued: NDArray[np.int64] | None = None
     measured_sms: NDArray[np.int64] | None = None
+    site: NDArray[np.int64] | None = None
+    sites: tuple[Site, ...] = ()
     clock_mhz: float | None = None
     launch_latency: float = 0.0
     device_names: Mapping[int, str] = field(default_factory=dict)

@@ -46,6 +46,10 @@ _COLUMNS = (
 _CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _GPUS = "TARGET_INFO_GPU"
 _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_RANGES = "NVTX_EVENTS"
+_RANGE_COLUMNS = ("start", "end", "globalTid", "eventType", "text", "textId")
+# NvtxPushPopRange and NvtxStartEndRange of the table ENUM_NSYS_EVENT_TYPE; None where not stated.
+_RANGE_KINDS = {59, 60, None}
 _COPIES, _MEMSETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 # CUpti_ActivityMemcpyKind, as cupti_activity.h numbers them.
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA",
@@ -144,11 +148,12 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
     columns = [column if column in present else "NULL" for column in _COLUMNS]
     for row in _select(connection, [name_column or "NULL", *columns], table):
         _add(rows, row, spelled)
-    for table in (_COPIES, _MEMSETS):
-        if table in tables:
-            _add_memory(rows, connection, table)
+    for memory_table in sorted(tables & {_COPIES, _MEMSETS}):
+        _add_memory(rows, connection, memory_table)
     if _CALLS in tables:
         _add_calls(rows, connection)
+    if _RANGES in tables:
+        _add_ranges(rows, connection, strings)
     rows.device_names.update(_device_names(connection, tables))
     return rows.build(
         "nvprof-sqlite" if strings == "StringTable" else "nsys-sqlite",
@@ -224,7 +229,24 @@ def _add_calls(rows: KernelRows, connection: sqlite3.Connection) -> None:
     columns = ["correlationId", "start", "globalTid" if "globalTid" in present else "NULL"]
     for row in _select(connection, columns, _CALLS):
         correlation, start, thread = (_integer(value) for value in row)
-        rows.add_launch_call(correlation, start, _process(thread))
+        rows.add_launch_call(correlation, start, _process(thread), thread)
+
+
+def _add_ranges(rows: KernelRows, connection: sqlite3.Connection, strings: str | None) -> None:
+    """Note the NVTX ranges of the host."""
+    present = _columns_of(connection, _RANGES)
+    if not {"start", "end", "globalTid"} <= present:
+        return
+    texts = {}
+    if strings is not None and "textId" in present:
+        used = {number for (number,) in _select(connection, ["DISTINCT textId"], _RANGES)}
+        named = _select(connection, [_STRINGS[strings], "value"], strings)
+        texts = {number: value for number, value in named if number in used}
+    columns = [name if name in present else "NULL" for name in _RANGE_COLUMNS]
+    for start, end, thread, kind, text, number in _select(connection, columns, _RANGES):
+        name = text if isinstance(text, str) else texts.get(number)
+        if isinstance(start, int) and isinstance(end, int) and kind in _RANGE_KINDS:
+            rows.host.add_range(str(name or ""), start, end, _integer(thread))
 
 
 def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:

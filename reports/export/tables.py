@@ -18,11 +18,11 @@ from depgraph.system.output import new_file
 from depgraph.system.text import clean_text, csv_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Kernel
+    from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
 
 _JSON_ROWS = 1 << 16
@@ -153,16 +153,12 @@ def write_schedule(
     write_table(table, path, form, force=force)
 
 
-def write_kernel_graph(
-    graph: BlockGraph, kernels: Sequence[Kernel], path: Path, form: str, *, force: bool = False
-) -> None:
-    """Write the graph of kernels.
+def write_kernel_graph(scenario: Scenario, path: Path, form: str, *, force: bool = False) -> None:
+    """Write the graph of kernels, with names, durations and places in the code.
 
     Parameters
     ----------
-    graph : BlockGraph
-    kernels : sequence of Kernel
-        For the names of the nodes.
+    scenario : Scenario
     path : Path
     form : {"graphml", "dot", "json"}
     force : bool
@@ -170,11 +166,10 @@ def write_kernel_graph(
     """
     import networkx as nx
 
-    from depgraph.trace.names import base_name
-
-    result = graph.to_networkx(level="kernel")
-    for kernel in kernels:
-        result.nodes[kernel.kernel]["name"] = clean_text(base_name(kernel.name))
+    result = scenario.to_networkx(level="kernel")
+    for _, attributes in result.nodes(data=True):
+        for name, value in attributes.items():
+            attributes[name] = clean_text(value) if isinstance(value, str) else value
     with new_file(path, force=force) as temporary:
         if form == "graphml":
             nx.write_graphml(result, temporary)

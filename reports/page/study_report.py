@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.kernel_groups import NAME
 from depgraph.analysis.verdict_rules import BUFFERS
 from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
+from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.mechanism_tables import ranked_table
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.show_tables import path_columns
@@ -151,17 +153,20 @@ def _kernel_table(study: Study) -> Table:
         Column("path_share", "of path", show=show_whole_percent,
                get=lambda k: study.time_on_path.get(k.kernel, 0.0) / length),
         Column("slack", "slack", study.unit, show_number, get=lambda k: slack.get(k.kernel, 0.0)),
+        *site_columns(study.scenario.sites),
     ]  # fmt: skip
     longest = sorted(study.loads, key=lambda load: (-load.time, load.kernel))
     return Table.of("kernels", "Kernels, longest first", columns, longest)
 
 
 def _function_table(study: Study) -> Table:
-    """Build the table of functions: all launches of one function are one row."""
+    """Build the table of functions, or of what else kernels are grouped by: one row each."""
+    by = study.group_by
+    key = "function" if by == NAME else by
     serial = sum(function.time for function in study.functions) or 1.0
     length = study.bound.critical_path or 1.0
     columns = [
-        Column("function", "function", is_text=True, get=lambda f: f.name),
+        Column(key, key, is_text=True, get=lambda f: f.name),
         Column("kernels", "kernels", show=show_number),
         Column("time", "time", study.unit, show_number),
         Column("share", "of serial time", show=show_percent, get=lambda f: f.time / serial),
@@ -169,7 +174,8 @@ def _function_table(study: Study) -> Table:
         Column("path_share", "of critical path", show=show_percent,
                get=lambda f: f.on_path / length),
     ]  # fmt: skip
-    return Table.of("functions", "Functions", columns, study.functions)
+    title = "Functions" if by == NAME else f"Kernels by {by}"
+    return Table.of("functions", title, columns, study.functions)
 
 
 def _path_table(study: Study) -> Table:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
 from depgraph.graph.queries import block_number, describe_neighbours, neighbour_kinds
+from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Column,
@@ -23,7 +24,7 @@ from depgraph.system.text import counted
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import Neighbour, PathStep
     from depgraph.timing.durations import Durations
+    from depgraph.timing.launch_sites import Site
 
 _NEIGHBOURS_SHOWN = 20
 _RANGES_SHOWN = 12
@@ -45,8 +47,25 @@ def _letters(index: int) -> str:
     return letters
 
 
-def kernels_report(kernels: Sequence[Kernel]) -> Report:
-    """Build the table of kernels; streams are lettered in the order of their first use."""
+def kernels_report(
+    kernels: Sequence[Kernel],
+    sites: Mapping[int, Site] | None = None,
+    times: Mapping[int, float] | None = None,
+    unit: str = "us",
+) -> Report:
+    """Build the table of kernels; streams are lettered in the order of their first use.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+    sites : mapping, optional
+        Where in the code kernels were launched, by kernel number.
+    times : mapping, optional
+        Measured times, by kernel number.
+    unit : str
+        Of the times.
+    """
+    measured = times or {}
     in_order = dict.fromkeys(kernel.stream for kernel in kernels)
     streams = {stream: _letters(index) for index, stream in enumerate(in_order)}
     columns = [
@@ -60,6 +79,9 @@ def kernels_report(kernels: Sequence[Kernel]) -> Report:
         Column("accesses", "accesses", show=show_number),
         Column("read_bytes", "reads", show=show_bytes),
         Column("written_bytes", "writes", show=show_bytes),
+        *[Column("time", "time", unit, show_number, get=lambda k: measured.get(k.kernel))]
+        * bool(measured),
+        *site_columns(sites or {}),
     ]
     table = Table.of("kernels", "Kernels", columns, kernels)
     return Report("kernels", {"n_kernels": len(kernels)}, tables=[table])

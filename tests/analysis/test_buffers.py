@@ -179,6 +179,7 @@ def test_it_is_said_where_the_addresses_are_not_known():
         study_renaming(renamed)
 
 
+@pytest.mark.jit_only
 def test_real_buffers(sample_store):
     scenario = build_scenario(
         sample_store.graph(None), sample_store.kernels, footprints=sample_store.footprints
@@ -189,6 +190,7 @@ def test_real_buffers(sample_store):
     assert [len(each.buffers) for each in found.sets] == [1, 2]
 
 
+@pytest.mark.jit_only
 def test_two_buffers_hold_back_the_mixture_of_experts(shared_data, tmp_path):
     trace = parsers.open_trace(shared_data / "nvbit" / "dyn_moe.log.xz")
     store = depgraph.extract(trace, tmp_path / "dyn_moe")

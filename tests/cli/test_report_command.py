@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 
@@ -13,17 +14,12 @@ from depgraph.reports.tables.table import Column, Report, Table
 FILES = {"index.html", "plots", "report.md", "report.json", "timeline.json.gz"}
 
 
-def run(*words, folder, environment=None):
-    import os
-
+def run(*words, folder):
+    """Run the program in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "depgraph", *map(str, words)],
-        cwd=folder,
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -88,95 +84,88 @@ def test_the_timeline_has_both_schedules(written):
 
 
 @pytest.mark.jit_only
-def test_an_earlier_report_is_replaced_only_with_force(sample_store, tmp_path):
+def test_an_earlier_report_is_replaced_only_with_force(program, written, sample_store, tmp_path):
     words = ("report", sample_store.path, "--sms", 2, "-o", "out", "-q")
-    assert run(*words, folder=tmp_path).returncode == 0
-    refused = run(*words, folder=tmp_path)
-    assert refused.returncode == 1
-    assert "already exists; pass --force" in refused.stderr
-    assert run(*words, "--force", folder=tmp_path).returncode == 0
+    shutil.copytree(written[0], tmp_path / "out")
+    refused = program(*words)
+    assert refused.code == 1
+    assert "already exists; pass --force" in refused.err
+    assert program(*words, "--force").code == 0
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
-    kept = run(*words[:-2], "mine", "--force", folder=tmp_path)
-    assert kept.returncode == 1
+    kept = program(*words[:-2], "mine", "--force")
+    assert kept.code == 1
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
 
 
 @pytest.mark.jit_only
-def test_missed_thresholds_give_exit_code_3_and_one_line_each(sample_store, tmp_path):
-    result = run(
+def test_missed_thresholds_give_exit_code_3_and_one_line_each(program, sample_store, tmp_path):
+    result = program(
         "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
         "--fail-below", "utilization=0.6", "--fail-above", "upper_bound=1.2",
         "--fail-above", "untraced=0.01",
-        folder=tmp_path,
     )  # fmt: skip
-    assert result.returncode == 3
-    assert result.stderr.splitlines() == [
+    assert result.code == 3
+    assert result.err.splitlines() == [
         "depgraph: utilization: expected at least 0.6, got 0.09863",
         "depgraph: upper_bound: expected at most 1.2, got 1.333",
     ]
-    assert json.loads(result.stdout)["thresholds_missed"] == 2
+    assert json.loads(result.out)["thresholds_missed"] == 2
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.jit_only
-def test_thresholds_take_the_former_names_of_options_and_metrics(sample_store, tmp_path):
-    result = run(
+def test_thresholds_take_the_former_names_of_options_and_metrics(program, sample_store):
+    result = program(
         "report", sample_store.path, "--sms", 8, "--format", "json", "-q",
         "--fail-under", "gain=2", "--fail-over", "bound=1.2", "--fail-below", "unseen=0.5",
-        folder=tmp_path,
     )  # fmt: skip
-    assert result.returncode == 3
-    assert result.stderr.splitlines() == [
+    assert result.code == 3
+    assert result.err.splitlines() == [
         "depgraph: speedup: expected at least 2, got 1.333",
         "depgraph: untraced: expected at least 0.5, got 0",
         "depgraph: upper_bound: expected at most 1.2, got 1.333",
     ]
 
 
-def test_help_shows_no_former_name(tmp_path):
-    shown = run("report", "--help", folder=tmp_path).stdout
+def test_help_shows_no_former_name(program):
+    shown = program("report", "--help").out
     assert "--fail-above" in shown
     assert "--fail-over" not in shown
-    assert "gain" not in run("compare", "--help", folder=tmp_path).stdout
+    assert "gain" not in program("compare", "--help").out
 
 
 @pytest.mark.jit_only
-def test_a_threshold_on_what_is_no_metric_is_wrong_usage(sample_store, tmp_path):
-    result = run(
-        "report", sample_store.path, "--sms", 8, "--fail-above", "speed=2", folder=tmp_path
-    )
-    assert result.returncode == 2
-    assert "METRIC: upper_bound, speedup, utilization, untraced" in result.stderr
+def test_a_threshold_on_what_is_no_metric_is_wrong_usage(program, sample_store):
+    result = program("report", sample_store.path, "--sms", 8, "--fail-above", "speed=2")
+    assert result.code == 2
+    assert "METRIC: upper_bound, speedup, utilization, untraced" in result.err
 
 
 @pytest.mark.jit_only
-def test_github_appends_to_the_step_summary(sample_store, tmp_path):
+def test_github_appends_to_the_step_summary(program, sample_store, tmp_path, monkeypatch):
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
-    result = run(
-        "report", sample_store.path, "--sms", 8, "--format", "markdown", "--top", 5, "--github",
-        folder=tmp_path, environment={"GITHUB_STEP_SUMMARY": str(summary)},
-    )  # fmt: skip
-    assert result.returncode == 0
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    words = ("--format", "markdown", "--top", 5, "--github")
+    result = program("report", sample_store.path, "--sms", 8, *words)
+    assert result.code == 0
     text = summary.read_text()
     assert text.startswith("before\n## depgraph: gru_train.log.xz on 8 SMs\n")
     assert "20 more rows" in text
-    assert result.stdout in text
+    assert result.out in text
 
 
 @pytest.mark.jit_only
-def test_github_without_a_summary_file_is_wrong_usage(sample_store, tmp_path):
-    result = run(
-        "report", sample_store.path, "--sms", 8, "--github",
-        folder=tmp_path, environment={"GITHUB_STEP_SUMMARY": ""},
-    )  # fmt: skip
-    assert result.returncode == 2
-    assert "$GITHUB_STEP_SUMMARY is not set" in result.stderr
+def test_github_without_a_summary_file_is_wrong_usage(program, sample_store, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "")
+    result = program("report", sample_store.path, "--sms", 8, "--github")
+    assert result.code == 2
+    assert "$GITHUB_STEP_SUMMARY is not set" in result.err
 
 
 @pytest.mark.jit_only
-def test_another_trace_is_no_coarser_view_of_this_one(sample_store, tmp_path):
+def test_another_trace_is_no_coarser_view_of_this_one(program, sample_store, tmp_path):
     import depgraph
     from depgraph import parsers
     from depgraph.samples import sample_path
@@ -185,15 +174,15 @@ def test_another_trace_is_no_coarser_view_of_this_one(sample_store, tmp_path):
         parsers.open_trace(sample_path()), tmp_path / "coarse", granularity=128
     )
     words = ("report", sample_store.path, "--sms", 8, "--format", "json", "--coarse")
-    result = run(*words, coarse.path, folder=tmp_path)
-    kinds = json.loads(result.stdout)["kinds"]
+    result = program(*words, coarse.path)
+    kinds = json.loads(result.out)["kinds"]
     assert kinds[-1]["dependences"] == "with false sharing"
     # PyTorch's allocator aligns buffers to 512 bytes: lines of 128 add no edge here.
     assert kinds[-1]["edges_by_kind"] == kinds[-2]["edges_by_kind"] == 999
     part = depgraph.extract(parsers.open_trace(sample_path()), tmp_path / "part", kernels=(0, 5))
-    wrong = run(*words, part.path, folder=tmp_path)
-    assert wrong.returncode == 1
-    assert "holds other kernels or blocks" in wrong.stderr
+    wrong = program(*words, part.path)
+    assert wrong.code == 1
+    assert "holds other kernels or blocks" in wrong.err
 
 
 def long_report():
@@ -225,11 +214,11 @@ def test_a_limit_itself_is_within_it(value, is_least, is_met):
 
 
 @pytest.mark.jit_only
-def test_host_copies_that_wait_for_kernels_do_not_stop_a_report(shared_data, tmp_path):
+def test_host_copies_that_wait_for_kernels_do_not_stop_a_report(program, shared_data, tmp_path):
     trace = shared_data / "public/accelsim/mgpusim_bfs_v3"
-    extracted = run("extract", trace, "-o", "bfs", "-q", folder=tmp_path)
-    assert extracted.returncode == 0, extracted.stderr
-    result = run("report", "bfs", "--sms", 80, "-o", "out", folder=tmp_path)
-    assert result.returncode == 0, result.stderr
+    extracted = program("extract", trace, "-o", "bfs", "-q")
+    assert extracted.code == 0, extracted.err
+    result = program("report", "bfs", "--sms", 80, "-o", "out")
+    assert result.code == 0, result.err
     content = json.loads((tmp_path / "out" / "report.json").read_text())
     assert any(pair["target"] < 0 for pair in content["pairs"])

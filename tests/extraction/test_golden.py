@@ -50,7 +50,10 @@ def test_edges_of_the_packaged_trace(sample_store, sample_edges):
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (n > 40_000)) for name, n in EDGES.items()],
+)
 def test_edges_of_real_traces(name, shared_data, tmp_path):
     trace = parsers.open_trace(shared_data / "nvbit" / f"{name}.log.xz")
     graph = depgraph.extract(trace, tmp_path / "out").graph()

@@ -139,6 +139,7 @@ def test_every_command_that_is_shown_has_the_options_that_are_shown():
         assert options <= known, f"{page}: {line}"
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_the_ci_script_passes_and_fails_as_it_should(program, sample_trace, tmp_path):
     script = ROOT / "samples" / "ci" / "check.sh"

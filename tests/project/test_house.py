@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from collections import Counter
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PACKAGES = ("depgraph", "parsers", "reports", "cli", "samples")
+from checkout import FOLDERS, PYPROJECT, ROOT
+
+PACKAGES = tuple(FOLDERS.values())
 
 LINES_OF_A_COMPILED_FUNCTION = 120
 ARGUMENTS_OF_A_COMPILED_FUNCTION = 10

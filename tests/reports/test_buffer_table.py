@@ -14,7 +14,8 @@ from depgraph.reports.tables.buffer_table import (
     renaming_advice,
     renaming_sentence,
 )
-from depgraph.reports.tables.table import FORMATS, Report, render
+from depgraph.reports.tables.render import render
+from depgraph.reports.tables.table import Report
 
 
 def a_buffer(number, *, writers=(0, 1), readers=(2,), pairs=1):
@@ -109,7 +110,7 @@ def test_advice_depends_on_what_the_buffers_are():
     assert renaming_advice(a_renaming(sets=()), {}) == []
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
 def test_next_steps_can_be_pasted(form):
     command = "depgraph bound " + "x" * 200 + " --what-if 'a b'"
     report = Report("r", {}, steps=[Step("do this:", command), Step("and read that")])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.jit_only,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -162,6 +162,7 @@ def test_a_store_made_through_files_is_the_same_bit_by_bit(
     assert {path.name for path in tmp_path.iterdir()} == {"memory", "files"}
 
 
+@pytest.mark.slow
 def test_ranges_of_one_part_may_go_through_files(
     tmp_path: Path, sample_trace: Path, sample_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -346,7 +346,7 @@ def test_shares_of_time_add_up_to_the_whole(traced):
         ("gpt2_d256", 16, 16),
         ("streams4", 14, 14),
         ("lstm_h128", 12, 12),
-        ("mlp_m256", 5, 5),
+        pytest.param("mlp_m256", 5, 5, marks=pytest.mark.slow),  # 1.9 GB of text
         ("gru_train", 25, 29),
     ],
 )
