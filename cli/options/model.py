@@ -89,7 +89,8 @@ def profile_options(function: Function) -> Function:
                 for what in ("device", "process", "context", "stream")
             ),
             click.option(
-                "--iteration", default="mean", show_default=True, metavar="N|mean|min|last",
+                "--iteration", default="median", show_default=True,
+                metavar="N|median|mean|min|last",
                 help="What to take of a profile of several iterations, numbered from 0.",
             ),
             click.option(

@@ -19,7 +19,7 @@ from depgraph.timing.durations import (
     matched_durations,
     measured_block_durations,
 )
-from depgraph.timing.fit import fit_profile
+from depgraph.timing.fit import Fit, fit_profile
 from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
 from depgraph.timing.matched_profile import fill_resources
 from depgraph.timing.measured_run import measured_run
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from depgraph.scenario.contention import Contention
     from depgraph.scenario.what_if import Statement
     from depgraph.timing.durations import Durations
-    from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile, Where
@@ -46,7 +45,7 @@ def build_scenario(
     graph: BlockGraph,
     kernels: Sequence[Kernel],
     *,
-    profile: KernelProfile | BlockProfile | None = None,
+    profile: KernelProfile | BlockProfile | Fit | None = None,
     where: Where | None = None,
     allow_mismatch: bool = False,
     measured_sms: int | None = None,
@@ -68,8 +67,9 @@ def build_scenario(
     graph : BlockGraph
         With the kinds of dependence that count.
     kernels : sequence of Kernel
-    profile : KernelProfile or BlockProfile, optional
-        Measured times; default the instructions that the trace shows.
+    profile : KernelProfile, BlockProfile or Fit, optional
+        Measured times, or how they fit if that is known; default the instructions that the trace
+        shows.
     where : Where, optional
         Which kernels of the profile count.
     allow_mismatch : bool
@@ -109,7 +109,9 @@ def build_scenario(
     said: tuple[str, ...] = ()
     if ignore_waits_inside:
         graph, kernels, said = _without_units(graph, kernels)
-    fit = None if profile is None else fit_profile(profile, kernels, where)
+    fit = profile
+    if fit is not None and not isinstance(fit, Fit):
+        fit = fit_profile(fit, kernels, where)
     if fit is not None:
         fit.check(allow_mismatch=allow_mismatch)
     match = None if fit is None else fit.match
@@ -134,12 +136,11 @@ def build_scenario(
         read_footprints=footprints,
         granularity=granularity,
         metadata=metadata or {},
-        profile_clock_mhz=None if profile is None else profile.clock_mhz,
+        profile_clock_mhz=None if fit is None else fit.profile.clock_mhz,
         sites={} if match is None else match.sites,
     )
-    if fit is not None and isinstance(profile, BlockProfile):
-        times = _block_durations(graph, profile, fit)
-        scenario = replace(scenario, timing=times)
+    if fit is not None and isinstance(fit.profile, BlockProfile):
+        scenario = replace(scenario, timing=_block_durations(graph, fit.profile, fit))
     elif match is not None:
         measured_on = sm_resources(graph, named or default_gpu(graph, gpu)[0], fixed_occupancy)
         scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
