@@ -14,6 +14,7 @@ from depgraph.scenario.what_if import apply_what_ifs
 from depgraph.system.ratios import ratio, share_of
 from depgraph.system.text import counted, kernels_text
 from depgraph.timing.durations import (
+    default_durations,
     kernel_makespans,
     matched_durations,
     measured_block_durations,
@@ -23,7 +24,6 @@ from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
 from depgraph.timing.matched_profile import fill_resources
 from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile
-from depgraph.timing.stated import default_durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,13 +18,13 @@ from depgraph.mechanisms.serial import serial
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.timing.durations import (
+    default_durations,
     kernel_makespans,
     measured_block_durations,
     scaled_durations,
 )
 from depgraph.timing.launch_model import LaunchChoice
 from depgraph.timing.profile import BlockProfile, KernelProfile
-from depgraph.timing.stated import default_durations
 
 MEASURED = LaunchChoice("measured", {})
 
