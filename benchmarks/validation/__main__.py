@@ -78,11 +78,11 @@ def measured_tables() -> str:
         below = [m for m in found if m.row.measured < m.bound]
         worst = sorted(found, key=lambda m: -abs(m.row.error))[:10]
         beaten = [f"{m.row.case} ({m.row.measured / m.bound - 1:+.1%})" for m in below]
+        which = f": {', '.join(beaten)}" if beaten else ""
         parts += [
             f"### {title}",
             "\n".join(lines),
-            (f"Hardware was faster than the bound of the predictions in {len(below)} of {len(found)}"
-            f"{': ' * bool(beaten)}{', '.join(beaten)}."),
+            f"Faster than the bound of the predictions: {len(below)} of {len(found)}{which}.",
             "The ten worst:",
             table(m.row for m in worst),
         ]
