@@ -14,6 +14,7 @@ from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.scenario.contention import sharing_of, work_of_blocks
 from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.launch_model import OFF
 from depgraph.timing.launch_sites import NOWHERE
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
+    from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
+    from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
+    from depgraph.scenario.contention import Contention
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
@@ -96,6 +100,12 @@ class Scenario:
         The store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
+    measured_gpu : Gpu or None
+    measured_sms : int or None
+        The GPU that kernels were measured on, and its SMs; None for the one of `resources`.
+    contention : {"none", "sm", "full"}
+        Whether predictions let blocks of one SM slow each other, and keep kernels that need
+        different carve-outs from sharing one.
     sites : mapping of int to Site
         Where in the code kernels were launched, by kernel number; empty where unknown.
     """
@@ -114,6 +124,9 @@ class Scenario:
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
+    measured_gpu: Gpu | None = None
+    measured_sms: int | None = None
+    contention: Contention = "none"
     sites: Mapping[int, Site] = field(default_factory=dict)
 
     def on(self, sms: float) -> Scenario:
@@ -172,6 +185,20 @@ class Scenario:
     def resources(self) -> SmResources:
         """What one SM holds, and what blocks take of it."""
         return self.resources_of(self.graph)
+
+    @cached_property
+    def sharing(self) -> SmSharing | None:
+        """How blocks on one SM slow each other; None where predictions have no contention."""
+        return sharing_of(self)
+
+    @cached_property
+    def _work_of_blocks(self) -> NDArray[np.float64]:
+        return work_of_blocks(self)
+
+    @property
+    def contended(self) -> Scenario:
+        """The same, the durations being what blocks would take at a rate of 1."""
+        return self._with("timing", replace(self.timing, values=self._work_of_blocks))
 
     @property
     def occupancy(self) -> NDArray[np.int64]:
