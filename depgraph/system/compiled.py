@@ -39,12 +39,42 @@ _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 def compiled(function: Function) -> Function:
     """Compile a function on plain arrays: no Python objects, no GIL, cached on disk if possible.
 
-    The on-disk cache is keyed by the file of `function` alone, so functions that call each
-    other belong in one file.
+    The on-disk cache is keyed by the file of `function` alone: after a change in a function of
+    another file that it calls, delete ``__pycache__``.
     """
     if _IS_OFF:
         return function
     return cast("Function", CompiledFunction(function))
+
+
+def compiled_in_place(function: Function) -> Function:
+    """As `compiled`, for a function that makes no arrays: it fills those that it is given.
+
+    Numba then counts no references to arrays, which would take longer than the steps of a scanner.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", CompiledFunction(function, options={"_nrt": False}))
+
+
+def compiled_within(function: Function) -> Function:
+    """Compile a function as a part of each compiled function that calls it.
+
+    It takes less compiling, as nothing is made to call it from Python: there it is interpreted.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", CompiledPart(function))
+
+
+def compiled_in_line(function: Function) -> Function:
+    """As `compiled_within`, for a step of a long function, which takes bundles of many arrays.
+
+    Its code is put where it is called, so that nothing is passed.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", CompiledPart(function, options={"forceinline": True}))
 
 
 def compiled_if_large(function: Function) -> Function:
@@ -117,6 +147,8 @@ class CompiledFunction:
         What is called while compiling is not worth it.
     most_elements : int
         Of the arguments of one call of `otherwise`.
+    options : dict, optional
+        Of numba.
 
     Attributes
     ----------
@@ -129,11 +161,13 @@ class CompiledFunction:
         function: Callable[..., Any],
         otherwise: Callable[..., Any] | None = None,
         most_elements: int = 0,
+        options: dict[str, Any] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._otherwise = otherwise
         self._most_elements = most_elements
+        self._options = options or {}
         self._seconds_interpreted = 0.0
         self._index_state = (0, 0)
         self._has_entries = False
@@ -182,7 +216,7 @@ class CompiledFunction:
         """What numba makes of the function; the function itself if compilation is off."""
         with _one_dispatcher:  # a second thread's would compile everything once more
             if self._dispatcher is None:
-                self._dispatcher = _dispatcher(self.py_func)
+                self._dispatcher = _dispatcher(self.py_func, self._options)
         return self._dispatcher
 
     @property
@@ -220,6 +254,39 @@ class CompiledFunction:
             return None
 
 
+class CompiledPart:
+    """A function that numba compiles for those it compiles that call it; Python interprets it.
+
+    Parameters
+    ----------
+    function : callable
+    options : dict, optional
+        Of numba.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any] | None = None) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options = options or {}
+        self._dispatcher: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the function."""
+        return self.py_func(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        import numba
+
+        with _one_dispatcher:
+            if self._dispatcher is None:
+                make = numba.njit(
+                    nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **self._options
+                )
+                self._dispatcher = make(self.py_func)
+        return self._dispatcher._numba_type_
+
+
 def _has_entries(dispatcher: Any) -> bool:
     """Tell whether the index of a cache holds anything: none of another source or numba does."""
     try:
@@ -231,13 +298,13 @@ def _has_entries(dispatcher: Any) -> bool:
 _one_dispatcher = threading.Lock()
 
 
-def _dispatcher(function: Callable[..., Any]) -> Any:
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # numba found no folder it may write its cache to
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=True, **options)(function)
 
 
 class _Interpreter(threading.local):

@@ -23,7 +23,6 @@ from kernel_texts import (
 )
 from naive_accelsim import read_kernel
 
-from depgraph.parsers.accelsim import scanner_jit as accelsim_scanner
 from depgraph.parsers.accelsim import text as accelsim_text
 from depgraph.parsers.accelsim.header import find_layout, parse_header
 from depgraph.parsers.accelsim.kernel_list import KernelList
@@ -31,7 +30,6 @@ from depgraph.parsers.accelsim.text import PartScanner
 from depgraph.parsers.accelsim.trace import AccelSimTrace, KernelSection
 from depgraph.parsers.scanning import text_jit as text_scanner
 from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
-from depgraph.parsers.scanning.touch_table import pack_block
 
 FULL = 0xFFFFFFFF
 
@@ -249,6 +247,42 @@ def test_a_bulk_copy_of_nothing():
     line = "0100 00000001 0 UTMALDG.2D 1 UR6 16 0x400 0 128 128 4 0x0 0 0 0 NoVal"
     block = only_block(body(line, form=Form("6")))
     assert (block.instructions, block.accesses, block.read) == (1, 1, set())
+
+
+BULK = f"0100 00000001 0 UBLKCP.S.G 2 R4 UR6 16 0x400 0 256 0 4 0x{GLOBAL:x}"
+
+
+def test_more_bulk_copies_than_are_noted_at_a_time():
+    lines = [f"{BULK} 2 {1024 * i} 0 0 NoVal" for i in range(1, 3000)]
+    block = only_block(body(*lines, form=Form("6")))
+    assert (block.instructions, block.accesses) == (2999, 2999)
+    assert block.read == bytes_of(*((GLOBAL + 1024 * i, 128) for i in range(3000)))
+
+
+def test_bulk_copies_between_more_opcodes_than_the_table_begins_with():
+    lines = [f"{BULK} 2 1024 0 0 NoVal"]
+    for i in range(600):
+        lines += [f"0090 ffffffff 0 OP{i} 0 0 0", f"{BULK} 2 1024 0 0 NoVal"]
+    part = scan(body(*lines, form=Form("6")))
+    assert part.opcodes["UBLKCP.S.G"] == 601
+    assert sum(part.opcodes.values()) == 1201
+
+
+def test_bulk_copies_of_many_addresses_make_room():
+    lines = [f"{BULK} 20000 {'512 ' * 19999}0 0 NoVal"] * 8
+    block = only_block(body(*lines, form=Form("6")))
+    assert block.accesses == 8
+    assert len(block.read) == 20_000
+
+
+@pytest.mark.parametrize("bad_first", [True, False])
+def test_the_first_damaged_line_may_be_a_bulk_copy(bad_first):
+    bulk, other = f"{BULK} 2 x", "0090 0000z001 1 R0 LDG.E 1 R4 4 1 0x10 0 0"
+    text = body(*((bulk, other) if bad_first else (other, bulk)), form=Form("6"))
+    part = scan(text)
+    assert part.damaged_lines == 2
+    first = bulk if bad_first else other
+    assert part.damaged_line.line == text[: text.index(first)].count("\n") + 1
 
 
 def test_bulk_copies_of_older_tracers_are_not_seen():
@@ -499,14 +533,6 @@ def test_readers_of_numbers(read, pattern, base, line):
         assert (int(value), int(at)) == (int(match[1], base), match.end())
     else:
         assert -1 in (int(value), int(at))
-
-
-@given(st.lists(st.integers(0, 1 << 18), min_size=3, max_size=3), st.sampled_from(" ,"))
-def test_read_coordinates(numbers, separator):
-    text = separator.join(map(str, numbers)).encode() + b" "
-    packed, _ = accelsim_scanner.read_coordinates(words_and(text)[0], 0, len(text), ord(separator))
-    fits = max(numbers[1:]) < 1 << 16
-    assert packed == (pack_block(*numbers) if fits else -1)
 
 
 # Headers

@@ -13,8 +13,27 @@ from depgraph.errors import TraceError
 from depgraph.parsers.nvbit import scanner_jit as scanner
 from depgraph.parsers.nvbit.text import scan_text
 from depgraph.parsers.scanning import text_jit as text_scanner
+from depgraph.parsers.scanning.line_buffers import end_of_line, find_text
+from depgraph.parsers.scanning.opcode_table_jit import (
+    ASYNC_COPY,
+    GLOBAL_READ,
+    GLOBAL_UPDATE,
+    GLOBAL_WRITE,
+    OPCODE_WORDS,
+    ORDERED_READ,
+    find_opcode,
+)
 from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
-from depgraph.trace.records import Damage
+from depgraph.parsers.scanning.touch_table import pack_block
+from depgraph.parsers.scanning.touch_table_jit import (
+    Ranges,
+    Rows,
+    add_lanes,
+    enter_rows,
+    find_row,
+    take_row,
+)
+from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Damage
 
 TEXT = st.lists(
     st.sampled_from([b"M", b"MEMTRACE: CTX 0x", b"MEMTRACE", b" ", b"\n", b"0x", b"a7", b"\xff"])
@@ -87,70 +106,147 @@ def test_parse_decimal(text):
         assert position == len(digits)
 
 
+def ranges(size):
+    return Ranges(
+        np.full(size, -1, np.int32),
+        np.full(size, 9, np.uint8),
+        np.zeros(size, np.uint64),
+        np.zeros(size, np.uint64),
+    )
+
+
+KINDS_OF = {  # of an opcode's meaning: what it leaves ranges of
+    GLOBAL_READ: {READ},
+    GLOBAL_WRITE: {WRITE},
+    GLOBAL_UPDATE: {SYNC_READ, WRITE},
+    ASYNC_COPY: {LDGSTS_READ},
+    ORDERED_READ: {SYNC_READ},
+}
+
+
 @given(
     st.lists(st.integers(0, 40), max_size=32),
     st.sampled_from([1, 2, 4, 8, 16]),
+    st.sampled_from(sorted(KINDS_OF)),
 )
-def test_emit_ranges_covers_what_the_lanes_touch(addresses, width):
+def test_add_lanes_covers_what_the_lanes_touch(addresses, width, meaning):
     lanes = np.zeros(32, np.uint64)
     lanes[: len(addresses)] = addresses
-    row, kind = np.full(40, -1, np.int32), np.full(40, 9, np.uint8)
-    start, end = np.zeros(40, np.uint64), np.zeros(40, np.uint64)
-    n = text_scanner.emit_ranges(lanes, len(addresses), width, 5, 1, row, kind, start, end, 3)
-    assert n - 3 <= len(addresses)
-    assert row[3:n].tolist() == [5] * (n - 3)
-    assert kind[3:n].tolist() == [1] * (n - 3)
-    assert row[:3].tolist() == [-1] * 3
-    covered = {b for s, e in zip(start[3:n], end[3:n], strict=True) for b in range(s, e)}
-    assert covered == {b for a in addresses if a for b in range(a, a + width)}
+    out = ranges(70)
+    n = add_lanes(out, 3, 5, meaning, lanes, len(addresses), width)
+    assert n - 3 <= len(KINDS_OF[meaning]) * len(addresses)
+    assert out.row.tolist() == [-1] * 3 + [5] * (n - 3) + [-1] * (70 - n)
+    covered = {}
+    for kind, start, end in zip(out.kind[3:n], out.start[3:n], out.end[3:n], strict=True):
+        covered.setdefault(int(kind), set()).update(range(start, end))
+    touched = {b for a in addresses if a for b in range(a, a + width)}
+    assert covered == dict.fromkeys(KINDS_OF[meaning] if touched else (), touched)
 
 
-def test_emit_ranges_joins_a_warp_that_reads_on():
+def test_add_lanes_joins_a_warp_that_reads_on():
     lanes = np.arange(BASE, BASE + 128, 4, dtype=np.uint64)
-    arrays = [np.zeros(8, dtype) for dtype in (np.int32, np.uint8, np.uint64, np.uint64)]
-    assert text_scanner.emit_ranges(lanes, 32, 4, 0, 0, *arrays, 0) == 1
-    assert (arrays[2][0], arrays[3][0]) == (BASE, BASE + 128)
+    out = ranges(8)
+    assert add_lanes(out, 0, 0, GLOBAL_READ, lanes, 32, 4) == 1
+    assert (out.start[0], out.end[0]) == (BASE, BASE + 128)
 
 
 @given(st.lists(st.text("ABCDEFG.128", min_size=1, max_size=47), max_size=20, unique=True))
 def test_find_opcode_finds_what_was_entered(opcodes):
-    table = np.zeros((64, text_scanner.OPCODE_WORDS), np.uint64)
+    table = np.zeros((64, OPCODE_WORDS), np.uint64)
     slots = {}
     with np.errstate(over="ignore"):
         for opcode in opcodes:
             _, words = buffer(opcode.encode() + b" - 0x00")
-            slot, length = text_scanner.find_opcode(words, 0, table)
+            slot, length = find_opcode(words, 0, table)
             assert (slot < 0, length) == (True, len(opcode))
-            padded = opcode.encode().ljust(8 * text_scanner.OPCODE_WORDS, b"\0")
+            padded = opcode.encode().ljust(8 * OPCODE_WORDS, b"\0")
             table[-1 - slot] = np.frombuffer(padded, "<u8")
             slots[opcode] = -1 - slot
         for opcode in opcodes:
             _, words = buffer(b"?" + opcode.encode() + b" ")
-            assert text_scanner.find_opcode(words, 1, table) == (slots[opcode], len(opcode))
+            assert find_opcode(words, 1, table) == (slots[opcode], len(opcode))
     assert len(set(slots.values())) == len(opcodes)
 
 
 def test_find_opcode_gives_up_after_48_bytes():
-    table = np.zeros((64, text_scanner.OPCODE_WORDS), np.uint64)
+    table = np.zeros((64, OPCODE_WORDS), np.uint64)
     with np.errstate(over="ignore"):
-        assert text_scanner.find_opcode(buffer(b"A" * 48 + b" ")[1], 0, table)[1] == 0
+        assert find_opcode(buffer(b"A" * 48 + b" ")[1], 0, table)[1] == 0
 
 
 KEYS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**62)), max_size=20, unique=True)
 
 
+def rows(size, slots=64):
+    return Rows(
+        np.zeros(size, np.int32),
+        np.zeros(size, np.int64),
+        np.ones(size, np.int64),
+        np.ones(size, np.int64),
+        np.full(slots, -1, np.int32),
+    )
+
+
 @given(KEYS)
-def test_find_row_finds_what_was_entered(keys):
-    launch, cta = np.zeros(20, np.int32), np.zeros(20, np.int64)
-    table = np.full(64, -1, np.int32)
+def test_take_row_finds_what_was_entered(keys):
+    table, sizes = rows(20), np.zeros(2, np.int64)
     with np.errstate(over="ignore"):
         for row, key in enumerate(keys):
-            slot = text_scanner.find_row(*key, launch, cta, table)
-            assert slot < 0
-            launch[row], cta[row] = key
-            table[-1 - slot] = row
+            assert find_row(table, *key) < 0
+            assert take_row(table, sizes, *key) == row
         for row, key in enumerate(keys):
-            assert text_scanner.find_row(*key, launch, cta, table) == row
+            assert take_row(table, sizes, *key) == find_row(table, *key) == row
+    assert sizes.tolist() == [len(keys), 0]
+    assert list(zip(table.launch, table.cta, strict=True))[: len(keys)] == keys
+    assert not table.accesses[: len(keys)].any()
+    assert not table.instructions[: len(keys)].any()
+
+
+def test_take_row_has_no_room():
+    table, sizes = rows(1), np.zeros(2, np.int64)
+    with np.errstate(over="ignore"):
+        assert [take_row(table, sizes, 0, cta) for cta in (7, 8, 7)] == [0, -1, 0]
+
+
+@given(KEYS)
+def test_enter_rows_makes_them_found(keys):
+    table = rows(20)
+    for row, key in enumerate(keys):
+        table.launch[row], table.cta[row] = key
+    with np.errstate(over="ignore"):
+        enter_rows(table, len(keys))
+        assert [find_row(table, *key) for key in keys] == list(range(len(keys)))
+
+
+COORDINATES = st.tuples(st.integers(0, 2**32), st.integers(0, 70_000), st.integers(0, 70_000))
+
+
+@given(COORDINATES, st.sampled_from([b",", b" "]))
+def test_read_coordinates(block, separator):
+    x, y, z = block
+    text = separator.join(b"%d" % n for n in block)
+    packed, at = text_scanner.read_coordinates(buffer(text)[0], 0, len(text), separator[0])
+    if x < 1 << 31 and max(y, z) < 1 << 16:
+        assert (packed, at) == (pack_block(*block), len(text))
+    else:
+        assert packed == -1
+
+
+@given(st.binary(max_size=2000), st.binary(min_size=1, max_size=2), st.data())
+def test_find_text(text, wanted, data):
+    position = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(position, len(text)))
+    found = text.find(wanted, position, end)
+    at = find_text(np.frombuffer(text + b"?", np.uint8), wanted, position, end)
+    assert at == (found if found >= 0 else end)
+
+
+@pytest.mark.parametrize("at", [0, 510, 511, 512, 513, 1535, 1536, 9000])
+def test_find_text_across_its_windows(at):
+    text = np.frombuffer(b"." * at + b"ab" + b"." * 10, np.uint8)
+    assert find_text(text, b"ab", 0, len(text)) == at
+    assert find_text(text, b"ab", 0, at + 1) == at + 1
+    assert end_of_line(text, 0, len(text)) == len(text)
 
 
 # What is NVBit's own
@@ -158,17 +254,19 @@ def test_find_row_finds_what_was_entered(keys):
 
 @given(KEYS)
 def test_find_launch_finds_what_was_entered(keys):
-    context, identifier = np.zeros(64, np.uint64), np.zeros(64, np.int64)
-    index = np.full(64, -1, np.int32)
+    launches = scanner.Launches(
+        np.zeros(64, np.uint64), np.zeros(64, np.int64), np.full(64, -1, np.int32)
+    )
     slots = {}
     with np.errstate(over="ignore"):
         for number, (c, i) in enumerate(keys):
-            slot = scanner.find_launch(np.uint64(c), i, context, identifier, index)
+            slot = scanner.find_launch(launches, np.uint64(c), i)
             assert slot < 0
-            context[-1 - slot], identifier[-1 - slot], index[-1 - slot] = c, i, number
+            for column, value in zip(launches, (c, i, number), strict=True):
+                column[-1 - slot] = value
             slots[c, i] = -1 - slot
         for c, i in keys:
-            assert scanner.find_launch(np.uint64(c), i, context, identifier, index) == slots[c, i]
+            assert scanner.find_launch(launches, np.uint64(c), i) == slots[c, i]
 
 
 @given(TEXT, st.data())
@@ -235,7 +333,7 @@ def test_parse_access_head_refuses_a_cut_one(data):
     ],
 )
 def test_verbose_lines(line, expected):
-    assert scanner._is_verbose(buffer(line)[1], 16, len(line)) == expected
+    assert scanner.is_verbose(buffer(line)[1], 16, len(line)) == expected
 
 
 # Whole texts
