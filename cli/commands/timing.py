@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from depgraph.cli.options.model import profile_options, warn_of_mismatch, where_from
 from depgraph.cli.options.shared import Command, format_option, print_report, store_argument
+
+if TYPE_CHECKING:
+    from depgraph.cli.options.model import ProfileOptions
 
 
 @click.command("timing", cls=Command)
@@ -18,30 +22,39 @@ from depgraph.cli.options.shared import Command, format_option, print_report, st
 def command(
     file: Path,
     store: Path,
-    device: int | None,
-    process: int | None,
-    context: int | None,
-    stream: int | None,
-    iteration: str,
-    allow_mismatch: bool,
     form: str,
+    **options: Unpack[ProfileOptions],
 ) -> None:
     """Show which measured kernel of FILE is which kernel of STORE.
 
     FILE is a PyTorch profiler trace, an nsys, ncu or nvprof export, a simulator's log, or a table
     of your own; which one is told by its contents. What --timing FILE would take of it is shown:
-    kernels that match, those that were guessed because the name or the grid differs, and those
-    that only one side has. Exit code 1 if --timing FILE would be refused.
+    kernels that match, those that were guessed because the name or the grid differs, those that are
+    estimated because they have no measurement, memsets and copies, and what only the profile has.
+    Exit code 1 if --timing FILE would be refused.
     """
-    from dataclasses import asdict
-
+    from depgraph.errors import ProfileError
     from depgraph.parsers.profiles import read_profile
     from depgraph.reports.tables.match_table import fit_report
+    from depgraph.scenario.build_scenario import build_scenario
     from depgraph.store.store import Store
+    from depgraph.timing.estimates import Estimates
     from depgraph.timing.fit import fit_profile
 
-    where = where_from(device, process, context, stream, iteration)
-    fit = fit_profile(read_profile(file), Store(store).kernels, **asdict(where))
-    print_report(fit_report(fit), form)
-    fit.check(allow_mismatch=allow_mismatch)
+    opened = Store(store)
+    fit = fit_profile(read_profile(file), opened.kernels, where_from(options))
+    estimated = Estimates()
+    refused = None
+    if fit.has_times:
+        try:
+            scenario = build_scenario(
+                opened.graph(), opened.kernels, profile=fit, allow_mismatch=True
+            )
+            estimated = scenario.timing.estimated
+        except ProfileError as error:
+            refused = error
+    print_report(fit_report(fit, estimated), form)
+    if refused is not None:
+        raise refused
+    fit.check(allow_mismatch=options["allow_mismatch"])
     warn_of_mismatch(fit)

@@ -1,27 +1,30 @@
-"""Mechanisms beside each other: what each gets of the gain that is possible."""
+"""Mechanisms beside each other: what each reaches of the upper bound on the speedup."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+import math
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
-from depgraph.mechanisms import MECHANISMS, Charges
+from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
+from depgraph.mechanisms.serial import Serial
+from depgraph.scenario.contention import run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
-from depgraph.schedule.policy import run_rules
-from depgraph.timing.launch_model import OFF
+from depgraph.schedule.simulate import run_rules
+from depgraph.system.ratios import ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
     from depgraph.analysis.outcome import Bound
-    from depgraph.mechanisms import Mechanism, Quantity, Rules
+    from depgraph.mechanisms import Mechanism, Rules
+    from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
-    from depgraph.timing.launch_model import LaunchModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +37,54 @@ class Comparison:
     outcomes : tuple of Outcome
     left_out : dict
         Mechanism to why it has no row.
-    unit, durations, gpu, dependences : str
-    launch : LaunchModel
-    assumptions : tuple of str
+    scenario : Scenario
     """
 
     limits: tuple[Bound, ...]
     outcomes: tuple[Outcome, ...]
     left_out: dict[str, str]
-    unit: str
-    durations: str
-    gpu: str
-    dependences: str
-    launch: LaunchModel = OFF
-    assumptions: tuple[str, ...] = field(default=())
+    scenario: Scenario
+
+    def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
+        """Return the fastest of the mechanisms whose blocks wait before they start.
+
+        Others cut blocks up, or wait inside them.
+
+        Parameters
+        ----------
+        sms : float
+        without_hardware : bool
+            Leave out what needs new hardware.
+        """
+        left_out = {Availability.LIMIT.value}
+        if without_hardware:
+            left_out.add(Availability.HARDWARE.value)
+        return max(
+            (
+                o
+                for o in self.outcomes
+                if o.sms == sms
+                and o.availability not in left_out
+                and o.against == Against.BLOCK.value
+                and not o.deadlock
+            ),
+            key=lambda o: o.speedup,
+            default=None,
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What mechanisms assumed, and why some have no row."""
+        said: dict[str, dict[str, None]] = {}
+        for outcome in self.outcomes:
+            for note in outcome.assumptions:
+                said.setdefault(note, {})[outcome.mechanism] = None
+        return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
+            f"{name} is left out: {reason}" for name, reason in self.left_out.items()
+        ]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a mechanism and GPU size."""
+        """Return one row per mechanism and GPU size."""
         import pandas as pd
 
         names = [f.name for f in fields(Outcome)]
@@ -91,9 +125,7 @@ def run_mechanism(
     return replace(schedule, least=scenario.memory), rules
 
 
-def charges_of(
-    mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
-) -> Charges:
+def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
     """Return the costs of a mechanism as the user changed them, in the durations' unit.
 
     Parameters
@@ -121,9 +153,9 @@ def charges_of(
 
 
 def run_without_launches(
-    mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
+    mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario
 ) -> tuple[Schedule, Rules]:
-    """Schedule a scenario under a mechanism with launches for nothing, as bounds count.
+    """Schedule a scenario under a mechanism without launch costs, as bounds count.
 
     Parameters
     ----------
@@ -147,7 +179,7 @@ def compare_mechanisms(
     sms: Sequence[float],
     mechanisms: Sequence[Mechanism],
     *,
-    costs: Mapping[str, Mapping[str, Quantity]] | None = None,
+    costs: ChangedCosts | None = None,
 ) -> Comparison:
     """Run every mechanism on every GPU size.
 
@@ -171,7 +203,7 @@ def compare_mechanisms(
     if unknown:
         hint = "is not among those asked for" if unknown[0] in MECHANISMS else "does not exist"
         raise ModelError(f"cost of {unknown[0]}: that mechanism {hint}")
-    resources, paths = scenario.resources, Paths.of(scenario)
+    paths = Paths.of(scenario)
     limits: list[Bound] = []
     outcomes: list[Outcome] = []
     swept: list[Swept] = []
@@ -180,9 +212,10 @@ def compare_mechanisms(
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
         limits.append(limit)
+        serial_time = predicted(Serial(), {}, sized)
         for mechanism in mechanisms:
             try:
-                found = _outcome(mechanism, costs, limit, sized)
+                found = _outcome(mechanism, costs, limit, sized, serial_time)
             except NotApplicableError as error:
                 left_out[mechanism.label] = str(error)
                 continue
@@ -202,20 +235,16 @@ def compare_mechanisms(
         limits=tuple(limits),
         outcomes=tuple(outcomes),
         left_out=left_out,
-        unit=scenario.unit,
-        durations=scenario.timing.source,
-        gpu=resources.gpu.name,
-        dependences=scenario.dependences,
-        launch=scenario.launch,
-        assumptions=scenario.assumptions,
+        scenario=scenario,
     )
 
 
 def _outcome(
     mechanism: Mechanism,
-    costs: Mapping[str, Mapping[str, Quantity]],
+    costs: ChangedCosts,
     limit: Bound,
     scenario: Scenario,
+    serial_time: float | None,
 ) -> Outcome:
     """Run a mechanism with launch costs and, where there are any, without."""
     charges = charges_of(mechanism, costs, scenario)
@@ -228,4 +257,26 @@ def _outcome(
         rules = mechanism.rules(scenario, charges)
         return deadlocked(mechanism, rules, limit, scenario, error)
     charged = tuple(charges.notes)
-    return outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)
+    found = outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)
+    time = predicted(mechanism, costs, scenario)
+    if serial_time is None or time is None:
+        return found
+    return replace(found, predicted=time, predicted_speedup=ratio(serial_time, time))
+
+
+def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> float | None:
+    """Return the makespan of a mechanism with contention; None where that is left out.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults.
+    scenario : Scenario
+        On one number of SMs.
+    """
+    if scenario.sharing is None or math.isinf(scenario.sms):
+        return None
+    contended = scenario.contended
+    rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))
+    return run_contended(mechanism.label, rules, contended).makespan

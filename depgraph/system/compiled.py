@@ -11,16 +11,18 @@ allocated in the caller, and functions are few.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
 import time
-from functools import update_wrapper
+from contextlib import suppress
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -39,42 +41,12 @@ _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 def compiled(function: Function) -> Function:
     """Compile a function on plain arrays: no Python objects, no GIL, cached on disk if possible.
 
-    The on-disk cache is keyed by the file of `function` alone: after a change in a function of
-    another file that it calls, delete ``__pycache__``.
+    What is kept on disk counts as long as neither the file of `function` has changed nor what that
+    file imports: compiled functions, named tuples, and numbers.
     """
     if _IS_OFF:
         return function
     return cast("Function", CompiledFunction(function))
-
-
-def compiled_in_place(function: Function) -> Function:
-    """As `compiled`, for a function that makes no arrays: it fills those that it is given.
-
-    Numba then counts no references to arrays, which would take longer than the steps of a scanner.
-    """
-    if _IS_OFF:
-        return function
-    return cast("Function", CompiledFunction(function, options={"_nrt": False}))
-
-
-def compiled_within(function: Function) -> Function:
-    """Compile a function as a part of each compiled function that calls it.
-
-    It takes less compiling, as nothing is made to call it from Python: there it is interpreted.
-    """
-    if _IS_OFF:
-        return function
-    return cast("Function", CompiledPart(function))
-
-
-def compiled_in_line(function: Function) -> Function:
-    """As `compiled_within`, for a step of a long function, which takes bundles of many arrays.
-
-    Its code is put where it is called, so that nothing is passed.
-    """
-    if _IS_OFF:
-        return function
-    return cast("Function", CompiledPart(function, options={"forceinline": True}))
 
 
 def compiled_if_large(function: Function) -> Function:
@@ -106,6 +78,39 @@ def compiled_if_larger(
         return cast("Function", CompiledFunction(function, otherwise, elements))
 
     return decorate
+
+
+def compiled_in_place(function: Function) -> Function:
+    """As `compiled_if_large`, for functions that allocate nothing.
+
+    Their code counts no references to arrays, which takes most of the time, and of the
+    compilation, where arrays come in bundles (`NamedTuple`).
+    """
+    if _IS_OFF:
+        return function
+    options = {"_nrt": False}  # numba's run time, which counts references
+    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, options))
+
+
+def compiled_helper(function: Function) -> Function:
+    """Compile a function for other compiled functions alone, which takes less time.
+
+    Called from Python it is interpreted.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", _Part(function, in_line=False))
+
+
+def compiled_within(function: Function) -> Function:
+    """Compile a function as a part of each compiled function that calls it.
+
+    A step of a long function: it may take bundles of many arrays, as nothing is passed. Called
+    from Python it is interpreted.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", _Part(function, in_line=True))
 
 
 def compile_always() -> None:
@@ -147,8 +152,8 @@ class CompiledFunction:
         What is called while compiling is not worth it.
     most_elements : int
         Of the arguments of one call of `otherwise`.
-    options : dict, optional
-        Of numba.
+    options : mapping, optional
+        Numba's own.
 
     Attributes
     ----------
@@ -161,13 +166,13 @@ class CompiledFunction:
         function: Callable[..., Any],
         otherwise: Callable[..., Any] | None = None,
         most_elements: int = 0,
-        options: dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._otherwise = otherwise
         self._most_elements = most_elements
-        self._options = options or {}
+        self._options = dict(options or {})
         self._seconds_interpreted = 0.0
         self._index_state = (0, 0)
         self._has_entries = False
@@ -191,7 +196,7 @@ class CompiledFunction:
         """Tell whether that takes less time than loading, or compiling, what would be faster."""
         if _Interpreter.is_off:
             return False
-        if sum(getattr(argument, "size", 1) for argument in arguments) > self._most_elements:
+        if _elements(arguments) > self._most_elements:
             return False
         if "numba" not in sys.modules and _Interpreter.seconds < _SECONDS_BEFORE_LOADING:
             return True
@@ -254,37 +259,46 @@ class CompiledFunction:
             return None
 
 
-class CompiledPart:
-    """A function that numba compiles for those it compiles that call it; Python interprets it.
+def _elements(argument: Any) -> int:
+    """Count the elements of an array, of all arrays of a tuple."""
+    if isinstance(argument, tuple):
+        return sum(map(_elements, argument))
+    return getattr(argument, "size", 1)
 
-    Parameters
+
+class _Part:
+    """A function for compiled functions alone; called from Python it is interpreted.
+
+    Attributes
     ----------
-    function : callable
-    options : dict, optional
-        Of numba.
+    py_func : callable
+    targetoptions : dict
+        By these names numba finds what to compile in line.
     """
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any] | None = None) -> None:
+    def __init__(self, function: Callable[..., Any], *, in_line: bool) -> None:
         update_wrapper(self, function)
         self.py_func = function
-        self._options = options or {}
-        self._dispatcher: Any = None
+        self.targetoptions = {"inline": "always"} if in_line else {}
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
         return self.py_func(*arguments)
 
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba makes of the function, which nothing links with Python."""
+        import numba
+
+        jit: Any = numba.njit
+        return jit(nogil=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)(self.py_func)
+
     @property
     def _numba_type_(self) -> Any:
         import numba
 
-        with _one_dispatcher:
-            if self._dispatcher is None:
-                make = numba.njit(
-                    nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **self._options
-                )
-                self._dispatcher = make(self.py_func)
-        return self._dispatcher._numba_type_
+        # Where a function was put in line its name stays behind, as a value of no use.
+        return numba.types.none if self.targetoptions else self.dispatcher._numba_type_
 
 
 def _has_entries(dispatcher: Any) -> bool:
@@ -301,10 +315,52 @@ _one_dispatcher = threading.Lock()
 def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
-    try:
-        return numba.njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder it may write its cache to
-        return numba.njit(nogil=True, **options)(function)
+    jit: Any = numba.njit
+    dispatcher = jit(nogil=True, no_cfunc_wrapper=True, **options)(function)
+    with suppress(RuntimeError):  # numba found no folder it may write its cache to
+        dispatcher._cache = _cache_class()(function)  # noqa: SLF001
+    return dispatcher
+
+
+@cache
+def _cache_class() -> type:
+    from numba.core import caching
+
+    base: Any = caching.FunctionCache
+
+    class Cache(base):  # type: ignore[misc]
+        """The cache of numba, which takes note of one file alone and of no name of a field."""
+
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__(function)  # type: ignore[no-untyped-call, unused-ignore]
+            own = self._cache_file._source_stamp  # noqa: SLF001
+            self._cache_file._source_stamp = own, _imports(function.__module__)  # noqa: SLF001
+
+        def _index_key(self, types: Any, codegen: Any) -> Any:
+            fields = tuple(getattr(type_, "fields", None) for type_ in types)
+            key = super()._index_key(types, codegen)  # type: ignore[no-untyped-call, unused-ignore]
+            return *key, fields
+
+    return Cache
+
+
+@cache
+def _imports(module: str) -> bytes:
+    """Digest the functions, tuples and numbers that the compiled code of a module may import."""
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for name, value in sorted(vars(sys.modules[module]).items()):
+        if isinstance(value, (CompiledFunction, _Part)) or hasattr(value, "_fields"):
+            home = value.__module__
+            if home != module:
+                digest.update(Path(sys.modules[home].__file__ or "").read_bytes())
+                digest.update(_imports(home))
+        elif isinstance(value, np.ndarray):
+            digest.update(f"{name} {value.dtype} {value.tobytes()!r}".encode())
+        elif isinstance(value, (int, float, np.generic)):
+            digest.update(f"{name} {value!r}".encode())
+    return digest.digest()
 
 
 class _Interpreter(threading.local):

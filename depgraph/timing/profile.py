@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.timing.launch_sites import Site
+
 UNKNOWN = -1
 """Stands in an integer column for a value that the file does not give."""
 
@@ -22,9 +24,28 @@ KernelUnit = Literal["ns", "cycles"]
 BlockUnit = Literal["us", "cycles"]
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which kernels of a profile count; None for all.
+
+    Attributes
+    ----------
+    device, process, context, stream : int or None
+    iteration : str
+        Of several iterations the "median" of each kernel, its "mean" or "min", the "last", or that
+        of a number from 0.
+    """
+
+    device: int | None = None
+    process: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    iteration: str = "median"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelProfile:
-    """The times of n kernels, one row a launch, in launch order.
+    """The times of n kernels, one row per launch, in launch order.
 
     A column is None where the file says nothing about it for any kernel; where it does for
     some, the other rows hold `UNKNOWN`.
@@ -62,12 +83,17 @@ class KernelProfile:
         When the host called for the launch, on the clock of `start`.
     measured_sms : int64[n] or None
         SMs of the GPU (or part of it) that the kernel was measured on.
+    site : int64[n] or None
+        Where in the code a kernel was launched, as an index into `sites`.
+    sites : tuple of Site
     clock_mhz : float or None
         Core clock in MHz, which turns cycles into time, where the file states it.
     launch_latency : float
         Part of every duration that is the launch, not the kernel; in `unit`.
     device_names : mapping of int to str
         Name of each device, where the file gives it.
+    memory : KernelProfile or None
+        Memsets and copies of the same run, in the same columns; None where the file has none.
     notes : tuple of str
         What the user should know about these numbers, one sentence each.
     skipped : mapping of str to int
@@ -94,9 +120,12 @@ class KernelProfile:
     correlation: NDArray[np.int64] | None = None
     issued: NDArray[np.int64] | None = None
     measured_sms: NDArray[np.int64] | None = None
+    site: NDArray[np.int64] | None = None
+    sites: tuple[Site, ...] = ()
     clock_mhz: float | None = None
     launch_latency: float = 0.0
     device_names: Mapping[int, str] = field(default_factory=dict)
+    memory: KernelProfile | None = None
     notes: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)
 
@@ -123,6 +152,16 @@ class KernelProfile:
         """The streams that kernels ran on, increasing; empty where the file does not say."""
         return _distinct(self.stream)
 
+    @property
+    def block_shared_bytes(self) -> NDArray[np.int64] | None:
+        """Static and dynamic shared memory of a block, as far as the file tells: int64[n]."""
+        if self.shared_bytes is not None:
+            return self.shared_bytes
+        static, dynamic = self.static_shared_bytes, self.dynamic_shared_bytes
+        if static is None or dynamic is None:
+            return static if dynamic is None else dynamic
+        return np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
+
     def take(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> KernelProfile:
         """Return the kernels that a mask or an array of indices picks, in that order."""
         picked: dict[str, Any] = {
@@ -143,13 +182,14 @@ class KernelProfile:
     ) -> KernelProfile:
         """Return the kernels of one device, process, context or stream, or of several of them.
 
+        Memsets and copies that the file says ran elsewhere go too.
+
         Raises
         ------
         ProfileError
             If the file does not say where its kernels ran, or if none ran there.
         """
         wanted = {"device": device, "process": process, "context": context, "stream": stream}
-        keep = np.ones(len(self), np.bool_)
         for what, number in wanted.items():
             if number is None:
                 continue
@@ -161,16 +201,29 @@ class KernelProfile:
             if not np.any(column == number):
                 there = ", ".join(map(str, _distinct(column)))
                 raise ProfileError(self.source, f"has no kernel of {what} {number}", f"has {there}")
-            keep &= column == number
+        keep = _is_there(self, wanted)
         if not keep.any():
             asked = ", ".join(f"{what} {n}" for what, n in wanted.items() if n is not None)
             raise ProfileError(self.source, f"has no kernel of {asked} at once")
-        return self.take(keep)
+        found = self.take(keep)
+        if self.memory is None:
+            return found
+        return replace(found, memory=self.memory.take(_is_there(self.memory, wanted)))
+
+
+def _is_there(profile: KernelProfile, wanted: Mapping[str, int | None]) -> NDArray[np.bool_]:
+    """Tell which rows ran in a place, as far as the file says."""
+    keep = np.ones(len(profile), np.bool_)
+    for what, number in wanted.items():
+        column = getattr(profile, what)
+        if number is not None and column is not None:
+            keep &= column == number
+    return keep
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProfile:
-    """The times of n thread blocks, one row a block, ordered by kernel and block.
+    """The times of n thread blocks, one row per block, ordered by kernel and block.
 
     Attributes
     ----------

@@ -18,13 +18,13 @@ from depgraph.parsers.accelsim.scanner_jit import (
     MALFORMED_LINES,
     MEANING,
     N_BULK_LINES,
-    UNSEEN_LINES,
+    UNTRACED_LINES,
     note_damaged,
     read_width,
 )
 from depgraph.parsers.scanning.text_jit import read_hex, read_number, read_signed
 from depgraph.parsers.scanning.touch_table_jit import ADDRESS_END, add_range
-from depgraph.system.compiled import compiled_in_line, compiled_in_place, compiled_within
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 _LISTED = 3  # what MODE says of the addresses
 _DELTAS = 4
@@ -32,7 +32,7 @@ _MAX_BYTES = 1 << 20
 _ZERO = np.uint64(0)
 
 
-@compiled_within
+@compiled_helper
 def read_bulk_head(text, position, stop):
     """Decode ``MBAR MULTICAST [MASK] BYTES OUTSIDE MODE`` and the number of addresses.
 
@@ -70,7 +70,7 @@ def read_bulk_head(text, position, stop):
     return mode, number, each, base, position
 
 
-@compiled_in_line
+@compiled_within
 def add_bulk(text, position, stop, head, row, meaning, ranges, n):
     """Append the bytes of a bulk copy; return the new number of ranges, -1 if the line is bad.
 
@@ -134,7 +134,7 @@ def scan_bulk_lines(text, words, first, kernel, opcodes, touches, counters):
         opcodes.count[slot] += 1
         counters[INSTRUCTION_LINES] += 1
         if mode < 0:
-            counters[UNSEEN_LINES] += 1
+            counters[UNTRACED_LINES] += 1
         else:
             touches.rows.accesses[row] += 1
             counters[ACCESS_LINES] += 1

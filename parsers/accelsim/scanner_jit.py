@@ -39,7 +39,7 @@ from depgraph.parsers.scanning.touch_table_jit import (
     largest_of,
     take_row,
 )
-from depgraph.system.compiled import compiled_in_line, compiled_in_place, compiled_within
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +95,7 @@ WINDOW_LINES = 9
 ZERO_LINES = 10
 SUPERSET_LINES = 11
 HOLE_LINES = 12
-UNSEEN_LINES = 13
+UNTRACED_LINES = 13
 WRONG_COUNTS = 14
 OVERLONG_LINES = 15
 OUT_OF_RANGE_LINES = 16
@@ -171,7 +171,7 @@ class Instruction(NamedTuple):
     at_opcode: np.int64
 
 
-@compiled_within
+@compiled_helper
 def read_structure(text, words, position, stop, state, counters):
     """Take a line that is no instruction: a block or warp that begins or ends, or foreign text."""
     while position < stop and text[position] == SPACE:
@@ -215,7 +215,7 @@ def read_structure(text, words, position, stop, state, counters):
     counters[FOREIGN_LINES] += 1
 
 
-@compiled_within
+@compiled_helper
 def note_damaged(counters, kind, line):
     """Count a line that lost something, and remember the first by its 1-based number."""
     counters[kind] += 1
@@ -223,7 +223,7 @@ def note_damaged(counters, kind, line):
         counters[FIRST_DAMAGED] = line
 
 
-@compiled_within
+@compiled_helper
 def end_warp(state, counters):
     """Compare the instructions of a warp with their declared number."""
     if state[DECLARED] >= 0 and state[DECLARED] != state[SEEN]:
@@ -231,7 +231,7 @@ def end_warp(state, counters):
     state[DECLARED] = -1
 
 
-@compiled_within
+@compiled_helper
 def read_addresses(text, position, stop, mask, lists_active_lanes, lanes):
     """Decode ``MODE addresses`` into `lanes`, one element an accessing lane.
 
@@ -296,7 +296,7 @@ def read_addresses(text, position, stop, mask, lists_active_lanes, lanes):
     return count, np.int64(count > wanted), np.int64(0)
 
 
-@compiled_within
+@compiled_helper
 def drop_windows(lanes, count, windows):
     """Keep the lanes outside the shared and the local window; return their number."""
     kept = np.int64(0)
@@ -311,7 +311,7 @@ def drop_windows(lanes, count, windows):
     return kept
 
 
-@compiled_within
+@compiled_helper
 def is_shared_side(lanes, count, largest, windows):
     """Tell whether the lanes of an asynchronous copy are the shared addresses it writes to."""
     if largest < SHARED_WINDOW_END:
@@ -322,7 +322,7 @@ def is_shared_side(lanes, count, largest, windows):
     return smallest >= windows[SHARED_BEGIN] and largest < windows[SHARED_END]
 
 
-@compiled_in_line
+@compiled_within
 def read_instruction(text, words, p, stop, kernel):
     """Decode the columns of the line at `p` up to its opcode.
 
@@ -370,7 +370,7 @@ def read_instruction(text, words, p, stop, kernel):
     return Instruction(block, mask, np.int64(p) if is_opcode else np.int64(-1))
 
 
-@compiled_within
+@compiled_helper
 def is_instruction(text, words, p, stop):
     """Tell whether the line at `p` is an instruction."""
     first = text[p]
@@ -379,7 +379,7 @@ def is_instruction(text, words, p, stop):
     return p < stop and (is_decimal or is_letter)
 
 
-@compiled_within
+@compiled_helper
 def read_width(text, words, at_opcode, stop):
     """Decode the column behind the sources; return it and the next one's start, -1 if bad."""
     p = skip_token(text, words, at_opcode, stop)
@@ -391,7 +391,7 @@ def read_width(text, words, at_opcode, stop):
     return read_number(text, p, stop)
 
 
-@compiled_in_line
+@compiled_within
 def row_of(block, kernel, touches):
     """Return the row of a block, most often that of the line above; -1 if there is no room."""
     state = kernel.state
@@ -404,7 +404,7 @@ def row_of(block, kernel, touches):
     return state[ROW]
 
 
-@compiled_in_line
+@compiled_within
 def note_bulk(kernel, at_opcode, stop, slot, row, line):
     """Note a bulk copy, to be read with others; tell whether there was room for it."""
     n = kernel.state[N_BULK_LINES]
@@ -419,21 +419,21 @@ def note_bulk(kernel, at_opcode, stop, slot, row, line):
     return True
 
 
-@compiled_in_line
+@compiled_within
 def count_instruction(touches, opcodes, slot, row):
     """Count an instruction that is no side of an asynchronous copy."""
     opcodes.count[slot] += 1
     touches.rows.instructions[row] += 1
 
 
-@compiled_in_line
+@compiled_within
 def take_access(text, words, instruction, stop, slot, row, kernel, opcodes, touches, counters):
     """Enter what a memory instruction touches; return what is wrong with it, -1 if nothing is."""
     width, p = read_width(text, words, instruction.at_opcode, stop)
     if width < 0:
         return MALFORMED_LINES
     if width == 0:
-        counters[UNSEEN_LINES] += 1
+        counters[UNTRACED_LINES] += 1
         count_instruction(touches, opcodes, slot, row)
         return -1
     lanes = kernel.lanes

@@ -27,7 +27,7 @@ from depgraph.parsers.scanning.touch_table_jit import (
     add_lanes,
     largest_of,
 )
-from depgraph.system.compiled import compiled_in_line, compiled_in_place, compiled_within
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,7 +98,7 @@ class Positioned(NamedTuple):
     last: NDArray[np.uint8]
 
 
-@compiled_in_line
+@compiled_within
 def block_of(access, program):
     """Return the block that made an access; -1 if the program has no such block."""
     at_launch = find_launch(program.launches, access.context, access.identifier)
@@ -114,7 +114,7 @@ def block_of(access, program):
     return program.first_block[operation] + x + grid[operation, 0] * (y + grid[operation, 1] * z)
 
 
-@compiled_within
+@compiled_helper
 def warp_before(text, at_opcode):
     """Return the number of the warp that stands before an opcode."""
     warp = np.int64(0)
@@ -127,7 +127,7 @@ def warp_before(text, at_opcode):
     return warp % WARPS
 
 
-@compiled_in_line
+@compiled_within
 def place_lanes(out, n, block, warp, warps, lanes, count, meaning, width):
     """Count an access of a warp, and append what it touches; return the new number of ranges."""
     ordinal = np.int64(warps.seen[block, warp])

@@ -36,7 +36,7 @@ from depgraph.parsers.scanning.touch_table_jit import (
     largest_of,
     take_row,
 )
-from depgraph.system.compiled import compiled_in_line, compiled_in_place, compiled_within
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class Access(NamedTuple):
     at_lanes: np.int64
 
 
-@compiled_within
+@compiled_helper
 def find_memtrace(words, position, end):
     """Return where ``MEMTRACE: CTX 0x`` next starts in ``[position, end)``, or `end`."""
     while position < end:
@@ -149,7 +149,7 @@ def find_memtrace(words, position, end):
     return end
 
 
-@compiled_within
+@compiled_helper
 def parse_lanes(text, words, position, end, lanes):
     """Decode up to 32 addresses ``0x`` + 16 digits, each followed by a blank or the line's end.
 
@@ -181,7 +181,7 @@ def parse_lanes(text, words, position, end, lanes):
     return count, position
 
 
-@compiled_within
+@compiled_helper
 def line_end_at(words, position, end, known):
     """Return where the line at `position` ends; `known` if that is not the end of one above.
 
@@ -190,7 +190,7 @@ def line_end_at(words, position, end, known):
     return known if known >= position else find_line_end(words, position, end)
 
 
-@compiled_within
+@compiled_helper
 def note_damaged(counters, kind):
     """Count an access line that lost something, and remember the first."""
     counters[kind] += 1
@@ -199,7 +199,7 @@ def note_damaged(counters, kind):
         counters[FIRST_DAMAGE] = kind
 
 
-@compiled_within
+@compiled_helper
 def find_launch(launches, context, identifier):
     """Return the slot of a launch key, or -1 - slot where it is to be entered."""
     slots = launches.index.shape[0]
@@ -212,7 +212,7 @@ def find_launch(launches, context, identifier):
     return -1 - slot
 
 
-@compiled_within
+@compiled_helper
 def parse_access_head(text, words, position, end):
     """Decode an access line from behind its context up to its opcode.
 
@@ -236,13 +236,13 @@ def parse_access_head(text, words, position, end):
     return identifier, cta, np.int64(position + 3)
 
 
-@compiled_within
+@compiled_helper
 def is_marked(words, position):
     """Tell whether a record starts at `position`."""
     return words[position] == _MEMTRACE and words[position + 8] == _CTX
 
 
-@compiled_within
+@compiled_helper
 def read_access(text, words, position, end, opcode_words):
     """Decode the access line that may stand at `position`, up to its addresses.
 
@@ -265,14 +265,14 @@ def read_access(text, words, position, end, opcode_words):
     return Access((high << np.uint64(32)) | low, identifier, cta, at_opcode, slot, at_lanes)
 
 
-@compiled_within
+@compiled_helper
 def is_launch(words, position):
     """Tell whether the record at `position` is a launch line."""
     bad = parse_hex8(words[position + 16])[1] | parse_hex8(words[position + 24])[1]
     return bad == _ZERO and words[position + 32] == _LAUNCH_1
 
 
-@compiled_within
+@compiled_helper
 def find_record(words, position, line_end, counters):
     """Return where a record starts in the line, or the next line, counting what is passed over."""
     start = line_end
@@ -286,7 +286,7 @@ def find_record(words, position, line_end, counters):
     return start if start < line_end else end_line(line_end, counters)
 
 
-@compiled_within
+@compiled_helper
 def find_next_record(words, after, line_end, counters):
     """Return where the next record starts that stands in or after the line."""
     start = line_end
@@ -298,14 +298,14 @@ def find_next_record(words, after, line_end, counters):
     return end_line(line_end, counters)
 
 
-@compiled_within
+@compiled_helper
 def end_line(line_end, counters):
     """Count a line; return where the next one starts."""
     counters[LINES] += 1
     return line_end + 1
 
 
-@compiled_within
+@compiled_helper
 def pass_damaged(words, position, line_end, counters):
     """Pass over a record that cannot be read, or is verbose; return where to go on."""
     if is_verbose(words, position + 16, line_end):
@@ -315,7 +315,7 @@ def pass_damaged(words, position, line_end, counters):
     return find_next_record(words, position + 1, line_end, counters)
 
 
-@compiled_within
+@compiled_helper
 def is_verbose(words, position, line_end):
     """Tell whether ``MEMTRACE: CTX 0x...`` goes on as ``, Inspecting CUfunction``."""
     while position < line_end:
@@ -327,7 +327,7 @@ def is_verbose(words, position, line_end):
     return False
 
 
-@compiled_in_line
+@compiled_within
 def take_lanes(touches, opcodes, slot, row, lanes, count, is_long, counters):
     """Enter what the `count` lanes of an access line touch, unless the line is damaged."""
     largest = largest_of(lanes, count)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.parsers.scanning.text_jit import HASH_FACTOR, HIGHS, ONES, SPACES, bytes_below
-from depgraph.system.compiled import compiled_within
+from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Opcodes(NamedTuple):
     count: NDArray[np.int64]
 
 
-@compiled_within
+@compiled_helper
 def find_opcode(words, position, opcode_words):
     """Look up the opcode text that starts at `position` and ends before a blank.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from depgraph.system.compiled import compiled_within
+from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,14 +64,14 @@ def overlapping_words(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return as_strided(text[:8].view("<u8"), shape=(len(text) - 7,), strides=(1,))
 
 
-@compiled_within
+@compiled_helper
 def bytes_below(hit):
     """Return how many bytes of a word lie below the lowest 0x80 of `hit`, which has one."""
     lowest = hit & (~hit + np.uint64(1))
     return np.int64((((lowest - np.uint64(1)) & ONES) * ONES) >> np.uint64(56)) - 1
 
 
-@compiled_within
+@compiled_helper
 def find_line_end(words, position, end):
     """Return the position of the next newline at or after `position`, or `end`."""
     while position < end:
@@ -83,7 +83,7 @@ def find_line_end(words, position, end):
     return end
 
 
-@compiled_within
+@compiled_helper
 def parse_hex8(word):
     """Decode eight lower-case hexadecimal digits; return the value and a non-zero word if bad."""
     not_digit = ((word ^ np.uint64(0x3030303030303030)) + np.uint64(0x7676767676767676)) & HIGHS
@@ -102,7 +102,7 @@ def parse_hex8(word):
     return value, bad
 
 
-@compiled_within
+@compiled_helper
 def parse_decimal(text, position):
     """Decode an unsigned decimal of at most 18 digits; return (value, next position), -1 if bad."""
     value = np.int64(0)
@@ -118,7 +118,7 @@ def parse_decimal(text, position):
     return value, position
 
 
-@compiled_within
+@compiled_helper
 def skip_token(text, words, position, stop):
     """Return where the next token starts after the one at `position`, or `stop`."""
     while position < stop:
@@ -133,7 +133,7 @@ def skip_token(text, words, position, stop):
     return min(position, stop)
 
 
-@compiled_within
+@compiled_helper
 def read_number(text, position, stop):
     """Decode an unsigned decimal token; return (value, start of the next token), -1 if bad."""
     if position >= stop:
@@ -146,7 +146,7 @@ def read_number(text, position, stop):
     return value, min(position, stop)
 
 
-@compiled_within
+@compiled_helper
 def read_signed(text, position, stop):
     """Decode a signed decimal token; return (value, start of the next token or -1 if bad)."""
     negative = position < stop and text[position] == MINUS
@@ -156,7 +156,7 @@ def read_signed(text, position, stop):
     return -value if negative else value, np.int64(position)
 
 
-@compiled_within
+@compiled_helper
 def read_hex(text, position, stop):
     """Decode a token of up to 16 hexadecimal digits, with ``0x`` or without.
 
@@ -185,7 +185,7 @@ def read_hex(text, position, stop):
     return value, np.int64(position)
 
 
-@compiled_within
+@compiled_helper
 def read_coordinates(text, position, end, separator):
     """Decode ``x,y,z`` of a block; return them packed and the position after them.
 

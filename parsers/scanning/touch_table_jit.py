@@ -8,7 +8,7 @@ import numpy as np
 
 from depgraph.parsers.scanning.opcode_table_jit import GLOBAL_UPDATE, GLOBAL_WRITE
 from depgraph.parsers.scanning.text_jit import HASH_FACTOR
-from depgraph.system.compiled import compiled_in_line, compiled_in_place, compiled_within
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 from depgraph.trace import records
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ
 
@@ -75,7 +75,7 @@ class Touches(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-@compiled_in_line
+@compiled_within
 def find_row(rows, launch, cta):
     """Return the row of a block, or -1 - slot where it is to be entered."""
     slots = rows.slots.shape[0]
@@ -89,7 +89,7 @@ def find_row(rows, launch, cta):
     return -1 - slot
 
 
-@compiled_in_line
+@compiled_within
 def take_row(rows, sizes, launch, cta):
     """Return the row of a block, a new one if it has none yet; -1 if there is no room for it."""
     row = find_row(rows, launch, cta)
@@ -114,7 +114,7 @@ def enter_rows(rows, used):
         rows.slots[-1 - find_row(rows, rows.launch[row], rows.cta[row])] = row
 
 
-@compiled_within
+@compiled_helper
 def add_range(ranges, n, row, meaning, start, end):
     """Append bytes that an opcode of this meaning touches; return the new number of ranges."""
     if meaning != GLOBAL_WRITE:
@@ -132,7 +132,7 @@ def add_range(ranges, n, row, meaning, start, end):
     return n
 
 
-@compiled_within
+@compiled_helper
 def add_lanes(ranges, n, row, meaning, lanes, count, width):
     """Append the bytes that `count` lanes of `width` bytes touch, adjacent lanes joined.
 
@@ -157,7 +157,7 @@ def add_lanes(ranges, n, row, meaning, lanes, count, width):
     return n
 
 
-@compiled_within
+@compiled_helper
 def largest_of(lanes, count):
     """Return the largest address of the first `count` lanes, 0 if there are none."""
     largest = _ZERO

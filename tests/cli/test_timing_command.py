@@ -46,8 +46,8 @@ def test_the_profile_is_all_that_has_to_be_given(answer):
     assert (measured["schedule"], measured["sms"]) == ("measured", 132)
     assert measured["makespan"] > KERNEL_TIME
     notes = " ".join(found["notes"])
-    assert "25 of 25 kernels matched, 4 of 29 profile kernels are not in the trace" in notes
-    assert "registers of 24 kernels as the profile states them" in notes
+    assert "25 of 25 kernels matched, 4 of 29 profile kernels not in the trace" in notes
+    assert "registers of 24 kernels taken from the profile" in notes
 
 
 def test_timing_shows_the_match(answer):
@@ -79,7 +79,7 @@ def test_block_times_are_shown_as_well(run, sample_store, tmp_path):
     rows = [f"{k.kernel},{b},1.5" for k in sample_store.kernels for b in range(k.blocks)]
     file.write_text("kernel,block,duration_us\n" + "\n".join(rows) + "\n")
     _, out, _ = run("timing", file)
-    assert "189 of 189 blocks have a time" in out
+    assert "blocks with a time: 189 of 189" in out
 
 
 def test_a_table_of_kernel_times_need_not_be_whole(answer, tmp_path):
@@ -87,9 +87,51 @@ def test_a_table_of_kernel_times_need_not_be_whole(answer, tmp_path):
     file.write_text("kernel,duration_us\n0,4\n2,3\n")
     found = answer("bound", "--sms", 132, "--timing", file, "--measured-sms", 132)
     notes = " ".join(found["notes"])
-    same = "are given the median time of launches of the same function, grid and block"
-    assert f"kernels without a measured time (1, 3, 4, 5) {same}" in notes
+    same = "estimated at the median time of launches of the same function, grid and block"
+    assert f"no measured time of kernels 1, 3, 4, 5: {same}" in notes
     assert "2 of 25 kernels matched, 23 without a measurement" in notes
+
+
+def test_estimated_times_have_rows_of_their_own(answer, tmp_path):
+    file = tmp_path / "kernels.csv"
+    file.write_text("kernel,duration_us\n0,4\n2,3\n")
+    found = answer("timing", file)
+    status = [row["status"] for row in found["kernels"]]
+    assert (status.count("matched"), status.count("estimated")) == (2, 23)
+    assert min(row["duration"] for row in found["kernels"]) == 3
+    assert sum(row["share"] for row in found["kernels"]) == pytest.approx(1)
+    assert [row["what"] for row in found["times"]] == ["matched", "estimated"]
+    assert found["times"][1]["time"] == pytest.approx(found["estimated_time"])
+    assert found["kernel_time"] == 7
+    assert "estimated at the shortest measured time, 3.000 us" in " ".join(found["notes"])
+    answered = answer("bound", "--sms", 132, "--timing", file, "--measured-sms", 132)
+    assert answered["bounds"][0]["serial"] == pytest.approx(7 + found["estimated_time"])
+
+
+def test_blocks_without_times_are_estimated_too(answer, sample_store, tmp_path):
+    kernels = sample_store.kernels
+    whole = {kernel.kernel: kernel.blocks for kernel in kernels[1:]}
+    rows = answer("timing", blocks_table(tmp_path / "blocks.csv", whole), "--allow-mismatch")
+    assert rows["kernels"][0]["status"] == "estimated"
+    assert rows["kernels"][0]["mean"] > 0
+
+
+def test_memsets_and_copies_are_rows(answer, tmp_path):
+    content = json.loads(PROFILE.read_text())
+    kernels = [e for e in content["traceEvents"] if e.get("cat") == "kernel"]
+    second = sorted(e["ts"] for e in kernels)[5]
+    memset = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "ts": second - 0.5,
+              "dur": 0.25, "args": {"device": 0, "context": 1, "stream": 7}}  # fmt: skip
+    content["traceEvents"].append(memset)
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(content))
+    found = answer("timing", file)
+    (row,) = found["memory_operations"]
+    assert (row["name"], row["count"], row["time"]) == ("Memset (Device)", 1, 0.25)
+    assert found["times"][-1] == {"what": "memsets and copies", "count": 1, "time": 0.25}
+    assert found["memory_time"] == 0.25
+    notes = " ".join(answer("bound", "--sms", 8, "--timing", file)["notes"])
+    assert "memsets and copies between kernels of the profile: 1, 0.2500 us in all" in notes
 
 
 def test_every_gpu_is_listed(answer):
@@ -117,8 +159,8 @@ def test_many_sizes_are_a_curve_of_one_line_each(run, answer):
         *range(8, 41)
     ]
     found = answer("bound", "--sms", "8:40")
-    gains = [row["bound_on_gain RAW,WAR,WAW"] for row in found["curve"]]
-    assert gains == [b["bound_on_gain"] for b in found["bounds"] if b["dependences"] != "RAW"]
+    speedups = [row["upper_bound RAW,WAR,WAW"] for row in found["curve"]]
+    assert speedups == [b["upper_bound"] for b in found["bounds"] if b["dependences"] != "RAW"]
 
 
 def test_few_sizes_are_tables_of_bounds_and_schedules(run):
@@ -152,13 +194,13 @@ def test_a_program_held_up_by_its_host_has_no_overlap_to_gain_from_that(answer):
     rows = {row["mechanism"]: row for row in found["mechanisms"]}
     parts = {row["mechanism"]: row for row in found["parts"]}
     assert rows["serial"]["makespan"] == pytest.approx(costs["serial"])
-    assert rows["cuda-graph"]["gain"] > 10
+    assert rows["cuda-graph"]["speedup"] > 10
     for name, part in parts.items():
-        assert part["gain"] == pytest.approx(part["launch_gain"] * part["overlap_gain"])
+        assert part["speedup"] == pytest.approx(part["launch_speedup"] * part["overlap_speedup"])
         assert name == "stream-k" or (rows[name]["share_of_bound"] or 0) <= 1 + 1e-9
     # What overlaps is what overlaps without launch costs, whoever issues the kernels.
-    assert parts["cuda-graph"]["overlap_gain"] <= plain["bounds"][0]["bound_on_gain"] * (1 + 1e-9)
-    assert parts["dataflow (oldest-first)"]["launch_gain"] < 1
+    assert parts["cuda-graph"]["overlap_speedup"] <= plain["bounds"][0]["upper_bound"] * (1 + 1e-9)
+    assert parts["dataflow (oldest-first)"]["launch_speedup"] < 1
 
 
 def test_a_report_shows_what_launches_cost(answer):
@@ -184,7 +226,7 @@ def test_launch_costs_of_counts_are_left_out(answer):
     assert "launches" not in found
 
 
-def test_renaming_every_buffer_leaves_raw_alone(answer):
+def test_renaming_every_buffer_leaves_raw_only(answer):
     found = answer("bound", "--sms", 132, "--what-if", "buffer=0:0xffffffffffff drop=war,waw")
     everything, raw = found["bounds"]
     assert everything["critical_path"] == raw["critical_path"]
@@ -209,17 +251,17 @@ def test_memory_bandwidth_is_a_column_only_when_asked_for(answer, tmp_path):
         (("--what-if", "kernels=3 duration*=2"), "there is no word 'kernels'; give kernel=N"),
         (
             ("--launch-gap", "soon"),
-            "launch costs 'soon': 'soon' is no time from 0 to 1e+15; give none",
+            "launch costs 'soon': 'soon' is not a time from 0 to 1e+15; give none",
         ),
         (("--launch", "1,2"), "launch costs '1,2': give none, gpu, measured, or HOST,GAP,NODE"),
         (
             ("--launch", "gpu,lunch=2"),
             "'lunch' is none of host, gap, sync, node, path, fork, graph",
         ),
-        (("--launch", "gpu,host=nan"), "'nan' is no time from 0"),
-        (("--launch", "1e999"), "'1e999' is no time from 0"),
-        (("--memory-bandwidth", "-3"), "'-3' is no bandwidth: give 0.001 to 1e+09 GB/s, or gpu"),
-        (("--iteration", "best"), "--iteration 'best': give mean, min, last or a number from 0"),
+        (("--launch", "gpu,host=nan"), "'nan' is not a time from 0"),
+        (("--launch", "1e999"), "'1e999' is not a time from 0"),
+        (("--memory-bandwidth", "-3"), "'-3' is not a bandwidth: give 0.001 to 1e+09 GB/s, or gpu"),
+        (("--iteration", "best"), "'best': give median, mean, min, last or a number from 0"),
         (("--gpu", "A100", "--gpu-file", "x.toml"), "--gpu and --gpu-file: give one of them"),
     ],
 )
@@ -354,6 +396,6 @@ def test_blocks_that_fit_are_used_if_the_user_insists(run, sample_store, tmp_pat
     assert run("bound", "--sms", 8, "--timing", table)[0] == 1
     code, out, err = run("bound", "--sms", 8, "--allow-mismatch", "--timing", table)
     assert code == 0, err
-    assert "24 of 25 kernels have a time for each of their blocks" in err
+    assert "kernels with a time for each block: 24 of 25" in err
     assert "kernel 0 block" in err
-    assert "kernels without a measured time (0)" in " ".join(out.split())
+    assert "no measured time of kernel 0: estimated at" in " ".join(out.split())

@@ -57,6 +57,18 @@ def test_a_kernel_event(trace):
     assert profile.measured_sms is None
 
 
+def test_memsets_and_copies_are_kept_apart(trace):
+    copy = kernel("Memcpy HtoD (Pageable -> Device)", 30.0, 5.0, 4) | {"cat": "gpu_memcpy"}
+    memset = kernel("Memset (Device)", 10.0, 0.928, 3, stream=8) | {"cat": "gpu_memset"}
+    profile = read_profile(trace(kernel(), copy, memset, baseTimeNanoseconds=1000))
+    assert profile.name == ("k",)
+    assert profile.memory.name == ("Memset (Device)", "Memcpy HtoD (Pageable -> Device)")
+    assert profile.memory.start.tolist() == [11000, 31000]
+    assert profile.memory.duration.tolist() == [928, 5000]
+    assert profile.memory.streams == (7, 8)
+    assert profile.only(stream=7).memory.name == ("Memcpy HtoD (Pageable -> Device)",)
+
+
 def call(name="cudaLaunchKernel", ts=1.5, correlation=1, category="cuda_runtime"):
     arguments = {"correlation": correlation, "cbid": 211}
     return {"ph": "X", "cat": category, "name": name, "ts": ts, "dur": 1, "args": arguments}
@@ -84,7 +96,7 @@ def test_launch_order_is_by_correlation(trace):
 def test_kernels_of_one_graph_launch_are_ordered_by_start(trace):
     profile = read_profile(trace(kernel("b", 2), kernel("c", 3), kernel("a", 1)))
     assert profile.name == ("a", "b", "c")
-    assert "2 kernels share a correlation id" in profile.notes[0]
+    assert "share a correlation id with another" in profile.notes[0]
 
 
 def test_without_correlation_the_order_is_by_start(trace):
@@ -114,7 +126,7 @@ def test_old_traces_are_bare_lists_with_capital_categories_and_whole_numbers(tra
     profile = read_profile(trace(text=json.dumps([event, kernel(ts=2000, dur=3, correlation=2)])))
     assert profile.duration.tolist() == [0.0, 3000.0]
     assert profile.start.tolist() == [1000000, 2000000]
-    assert "1 of 2 kernels have a duration of 0" in profile.notes[0]
+    assert "kernels with a duration of 0: 1 of 2" in profile.notes[0]
 
 
 def test_rocm_has_no_grid(trace):
