@@ -94,8 +94,13 @@ class Match:
         result = np.full(times.shape[1], np.nan)
         some = ~np.isnan(times).all(axis=0)
         if some.any():
-            take = {"min": np.nanmin, "mean": np.nanmean}.get(self.iteration, np.nanmedian)
-            result[some] = take(times[:, some], axis=0)
+            known = times[:, some]
+            if self.iteration == "min":
+                result[some] = np.nanmin(known, axis=0)
+            elif self.iteration == "mean":
+                result[some] = np.nanmean(known, axis=0)
+            else:
+                result[some] = np.nanmedian(known, axis=0)
         return result
 
     @property

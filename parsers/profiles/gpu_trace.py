@@ -223,7 +223,7 @@ class _Table:
             **launch,
         )
 
-    def _place(self, cells: list[str]) -> dict[str, int | None]:
+    def _place(self, cells: list[str]) -> dict[str, Any]:
         device = _DEVICE.fullmatch(self._cell(cells, self.dialect.device))
         return {
             "device": int(device["number"]) if device else None,

@@ -137,7 +137,7 @@ class KernelRows:
         return True
 
     def add_memory(
-        self, name: str, duration: float | None, start: int | None, **integers: int | None
+        self, name: str, duration: float | None, start: int | None, **integers: Any
     ) -> None:
         """Add a memset or a copy, as `add` does a kernel."""
         if self._memory is None:

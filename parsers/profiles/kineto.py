@@ -140,7 +140,7 @@ def _arguments(event: dict[str, Any]) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _place(event: dict[str, Any]) -> dict[str, int | None]:
+def _place(event: dict[str, Any]) -> dict[str, Any]:
     arguments = _arguments(event)
     return {
         name: _whole(arguments.get(name)) for name in ("device", "context", "stream", "correlation")
