@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
+    from depgraph.scenario.contention import Contention
     from depgraph.scenario.what_if import Statement
     from depgraph.timing.durations import Durations
     from depgraph.timing.launch_model import LaunchChoice
@@ -57,6 +58,7 @@ def build_scenario(
     footprints: Callable[[], Footprints] | None = None,
     granularity: int = 1,
     metadata: Mapping[str, Any] | None = None,
+    contention: Contention | None = None,
 ) -> Scenario:
     """Put together what bounds, mechanisms, reports and exports are made from.
 
@@ -96,6 +98,8 @@ def build_scenario(
         Bytes that the dependences of `graph` were tracked by.
     metadata : mapping, optional
         The store's provenance.
+    contention : {"none", "sm", "full"}, optional
+        Of predictions; default "full" where durations were measured, else "none".
 
     Raises
     ------
@@ -143,7 +147,17 @@ def build_scenario(
     scenario = _with_launches(scenario.noting(*said), launch)
     if memory_gb_per_s is not None:
         scenario = _with_memory(scenario, memory_gb_per_s)
+    if contention is None:
+        contention = "none" if profile is None else "full"
+    scenario = _with_contention(scenario, contention, named)
     return apply_what_ifs(scenario, what_ifs)
+
+
+def _with_contention(scenario: Scenario, contention: Contention, measured: Gpu | None) -> Scenario:
+    scenario = replace(scenario, contention=contention, measured_gpu=measured)
+    if contention != "none" and scenario.unit == "instructions":
+        return scenario.noting("contention is left out: durations are instructions, not times")
+    return scenario
 
 
 def _without_units(
@@ -230,6 +244,7 @@ def _with_kernel_times(
     stated = measured_sms or match.measured_sms
     sms = stated or gpu.sms
     timing = matched_durations(graph, match, measured_on.occupancy, sms)
+    scenario = replace(scenario, measured_sms=sms)
     if stated is None:
         timing = timing.noting(
             f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"

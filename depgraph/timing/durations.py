@@ -39,6 +39,8 @@ class Durations:
         What was assumed to get from the source to the values.
     estimated : Estimates
         Of the kernels that were not measured.
+    of_blocks : bool
+        Whether single blocks were measured, and not kernels.
     """
 
     values: NDArray[np.float64]
@@ -46,6 +48,7 @@ class Durations:
     source: str
     assumptions: tuple[str, ...] = ()
     estimated: Estimates = field(default_factory=Estimates)
+    of_blocks: bool = False
 
     def noting(self, *notes: str) -> Durations:
         """Return the durations with more assumptions."""
@@ -193,7 +196,7 @@ def measured_block_durations(
     times, estimates = estimate_times(mean, mean_cost, graph.kernel, kernels, unit)
     rates = np.where(measured, 0.0, _ratios(times, mean_cost))
     values += cost * rates[graph.operation_of_block]
-    return Durations(values, unit, source, estimates.notes, estimates)
+    return Durations(values, unit, source, estimates.notes, estimates, of_blocks=True)
 
 
 def scaled_durations(

@@ -97,7 +97,7 @@ def estimate_times(
     how: dict[str, list[int]] = {}
     for operation in missing.tolist():
         launch = launches.get(operation, (None, None))
-        whose, rates = "all kernels", beyond
+        whose, rates = "all kernels", beyond.tolist()
         if launch[0] in same_function:
             whose, rates = "launches of the same function", np.array(same_function[launch[0]])
         reason = _BEYOND.format(floor=show_number(floor), unit=unit, whose=whose)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -94,13 +94,8 @@ class Match:
         result = np.full(times.shape[1], np.nan)
         some = ~np.isnan(times).all(axis=0)
         if some.any():
-            known = times[:, some]
-            if self.iteration == "min":
-                result[some] = np.nanmin(known, axis=0)
-            elif self.iteration == "mean":
-                result[some] = np.nanmean(known, axis=0)
-            else:
-                result[some] = np.nanmedian(known, axis=0)
+            take: Any = {"min": np.nanmin, "mean": np.nanmean}.get(self.iteration, np.nanmedian)
+            result[some] = take(times[:, some], axis=0)
         return result
 
     @property
