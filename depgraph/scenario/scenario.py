@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,8 @@ from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.scenario.contention import sharing_of, work_of_blocks
-from depgraph.timing.durations import kernel_makespans
+from depgraph.scenario.described_graph import described_graph
 from depgraph.timing.launch_model import OFF
-from depgraph.timing.launch_sites import NOWHERE
-from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -268,38 +266,8 @@ class Scenario:
         return tuple(names)
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
-        """Return the graph for networkx, as `BlockGraph.to_networkx`, and what is known of nodes.
-
-        Kernels have a name, where in the code they were launched as far as that is known, and a
-        duration: how long each takes alone on the SMs. Blocks have a duration alone.
-
-        Parameters
-        ----------
-        level : {"kernel", "block"}
-        """
-        result = self.graph.to_networkx(level)
-        if level == "kernel":
-            for node, attributes in self.kernel_attributes().items():
-                result.nodes[node].update(attributes)
-        else:
-            names = zip(*(a.tolist() for a in self.graph.block_names()), strict=True)
-            for name, duration in zip(names, self.durations.tolist(), strict=True):
-                result.nodes[name]["duration"] = duration
-        return result
-
-    def kernel_attributes(self) -> dict[int, dict[str, str | float]]:
-        """Return name, duration and place in the code of each kernel, by kernel number."""
-        size = min(self.sms, float(np.diff(self.graph.first_block).max(initial=1)))
-        alone = kernel_makespans(self.graph, self.durations, self.occupancy * int(size))
-        found: dict[int, dict[str, str | float]] = {}
-        for kernel in self.kernels:
-            site = self.sites.get(kernel.kernel, NOWHERE)
-            found[kernel.kernel] = {
-                "name": base_name(kernel.name),
-                "duration": float(alone[kernel.operation]),
-                **{name: text for name, text in asdict(site).items() if text},
-            }
-        return found
+        """Return the graph for networkx, with what is known of its nodes; see `described_graph`."""
+        return described_graph(self, level)
 
     @cached_property
     def shape(self) -> NDArray[np.int64]:

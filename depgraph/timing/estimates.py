@@ -99,7 +99,7 @@ def estimate_times(
         launch = launches.get(operation, (None, None))
         whose, rates = "all kernels", beyond.tolist()
         if launch[0] in same_function:
-            whose, rates = "launches of the same function", same_function[launch[0]]
+            whose, rates = "launches of the same function", np.array(same_function[launch[0]])
         reason = _BEYOND.format(floor=show_number(floor), unit=unit, whose=whose)
         times[operation] = floor + float(np.median(rates)) * cost[operation]
         if launch in same_launch:

@@ -136,13 +136,11 @@ class KernelRows:
             values.append(value if value is not None and _fits(value) and value >= 0 else UNKNOWN)
         return True
 
-    def add_memory(
-        self, name: str, duration: float | None, start: int | None, **integers: Any
-    ) -> None:
+    def add_memory(self, name: str, duration: float | None, start: int | None, **more: Any) -> None:
         """Add a memset or a copy, as `add` does a kernel."""
         if self._memory is None:
             self._memory = KernelRows(self._path)
-        if not self._memory.add(name, duration, start, **integers):
+        if not self._memory.add(name, duration, start, **more):
             self.skipped["memsets and copies without a usable duration"] += 1
 
     def add_launch_call(
