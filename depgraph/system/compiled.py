@@ -17,12 +17,12 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from functools import cache, update_wrapper
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -80,6 +80,39 @@ def compiled_if_larger(
     return decorate
 
 
+def compiled_in_place(function: Function) -> Function:
+    """As `compiled_if_large`, for functions that allocate nothing.
+
+    Their code counts no references to arrays, which takes most of the time, and of the
+    compilation, where arrays come in bundles (`NamedTuple`).
+    """
+    if _IS_OFF:
+        return function
+    options = {"_nrt": False}  # numba's run time, which counts references
+    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, options))
+
+
+def compiled_helper(function: Function) -> Function:
+    """Compile a function for other compiled functions alone, which takes less time.
+
+    Called from Python it is interpreted.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", _Part(function, in_line=False))
+
+
+def compiled_within(function: Function) -> Function:
+    """Compile a function as a part of each compiled function that calls it.
+
+    A step of a long function: it may take bundles of many arrays, as nothing is passed. Called
+    from Python it is interpreted.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", _Part(function, in_line=True))
+
+
 def compile_always() -> None:
     """Interpret nothing from now on."""
     _Interpreter.is_off = True
@@ -119,6 +152,8 @@ class CompiledFunction:
         What is called while compiling is not worth it.
     most_elements : int
         Of the arguments of one call of `otherwise`.
+    options : mapping, optional
+        Numba's own.
 
     Attributes
     ----------
@@ -131,11 +166,13 @@ class CompiledFunction:
         function: Callable[..., Any],
         otherwise: Callable[..., Any] | None = None,
         most_elements: int = 0,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._otherwise = otherwise
         self._most_elements = most_elements
+        self._options = dict(options or {})
         self._seconds_interpreted = 0.0
         self._index_state = (0, 0)
         self._has_entries = False
@@ -184,7 +221,7 @@ class CompiledFunction:
         """What numba makes of the function; the function itself if compilation is off."""
         with _one_dispatcher:  # a second thread's would compile everything once more
             if self._dispatcher is None:
-                self._dispatcher = _dispatcher(self.py_func)
+                self._dispatcher = _dispatcher(self.py_func, self._options)
         return self._dispatcher
 
     @property
@@ -229,6 +266,41 @@ def _elements(argument: Any) -> int:
     return getattr(argument, "size", 1)
 
 
+class _Part:
+    """A function for compiled functions alone; called from Python it is interpreted.
+
+    Attributes
+    ----------
+    py_func : callable
+    targetoptions : dict
+        By these names numba finds what to compile in line.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, in_line: bool) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self.targetoptions = {"inline": "always"} if in_line else {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the function."""
+        return self.py_func(*arguments)
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba makes of the function, which nothing links with Python."""
+        import numba
+
+        jit: Any = numba.njit
+        return jit(nogil=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)(self.py_func)
+
+    @property
+    def _numba_type_(self) -> Any:
+        import numba
+
+        # Where a function was put in line its name stays behind, as a value of no use.
+        return numba.types.none if self.targetoptions else self.dispatcher._numba_type_
+
+
 def _has_entries(dispatcher: Any) -> bool:
     """Tell whether the index of a cache holds anything: none of another source or numba does."""
     try:
@@ -240,10 +312,11 @@ def _has_entries(dispatcher: Any) -> bool:
 _one_dispatcher = threading.Lock()
 
 
-def _dispatcher(function: Callable[..., Any]) -> Any:
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
-    dispatcher: Any = numba.njit(nogil=True)(function)
+    jit: Any = numba.njit
+    dispatcher = jit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     with suppress(RuntimeError):  # numba found no folder it may write its cache to
         dispatcher._cache = _cache_class()(function)  # noqa: SLF001
     return dispatcher
@@ -278,7 +351,7 @@ def _imports(module: str) -> bytes:
 
     digest = hashlib.sha256()
     for name, value in sorted(vars(sys.modules[module]).items()):
-        if isinstance(value, CompiledFunction) or hasattr(value, "_fields"):
+        if isinstance(value, (CompiledFunction, _Part)) or hasattr(value, "_fields"):
             home = value.__module__
             if home != module:
                 digest.update(Path(sys.modules[home].__file__ or "").read_bytes())

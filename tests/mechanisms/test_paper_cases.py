@@ -11,7 +11,8 @@ from small_graphs import graph_of, scenario_of, shares_of
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.dependence.sweep import find_dependences
 from depgraph.footprint.footprints import concatenate_footprints
-from depgraph.schedule.policy import Gates, Rules, run_rules
+from depgraph.schedule.policy import Gates, Rules
+from depgraph.schedule.simulate import run_rules
 
 
 def read_cases(shared_data, name):
