@@ -159,5 +159,5 @@ def test_options_of_traces_are_refused_for_a_described_program(program, tmp_path
     (tmp_path / "program.toml").write_text(KERNELS)
     outcome = program("extract", "program.toml", "--kernels", "0:1", "-j", "2")
     assert outcome.code == 2
-    assert "--kernels: for traces, not for a program that is described" in outcome.err
+    assert "--kernels: for traces, not for described programs" in outcome.err
     assert not (tmp_path / "depgraph.out").exists()
