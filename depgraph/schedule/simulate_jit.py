@@ -687,7 +687,8 @@ def _begin(sharing, blocks, block, operation, now):
     sm = np.int64(blocks.sm[block])
     _advance(sharing, sm, now)
     rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
-    done = (now - max(blocks.start[block], blocks.earliest[block])) * rate
+    # As much as it could do before it had to wait, and no more than it had time for.
+    done = min(now - blocks.earliest[block], (now - blocks.start[block]) * rate)
     sharing.held[sm] += sharing.load[operation]
     left = max(0.0, blocks.duration[block] - done)
     _push_time(
