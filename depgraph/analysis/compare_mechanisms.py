@@ -9,7 +9,7 @@ from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, out
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import MECHANISMS, Charges
 from depgraph.schedule.anomalies import Swept, anomaly_notes
-from depgraph.schedule.policy import run_rules
+from depgraph.schedule.simulate import run_rules
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:

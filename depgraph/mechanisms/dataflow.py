@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.launching import ahead
-from depgraph.schedule.policy import Rules, run_rules
+from depgraph.schedule.policy import Rules
+from depgraph.schedule.simulate import run_rules
 from depgraph.schedule.priorities import PRIORITIES
 
 if TYPE_CHECKING:

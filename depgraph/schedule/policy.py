@@ -1,35 +1,19 @@
-"""What a mechanism tells the schedule: rules as plain data, and how they are run."""
+"""What a mechanism tells the schedule: rules as plain data."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.errors import DeadlockError
-from depgraph.graph.graph_jit import invert_lists
-from depgraph.schedule.schedule import Schedule
-from depgraph.schedule.simulate_jit import (
-    ALL_ENDED,
-    ALL_PLACED,
-    HOLDS,
-    IGNORED,
-    PLACES,
-    event_schedule,
-)
+from depgraph.schedule.simulate_jit import ALL_ENDED, ALL_PLACED, HOLDS, IGNORED, PLACES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
-    from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
-
-Number = TypeVar("Number", bound="np.generic[Any]")
 
 __all__ = [
     "ALL_ENDED",
@@ -40,7 +24,6 @@ __all__ = [
     "Against",
     "Gates",
     "Rules",
-    "run_rules",
 ]
 
 
@@ -181,115 +164,3 @@ class Rules:
     def assuming(self, *notes: str) -> Rules:
         """Return the rules with more assumptions."""
         return replace(self, assumptions=(*self.assumptions, *notes))
-
-
-def run_rules(
-    name: str,
-    rules: Rules,
-    graph: BlockGraph,
-    durations: NDArray[np.float64],
-    resources: SmResources,
-    sms: float,
-    *,
-    device_order: Sequence[int] | None = None,
-) -> Schedule:
-    """Schedule the blocks of a graph by some rules.
-
-    Parameters
-    ----------
-    name : str
-        Of the schedule.
-    rules : Rules
-    graph : BlockGraph
-    durations : float64[n_blocks]
-    resources : SmResources
-    sms : float
-        Number of SMs, infinite for no limit: all blocks then stand on SM 0.
-    device_order : sequence of int, optional
-        Order of SMs that decides ties; default ascending.
-
-    Raises
-    ------
-    DeadlockError
-        If the rules let some block wait for ever.
-    """
-    graph = rules.graph or graph
-    durations = _writable(durations if rules.durations is None else rules.durations)
-    need, capacity = resources.binding
-    size = sms
-    if rules.unlimited or math.isinf(sms):
-        need, capacity, size = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
-    # A block takes the first empty SM if there is one, so that further ones stay empty.
-    size = min(int(size), max(1, graph.n_blocks))
-    class_need, class_of_operation = np.unique(need, axis=0, return_inverse=True)
-    order = np.arange(graph.n_blocks) if rules.order is None else rules.order
-    rank = np.empty(graph.n_blocks, np.int32)
-    rank[order] = np.arange(graph.n_blocks, dtype=np.int32)
-    block_set_offsets, block_sets = invert_lists(
-        graph.set_offsets, graph.set_blocks, graph.n_blocks
-    )
-    set_join_offsets, set_joins = invert_lists(
-        graph.source_offsets, graph.sources, len(graph.set_operation)
-    )
-    by_source = np.argsort(rules.gates.source, kind="stable")
-    gate_offsets = np.searchsorted(rules.gates.source[by_source], np.arange(graph.n_operations + 1))
-    n_stages = 0 if rules.stage is None else int(rules.stage.max(initial=-1)) + 1
-    none = np.empty(0, np.float64)
-    start, end, sm = event_schedule(
-        durations,
-        order.astype(np.int32),
-        rank,
-        rules.strict,
-        class_of_operation.reshape(-1).astype(np.int32),
-        np.ascontiguousarray(class_need),
-        capacity,
-        size,
-        graph.first_block,
-        graph.operation_of_block,
-        _writable(graph.set_offsets),
-        _writable(graph.set_blocks),
-        block_set_offsets,
-        block_sets,
-        _writable(graph.source_offsets),
-        set_join_offsets,
-        set_joins,
-        _writable(graph.target_offsets),
-        _writable(graph.targets),
-        _per(rules.joins, PLACES, len(graph.join_kind), np.uint8),
-        none if rules.join_need is None else rules.join_need,
-        none if rules.member_need is None else rules.member_need,
-        gate_offsets,
-        rules.gates.target[by_source],
-        rules.gates.event[by_source],
-        rules.gates.holds[by_source],
-        rules.gates.lead[by_source],
-        _per(rules.waits_for_all, default=False, size=graph.n_operations, dtype=np.bool_),
-        _per(rules.launch, 0.0, graph.n_operations, np.float64),
-        _per(rules.enter, 0.0, graph.n_operations, np.float64),
-        rules.window,
-        rules.in_order,
-        np.empty(0, np.int32) if rules.stage is None else rules.stage,
-        n_stages,
-        rules.stages_ahead,
-    )
-    stuck = np.flatnonzero(end < 0)
-    if len(stuck):
-        operation = graph.operation_of_block[stuck[0]]
-        block = int(stuck[0] - graph.first_block[operation])
-        raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
-    if device_order is not None:
-        sm = np.asarray(device_order, np.int32)[sm]
-    waited = end - start - durations
-    waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
-    return Schedule(name, start, end, sm, float(waited.sum()))
-
-
-def _per(values: ArrayLike | None, default: float, size: int, dtype: type) -> NDArray[Any]:
-    result: NDArray[Any] = np.empty(size, dtype)
-    result[:] = default if values is None else values
-    return result
-
-
-def _writable(values: NDArray[Number]) -> NDArray[Number]:
-    """Return an array that compiled code need not be compiled for once more."""
-    return values if values.flags.writeable else values.copy()

@@ -1,10 +1,25 @@
-"""Schedules of blocks on SMs: kernel after kernel, and event by event under given rules."""
+"""Schedules of blocks on SMs: kernel after kernel, and event by event under given rules.
+
+The event loop is cut into steps, each compiled as a part of the loop. Steps leave work to one
+another in lists: operations that open, blocks that are ready to be placed, blocks that are released
+to run.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
-from depgraph.system.compiled import compiled_if_large
+from depgraph.system.compiled import (
+    compiled_helper,
+    compiled_if_large,
+    compiled_in_place,
+    compiled_within,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # What a join does to the blocks that wait for it.
 IGNORED = 0
@@ -23,18 +38,264 @@ _OPEN = 1 << 30
 _PLACED = 1
 _RUNNING = 2
 
-# Slots of the array of running sizes.
-_EVENTS = 0
-_OPENING = 1
-_STAGE = 2
-_CHANGES = 3
-_N_SIZES = 4
+
+class GraphLists(NamedTuple):
+    """The block graph as a schedule walks it: from a block over its sets to those that wait.
+
+    Attributes
+    ----------
+    first_block, operation_of_block, set_offsets, set_blocks, target_offsets, targets
+        Of the block graph.
+    block_set_offsets, block_sets : int64[n_blocks + 1], int32[...]
+        For each block the sets it is in.
+    set_join_offsets, set_joins : int64[n_sets + 1], int32[...]
+        For each set the joins it is a source of.
+    """
+
+    first_block: NDArray[np.int64]
+    operation_of_block: NDArray[np.int32]
+    set_offsets: NDArray[np.int64]
+    set_blocks: NDArray[np.int32]
+    block_set_offsets: NDArray[np.int64]
+    block_sets: NDArray[np.int32]
+    set_join_offsets: NDArray[np.int64]
+    set_joins: NDArray[np.int32]
+    target_offsets: NDArray[np.int64]
+    targets: NDArray[np.int32]
 
 
-@compiled_if_large
-def _push_time(times, items, size, time, item):
-    """Add to a binary heap ordered by (time, item); the caller counts the new size."""
-    at = size
+class Joins(NamedTuple):
+    """What joins do to the blocks that wait for them, and what they still wait for.
+
+    Attributes
+    ----------
+    gate : uint8[n_joins]
+        `IGNORED`, `PLACES` (targets are placed once all sources have ended) or `HOLDS` (placed
+        targets run on once all sources have ended).
+    need : float64[n_joins] or float64[0]
+        Share of a target's work, 0 to 1, that it can do before it needs the join.
+    member_need : float64[n_set_blocks] or float64[0]
+        The same for each member of a target set; where both are given the larger counts.
+    sources_left : int64[n_joins]
+        Source sets with a block that has not ended.
+    members_left : int64[n_sets]
+        Blocks that have not ended.
+    places_left, holds_left : int32[n_sets]
+        Joins of either sort that the set waits for.
+    """
+
+    gate: NDArray[np.uint8]
+    need: NDArray[np.float64]
+    member_need: NDArray[np.float64]
+    sources_left: NDArray[np.int64]
+    members_left: NDArray[np.int64]
+    places_left: NDArray[np.int32]
+    holds_left: NDArray[np.int32]
+
+
+class GateLists(NamedTuple):
+    """Gates between operations, by the source.
+
+    Attributes
+    ----------
+    offsets : int64[n_operations + 1]
+    target : int32[n_gates]
+    event : uint8[n_gates]
+        `ALL_PLACED` or `ALL_ENDED`: what has to happen to the blocks of the source.
+    holds : bool[n_gates]
+        Whether the blocks of the target are placed and wait, instead of not being placed.
+    lead : float64[n_gates]
+        Time that a block can work for before it needs the event; for gates that hold.
+    """
+
+    offsets: NDArray[np.int64]
+    target: NDArray[np.int32]
+    event: NDArray[np.uint8]
+    holds: NDArray[np.bool_]
+    lead: NDArray[np.float64]
+
+
+class Operations(NamedTuple):
+    """What operations wait for, and how far they are.
+
+    Attributes
+    ----------
+    waits_for_all : bool[n_operations]
+        Whether the operation opens only when all before it have ended.
+    launch : float64[n_operations]
+        Time between the last gate's opening and the operation's.
+    enter : float64[n_operations]
+        Time to enter, one operation after another.
+    gates_left, holds_left : int64[n_operations]
+        Gates that keep the operation from opening, entering among them, or hold its blocks.
+    unplaced, running : int64[n_operations]
+        Blocks that are not placed, that have not ended; `running` is -1 once that was seen.
+    is_open : bool[n_operations]
+        Whether its last gate has opened.
+    """
+
+    waits_for_all: NDArray[np.bool_]
+    launch: NDArray[np.float64]
+    enter: NDArray[np.float64]
+    gates_left: NDArray[np.int64]
+    holds_left: NDArray[np.int64]
+    unplaced: NDArray[np.int64]
+    running: NDArray[np.int64]
+    is_open: NDArray[np.bool_]
+
+
+class Window(NamedTuple):
+    """Which operations have entered.
+
+    Attributes
+    ----------
+    size : int
+        Operations that may have entered and not left; 0 for any number.
+    in_order : bool
+        Whether operations leave the window in program order.
+    entered, entering, oldest, ended : int64[1]
+        Operations that have entered or are entering; whether one is entering; the first that has
+        not ended; how many have.
+    opening, n_opening : int64[n_operations], int64[1]
+        Operations whose last gate has opened, still to be looked at: the last comes first.
+    """
+
+    size: int
+    in_order: bool
+    entered: NDArray[np.int64]
+    entering: NDArray[np.int64]
+    oldest: NDArray[np.int64]
+    ended: NDArray[np.int64]
+    opening: NDArray[np.int64]
+    n_opening: NDArray[np.int64]
+
+
+class Blocks(NamedTuple):
+    """Where and when blocks run.
+
+    Attributes
+    ----------
+    duration : float64[n_blocks]
+    start, end : float64[n_blocks]
+        End is -1 for a block that has not run.
+    earliest : float64[n_blocks]
+        When a block would have to run from without a stop, by what it waited for in its place.
+    sm : int32[n_blocks]
+    state : uint8[n_blocks]
+    places_left, holds_left : int32[n_blocks]
+        Sets with a join that keeps the block from being placed, that holds it.
+    ready, n_ready : int32[n_blocks], int64[1]
+        Blocks that nothing keeps from being placed any more, still to be queued.
+    released, n_released : int32[n_blocks], int64[1]
+        Placed blocks that nothing holds any more, still to be run.
+    """
+
+    duration: NDArray[np.float64]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    earliest: NDArray[np.float64]
+    sm: NDArray[np.int32]
+    state: NDArray[np.uint8]
+    places_left: NDArray[np.int32]
+    holds_left: NDArray[np.int32]
+    ready: NDArray[np.int32]
+    n_ready: NDArray[np.int64]
+    released: NDArray[np.int32]
+    n_released: NDArray[np.int64]
+
+
+class Waiting(NamedTuple):
+    """Blocks that may be placed, a heap of ranks for each class.
+
+    Attributes
+    ----------
+    block_of_rank, rank_of_block : int32[n_blocks]
+        Priorities: lower ranks are placed first.
+    strict : bool
+        Whether a block that fits nowhere holds up those of higher rank.
+    offsets, ranks, n : int64[n_classes + 1], int32[n_blocks], int64[n_classes]
+    """
+
+    block_of_rank: NDArray[np.int32]
+    rank_of_block: NDArray[np.int32]
+    strict: bool
+    offsets: NDArray[np.int64]
+    ranks: NDArray[np.int32]
+    n: NDArray[np.int64]
+
+
+class Stages(NamedTuple):
+    """Stages of blocks: those too far ahead are kept from being placed.
+
+    Attributes
+    ----------
+    ahead : int
+        A block is placed only if its stage is less than this after the first stage with a block
+        that has not ended; 0 for no such rule.
+    of_block : int32[n_blocks] or int32[0]
+    left : int64[n_stages + 1]
+        Blocks of each that have not ended.
+    first : int64[1]
+        The first stage with a block that has not ended.
+    kept, next_kept : int32[n_stages + 1], int32[n_blocks] or int32[0]
+        For each stage a linked list of the blocks that are kept; -1 ends it.
+    """
+
+    ahead: int
+    of_block: NDArray[np.int32]
+    left: NDArray[np.int64]
+    first: NDArray[np.int64]
+    kept: NDArray[np.int32]
+    next_kept: NDArray[np.int32]
+
+
+class Room(NamedTuple):
+    """What is free on the SMs, and for each class of blocks a tree of maxima to find room by.
+
+    Attributes
+    ----------
+    class_of_operation : int32[n_operations]
+        Blocks of operations of one class take equal room.
+    need : int64[n_classes, n_resources]
+    free : int64[n_sms, n_resources]
+    tree : int64[n_trees, 2 * leaves]
+        With several resources how many blocks of a class fit on an SM. With one resource a single
+        tree, of what is free, serves all classes.
+    changed, n_changed : int32[2 * n_blocks] or int32[0], int64[1]
+        On which SMs room was taken or given back.
+    seen : int64[n_classes]
+        How much of `changed` the tree of each class has seen.
+    """
+
+    class_of_operation: NDArray[np.int32]
+    need: NDArray[np.int64]
+    free: NDArray[np.int64]
+    tree: NDArray[np.int64]
+    changed: NDArray[np.int32]
+    n_changed: NDArray[np.int64]
+    seen: NDArray[np.int64]
+
+
+class Events(NamedTuple):
+    """What happens when: a heap.
+
+    Attributes
+    ----------
+    times, items, n : float64[...], int64[...], int64[1]
+        An item is a block that ends, or n_blocks + k: operation k opens, or n_blocks +
+        n_operations + k: operation k has entered.
+    """
+
+    times: NDArray[np.float64]
+    items: NDArray[np.int64]
+    n: NDArray[np.int64]
+
+
+@compiled_helper
+def _push_time(times, items, n, time, item):
+    """Add to a binary heap of ``n[0]`` elements, ordered by (time, item)."""
+    at = n[0]
+    n[0] += 1
     while at > 0:
         parent = (at - 1) >> 1
         if times[parent] < time or (times[parent] == time and items[parent] <= item):
@@ -46,12 +307,13 @@ def _push_time(times, items, size, time, item):
     items[at] = item
 
 
-@compiled_if_large
-def _pop_time(times, items, size):
-    """Remove the first element of a heap of `size`; return its time and item."""
+@compiled_helper
+def _pop_time(times, items, n):
+    """Remove the first element of a heap of ``n[0]``; return its time and item."""
+    n[0] -= 1
+    size = n[0]
     first_time = times[0]
     first_item = items[0]
-    size -= 1
     time = times[size]
     item = items[size]
     at = 0
@@ -107,31 +369,28 @@ def serial_schedule(durations, first_block, slots, issued, gap):
         most = max(most, min(slots[k], first_block[k + 1] - first_block[k]))
     times = np.empty(most + 1, np.float64)
     items = np.empty(most + 1, np.int64)
+    running = np.zeros(1, np.int64)
     now = 0.0
     for k in range(n_operations):
         now = max(now, issued[k]) + gap[k]
         end = now
-        running = np.int64(0)
+        running[0] = 0
         for block in range(first_block[k], first_block[k + 1]):
             begin = now
-            place = running
-            if running < slots[k]:
-                running += 1
-                size = running - 1
-            else:
+            place = running[0]
+            if place == slots[k]:
                 begin, place = _pop_time(times, items, running)
-                size = running - 1
             start[block] = begin
             slot[block] = place
             finish = begin + durations[block]
             end = max(end, finish)
-            _push_time(times, items, size, finish, place)
+            _push_time(times, items, running, finish, place)
         now = end
         ends[k] = end
     return start, slot, ends
 
 
-@compiled_if_large
+@compiled_helper
 def _push_rank(heap, low, size, rank):
     """Add to the binary heap of `size` ranks that starts at `low`."""
     at = size
@@ -144,7 +403,7 @@ def _push_rank(heap, low, size, rank):
     heap[low + at] = rank
 
 
-@compiled_if_large
+@compiled_helper
 def _pop_rank(heap, low, size):
     """Remove the lowest of the `size` ranks of the heap that starts at `low`."""
     first = heap[low]
@@ -165,10 +424,10 @@ def _pop_rank(heap, low, size):
     return first
 
 
-@compiled_if_large
-def _set_key(tree, c, leaves, sm, key):
+@compiled_helper
+def _set_key(tree, c, sm, key):
     """Write the key of an SM into row `c` of some trees of maxima."""
-    at = leaves + sm
+    at = tree.shape[1] // 2 + sm
     tree[c, at] = key
     at >>= 1
     while at > 0:
@@ -179,16 +438,17 @@ def _set_key(tree, c, leaves, sm, key):
         at >>= 1
 
 
-@compiled_if_large
-def _first_with(tree, c, leaves, least):
+@compiled_helper
+def _first_with(tree, c, least):
     """Return the lowest SM whose key in row `c` is at least `least`; there must be one."""
+    leaves = tree.shape[1] // 2
     at = 1
     while at < leaves:
         at = 2 * at if tree[c, 2 * at] >= least else 2 * at + 1
     return at - leaves
 
 
-@compiled_if_large
+@compiled_helper
 def _hosts(free, sm, need, c):
     """Return how many blocks that take row `c` of `need` fit into what is free on an SM."""
     for r in range(need.shape[1]):
@@ -201,140 +461,35 @@ def _hosts(free, sm, need, c):
     return most
 
 
-@compiled_if_large
-def _take(free, sm, need, c, times, tree, leaves, changed, sizes):
-    """Take the room of a block of class `c`, once or -1 times, and note where it changed."""
-    for r in range(need.shape[1]):
-        free[sm, r] -= times * need[c, r]
-    if need.shape[1] == 1:
-        _set_key(tree, np.int64(0), leaves, sm, free[sm, 0])
-        return
-    changed[sizes[_CHANGES]] = sm
-    sizes[_CHANGES] += 1
-
-
-@compiled_if_large
-def _catch_up(free, need, c, tree, leaves, changed, seen, sizes):
-    """Bring the tree of class `c` up to what is free by now; with one resource it always is."""
-    if need.shape[1] == 1:
-        return
-    if sizes[_CHANGES] - seen[c] > leaves:
-        for sm in range(len(free)):
-            tree[c, leaves + sm] = _hosts(free, sm, need, c)
+@compiled_helper
+def _catch_up(room, c):
+    """Bring the tree of class `c` up to what is free by now."""
+    leaves = room.tree.shape[1] // 2
+    if room.n_changed[0] - room.seen[c] > leaves:
+        for sm in range(len(room.free)):
+            room.tree[c, leaves + sm] = _hosts(room.free, sm, room.need, c)
         for at in range(leaves - 1, 0, -1):
-            tree[c, at] = max(tree[c, 2 * at], tree[c, 2 * at + 1])
+            room.tree[c, at] = max(room.tree[c, 2 * at], room.tree[c, 2 * at + 1])
     else:
-        for at in range(seen[c], sizes[_CHANGES]):
-            at_sm = np.int64(changed[at])
-            _set_key(tree, c, leaves, at_sm, _hosts(free, at_sm, need, c))
-    seen[c] = sizes[_CHANGES]
+        for at in range(room.seen[c], room.n_changed[0]):
+            sm = np.int64(room.changed[at])
+            _set_key(room.tree, c, sm, _hosts(room.free, sm, room.need, c))
+    room.seen[c] = room.n_changed[0]
 
 
-@compiled_if_large
-def _fits(tree, need, c):
-    """Tell whether some SM has room for a block of class `c`."""
-    if need.shape[1] > 1:
-        return tree[c, 1] > 0
-    return tree[0, 1] >= need[c, 0]
-
-
-@compiled_if_large
-def _roomiest(tree, leaves, need, c):
+@compiled_helper
+def _roomiest(tree, need, c):
     """Return the lowest SM that could host most blocks of class `c`; there must be one."""
     if need.shape[1] > 1:
-        return _first_with(tree, c, leaves, tree[c, 1])
-    # With one resource a single tree, of what is free, serves all classes.
+        return _first_with(tree, c, tree[c, 1])
     if need[c, 0] == 0:
         return np.int64(0)
-    return _first_with(tree, np.int64(0), leaves, tree[0, 1] // need[c, 0] * need[c, 0])
+    return _first_with(tree, np.int64(0), tree[0, 1] // need[c, 0] * need[c, 0])
 
 
-@compiled_if_large
-def _finish(block, start, end, earliest, durations, state, times, items, sizes):
-    """Let a placed block run to its end: all it had to wait for is there."""
-    end[block] = max(start[block], earliest[block]) + durations[block]
-    state[block] = _RUNNING
-    _push_time(times, items, sizes[_EVENTS], end[block], np.int64(block))
-    sizes[_EVENTS] += 1
-
-
-@compiled_if_large
-def _make_ready(
-    block, stage, stages_ahead, sizes, held_head, held_next, waiting, class_offsets, n_waiting,
-    block_class, rank,
-):  # fmt: skip
-    """Queue a block for placement, or keep it until its stage may start."""
-    if stages_ahead > 0 and stage[block] >= sizes[_STAGE] + stages_ahead:
-        held_next[block] = held_head[stage[block]]
-        held_head[stage[block]] = block
-        return
-    low = class_offsets[block_class]
-    _push_rank(waiting, low, n_waiting[block_class], rank)
-    n_waiting[block_class] += 1
-
-
-@compiled_if_large
-def _fire_gates(
-    operation, event, now, gate_offsets, gate_target, gate_event, gate_holds, gate_lead,
-    first_block, gates_left, opening, holds_left, operation_holds, state, start, end, earliest,
-    durations, times, items, sizes,
-):  # fmt: skip
-    """Tell the operations that wait for this event of `operation` that it has happened."""
-    for g in range(gate_offsets[operation], gate_offsets[operation + 1]):
-        if gate_event[g] != event:
-            continue
-        target = np.int64(gate_target[g])
-        if not gate_holds[g]:
-            gates_left[target] -= 1
-            if gates_left[target] == 0:
-                opening[sizes[_OPENING]] = target
-                sizes[_OPENING] += 1
-            continue
-        operation_holds[target] -= 1
-        for block in range(first_block[target], first_block[target + 1]):
-            since = now - min(gate_lead[g], durations[block])
-            earliest[block] = max(earliest[block], since)
-            if operation_holds[target] == 0 and holds_left[block] == 0 and state[block] == _PLACED:
-                _finish(block, start, end, earliest, durations, state, times, items, sizes)
-
-
-@compiled_if_large
+@compiled_in_place
 def event_schedule(
-    durations,
-    block_of_rank,
-    rank_of_block,
-    strict,
-    class_of_operation,
-    class_need,
-    capacity,
-    n_sms,
-    first_block,
-    operation_of_block,
-    set_offsets,
-    set_blocks,
-    block_set_offsets,
-    block_sets,
-    source_offsets,
-    set_join_offsets,
-    set_joins,
-    target_offsets,
-    targets,
-    join_gate,
-    join_need,
-    member_need,
-    gate_offsets,
-    gate_target,
-    gate_event,
-    gate_holds,
-    gate_lead,
-    waits_for_all,
-    launch,
-    enter,
-    window,
-    in_order,
-    stage,
-    n_stages,
-    stages_ahead,
+    graph, joins, gates, operations, window, blocks, waiting, stages, room, events
 ):
     """Run blocks on SMs by rules that are data.
 
@@ -345,344 +500,297 @@ def event_schedule(
 
     Parameters
     ----------
-    durations : float64[n_blocks]
-    block_of_rank, rank_of_block : int32[n_blocks]
-        Priorities: lower ranks are placed first.
-    strict : bool
-        Whether a block that fits nowhere holds up those of higher rank.
-    class_of_operation : int32[n_operations]
-        Blocks of operations of one class take equal room.
-    class_need : int64[n_classes, n_resources]
-    capacity : int64[n_resources]
-        Of one SM.
-    n_sms : int
-    first_block, operation_of_block, set_offsets, set_blocks, source_offsets, target_offsets,
-    targets
-        Of the block graph.
-    block_set_offsets, block_sets
-        For each block the sets it is in.
-    set_join_offsets, set_joins
-        For each set the joins it is a source of.
-    join_gate : uint8[n_joins]
-        `IGNORED`, `PLACES` (targets are placed once all sources have ended) or `HOLDS` (placed
-        targets run on once all sources have ended).
-    join_need : float64[n_joins] or float64[0]
-        Share of a target's work, 0 to 1, that it can do before it needs the join.
-    member_need : float64[n_set_blocks] or float64[0]
-        The same for each member of a target set; where both are given the larger counts.
-    gate_offsets : int64[n_operations + 1]
-        Gates between operations, by the source.
-    gate_target : int32[n_gates]
-    gate_event : uint8[n_gates]
-        `ALL_PLACED` or `ALL_ENDED`: what has to happen to the blocks of the source.
-    gate_holds : bool[n_gates]
-        Whether the blocks of the target are placed and wait, instead of not being placed.
-    gate_lead : float64[n_gates]
-        Time that a block can work for before it needs the event; for gates that hold.
-    waits_for_all : bool[n_operations]
-        Whether the operation opens only when all before it have ended.
-    launch : float64[n_operations]
-        Time between the last gate's opening and the operation's.
-    enter : float64[n_operations]
-        Time to enter, one operation after another.
-    window : int
-        Operations that may have entered and not left; 0 for any number.
-    in_order : bool
-        Whether operations leave the window in program order.
-    stage : int32[n_blocks] or int32[0]
-    n_stages, stages_ahead : int
-        A block is placed only if its stage is less than `stages_ahead` after the first stage with
-        a block that has not ended; 0 for no such rule.
-
-    Returns
-    -------
-    start, end : float64[n_blocks]
-        End is -1 for a block that never ran: the rules wait for each other.
-    sm : int32[n_blocks]
+    graph : GraphLists
+    joins : Joins
+    gates : GateLists
+    operations : Operations
+    window : Window
+    blocks : Blocks
+        Start, end and SM are filled in. The end of a block that never runs, because the rules
+        wait for each other, stays -1.
+    waiting : Waiting
+    stages : Stages
+    room : Room
+    events : Events
     """
-    n_blocks = len(durations)
-    n_operations = len(first_block) - 1
-    n_sets = len(set_offsets) - 1
-    n_joins = len(source_offsets) - 1
-    n_classes = len(class_need)
-    start = np.zeros(n_blocks, np.float64)
-    end = np.empty(n_blocks, np.float64)
-    end[:] = -1.0
-    earliest = np.zeros(n_blocks, np.float64)
-    placed_on = np.zeros(n_blocks, np.int32)
-    state = np.zeros(n_blocks, np.uint8)
-    sizes = np.zeros(_N_SIZES, np.int64)
-
-    members_left = np.empty(n_sets, np.int64)
-    place_joins_left = np.zeros(n_sets, np.int32)
-    hold_joins_left = np.zeros(n_sets, np.int32)
-    sources_left = np.empty(n_joins, np.int64)
-    places_left = np.zeros(n_blocks, np.int32)
-    holds_left = np.zeros(n_blocks, np.int32)
-    for s in range(n_sets):
-        members_left[s] = set_offsets[s + 1] - set_offsets[s]
-    for j in range(n_joins):
-        sources_left[j] = source_offsets[j + 1] - source_offsets[j]
-        for t in range(target_offsets[j], target_offsets[j + 1]):
-            if join_gate[j] == PLACES:
-                place_joins_left[targets[t]] += 1
-            elif join_gate[j] == HOLDS:
-                hold_joins_left[targets[t]] += 1
-    for s in range(n_sets):
-        for at in range(set_offsets[s], set_offsets[s + 1]):
-            if place_joins_left[s] > 0:
-                places_left[set_blocks[at]] += 1
-            if hold_joins_left[s] > 0:
-                holds_left[set_blocks[at]] += 1
-
-    blocks_left = np.empty(n_operations, np.int64)
-    unplaced = np.empty(n_operations, np.int64)
-    # One gate more than is listed: entering. One more yet: all before.
-    gates_left = np.ones(n_operations, np.int64)
-    operation_holds = np.zeros(n_operations, np.int64)
-    is_open = np.zeros(n_operations, np.bool_)
-    opening = np.empty(n_operations, np.int64)
-    class_offsets = np.zeros(n_classes + 1, np.int64)
-    for k in range(n_operations):
-        blocks_left[k] = first_block[k + 1] - first_block[k]
-        unplaced[k] = blocks_left[k]
-        class_offsets[class_of_operation[k] + 1] += blocks_left[k]
-        if waits_for_all[k]:
-            gates_left[k] += 1
-    for g in range(len(gate_target)):
-        if gate_holds[g]:
-            operation_holds[gate_target[g]] += 1
-        else:
-            gates_left[gate_target[g]] += 1
-    for c in range(n_classes):
-        class_offsets[c + 1] += class_offsets[c]
-    waiting = np.empty(n_blocks, np.int32)
-    n_waiting = np.zeros(n_classes, np.int64)
-
-    stage_left = np.zeros(n_stages + 1, np.int64)
-    held_head = np.empty(n_stages + 1, np.int32)
-    held_head[:] = -1
-    held_next = np.empty(n_blocks if stages_ahead > 0 else 0, np.int32)
-    if stages_ahead > 0:
-        for block in range(n_blocks):
-            stage_left[stage[block]] += 1
-
-    leaves = 1
-    while leaves < n_sms:
-        leaves *= 2
-    n_resources = len(capacity)
-    n_trees = 1 if n_resources == 1 else n_classes
-    free = np.empty((n_sms, n_resources), np.int64)
-    tree = np.empty((n_trees, 2 * leaves), np.int64)
-    tree[:] = -1
-    for sm in range(n_sms):
-        for r in range(n_resources):
-            free[sm, r] = capacity[r]
-        tree[0, leaves + sm] = capacity[0]
-    for at in range(leaves - 1, 0, -1):
-        tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
-    # Where room was taken or given back, and how much of that the tree of each class has seen.
-    changed = np.empty(2 * n_blocks if n_trees > 1 else 0, np.int32)
-    seen = np.empty(n_classes, np.int64)
-    seen[:] = -1 - leaves
-
-    times = np.empty(n_blocks + 2 * n_operations + 1, np.float64)
-    items = np.empty(n_blocks + 2 * n_operations + 1, np.int64)
-    next_to_enter = np.int64(0)
-    is_entering = False
-    oldest = np.int64(0)
-    n_ended = np.int64(0)
+    n_blocks = len(blocks.duration)
+    n_operations = len(operations.launch)
     now = 0.0
-    if n_operations > 0 and waits_for_all[0]:
-        gates_left[0] -= 1
     while True:
-        while next_to_enter < n_operations and not is_entering:
-            inside = next_to_enter - (oldest if in_order else n_ended)
-            if window > 0 and inside >= window:
-                break
-            entrant = next_to_enter
-            next_to_enter += 1
-            if enter[entrant] > 0:
-                is_entering = True
-                item = n_blocks + n_operations + entrant
-                _push_time(times, items, sizes[_EVENTS], now + enter[entrant], np.int64(item))
-                sizes[_EVENTS] += 1
-                continue
-            gates_left[entrant] -= 1
-            if gates_left[entrant] == 0:
-                opening[sizes[_OPENING]] = entrant
-                sizes[_OPENING] += 1
-
-        while sizes[_OPENING] > 0:
-            sizes[_OPENING] -= 1
-            k = opening[sizes[_OPENING]]
-            if launch[k] > 0 and not is_open[k]:
-                is_open[k] = True
-                item = n_blocks + k
-                _push_time(times, items, sizes[_EVENTS], now + launch[k], np.int64(item))
-                sizes[_EVENTS] += 1
-                continue
-            is_open[k] = True
-            launch_over = k
-            for block in range(first_block[launch_over], first_block[launch_over + 1]):
-                places_left[block] -= _OPEN
-                if places_left[block] == -_OPEN:
-                    c = np.int64(class_of_operation[k])
-                    _make_ready(
-                        block, stage, stages_ahead, sizes, held_head, held_next, waiting,
-                        class_offsets, n_waiting, c, np.int64(rank_of_block[block]),
-                    )  # fmt: skip
-
-        while True:
-            best = np.int64(-1)
-            best_rank = np.int64(n_blocks)
-            for c in range(n_classes):
-                if n_waiting[c] == 0 or waiting[class_offsets[c]] >= best_rank:
-                    continue
-                if not strict:
-                    _catch_up(free, class_need, c, tree, leaves, changed, seen, sizes)
-                    if not _fits(tree, class_need, c):
-                        continue
-                best_rank = np.int64(waiting[class_offsets[c]])
-                best = np.int64(c)
-            if strict and best >= 0:
-                _catch_up(free, class_need, best, tree, leaves, changed, seen, sizes)
-                if not _fits(tree, class_need, best):
-                    best = np.int64(-1)
-            if best < 0:
-                break
-            low = class_offsets[best]
-            rank = _pop_rank(waiting, low, n_waiting[best])
-            n_waiting[best] -= 1
-            block = np.int64(block_of_rank[rank])
-            k = np.int64(operation_of_block[block])
-            sm = _roomiest(tree, leaves, class_need, best)
-            _take(free, sm, class_need, best, np.int64(1), tree, leaves, changed, sizes)
-            start[block] = now
-            placed_on[block] = sm
-            state[block] = _PLACED
-            if holds_left[block] == 0 and operation_holds[k] == 0:
-                _finish(block, start, end, earliest, durations, state, times, items, sizes)
-            unplaced[k] -= 1
-            if unplaced[k] == 0 and gate_offsets[k + 1] > gate_offsets[k]:
-                _fire_gates(
-                    k, np.int64(ALL_PLACED), now, gate_offsets, gate_target, gate_event, gate_holds,
-                    gate_lead, first_block, gates_left, opening, holds_left, operation_holds,
-                    state, start, end, earliest, durations, times, items, sizes,
-                )  # fmt: skip
-                if sizes[_OPENING] > 0:
-                    break
-        if sizes[_OPENING] > 0:
+        _enter(operations, window, events, n_blocks, now)
+        _open(operations, window, graph, blocks, events, now)
+        _queue_ready(blocks, graph, room, waiting, stages)
+        _place(waiting, room, graph, operations, gates, window, blocks, now)
+        _run_released(blocks, events)
+        if window.n_opening[0] > 0:
             continue
-
-        if sizes[_EVENTS] == 0:
+        if events.n[0] == 0:
             break
-        now = times[0]
-        while sizes[_EVENTS] > 0 and times[0] == now:
-            _, item = _pop_time(times, items, sizes[_EVENTS])
-            sizes[_EVENTS] -= 1
+        now = events.times[0]
+        while events.n[0] > 0 and events.times[0] == now:
+            _, item = _pop_time(events.times, events.items, events.n)
             if item >= n_blocks + n_operations:
-                is_entering = False
-                k = item - n_blocks - n_operations
-                gates_left[k] -= 1
-                if gates_left[k] == 0:
-                    opening[sizes[_OPENING]] = k
-                    sizes[_OPENING] += 1
+                window.entering[0] = 0
+                _pass_gate(operations, window, item - n_blocks - n_operations)
+            elif item >= n_blocks:
+                window.opening[window.n_opening[0]] = item - n_blocks
+                window.n_opening[0] += 1
+            else:
+                k = graph.operation_of_block[item]
+                _take(room, blocks.sm[item], room.class_of_operation[k], -1)
+                _end_in_stage(stages, blocks, item)
+                _wake(graph, joins, operations, blocks, now, item)
+                operations.running[k] -= 1
+                if operations.running[k] == 0:
+                    _end_operation(operations, window, k)
+                    _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
+                _run_released(blocks, events)
+
+
+@compiled_within
+def _enter(operations, window, events, n_blocks, now):
+    """Let operations enter while the window has room and entering takes no time."""
+    n_operations = len(operations.enter)
+    while window.entered[0] < n_operations and window.entering[0] == 0:
+        inside = window.entered[0] - (window.oldest[0] if window.in_order else window.ended[0])
+        if window.size > 0 and inside >= window.size:
+            break
+        entrant = window.entered[0]
+        window.entered[0] += 1
+        if operations.enter[entrant] > 0:
+            window.entering[0] = 1
+            item = n_blocks + n_operations + entrant
+            _push_time(events.times, events.items, events.n, now + operations.enter[entrant], item)
+        else:
+            _pass_gate(operations, window, entrant)
+
+
+@compiled_within
+def _pass_gate(operations, window, operation):
+    """Count one gate of an operation less; the last one opens it."""
+    operations.gates_left[operation] -= 1
+    if operations.gates_left[operation] == 0:
+        window.opening[window.n_opening[0]] = operation
+        window.n_opening[0] += 1
+
+
+@compiled_within
+def _open(operations, window, graph, blocks, events, now):
+    """Open operations whose gates have opened, or begin their launch."""
+    n_blocks = len(blocks.duration)
+    while window.n_opening[0] > 0:
+        window.n_opening[0] -= 1
+        k = window.opening[window.n_opening[0]]
+        if operations.launch[k] > 0 and not operations.is_open[k]:
+            item = n_blocks + k
+            _push_time(events.times, events.items, events.n, now + operations.launch[k], item)
+        else:
+            for block in range(graph.first_block[k], graph.first_block[k + 1]):
+                _pass_places(blocks, block, _OPEN)
+        operations.is_open[k] = True
+
+
+@compiled_within
+def _pass_places(blocks, block, n):
+    """Count some of what keeps a block from being placed less; the last makes it ready."""
+    blocks.places_left[block] -= n
+    if blocks.places_left[block] == -_OPEN:
+        blocks.ready[blocks.n_ready[0]] = block
+        blocks.n_ready[0] += 1
+
+
+@compiled_within
+def _queue_ready(blocks, graph, room, waiting, stages):
+    """Queue blocks that are ready for placement, or keep them until their stage may start."""
+    for at in range(blocks.n_ready[0]):
+        block = blocks.ready[at]
+        if stages.ahead > 0 and stages.of_block[block] >= stages.first[0] + stages.ahead:
+            stages.next_kept[block] = stages.kept[stages.of_block[block]]
+            stages.kept[stages.of_block[block]] = block
+        else:
+            c = room.class_of_operation[graph.operation_of_block[block]]
+            rank = np.int64(waiting.rank_of_block[block])
+            _push_rank(waiting.ranks, waiting.offsets[c], waiting.n[c], rank)
+            waiting.n[c] += 1
+    blocks.n_ready[0] = 0
+
+
+@compiled_within
+def _place(waiting, room, graph, operations, gates, window, blocks, now):
+    """Place blocks, best first, until none fits or an operation opens."""
+    while window.n_opening[0] == 0:
+        c = _next_class(waiting, room)
+        if c < 0:
+            break
+        rank = _pop_rank(waiting.ranks, waiting.offsets[c], waiting.n[c])
+        waiting.n[c] -= 1
+        block = np.int64(waiting.block_of_rank[rank])
+        k = np.int64(graph.operation_of_block[block])
+        sm = _roomiest(room.tree, room.need, c)
+        _take(room, sm, c, 1)
+        blocks.start[block] = now
+        blocks.sm[block] = sm
+        blocks.state[block] = _PLACED
+        _release(blocks, operations, block, k)
+        operations.unplaced[k] -= 1
+        if operations.unplaced[k] == 0:
+            _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_PLACED)
+
+
+@compiled_within
+def _next_class(waiting, room):
+    """Return the class of the block that is placed next; -1 if none can be."""
+    best = np.int64(-1)
+    best_rank = np.int64(len(waiting.block_of_rank))
+    for c in range(len(waiting.n)):
+        if waiting.n[c] == 0 or waiting.ranks[waiting.offsets[c]] >= best_rank:
+            continue
+        if not waiting.strict and not _fits(room, c):
+            continue
+        best_rank = np.int64(waiting.ranks[waiting.offsets[c]])
+        best = np.int64(c)
+    if waiting.strict and best >= 0 and not _fits(room, best):
+        best = np.int64(-1)
+    return best
+
+
+@compiled_within
+def _fits(room, c):
+    """Tell whether some SM has room for a block of class `c`; its tree is then up to date."""
+    if room.need.shape[1] == 1:
+        return room.tree[0, 1] >= room.need[c, 0]
+    if room.seen[c] < room.n_changed[0]:
+        _catch_up(room, np.int64(c))
+    return room.tree[c, 1] > 0
+
+
+@compiled_within
+def _take(room, sm, c, times):
+    """Take the room of a block of class `c`, once or -1 times, and note where it changed."""
+    for r in range(room.need.shape[1]):
+        room.free[sm, r] -= times * room.need[c, r]
+    if room.need.shape[1] == 1:
+        _set_key(room.tree, np.int64(0), np.int64(sm), room.free[sm, 0])
+    else:
+        room.changed[room.n_changed[0]] = sm
+        room.n_changed[0] += 1
+
+
+@compiled_within
+def _release(blocks, operations, block, operation):
+    """Let a block that waits in its place run, if nothing holds it any more."""
+    if (
+        blocks.holds_left[block] == 0
+        and blocks.state[block] == _PLACED
+        and operations.holds_left[operation] == 0
+    ):
+        blocks.state[block] = _RUNNING
+        blocks.released[blocks.n_released[0]] = block
+        blocks.n_released[0] += 1
+
+
+@compiled_within
+def _run_released(blocks, events):
+    """Let blocks that nothing holds any more run to their ends."""
+    for at in range(blocks.n_released[0]):
+        block = np.int64(blocks.released[at])
+        end = max(blocks.start[block], blocks.earliest[block]) + blocks.duration[block]
+        blocks.end[block] = end
+        _push_time(events.times, events.items, events.n, end, block)
+    blocks.n_released[0] = 0
+
+
+@compiled_within
+def _fire_gates(gates, graph, operations, window, blocks, now, operation, event):
+    """Tell the operations that wait for this event of `operation` that it has happened."""
+    for g in range(gates.offsets[operation], gates.offsets[operation + 1]):
+        if gates.event[g] != event:
+            continue
+        target = np.int64(gates.target[g])
+        if not gates.holds[g]:
+            _pass_gate(operations, window, target)
+            continue
+        operations.holds_left[target] -= 1
+        for block in range(graph.first_block[target], graph.first_block[target + 1]):
+            since = now - min(gates.lead[g], blocks.duration[block])
+            blocks.earliest[block] = max(blocks.earliest[block], since)
+            _release(blocks, operations, block, target)
+
+
+@compiled_within
+def _end_in_stage(stages, blocks, block):
+    """Count a block of a stage less; make blocks of the stages that may start now ready."""
+    if stages.ahead == 0:
+        return
+    n_stages = len(stages.left) - 1
+    stages.left[stages.of_block[block]] -= 1
+    while stages.first[0] < n_stages and stages.left[stages.first[0]] == 0:
+        stages.first[0] += 1
+        admitted = stages.first[0] + stages.ahead - 1
+        if admitted < n_stages:
+            kept = stages.kept[admitted]
+            stages.kept[admitted] = -1
+            while kept >= 0:
+                _pass_places(blocks, kept, 0)
+                kept = stages.next_kept[kept]
+
+
+@compiled_within
+def _wake(graph, joins, operations, blocks, now, block):
+    """Tell the sets of a block that it has ended, and whoever waits for the last of a join."""
+    for i in range(graph.block_set_offsets[block], graph.block_set_offsets[block + 1]):
+        s = graph.block_sets[i]
+        joins.members_left[s] -= 1
+        if joins.members_left[s] > 0:
+            continue
+        for at in range(graph.set_join_offsets[s], graph.set_join_offsets[s + 1]):
+            j = graph.set_joins[at]
+            joins.sources_left[j] -= 1
+            if joins.sources_left[j] > 0 or joins.gate[j] == IGNORED:
                 continue
-            if item >= n_blocks:
-                opening[sizes[_OPENING]] = item - n_blocks
-                sizes[_OPENING] += 1
-                continue
-            block = item
-            k = np.int64(operation_of_block[block])
-            c = np.int64(class_of_operation[k])
-            sm = np.int64(placed_on[block])
-            _take(free, sm, class_need, c, np.int64(-1), tree, leaves, changed, sizes)
-            if stages_ahead > 0:
-                stage_left[stage[block]] -= 1
-                while sizes[_STAGE] < n_stages and stage_left[sizes[_STAGE]] == 0:
-                    sizes[_STAGE] += 1
-                    admitted = sizes[_STAGE] + stages_ahead - 1
-                    if admitted >= n_stages:
-                        continue
-                    held = np.int64(held_head[admitted])
-                    held_head[admitted] = -1
-                    while held >= 0:
-                        following = np.int64(held_next[held])
-                        c = np.int64(class_of_operation[operation_of_block[held]])
-                        _make_ready(
-                            held, stage, stages_ahead, sizes, held_head, held_next, waiting,
-                            class_offsets, n_waiting, c, np.int64(rank_of_block[held]),
-                        )  # fmt: skip
-                        held = following
-            for i in range(block_set_offsets[block], block_set_offsets[block + 1]):
-                s = block_sets[i]
-                members_left[s] -= 1
-                if members_left[s] > 0:
-                    continue
-                for at_join in range(set_join_offsets[s], set_join_offsets[s + 1]):
-                    j = set_joins[at_join]
-                    sources_left[j] -= 1
-                    if sources_left[j] > 0 or join_gate[j] == IGNORED:
-                        continue
-                    for t in range(target_offsets[j], target_offsets[j + 1]):
-                        target = targets[t]
-                        low = set_offsets[target]
-                        high = set_offsets[target + 1]
-                        if join_gate[j] == PLACES:
-                            place_joins_left[target] -= 1
-                            if place_joins_left[target] > 0:
-                                continue
-                            for at in range(low, high):
-                                follower = np.int64(set_blocks[at])
-                                places_left[follower] -= 1
-                                if places_left[follower] == -_OPEN:
-                                    c = np.int64(class_of_operation[operation_of_block[follower]])
-                                    _make_ready(
-                                        follower, stage, stages_ahead, sizes, held_head,
-                                        held_next, waiting, class_offsets, n_waiting,
-                                        c, np.int64(rank_of_block[follower]),
-                                    )  # fmt: skip
-                            continue
-                        hold_joins_left[target] -= 1
-                        if hold_joins_left[target] > 0 and len(join_need) == 0:
-                            continue
-                        for at in range(low, high):
-                            follower = np.int64(set_blocks[at])
-                            need = 0.0
-                            if len(join_need) > 0:
-                                need = join_need[j]
-                            if len(member_need) > 0:
-                                need = max(need, member_need[at])
-                            since = now - need * durations[follower]
-                            earliest[follower] = max(earliest[follower], since)
-                            if hold_joins_left[target] > 0:
-                                continue
-                            holds_left[follower] -= 1
-                            if (
-                                holds_left[follower] == 0
-                                and state[follower] == _PLACED
-                                and operation_holds[operation_of_block[follower]] == 0
-                            ):
-                                _finish(
-                                    follower, start, end, earliest, durations, state, times,
-                                    items, sizes,
-                                )  # fmt: skip
-            blocks_left[k] -= 1
-            if blocks_left[k] > 0:
-                continue
-            blocks_left[k] = -1
-            n_ended += 1
-            while oldest < n_operations and blocks_left[oldest] == -1:
-                oldest += 1
-                if oldest < n_operations and waits_for_all[oldest]:
-                    gates_left[oldest] -= 1
-                    if gates_left[oldest] == 0:
-                        opening[sizes[_OPENING]] = oldest
-                        sizes[_OPENING] += 1
-            _fire_gates(
-                k, np.int64(ALL_ENDED), now, gate_offsets, gate_target, gate_event, gate_holds,
-                gate_lead, first_block, gates_left, opening, holds_left, operation_holds,
-                state, start, end, earliest, durations, times, items, sizes,
-            )  # fmt: skip
-    return start, end, placed_on
+            for t in range(graph.target_offsets[j], graph.target_offsets[j + 1]):
+                if joins.gate[j] == PLACES:
+                    _let_place(graph, joins, blocks, graph.targets[t])
+                else:
+                    _let_run_on(graph, joins, operations, blocks, now, j, graph.targets[t])
+
+
+@compiled_within
+def _let_place(graph, joins, blocks, s):
+    """Count a join less that keeps the blocks of a set from being placed."""
+    joins.places_left[s] -= 1
+    if joins.places_left[s] == 0:
+        for at in range(graph.set_offsets[s], graph.set_offsets[s + 1]):
+            _pass_places(blocks, graph.set_blocks[at], 1)
+
+
+@compiled_within
+def _let_run_on(graph, joins, operations, blocks, now, j, s):
+    """Count join `j` less, that holds the blocks of a set in their places."""
+    joins.holds_left[s] -= 1
+    if joins.holds_left[s] > 0 and len(joins.need) == 0:
+        return
+    for at in range(graph.set_offsets[s], graph.set_offsets[s + 1]):
+        follower = graph.set_blocks[at]
+        need = 0.0
+        if len(joins.need) > 0:
+            need = joins.need[j]
+        if len(joins.member_need) > 0:
+            need = max(need, joins.member_need[at])
+        since = now - need * blocks.duration[follower]
+        blocks.earliest[follower] = max(blocks.earliest[follower], since)
+        if joins.holds_left[s] == 0:
+            blocks.holds_left[follower] -= 1
+            _release(blocks, operations, follower, graph.operation_of_block[follower])
+
+
+@compiled_within
+def _end_operation(operations, window, operation):
+    """Count an operation as ended; let the one open that waits for all before it."""
+    operations.running[operation] = -1
+    window.ended[0] += 1
+    while window.oldest[0] < len(operations.running) and operations.running[window.oldest[0]] == -1:
+        window.oldest[0] += 1
+        oldest = window.oldest[0]
+        if oldest < len(operations.running) and operations.waits_for_all[oldest]:
+            _pass_gate(operations, window, oldest)

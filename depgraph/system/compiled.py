@@ -17,10 +17,10 @@ import threading
 import time
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -78,6 +78,39 @@ def compiled_if_larger(
     return decorate
 
 
+def compiled_in_place(function: Function) -> Function:
+    """As `compiled_if_large`, for functions that allocate nothing.
+
+    Their code counts no references to arrays, which takes most of the time, and of the
+    compilation, where arrays come in bundles (`NamedTuple`).
+    """
+    if _IS_OFF:
+        return function
+    options = {"_nrt": False}
+    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, options))
+
+
+def compiled_helper(function: Function) -> Function:
+    """Compile a function for compiled functions of its file alone: Python cannot call it.
+
+    It takes less time to compile, as nothing stands between it and Python.
+    """
+    if _IS_OFF:
+        return function
+    options = {"cache": False, "no_cpython_wrapper": True}
+    return cast("Function", CompiledFunction(function, options=options))
+
+
+def compiled_within(function: Function) -> Function:
+    """Compile a function as a part of each compiled function that calls it.
+
+    A step of a long function: it may take bundles of many arrays, as nothing is passed.
+    """
+    if _IS_OFF:
+        return function
+    return cast("Function", _Step(function))
+
+
 def compile_always() -> None:
     """Interpret nothing from now on."""
     _Interpreter.is_off = True
@@ -117,6 +150,8 @@ class CompiledFunction:
         What is called while compiling is not worth it.
     most_elements : int
         Of the arguments of one call of `otherwise`.
+    options : mapping, optional
+        Numba's own.
 
     Attributes
     ----------
@@ -129,11 +164,13 @@ class CompiledFunction:
         function: Callable[..., Any],
         otherwise: Callable[..., Any] | None = None,
         most_elements: int = 0,
+        options: Mapping[str, bool] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._otherwise = otherwise
         self._most_elements = most_elements
+        self._options = {"cache": True, **(options or {})}
         self._seconds_interpreted = 0.0
         self._index_state = (0, 0)
         self._has_entries = False
@@ -157,7 +194,7 @@ class CompiledFunction:
         """Tell whether that takes less time than loading, or compiling, what would be faster."""
         if _Interpreter.is_off:
             return False
-        if sum(getattr(argument, "size", 1) for argument in arguments) > self._most_elements:
+        if _elements(arguments) > self._most_elements:
             return False
         if "numba" not in sys.modules and _Interpreter.seconds < _SECONDS_BEFORE_LOADING:
             return True
@@ -182,7 +219,7 @@ class CompiledFunction:
         """What numba makes of the function; the function itself if compilation is off."""
         with _one_dispatcher:  # a second thread's would compile everything once more
             if self._dispatcher is None:
-                self._dispatcher = _dispatcher(self.py_func)
+                self._dispatcher = _dispatcher(self.py_func, self._options)
         return self._dispatcher
 
     @property
@@ -220,6 +257,42 @@ class CompiledFunction:
             return None
 
 
+def _elements(arguments: tuple[Any, ...]) -> int:
+    """Return how many elements arrays and numbers have, those in tuples among them."""
+    return sum(
+        _elements(each) if isinstance(each, tuple) else getattr(each, "size", 1)
+        for each in arguments
+    )
+
+
+class _Step:
+    """A function that numba compiles in line; called from Python it is interpreted.
+
+    Attributes
+    ----------
+    py_func : callable
+    targetoptions : dict
+        By these names numba finds what to compile in line.
+    """
+
+    targetoptions: ClassVar[dict[str, str]] = {"inline": "always"}
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the function."""
+        return self.py_func(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        # The name stays behind, as a value of no use, where the function was put in line.
+        import numba
+
+        return numba.types.none
+
+
 def _has_entries(dispatcher: Any) -> bool:
     """Tell whether the index of a cache holds anything: none of another source or numba does."""
     try:
@@ -231,13 +304,13 @@ def _has_entries(dispatcher: Any) -> bool:
 _one_dispatcher = threading.Lock()
 
 
-def _dispatcher(function: Callable[..., Any]) -> Any:
+def _dispatcher(function: Callable[..., Any], options: dict[str, bool]) -> Any:
     import numba
 
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     except RuntimeError:  # numba found no folder it may write its cache to
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=True, no_cfunc_wrapper=True, **{**options, "cache": False})(function)
 
 
 class _Interpreter(threading.local):

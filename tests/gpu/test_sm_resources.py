@@ -14,7 +14,8 @@ from depgraph.gpu.model import load_gpu, occupancy
 from depgraph.gpu.sm_resources import RESOURCES, sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.scenario.build_scenario import build_scenario
-from depgraph.schedule.policy import Rules, run_rules
+from depgraph.schedule.policy import Rules
+from depgraph.schedule.simulate import run_rules
 
 H100 = load_gpu("H100 SXM")
 

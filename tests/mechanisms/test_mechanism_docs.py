@@ -10,7 +10,7 @@ from small_graphs import graph_of, scenario_of
 
 from depgraph.extraction.workload import PATTERNS
 from depgraph.mechanisms import Charges, find_mechanisms
-from depgraph.schedule.policy import run_rules
+from depgraph.schedule.simulate import run_rules
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROW = re.compile(

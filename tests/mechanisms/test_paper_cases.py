@@ -11,7 +11,8 @@ from small_graphs import shares_of
 from depgraph.dependence.sweep import find_dependences
 from depgraph.footprint.footprints import concatenate_footprints
 from depgraph.mechanisms.waves import wave_utilization
-from depgraph.schedule.policy import Gates, Rules, run_rules
+from depgraph.schedule.policy import Gates, Rules
+from depgraph.schedule.simulate import run_rules
 
 
 def read_cases(shared_data, name):

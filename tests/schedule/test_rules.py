@@ -12,7 +12,8 @@ from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.serial import serial
-from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, HOLDS, Gates, Rules, run_rules
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, HOLDS, Gates, Rules
+from depgraph.schedule.simulate import run_rules
 
 
 @st.composite

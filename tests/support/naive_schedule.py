@@ -37,7 +37,7 @@ def members(graph, set_):
 
 
 def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR0915 - one loop over time
-    """Return start and end of every block, as `depgraph.schedule.policy.run_rules` would."""
+    """Return start and end of every block, as `depgraph.schedule.simulate.run_rules` would."""
     graph = rules.graph or graph
     durations = durations if rules.durations is None else rules.durations
     n, k = graph.n_blocks, graph.n_operations

@@ -1,0 +1,304 @@
+"""Running rules: from a mechanism's rules and a graph to a schedule."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from depgraph.errors import DeadlockError
+from depgraph.graph.graph_jit import invert_lists
+from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.simulate_jit import (
+    HOLDS,
+    PLACES,
+    Blocks,
+    Events,
+    GateLists,
+    GraphLists,
+    Joins,
+    Operations,
+    Room,
+    Stages,
+    Waiting,
+    Window,
+    event_schedule,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from depgraph.gpu.sm_resources import SmResources
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.schedule.policy import Gates, Rules
+
+Number = TypeVar("Number", bound="np.generic[Any]")
+
+_NONE = np.empty(0, np.float64)
+
+
+def run_rules(
+    name: str,
+    rules: Rules,
+    graph: BlockGraph,
+    durations: NDArray[np.float64],
+    resources: SmResources,
+    sms: float,
+    *,
+    device_order: Sequence[int] | None = None,
+) -> Schedule:
+    """Schedule the blocks of a graph by some rules.
+
+    Parameters
+    ----------
+    name : str
+        Of the schedule.
+    rules : Rules
+    graph : BlockGraph
+    durations : float64[n_blocks]
+    resources : SmResources
+    sms : float
+        Number of SMs, infinite for no limit: all blocks then stand on SM 0.
+    device_order : sequence of int, optional
+        Order of SMs that decides ties; default ascending.
+
+    Raises
+    ------
+    DeadlockError
+        If the rules let some block wait for ever.
+    """
+    graph = rules.graph or graph
+    durations = _writable(durations if rules.durations is None else rules.durations)
+    need, capacity = resources.binding
+    if rules.unlimited or math.isinf(sms):
+        need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
+    # A block takes the first empty SM if there is one, so that further ones stay empty.
+    size = min(int(sms), max(1, graph.n_blocks))
+    lists = _graph_lists(graph)
+    joins, places_left, holds_left = _joins(rules, graph)
+    gates = _gate_lists(rules.gates, graph.n_operations)
+    operations = _operations(rules, graph, gates)
+    room = _room(need, capacity, size, graph.n_blocks)
+    blocks = _blocks(durations, places_left, holds_left)
+    waiting = _waiting(rules, room.class_of_operation, len(room.need), operations.running)
+    event_schedule(
+        lists,
+        joins,
+        gates,
+        operations,
+        _window(rules, graph.n_operations),
+        blocks,
+        waiting,
+        _stages(rules, graph.n_blocks),
+        room,
+        _events(graph.n_blocks + 2 * graph.n_operations + 1),
+    )
+    start, end, sm = blocks.start, blocks.end, blocks.sm
+    stuck = np.flatnonzero(end < 0)
+    if len(stuck):
+        operation = graph.operation_of_block[stuck[0]]
+        block = int(stuck[0] - graph.first_block[operation])
+        raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
+    if device_order is not None:
+        sm = np.asarray(device_order, np.int32)[sm]
+    waited = end - start - durations
+    waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
+    return Schedule(name, start, end, sm, float(waited.sum()))
+
+
+def _graph_lists(graph: BlockGraph) -> GraphLists:
+    """Return the graph as compiled code walks it."""
+    block_set_offsets, block_sets = invert_lists(
+        graph.set_offsets, graph.set_blocks, graph.n_blocks
+    )
+    set_join_offsets, set_joins = invert_lists(
+        graph.source_offsets, graph.sources, len(graph.set_operation)
+    )
+    return GraphLists(
+        first_block=_writable(graph.first_block),
+        operation_of_block=graph.operation_of_block,
+        set_offsets=_writable(graph.set_offsets),
+        set_blocks=_writable(graph.set_blocks),
+        block_set_offsets=block_set_offsets,
+        block_sets=block_sets,
+        set_join_offsets=set_join_offsets,
+        set_joins=set_joins,
+        target_offsets=_writable(graph.target_offsets),
+        targets=_writable(graph.targets),
+    )
+
+
+def _joins(rules: Rules, graph: BlockGraph) -> tuple[Joins, NDArray[np.int32], NDArray[np.int32]]:
+    """Return the joins before the first event, and for each block the sets that it waits for.
+
+    Returns
+    -------
+    joins : Joins
+    places_left, holds_left : int32[n_blocks]
+    """
+    gate = _per(rules.joins, PLACES, len(graph.join_kind), np.uint8)
+    gate_of_target = np.repeat(gate, np.diff(graph.target_offsets))
+    of_sets, of_blocks = [], []
+    for kind in (PLACES, HOLDS):
+        of_set = np.bincount(
+            graph.targets[gate_of_target == kind], minlength=len(graph.set_operation)
+        )
+        is_gated = np.repeat(of_set > 0, np.diff(graph.set_offsets))
+        of_block = np.bincount(graph.set_blocks[is_gated], minlength=graph.n_blocks)
+        of_sets.append(of_set.astype(np.int32))
+        of_blocks.append(of_block.astype(np.int32))
+    joins = Joins(
+        gate=gate,
+        need=_NONE if rules.join_need is None else _writable(rules.join_need),
+        member_need=_NONE if rules.member_need is None else _writable(rules.member_need),
+        sources_left=np.diff(graph.source_offsets),
+        members_left=np.diff(graph.set_offsets),
+        places_left=of_sets[0],
+        holds_left=of_sets[1],
+    )
+    return joins, of_blocks[0], of_blocks[1]
+
+
+def _gate_lists(gates: Gates, n_operations: int) -> GateLists:
+    by_source = np.argsort(gates.source, kind="stable")
+    return GateLists(
+        offsets=np.searchsorted(gates.source[by_source], np.arange(n_operations + 1)),
+        target=gates.target[by_source],
+        event=gates.event[by_source],
+        holds=gates.holds[by_source],
+        lead=gates.lead[by_source],
+    )
+
+
+def _operations(rules: Rules, graph: BlockGraph, gates: GateLists) -> Operations:
+    n = graph.n_operations
+    waits_for_all = _per(rules.waits_for_all, default=False, size=n, dtype=np.bool_)
+    # One gate more than is listed: entering. One more yet: all before, of which there are none
+    # before the first.
+    gates_left = 1 + waits_for_all + np.bincount(gates.target[~gates.holds], minlength=n)
+    gates_left[:1] -= waits_for_all[:1]
+    return Operations(
+        waits_for_all=waits_for_all,
+        launch=_per(rules.launch, 0.0, n, np.float64),
+        enter=_per(rules.enter, 0.0, n, np.float64),
+        gates_left=gates_left,
+        holds_left=np.bincount(gates.target[gates.holds], minlength=n),
+        unplaced=np.diff(graph.first_block),
+        running=np.diff(graph.first_block),
+        is_open=np.zeros(n, np.bool_),
+    )
+
+
+def _window(rules: Rules, n_operations: int) -> Window:
+    return Window(
+        size=rules.window,
+        in_order=rules.in_order,
+        entered=_counter(),
+        entering=_counter(),
+        oldest=_counter(),
+        ended=_counter(),
+        opening=np.empty(n_operations, np.int64),
+        n_opening=_counter(),
+    )
+
+
+def _blocks(
+    durations: NDArray[np.float64], places_left: NDArray[np.int32], holds_left: NDArray[np.int32]
+) -> Blocks:
+    n = len(durations)
+    return Blocks(
+        duration=durations,
+        start=np.zeros(n, np.float64),
+        end=np.full(n, -1.0),
+        earliest=np.zeros(n, np.float64),
+        sm=np.zeros(n, np.int32),
+        state=np.zeros(n, np.uint8),
+        places_left=places_left,
+        holds_left=holds_left,
+        ready=np.empty(n, np.int32),
+        n_ready=_counter(),
+        released=np.empty(n, np.int32),
+        n_released=_counter(),
+    )
+
+
+def _waiting(
+    rules: Rules,
+    class_of_operation: NDArray[np.int32],
+    n_classes: int,
+    blocks_of_operation: NDArray[np.int64],
+) -> Waiting:
+    n_blocks = int(blocks_of_operation.sum())
+    order = np.arange(n_blocks) if rules.order is None else rules.order
+    rank = np.empty(n_blocks, np.int32)
+    rank[order] = np.arange(n_blocks, dtype=np.int32)
+    of_class = np.bincount(class_of_operation, blocks_of_operation, minlength=n_classes)
+    return Waiting(
+        block_of_rank=order.astype(np.int32),
+        rank_of_block=rank,
+        strict=rules.strict,
+        offsets=np.concatenate([[0], np.cumsum(of_class)]).astype(np.int64),
+        ranks=np.empty(n_blocks, np.int32),
+        n=np.zeros(n_classes, np.int64),
+    )
+
+
+def _stages(rules: Rules, n_blocks: int) -> Stages:
+    stage = np.empty(0, np.int32) if rules.stage is None else _writable(rules.stage)
+    n_stages = int(stage.max(initial=-1)) + 1
+    return Stages(
+        ahead=rules.stages_ahead,
+        of_block=stage,
+        left=np.bincount(stage, minlength=n_stages + 1),
+        first=_counter(),
+        kept=np.full(n_stages + 1, -1, np.int32),
+        next_kept=np.empty(n_blocks if rules.stages_ahead > 0 else 0, np.int32),
+    )
+
+
+def _room(
+    need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int, n_blocks: int
+) -> Room:
+    """Return SMs that are empty."""
+    class_need, class_of_operation = np.unique(need, axis=0, return_inverse=True)
+    n_classes = len(class_need)
+    n_trees = 1 if len(capacity) == 1 else n_classes
+    leaves = 1 << (sms - 1).bit_length()
+    tree = np.full((n_trees, 2 * leaves), -1, np.int64)
+    if len(capacity) == 1:
+        tree[0, leaves : leaves + sms] = capacity[0]
+        for at in range(leaves - 1, 0, -1):
+            tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
+    return Room(
+        class_of_operation=class_of_operation.reshape(-1).astype(np.int32),
+        need=np.ascontiguousarray(class_need),
+        free=np.tile(capacity, (sms, 1)),
+        tree=tree,
+        changed=np.empty(2 * n_blocks if len(capacity) > 1 else 0, np.int32),
+        n_changed=_counter(),
+        # So far behind that each tree is made anew.
+        seen=np.full(n_classes, -1 - leaves, np.int64),
+    )
+
+
+def _events(most: int) -> Events:
+    return Events(np.empty(most, np.float64), np.empty(most, np.int64), _counter())
+
+
+def _counter() -> NDArray[np.int64]:
+    """Return a number that compiled code can count up."""
+    return np.zeros(1, np.int64)
+
+
+def _per(values: ArrayLike | None, default: float, size: int, dtype: type) -> NDArray[Any]:
+    result: NDArray[Any] = np.empty(size, dtype)
+    result[:] = default if values is None else values
+    return result
+
+
+def _writable(values: NDArray[Number]) -> NDArray[Number]:
+    """Return an array that compiled code need not be compiled for once more."""
+    return values if values.flags.writeable else values.copy()
