@@ -15,9 +15,8 @@ import first_run
 import large_input
 from figures import section
 from inputs import Options, options, parser
+from pages import replace_tables
 
-_BEGIN = "<!-- tables: begin -->\n"
-_END = "<!-- tables: end -->"
 _PROGRAMS = {
     "extract_speed": extract_speed,
     "first_run": first_run,
@@ -25,22 +24,6 @@ _PROGRAMS = {
     "bound_speed": bound_speed,
     "against_dataframes": against_dataframes,
 }
-
-
-def replace_tables(page: str, tables: str) -> str:
-    """Return a page with other tables between its marks.
-
-    Raises
-    ------
-    ValueError
-        If the page lacks the marks.
-    """
-    before, begin, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        message = f"the page lacks the lines {_BEGIN.strip()} and {_END}"
-        raise ValueError(message)
-    return f"{before}{begin}\n{tables}\n{end}{after}"
 
 
 def _tables(chosen: Options, names: list[str]) -> str:

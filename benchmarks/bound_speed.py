@@ -15,7 +15,8 @@ from inputs import Options, main
 from measure import DEPGRAPH, median_wall, run_together
 
 from depgraph.footprint.footprints import stack_footprints
-from depgraph.graph.block_graph import ALL_KINDS, BlockGraph
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Extraction, Kernel
 from depgraph.store.store import write_store
 
@@ -176,7 +177,7 @@ def write_graph(graph: BlockGraph, path: Path) -> None:
             read_bytes=0,
             written_bytes=0,
             shared_written_bytes=0,
-            unseen=None,
+            untraced=None,
         )
         for number, size in enumerate(sizes)
     ]
@@ -186,7 +187,6 @@ def write_graph(graph: BlockGraph, path: Path) -> None:
         counts=BlockCounts(instructions, instructions, nothing, nothing),
         footprints=stack_footprints([]),
         graph=graph,
-        pairs=graph.pairs(),
         metadata={
             "format": "synthetic",
             "sources": [],

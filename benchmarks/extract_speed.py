@@ -41,7 +41,7 @@ _START_SECONDS = 1.0
 _HELP_SECONDS = 0.15
 _BOUND_SECONDS = 0.8
 _COMPILE_SECONDS = 10
-_THREADS_GAIN = 2.5
+_THREADS_SPEEDUP = 2.5
 _LSTM_RATIO = 1.5
 _SCAN = re.compile(r"scan: ([0-9.]+) s")
 
@@ -195,7 +195,7 @@ def _packed(chosen: Options, name: str, log: Path) -> Iterator[Figure]:
 
 
 def _held(name: str, what: str, text: str, target: str, *, met: bool, cores: int) -> Figure:
-    """Return a figure; the sample is too short to be held against a target."""
+    """Return a figure; the sample is too short to be compared with a target."""
     if name == SAMPLE:
         return Figure(what, text, cores=cores)
     return Figure(what, text, target, met, cores)
@@ -266,14 +266,14 @@ def _threads(chosen: Options) -> Iterator[Figure]:
         [max(a - b, 0.01) for a, b in zip(scan(trace, jobs), scan(toy, jobs), strict=True)]
         for jobs in (1, 4)
     )
-    gain = median_ratio(one, four)
+    speedup = median_ratio(one, four)
     raw = median_ratio(scan(trace, 1), [max(value, 0.01) for value in scan(trace, 4)])
     yield _held(
         trace.stem,
         f"scan of {trace.stem}, 4 threads against 1 ({raw:.1f} with loading compiled code)",
-        f"{gain:.1f} times",
-        f"{_THREADS_GAIN} times",
-        met=gain >= _THREADS_GAIN,
+        f"{speedup:.1f} times",
+        f"{_THREADS_SPEEDUP} times",
+        met=speedup >= _THREADS_SPEEDUP,
         cores=4,
     )
 

@@ -1,4 +1,4 @@
-"""What the programs here print: figures held against targets, as a Markdown table."""
+"""What the programs here print: figures compared with targets, as a Markdown table."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _LARGE_GRID = 30_000
 _LISTENER = """
 import sys, threading, time
 from depgraph.cli import main
-from depgraph.jit import compiled
+from depgraph.system import compiled
 
 make, found, running = compiled._dispatcher, [], threading.local()
 

@@ -65,7 +65,7 @@ def _kernel(number: int, rows: int) -> Kernel:
         trace_id=None, grid_x=ROW, grid_y=rows, grid_z=1, block_x=128, block_y=1, block_z=1,
         registers=None, shared_bytes=None, architecture=None, stream=0, context=0,
         first_block=number * blocks, blocks=blocks, active_blocks=blocks, accesses=0,
-        instructions=0, read_bytes=0, written_bytes=0, shared_written_bytes=0, unseen=None,
+        instructions=0, read_bytes=0, written_bytes=0, shared_written_bytes=0, untraced=None,
     )  # fmt: skip
 
 

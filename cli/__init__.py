@@ -1,4 +1,4 @@
-"""The command line: arguments, files and messages, one module a command."""
+"""The command line: arguments, files and messages, one module per command."""
 
 from __future__ import annotations
 

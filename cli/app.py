@@ -27,12 +27,12 @@ EXIT_USAGE = 2
 # Command -> what it does. Modules are imported when their command is run: help stays fast.
 COMMANDS = {
     "extract": "Read a trace, find which block depends on which, write a store.",
-    "bound": "Bound the gain of overlapping independent blocks on a GPU.",
-    "report": "Write plots, a page, a timeline and a summary of one program on one GPU size.",
+    "bound": "Bound the speedup over serialized launches on a GPU, and compare mechanisms.",
+    "report": "Write plots, an HTML page, a timeline and a summary for one GPU size.",
     "compare": "Say what changed between two stores: kernels, dependences, bound, utilization.",
     "show": "Look inside a store: kernels, pairs, the critical path, a block.",
     "export": "Write edges, kernels, blocks, pairs, graph or schedule for other tools.",
-    "mechanisms": "Describe the synchronisation mechanisms that bound and export know.",
+    "mechanisms": "List the synchronisation mechanisms that bound and export know.",
     "timing": "Show which measured kernel of FILE is which kernel of STORE.",
     "gpus": "List the GPU models that --gpu takes.",
     "check": "Read a trace, say what is in it and what is wrong with it, write nothing.",
@@ -78,12 +78,12 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Print the version and exit.",
 )  # fmt: skip
 def depgraph() -> None:
-    r"""Find which thread blocks of a GPU program wait for which, and what overlap could gain.
+    r"""Find which thread blocks of a GPU program depend on which, and what overlap could save.
 
     \b
       depgraph extract trace.log      trace -> ./depgraph.out
-      depgraph bound --sms 80         upper bound on the gain on an 80-SM GPU
-      depgraph report --sms 80        plots, a page, a timeline for Perfetto
+      depgraph bound --sms 80         upper bound on the speedup on an 80-SM GPU
+      depgraph report --sms 80        plots, an HTML page, a timeline for Perfetto
       depgraph demo                   both, on a packaged real trace
     """
 
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader of our output has gone: nothing is left to say, at exit neither.
+        # The reader of our output has gone: say nothing more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except Exception as error:
@@ -133,7 +133,7 @@ def _in_one_line(error: Exception) -> str:
         return "out of memory; pick fewer kernels with --kernels A:B, or a larger machine"
     if isinstance(error, OSError):
         return (f"{error.filename}: " if error.filename else "") + str(error.strerror or error)
-    return f"{type(error).__name__}: {error}; this is a fault of depgraph (see --debug)"
+    return f"{type(error).__name__}: {error}; this is a bug in depgraph (see --debug)"
 
 
 def _say(message: str) -> None:

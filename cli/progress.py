@@ -20,7 +20,7 @@ def input_progress(total: int | None, *, quiet: bool) -> Iterator[Callable[[int]
     total : int or None
         Size of the input, where it is known.
     quiet : bool
-        Show nothing. Neither is anything shown if stderr is no terminal or `CI` is set.
+        Show nothing. Neither is anything shown if stderr is not a terminal or `CI` is set.
     """
     if quiet or not sys.stderr.isatty() or os.environ.get("CI"):
         yield lambda _: None

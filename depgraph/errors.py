@@ -82,7 +82,7 @@ class NotApplicableError(ModelError):
 
 
 class DeadlockError(ModelError):
-    """Blocks of a schedule wait for each other for ever.
+    """Blocks of a schedule wait for each other forever.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class DeadlockError(ModelError):
         self.place = f"block {block} of kernel {kernel}"
         self.others = others
         super().__init__(
-            f"{schedule}: {self.place} waits for ever, as do {others} more: the mechanism's rules "
+            f"{schedule}: {self.place} waits forever, as do {others} more: the mechanism's rules "
             "wait for each other"
         )
 

@@ -21,6 +21,14 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Take the page for contributors from the root, with links as seen from this folder."""
+    if page.file.src_uri != "contributing.md":
+        return markdown
+    source = Path(config["docs_dir"]).parent / "CONTRIBUTING.md"
+    return source.read_text(encoding="utf-8").replace("](docs/", "](")
+
+
 def _kept(entries: list[Any], docs: Path) -> list[Any]:
     kept: list[Any] = []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Readers of memory-access traces, one module a format; `open_trace` tells them apart.
+"""Readers of memory-access traces, one module per format; `open_trace` tells them apart.
 
 A format is a module with `FORMAT`, `sniff` and `open_inputs`, and a line in `_FORMATS`.
 """

@@ -118,7 +118,7 @@ def _described(name: str, head: bytes) -> tuple[str, str]:
     if profile is not None:
         return profile, _AS_TIMES
     is_binary = b"\0" in head[: 1 << 16]
-    return "is binary, and no trace" if is_binary else "is no memory-access trace", _HINT
+    return "is binary, and no trace" if is_binary else "is not a memory-access trace", _HINT
 
 
 def _profile(name: str, head: bytes) -> str | None:

@@ -256,7 +256,7 @@ class _Reader:
 
     def _known_keys(self, table: str, i: int, content: object, known: set[str]) -> None:
         if not isinstance(content, dict):
-            self._fail(table, i, "", f"{table} is no table", f"write [[{table}]]")
+            self._fail(table, i, "", f"{table} is not a table", f"write [[{table}]]")
         for key in content:
             if key not in known:
                 expected = f"known keys: {', '.join(sorted(known))}"

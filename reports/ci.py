@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from depgraph.reports.tables.table import render
+from depgraph.reports.tables.render import render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from depgraph.reports.tables.table import Report
 
@@ -47,22 +47,19 @@ def missed_thresholds(thresholds: Sequence[Threshold], metrics: Mapping[str, flo
     ]
 
 
-def step_summary(
-    report_of: Callable[[int], Report], title: str, *, top: int, most_bytes: int = SUMMARY_BYTES
-) -> str:
+def step_summary(report: Report, title: str, *, top: int, most_bytes: int = SUMMARY_BYTES) -> str:
     """Write a report as Markdown in limited space: with fewer rows where it is too long.
 
     Parameters
     ----------
-    report_of : callable
-        Returns the report with at most so many rows a table.
+    report : Report
     title : str
     top : int
         Rows to begin with.
     most_bytes : int
     """
     while True:
-        text = f"## {title}\n\n{render(report_of(top), 'markdown')}"
+        text = f"## {title}\n\n{render(report.cut(top), 'markdown')}"
         if len(text.encode()) <= most_bytes or not top:
             return _cut(text, most_bytes)
         top //= 2

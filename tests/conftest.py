@@ -23,14 +23,18 @@ compile_always()  # what the tests call little is to be compiled as well
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Compilation is slow once, and without it everything is slow: no example has a deadline.
-hypothesis.settings.register_profile(
-    "default", deadline=None, max_examples=20 if numba.config.DISABLE_JIT else 100
-)
-hypothesis.settings.register_profile(
-    "ci", hypothesis.settings.get_profile("default"), derandomize=True, print_blob=True
-)
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+for name, compiled, interpreted in (("default", 50, 10), ("ci", 100, 10), ("thorough", 2000, 100)):
+    hypothesis.settings.register_profile(
+        name,
+        deadline=None,
+        max_examples=interpreted if numba.config.DISABLE_JIT else compiled,
+        derandomize=name == "ci",
+        print_blob=True,
+    )
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
 )
@@ -38,14 +42,14 @@ hypothesis.settings.load_profile(
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--seeds", type=int, default=2, metavar="N", help="hundreds of cases in tests/faults"
+        "--seeds", type=int, default=1, metavar="N", help="hundreds of cases in tests/faults"
     )
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items):
     no_shared_data = pytest.mark.skip(reason=f"no folder {SHARED_DATA}")
-    not_compiled = pytest.mark.skip(reason="too slow with NUMBA_DISABLE_JIT=1")
+    not_compiled = pytest.mark.skip(reason="not with NUMBA_DISABLE_JIT=1")
     for item in items:
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared)

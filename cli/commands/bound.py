@@ -1,13 +1,19 @@
-"""``depgraph bound``: store to bound on the gain."""
+"""``depgraph bound``: store to upper bound on the speedup."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
-from depgraph.cli.options.model import memory_option, model_options, open_notes, timed_scenario_from
+from depgraph.cli.options.model import (
+    asked_from,
+    memory_option,
+    model_options,
+    timed_scenario_from,
+)
 from depgraph.cli.options.shared import (
     Command,
     deps_option,
@@ -18,9 +24,14 @@ from depgraph.cli.options.shared import (
 from depgraph.cli.options.values import SmCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.outcome import Bound
     from depgraph.cli.options.model import ModelOptions
+    from depgraph.scenario.scenario import Scenario
 
 
 @click.command("bound", cls=Command)
@@ -43,32 +54,30 @@ def command(
     form: str,
     **model: Unpack[ModelOptions],
 ) -> None:
-    """Bound the gain of overlapping independent blocks on a GPU.
+    """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
-    Prints serial time, critical path, work, the lower bound that follows, and what block-level
-    dataflow schedules reach, with all dependences and with RAW alone (as if every buffer were
-    renamed).
+    Prints the serial time, critical path, work, the lower bound on the makespan, the upper bound on
+    the speedup, and what block-level dataflow schedules reach: with all dependences, and with RAW
+    only, as if every buffer were renamed.
 
-    With --mechanism it compares synchronisation mechanisms instead, a row each: makespan, gain
-    over serial, which part of the possible gain that is, and what it assumed.
+    With --mechanism it compares synchronisation mechanisms instead, one row each: makespan,
+    speedup, share of the bound, slot utilization, and what was assumed.
     """
     if mechanisms:
         _compare(store, sms, mechanisms, costs, kinds, form, model)
         return
     if costs:
-        message = "--cost changes a mechanism: give --mechanism too"
+        message = "--cost needs --mechanism"
         raise click.UsageError(message)
-    from dataclasses import replace
-
     from depgraph.analysis.bound import bound
     from depgraph.reports.tables.bound_table import bound_report
+    from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.store.store import Store
 
-    source = Store(store)
-    scenario = timed_scenario_from(source, kinds, **model)
+    scenario = timed_scenario_from(Store(store), kinds, **model)
     table = bound(scenario, sms)
-    notes = open_notes(source, scenario, kinds, model)
-    print_report(bound_report(replace(table, assumptions=(*table.assumptions, *notes))), form)
+    found = _findings(scenario, sms, store, table.bounds)
+    print_report(with_verdict(bound_report(table), found, more=_page_step(found)), form)
 
 
 def _compare(
@@ -80,17 +89,34 @@ def _compare(
     form: str,
     model: ModelOptions,
 ) -> None:
-    from dataclasses import replace
-
     from depgraph.analysis.compare_mechanisms import compare_mechanisms
     from depgraph.mechanisms import find_mechanisms
     from depgraph.reports.tables.mechanism_tables import comparison_report
+    from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.store.store import Store
 
     found = find_mechanisms(mechanisms)
-    source = Store(path)
-    scenario = timed_scenario_from(source, kinds, **model)
+    scenario = timed_scenario_from(Store(path), kinds, **model)
     comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
-    notes = open_notes(source, scenario, kinds, model)
-    comparison = replace(comparison, assumptions=(*comparison.assumptions, *notes))
-    print_report(comparison_report(comparison), form)
+    findings = _findings(scenario, sms, path, comparison.limits)
+    print_report(with_verdict(comparison_report(comparison), findings), form)
+
+
+def _page_step(found: Findings) -> list[Step]:
+    from depgraph.analysis.next_steps import Step
+
+    sms = found.scenario.sms
+    if math.isinf(sms):
+        return []
+    return [Step("see it on a page:", found.asked.command("report", "--sms", f"{sms:g}"))]
+
+
+def _findings(
+    scenario: Scenario, sizes: Sequence[float], store: Path, known: Sequence[Bound]
+) -> Findings:
+    """Find what the verdict needs: of several sizes on that of the GPU, else on the last one."""
+    from depgraph.analysis.findings import Findings
+
+    whole = scenario.resources.gpu.sms
+    size = whole if whole in sizes else sizes[-1]
+    return Findings(scenario.on(size), asked_from(store), known)

@@ -10,7 +10,7 @@ from depgraph.cli.options.values import JOBS
 
 @click.command("check", cls=Command)
 @click.argument("trace", nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Take warnings for errors.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
 @click.option(
     "--allow-outside", is_flag=True,
@@ -18,7 +18,7 @@ from depgraph.cli.options.values import JOBS
 )  # fmt: skip
 @click.option(
     "--allow-empty", is_flag=True,
-    help="Find nothing wrong with a trace without a single access to global memory.",
+    help="Accept a trace without any access to global memory.",
 )  # fmt: skip
 @format_option
 def command(

@@ -30,13 +30,17 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     in PyTorch: 25 kernels, 189 thread blocks. The times are what PyTorch's profiler measured of
     the same program.
     """
+    from dataclasses import replace
+
     from depgraph.analysis.bound import bound
+    from depgraph.analysis.findings import Findings
     from depgraph.cli.phases import PhaseClock
     from depgraph.extraction.pipeline import analyse
     from depgraph.parsers import open_trace
     from depgraph.parsers.profiles import read_profile
     from depgraph.reports.tables.bound_table import bound_report
     from depgraph.reports.tables.extract_summary import extract_summary
+    from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.samples import KERNEL_TIMES, sample_path
     from depgraph.scenario.build_scenario import build_scenario
     from depgraph.store.store import not_a_store, write_store
@@ -51,9 +55,13 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     print_report(extract_summary(extraction, pairs_shown=_PAIRS_SHOWN), "table")
     click.echo()
     say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
-    scenario = build_scenario(store.graph(), store.kernels, profile=read_profile(times))
+    scenario = build_scenario(
+        store.graph(), store.kernels, profile=read_profile(times), footprints=store.footprints
+    )
     table = bound(scenario, sms)
-    print_report(bound_report(table), "table")
+    found = Findings(scenario.on(sms), known=table.bounds)
+    # The next steps of the demo stand below.
+    print_report(replace(with_verdict(bound_report(table), found), steps=()), "table")
     click.echo(_in_short(table, output))
     wrote(output)
 
@@ -63,12 +71,13 @@ def _in_short(table: BoundTable, output: Path) -> str:
     return (
         f"\nIn short: with a barrier between kernels, this step takes {everything.serial:.1f} "
         f"{table.unit} on the GPU.\nIf each block started once the blocks it needs have ended, it "
-        f"could be {everything.gain:.2f} times as fast,\n"
-        f"and {raw.gain:.2f} times if no buffer were ever reused. No schedule can do better while "
-        "blocks take as long.\n\nNext:\n"
+        f"could be {everything.upper_bound:.2f} times as fast,\n"
+        f"and {raw.upper_bound:.2f} times if no buffer were ever reused. No schedule "
+        "can do better while blocks take as long.\n\nNext:\n"
         f"  depgraph show {output} path    where the time of the critical path goes\n"
-        f"  depgraph bound {output} --sms 80 --mechanism all    what would get how much\n"
-        f"  depgraph report {output} --sms 80    plots and a page"
+        f"  depgraph show {output} buffers    which memory keeps kernels apart\n"
+        f"  depgraph bound {output} --sms 80 --mechanism all    what each mechanism would reach\n"
+        f"  depgraph report {output} --sms 80    plots and an HTML page"
     )
 
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
-from depgraph.cli.options.model import model_options, refuse_given, refuse_others, scenario_from
+from depgraph.cli.options.model import (
+    OF_PROFILE,
+    model_options,
+    refuse_given,
+    refuse_others,
+    scenario_from,
+)
 from depgraph.cli.options.shared import (
     Command,
     deps_option,
@@ -73,9 +79,9 @@ def command(
 ) -> None:
     """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
 
-    edges: one row a distinct edge and kind, blocks numbered within their kernels, host copy i as
-    kernel -1-i. graph: one node a kernel. Edges and tables are written as Parquet, CSV or JSON
-    (one object a line), the graph as GraphML, DOT or node-link JSON.
+    edges: one row per distinct edge and kind, blocks numbered within their kernels, host copy i as
+    kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet, CSV or JSON
+    (one object per line), the graph as GraphML, DOT or node-link JSON.
 
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
@@ -104,7 +110,7 @@ def command(
         if what == "edges":
             tables.write_edges(graph, output, form, force=force)
         elif what == "graph":
-            tables.write_kernel_graph(graph, scenario.kernels, output, form, force=force)
+            tables.write_kernel_graph(scenario, output, form, force=force)
         else:
             plan = (
                 serial(scenario.on(sms or 1))
@@ -120,15 +126,16 @@ def command(
 def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
     """Refuse options that would not change what is written."""
     if what != "schedule":
-        refuse_others(f"--what {what}", *(("what_ifs", "kinds") if what in _GRAPHS else ()))
+        used = ("what_ifs", "kinds") if what in _GRAPHS else ()
+        refuse_others(f"--what {what}", *used, *OF_PROFILE * (what == "graph"))
         names = {"sms", "schedule_name", "priority", "mechanisms", "costs"}
         refuse_given(names, f"does not go with --what {what}")
     elif mechanisms:
         refuse_given({"schedule_name", "priority"}, "does not go with --mechanism")
     else:
-        refuse_given({"costs"}, "changes a mechanism: give --mechanism too")
+        refuse_given({"costs"}, "needs --mechanism")
         if schedule_name == "serial":
-            refuse_given({"priority"}, "is that of a dataflow schedule")
+            refuse_given({"priority"}, "needs a dataflow schedule")
 
 
 def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]) -> Schedule:
@@ -137,7 +144,7 @@ def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]
 
     found = find_mechanisms(names)
     if len(found) != 1:
-        message = "a schedule is that of one mechanism: name one, with its parameters"
+        message = "a schedule needs one mechanism: name one, with its parameters"
         raise click.UsageError(message)
     charges = charges_of(found[0], parse_costs(costs), scenario)
     return run_mechanism(found[0], scenario, charges)[0]

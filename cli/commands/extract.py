@@ -54,7 +54,7 @@ def _refuse_options_of_traces() -> None:
         and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     ]
     if given:
-        message = f"{', '.join(given)}: for traces, not for a program that is described"
+        message = f"{', '.join(given)}: for traces, not for described programs"
         raise click.UsageError(message)
 
 
@@ -76,22 +76,22 @@ def _refuse_options_of_traces() -> None:
 @click.option("-j", "--jobs", type=JOBS, help="Threads [default: all processors].")
 @click.option(
     "--memory-limit", metavar="SIZE", callback=_parse_size,
-    help="Memory to stay within, such as 512MiB or 8GiB [default: half of what is free]. "
-    "Beyond it footprints go through files beside the store.",
+    help="Memory limit, such as 512MiB or 8GiB [default: half of what is free]. "
+    "Footprints beyond it are spilled to files beside the store.",
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Keep scanned parts in STORE.partial until the store is written, and take those that an "
+    help="Keep scanned parts in STORE.partial until the store is written, and reuse those that an "
     "interrupted run left there.",
 )  # fmt: skip
 @click.option(
     "--scheduler", metavar="ADDRESS",
-    help="Let the workers of a dask scheduler (tcp://host:port) do the work, or local:N processes. "
+    help="Run on the workers of a dask scheduler (tcp://host:port), or on local:N processes. "
     "They must see the trace and the folder of the store under the same paths.",
 )  # fmt: skip
 @click.option(
     "--positions", is_flag=True,
-    help="Find where inside blocks dependences are needed, by reading an NVBit log once more.",
+    help="Find where inside blocks dependences are needed, by reading an NVBit log again.",
 )  # fmt: skip
 @click.option(
     "--allow-outside", is_flag=True,
@@ -103,7 +103,7 @@ def _refuse_options_of_traces() -> None:
 )  # fmt: skip
 @click.option(
     "--allow-empty", is_flag=True,
-    help="Take a trace without a single access to global memory.",
+    help="Accept a trace without any access to global memory.",
 )  # fmt: skip
 @force_option
 @format_option
@@ -134,7 +134,7 @@ def command(
     from depgraph.cli.phases import PhaseClock
     from depgraph.cli.progress import input_progress
     from depgraph.extraction.pipeline import analyse
-    from depgraph.graph.block_graph import ALL_KINDS
+    from depgraph.graph.kinds import ALL_KINDS
     from depgraph.parsers import open_trace
     from depgraph.parsers.workload import is_workload
     from depgraph.store.store import not_a_store, write_store
@@ -146,13 +146,13 @@ def command(
     began = time.perf_counter()
     if any(map(is_workload, trace)):
         if len(trace) > 1:
-            message = f"a described program stands alone: {len(trace)} inputs were given"
+            message = f"a described program is one file: {len(trace)} inputs were given"
             raise click.UsageError(message)
         _refuse_options_of_traces()
         _extract_workload(Path(trace[0]), output, kinds or ALL_KINDS, form, force=force)
         return
     if positions and granularity != "1":
-        message = "--positions goes with byte granularity"
+        message = "--positions needs --granularity 1"
         raise click.UsageError(message)
     clock = PhaseClock()
     partial = output.with_name(f"{output.name}.partial") if resume else None
@@ -209,8 +209,7 @@ def _extract_workload(
     from depgraph.store.store import write_store
 
     extraction = read_workload(path)
-    graph = extraction.graph.with_kinds(kinds)
-    extraction = replace(extraction, graph=graph, pairs=graph.pairs())
+    extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
     write_store(extraction, output, force=force, place_checked=True)
     _print_summary(extraction, form)
     wrote(output)

@@ -10,7 +10,7 @@ from depgraph.cli.options.shared import Command, format_option, print_report
 @click.command("mechanisms", cls=Command)
 @format_option
 def command(form: str) -> None:
-    """Describe the synchronisation mechanisms that bound and export know.
+    """List the synchronisation mechanisms that bound and export know.
 
     For each its rule, whether it ships today, needs a code change or needs hardware, what it
     costs, and where that comes from. Use them with: depgraph bound --sms N --mechanism all

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
+    asked_from,
     memory_option,
     model_options,
     scenario_from,
@@ -21,6 +21,7 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     force_option,
+    group_option,
     print_report,
     say,
     store_argument,
@@ -31,7 +32,7 @@ from depgraph.cli.options.values import ROWS, SMS, Pair
 from depgraph.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from depgraph.analysis.study import Study
     from depgraph.graph.block_graph import BlockGraph
@@ -60,7 +61,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 )  # fmt: skip
 @click.option("--github", is_flag=True, help=f"Append the report to ${SUMMARY_VARIABLE}.")
 @threshold_options
-@click.option("--pair", type=Pair(), help="Kernels whose blocks are drawn against one another.")
+@click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
     "--flows", type=click.Choice(["path", "all", "none"]), default="path", show_default=True,
     help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100 000.",
@@ -71,6 +72,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 )  # fmt: skip
 @mechanism_options
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+@group_option
 @deps_option
 @model_options
 @memory_option
@@ -83,8 +85,8 @@ def command(
     form: str | None,
     top: int,
     github: bool,
-    fail_under: tuple[tuple[str, float], ...],
-    fail_over: tuple[tuple[str, float], ...],
+    fail_below: tuple[tuple[str, float], ...],
+    fail_above: tuple[tuple[str, float], ...],
     pair: tuple[int, int] | None,
     flows: Flows,
     coarse: Path | None,
@@ -92,18 +94,19 @@ def command(
     costs: tuple[str, ...],
     show: bool,
     kinds: frozenset[str] | None,
+    group_by: str,
     force: bool,
     **model: Any,
 ) -> None:
-    """Write plots, a page, a timeline and a summary of one program on one GPU size.
+    """Write plots, an HTML page, a timeline and a summary for one GPU size.
 
     DIR gets index.html, plots/*.png and *.svg, report.md, report.json and timeline.json.gz (for
     ui.perfetto.dev). The page needs no other file and no network.
 
-    Every mechanism gets a row in the tables; those named with --mechanism are drawn as well.
+    The tables have a row for every mechanism; those named with --mechanism are plotted as well.
     """
     from depgraph.reports.ci import missed_thresholds
-    from depgraph.reports.page.study_report import metrics
+    from depgraph.reports.page.study_report import study_report
 
     if output is None and form is None:
         output = Path(DEFAULT_FOLDER)
@@ -112,23 +115,21 @@ def command(
 
         output = stable_path(output)
     _check_outputs(output, github=github, show=show, force=force)
-    found = _study(store, sms, kinds, coarse, mechanisms, costs, model)
-    thresholds = thresholds_from(fail_under, fail_over)
-    missed = missed_thresholds(thresholds, metrics(found))
-    report_of = partial(_with_thresholds, found, thresholds, missed)
-    _print(report_of, form, top)
+    found = _study(store, sms, kinds, coarse, mechanisms, costs, group_by, model)
+    thresholds = thresholds_from(fail_below, fail_above)
+    missed = missed_thresholds(thresholds, found.metrics)
+    report = _with_thresholds(study_report(found), thresholds, missed)
+    _print(report, form, top)
     if github:
-        _append_summary(report_of, _title(found), top)
+        _append_summary(report, found, top)
     if output is not None:
         from depgraph.reports.page.folder import write_report
 
-        brief, full = report_of(top), report_of(None)
         left_out = write_report(
-            found, output, brief=brief, full=full, pair=pair, flows=flows, force=force,
-            place_checked=True,
-        )  # fmt: skip
+            found, output, report, top=top, pair=pair, flows=flows, force=force, place_checked=True
+        )
         if left_out:
-            say(f"{left_out} arrows are not in the timeline: it holds 100 000 at most")
+            say(f"arrows left out of the timeline: {left_out} (it holds 100 000)")
         _wrote_page(output, show=show)
     if missed:
         fail_threshold(missed)
@@ -148,12 +149,11 @@ def _check_outputs(output: Path | None, *, github: bool, show: bool, force: bool
         raise click.UsageError(message)
 
 
-def _print(report_of: Callable[[int | None], Report], form: str | None, top: int) -> None:
+def _print(report: Report, form: str | None, top: int) -> None:
     if form is None:
-        answer = replace(report_of(0), tables=(), notes=(), sections=())
-        print_report(answer, "table")
+        print_report(replace(report, tables=(), notes=(), sections=()), "table")
     else:
-        print_report(report_of(top if form in {"table", "markdown"} else None), form)
+        print_report(report.cut(top if form in {"table", "markdown"} else None), form)
 
 
 def _study(
@@ -163,29 +163,28 @@ def _study(
     coarse: Path | None,
     mechanisms: tuple[str, ...],
     costs: tuple[str, ...],
+    group_by: str,
     model: dict[str, Any],
 ) -> Study:
     from depgraph.analysis.study import study
-    from depgraph.analysis.study_mechanisms import study_mechanisms
-    from depgraph.mechanisms import find_mechanisms, split_names
+    from depgraph.mechanisms import find_mechanisms
     from depgraph.store.store import Store
 
     scenario = timed_scenario_from(Store(store), kinds, **model).on(sms)
     drawn = find_mechanisms(mechanisms)
     names = {m.name for m in drawn}
-    # Each gets a row; only those that are asked for are drawn as well.
-    others = [m for m in find_mechanisms(split_names("all")) if m.name not in names]
-    reached = study_mechanisms(scenario, [*drawn, *others], drawn, costs=parse_costs(costs))
     coarser = None
     if coarse is not None:
         coarser = scenario_from(Store(coarse), kinds, **model).graph
         coarser = _same_blocks(coarser, scenario.graph, coarse)
     return study(
         scenario,
-        extra_schedules=reached.schedules,
-        extra_curves=reached.curves,
-        comparison=reached.comparison,
+        mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
+        drawn=drawn,
+        costs=parse_costs(costs),
         coarse=coarser,
+        asked=asked_from(store),
+        group_by=group_by,
     )
 
 
@@ -195,21 +194,9 @@ def _same_blocks(coarse: BlockGraph, graph: BlockGraph, path: Path) -> BlockGrap
     return coarse
 
 
-def _title(study: Study) -> str:
-    from depgraph.analysis.study import size_text
-    from depgraph.system.text import clean_text
-
-    sources = study.metadata.get("sources", [])
-    name = Path(sources[0]["path"]).name if sources else "program"
-    return f"depgraph: {clean_text(name)} on {size_text(study.sms)}"
-
-
 def _with_thresholds(
-    study: Study, thresholds: Sequence[Threshold], missed: Sequence[str], top: int | None
+    report: Report, thresholds: Sequence[Threshold], missed: Sequence[str]
 ) -> Report:
-    from depgraph.reports.page.study_report import study_report
-
-    report = study_report(study, top=top)
     if not thresholds:
         return report
     said = [f"threshold missed: {line}" for line in missed] or ["all thresholds are met"]
@@ -220,12 +207,14 @@ def _with_thresholds(
     )
 
 
-def _append_summary(report_of: Callable[[int], Report], title: str, top: int) -> None:
+def _append_summary(report: Report, study: Study, top: int) -> None:
     from depgraph.reports.ci import SUMMARY_BYTES, step_summary
+    from depgraph.system.text import clean_text, size_text
 
+    title = f"depgraph: {clean_text(study.title)} on {size_text(study.sms)}"
     file = Path(os.environ[SUMMARY_VARIABLE])
     used = file.stat().st_size if file.exists() else 0
-    text = step_summary(report_of, title, top=top, most_bytes=max(0, SUMMARY_BYTES - used))
+    text = step_summary(report, title, top=top, most_bytes=max(0, SUMMARY_BYTES - used))
     with file.open("a", encoding="utf-8") as summary:
         summary.write(text)
 

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.options.model import model_options, refuse_given, refuse_others, scenario_from
+from depgraph.cli.options.model import (
+    OF_PROFILE,
+    asked_from,
+    model_options,
+    refuse_given,
+    refuse_others,
+    scenario_from,
+    timed_scenario_from,
+)
 from depgraph.cli.options.shared import (
     DEFAULT_STORE,
     STORE_VARIABLE,
     Command,
     deps_option,
     format_option,
+    optional_group_option,
     print_report,
 )
 
@@ -22,19 +31,25 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Report
     from depgraph.store.store import Store
 
-_SUBJECTS = ("kernels", "pairs", "path", "block")
+_BUFFERS_SHOWN = 20
+_GROUPED = ("kernels", "pairs")
+_SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
 
 
 @click.command("show", cls=Command)
-@click.argument("words", nargs=-1, required=True, metavar="[STORE] kernels|pairs|path|block K:B")
+@click.argument(
+    "words", nargs=-1, required=True,
+    metavar="[STORE] kernels|pairs|path|buffers|block K:B",
+)  # fmt: skip
 @click.option(
     "--cusync", is_flag=True,
-    help="With pairs: the cheapest correct cuSync policy of each, and what it gains.",
+    help="With pairs: the cheapest correct cuSync policy of each, and its speedup.",
 )  # fmt: skip
 @click.option(
     "--sms", type=click.IntRange(1), metavar="N",
-    help="With --cusync: SM count [default: the GPU model's].",
+    help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
+@optional_group_option
 @deps_option
 @model_options
 @format_option
@@ -42,15 +57,17 @@ def command(
     words: tuple[str, ...],
     cusync: bool,
     sms: int | None,
+    group_by: str | None,
     kinds: frozenset[str] | None,
     form: str,
     **model: Unpack[ModelOptions],
 ) -> None:
-    """Look inside a store: kernels, pairs, the critical path, a block.
+    """Look inside a store: kernels, pairs, the critical path, buffers, a block.
 
     kernels: launches with grid, resources and traffic. pairs: which kernels depend on which, in
-    what pattern. path: the critical path, and where its time goes. block K:B: what block B of
-    kernel K touches, what it waits for, what waits for it, and why.
+    what pattern. path: the critical path, and where its time goes. buffers: memory that is used
+    again, the WAR and WAW dependences that rest on it, and what renaming it would bring. block
+    K:B: what block B of kernel K touches, what it waits for, what waits for it, and why.
     """
     from depgraph.graph.queries import critical_path
     from depgraph.reports.tables import show_tables
@@ -59,27 +76,23 @@ def command(
     path, subject, block = _split(words)
     store = Store(path)
     if cusync and subject != "pairs":
-        message = "--cusync goes with pairs"
+        message = "--cusync needs pairs"
         raise click.UsageError(message)
-    if sms is not None and not cusync:
-        message = "--sms goes with pairs --cusync"
+    if sms is not None and not cusync and subject != "buffers":
+        message = "--sms needs buffers or pairs --cusync"
+        raise click.UsageError(message)
+    if group_by is not None and (cusync or subject not in _GROUPED):
+        message = "--group-by needs kernels or pairs"
         raise click.UsageError(message)
     if subject == "kernels":
-        refuse_others("kernels", "what_ifs")
-        is_changed = bool(model["what_ifs"])
-        report = show_tables.kernels_report(
-            scenario_from(store, kinds, **model).kernels if is_changed else store.kernels
-        )
+        refuse_others("kernels", "what_ifs", *OF_PROFILE)
+        report = _kernels(store, kinds, group_by, model)
     elif cusync:
         refuse_given({"launch"}, "does not go with --cusync")
         report = _policies(store, kinds, sms, model)
     elif subject == "pairs":
-        refuse_others("pairs", "what_ifs", "kinds")
-        if kinds is None and not model["what_ifs"]:
-            report = show_tables.pairs_report(store.pairs, store.kernels)
-        else:
-            scenario = scenario_from(store, kinds, **model)
-            report = show_tables.pairs_report(scenario.graph.pairs(), scenario.kernels)
+        refuse_others("pairs", "what_ifs", "kinds", *OF_PROFILE * (group_by is not None))
+        report = _pairs(store, kinds, group_by, model)
     elif subject == "path":
         refuse_given({"launch"}, "does not go with path")
         scenario = scenario_from(store, kinds, **model)
@@ -88,6 +101,9 @@ def command(
             scenario.kernels,
             scenario.timing,
         )
+    elif subject == "buffers":
+        refuse_given({"launch"}, "does not go with buffers")
+        report = _buffers(store, kinds, sms, model, is_whole=form in {"json", "csv"})
     else:
         refuse_others("block", "kinds")
         report = show_tables.block_report(
@@ -95,6 +111,39 @@ def command(
             is_whole=form in {"json", "csv"},
         )  # fmt: skip
     print_report(report, form)
+
+
+def _kernels(
+    store: Store, kinds: frozenset[str] | None, group_by: str | None, model: ModelOptions
+) -> Report:
+    from depgraph.analysis.kernel_groups import group_kernels, kernel_times
+    from depgraph.reports.tables import group_tables, show_tables
+
+    if group_by is None and not (model["what_ifs"] or model["timing"]):
+        return show_tables.kernels_report(store.kernels)
+    scenario = scenario_from(store, kinds, **model)
+    if group_by is not None:
+        groups = group_kernels(scenario, group_by)
+        return group_tables.groups_report(groups, group_by, scenario.unit)
+    return show_tables.kernels_report(
+        scenario.kernels, scenario.sites, kernel_times(scenario), scenario.unit
+    )
+
+
+def _pairs(
+    store: Store, kinds: frozenset[str] | None, group_by: str | None, model: ModelOptions
+) -> Report:
+    from depgraph.analysis.kernel_groups import group_names, group_pairs
+    from depgraph.reports.tables import group_tables, show_tables
+
+    if group_by is None and kinds is None and not model["what_ifs"]:
+        return show_tables.pairs_report(store.pairs, store.kernels)
+    scenario = scenario_from(store, kinds, **model)
+    pairs = scenario.graph.pairs()
+    if group_by is None:
+        return show_tables.pairs_report(pairs, scenario.kernels)
+    groups = group_pairs(pairs, group_names(scenario, group_by))
+    return group_tables.pair_groups_report(groups, group_by)
 
 
 def _policies(
@@ -110,6 +159,19 @@ def _policies(
     )
 
 
+def _buffers(
+    store: Store, kinds: frozenset[str] | None, sms: int | None, model: ModelOptions, *,
+    is_whole: bool,
+) -> Report:  # fmt: skip
+    from depgraph.analysis.renaming import renaming_steps, study_renaming
+    from depgraph.reports.tables.buffer_table import buffers_report
+
+    scenario = timed_scenario_from(store, kinds, **model)
+    found = study_renaming(scenario.on(sms or scenario.resources.gpu.sms))
+    steps = renaming_steps(found, asked_from(store.path))
+    return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
+
+
 def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
     import os
 
@@ -119,17 +181,17 @@ def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
         path = Path(rest.pop(0))
     subject = rest.pop(0) if rest else ""
     if subject not in _SUBJECTS:
-        message = f"say what to show: {', '.join(_SUBJECTS)}"
+        message = f"nothing to show: give one of {', '.join(_SUBJECTS)}"
         raise click.UsageError(message)
     if subject != "block":
         if rest:
-            message = f"{rest[0]!r} is one word too many"
+            message = f"unexpected argument {rest[0]!r}"
             raise click.UsageError(message)
         return path, subject, (0, 0)
     try:
         (place,) = rest
         kernel, block = (int(part) for part in place.split(":"))
     except ValueError:
-        message = "name one block as K:B, such as 3:17"
+        message = "give one block as K:B, such as 3:17"
         raise click.UsageError(message) from None
     return path, subject, (kernel, block)

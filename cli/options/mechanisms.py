@@ -20,12 +20,12 @@ def mechanism_options(function: Function) -> Function:
         [
             click.option(
                 "--mechanism", "mechanisms", metavar="NAME[,...]", callback=_split_names,
-                help="Mechanisms to compare, or all; MODULE:CLASS is one of your own. "
+                help="Mechanisms to compare, or all; MODULE:CLASS for one of your own. "
                 "See: depgraph mechanisms.",
             ),
             click.option(
                 "--cost", "costs", multiple=True, metavar="M.COST=VALUE",
-                help="Another cost of a mechanism, such as acs-sw.launch=8us; may be repeated.",
+                help="Change a cost of a mechanism, such as acs-sw.launch=8us. May be repeated.",
             ),
         ]
     ):  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 
 import click
 
-from depgraph.cli.options.shared import say
+from depgraph.cli.options.shared import given_options, say
 from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
@@ -15,26 +15,32 @@ from depgraph.system.text import in_short, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from depgraph.scenario.build_scenario import Where
+    from depgraph.analysis.next_steps import Asked
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.store.store import Store
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
+    from depgraph.timing.profile import Where
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-class ModelOptions(TypedDict):
-    """What `model_options` hands to a command."""
+class ProfileOptions(TypedDict):
+    """What `profile_options` hands to a command."""
 
-    timing: Path | None
     device: int | None
     process: int | None
     context: int | None
     stream: int | None
     iteration: str
     allow_mismatch: bool
+
+
+class ModelOptions(ProfileOptions):
+    """What `model_options` hands to a command."""
+
+    timing: Path | None
     measured_sms: int | None
     gpu: str | None
     gpu_file: Path | None
@@ -86,7 +92,7 @@ def profile_options(function: Function) -> Function:
             ),
             click.option(
                 "--allow-mismatch", is_flag=True,
-                help="Use what fits of a profile though it seems to be of another program.",
+                help="Use what fits of a profile that seems to be of another program.",
             ),
         ]
     ):  # fmt: skip
@@ -123,20 +129,20 @@ def model_options(function: Function) -> Function:
             click.option(
                 "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
                 metavar="none|gpu|measured|HOST,GAP,NODE",
-                help="What launches cost: nothing (default), what the GPU's model says, what the "
-                "profile shows, or times in the durations' unit that the host needs to issue a "
-                "launch, the GPU before a kernel, and a CUDA graph a node.",
+                help="Launch costs: none (default), from the GPU's model, from the profile, or "
+                "times in the durations' unit: the host's for each launch, the GPU's before each "
+                "kernel, a CUDA graph's for each node.",
             ),
             click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
                 metavar="STATEMENT",
                 help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
-                "'merge=3,4', 'gap=0'. May be given several times.",
+                "'merge=3,4', 'gap=0'. May be repeated.",
             ),
             click.option(
                 "--ignore-waits-inside", is_flag=True,
-                help="Let blocks depend on single blocks of kernels that wait inside (split-K), "
-                "not on the whole kernel.",
+                help="Let blocks depend on single blocks of a kernel whose blocks wait for each "
+                "other (split-K), not on the whole kernel.",
             ),
         ]
     ):  # fmt: skip
@@ -148,14 +154,12 @@ def memory_option(function: Function) -> Function:
     """Add --memory-bandwidth."""
     return click.option(
         "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
-        help="Let no schedule be shorter than what the L2 cache cannot hold of the bytes that "
-        "kernels touch takes at this bandwidth.",
+        help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
+        "cannot hold cross the bus at this rate.",
     )(function)  # fmt: skip
 
 
-def where_from(
-    device: int | None, process: int | None, context: int | None, stream: int | None, iteration: str
-) -> Where:
+def where_from(options: ProfileOptions) -> Where:
     """Return which kernels of a profile the options name.
 
     Raises
@@ -163,13 +167,16 @@ def where_from(
     click.UsageError
         If there is no such way to take iterations.
     """
-    from depgraph.scenario.build_scenario import Where
     from depgraph.timing.matched_profile import PICKS
+    from depgraph.timing.profile import Where
 
+    iteration = options["iteration"]
     if iteration not in PICKS and whole_number(iteration, 0, LARGEST_ID) is None:
         message = f"--iteration {in_short(iteration)!r}: give {', '.join(PICKS)} or a number from 0"
         raise click.UsageError(message)
-    return Where(device, process, context, stream, iteration)
+    return Where(
+        options["device"], options["process"], options["context"], options["stream"], iteration
+    )
 
 
 def scenario_from(
@@ -198,13 +205,7 @@ def scenario_from(
         store.graph(kinds),
         store.kernels,
         profile=profile,
-        where=where_from(
-            options["device"],
-            options["process"],
-            options["context"],
-            options["stream"],
-            options["iteration"],
-        ),
+        where=where_from(options),
         allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
@@ -221,10 +222,17 @@ def scenario_from(
     return scenario
 
 
+def asked_from(path: Path) -> Asked:
+    """Return how the user asked about a store, so that next steps can ask the same way."""
+    from depgraph.analysis.next_steps import Asked
+
+    return Asked(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
+
+
 def timed_scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
 ) -> Scenario:
-    """As `scenario_from`, but refuse a program of which no time is known: no gain follows from it.
+    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup.
 
     Raises
     ------
@@ -249,16 +257,10 @@ def warn_of_mismatch(fit: Fit | None) -> None:
         say(f"depgraph: {one_line(fit.warning)}")
 
 
-def open_notes(
-    store: Store, scenario: Scenario, kinds: Collection[str] | None, options: ModelOptions
-) -> tuple[str, ...]:
-    """Say what of the program is not certain, and what that means."""
-    from depgraph.dependence.possible import openness
-
-    is_changed = options["what_ifs"] or options["ignore_waits_inside"]
-    is_stored = kinds is None and not is_changed
-    pairs = store.pairs if is_stored else scenario.graph.pairs()
-    return openness(scenario.kernels, pairs).notes
+OF_PROFILE = (
+    "timing", "device", "process", "context", "stream", "iteration", "allow_mismatch",
+)  # fmt: skip
+"""Parameters that say which profile, and what of it, is meant."""
 
 
 def refuse_others(subject: str, *used: str) -> None:

@@ -13,7 +13,7 @@ import click
 from depgraph.cli.first_run import announce_first_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from depgraph.reports.tables.table import Report
 
@@ -21,6 +21,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 DEFAULT_STORE = "depgraph.out"
 STORE_VARIABLE = "DEPGRAPH_STORE"
+_GIVEN = "given"
 
 
 class Command(click.Command):
@@ -32,12 +33,17 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params += [
             click.Option(["-q", "--quiet"], is_flag=True, expose_value=False,
-                         callback=_set_quiet, help="Say nothing on stderr but errors."),
+                         callback=_set_quiet, help="Print only errors on stderr."),
             click.Option(["-v", "--verbose"], is_flag=True, expose_value=False,
-                         callback=_set_verbose, help="Say on stderr how long each phase takes."),
+                         callback=_set_verbose, help="Print on stderr how long each phase takes."),
             click.Option(["--debug"], is_flag=True, expose_value=False,
                          help="Show the traceback of an error."),
         ]  # fmt: skip
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words of the options as they were given, and read them."""
+        ctx.meta[_GIVEN] = self.make_parser(ctx).parse_args(list(args))[0]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, now that the options have said whether it may speak."""
@@ -57,6 +63,27 @@ def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         logger = logging.getLogger("depgraph")
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)
+
+
+def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the options of the current command that the user gave, each with its value if any.
+
+    Parameters
+    ----------
+    names : collection of str
+        Of the parameters that count.
+    """
+    context = click.get_current_context()
+    given = context.meta[_GIVEN]
+    options: list[tuple[str, ...]] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in names or name not in given or not isinstance(parameter, click.Option):
+            continue
+        values = given[name] if parameter.multiple else [given[name]]
+        name = parameter.opts[0]
+        options += [(name,) if parameter.is_flag else (name, value) for value in values]
+    return tuple(options)
 
 
 def is_quiet() -> bool:
@@ -89,6 +116,25 @@ def format_option(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
+def group_option(function: Function) -> Function:
+    """Add --group-by, for a command that always groups."""
+    return _group_option("name")(function)
+
+
+def optional_group_option(function: Function) -> Function:
+    """Add --group-by, for a command that groups if it is asked to."""
+    return _group_option(None)(function)
+
+
+def _group_option(default: str | None) -> Callable[[Function], Function]:
+    return click.option(
+        "--group-by", type=click.Choice(["name", "op", "module", "line", "range"]), default=default,
+        show_default=default is not None,
+        help="Add kernels up by function name, or by what a profile with the CPU side says: "
+        "operator, module, line of the program, annotation or NVTX range.",
+    )  # fmt: skip
+
+
 def force_option(function: Function) -> Function:
     """Add --force."""
     return click.option("--force", is_flag=True, help="Replace an existing output.")(function)
@@ -98,7 +144,7 @@ def deps_option(function: Function) -> Function:
     """Add --deps."""
     return click.option(
         "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
-        help="Dependences that count: some of raw,war,waw [default: all].",
+        help="Kinds of dependence to count, from raw,war,waw [default: all].",
     )(function)  # fmt: skip
 
 
@@ -114,7 +160,7 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
 
 def print_report(report: Report, form: str) -> None:
     """Write a report to standard output."""
-    from depgraph.reports.tables.table import render
+    from depgraph.reports.tables.render import render
 
     color = form == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     click.echo(render(report, form, color=color), nl=False)

@@ -1,4 +1,4 @@
-"""Options that make a command fail: --fail-under and --fail-over."""
+"""Options that make a command fail: --fail-above and --fail-below."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from depgraph.analysis.metrics import METRICS
 from depgraph.cli.options.values import OptionType
 from depgraph.system.limits import number
 
@@ -19,37 +20,64 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
 _LARGEST_LIMIT = 1e300
-METRICS = (
-    "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
-)  # fmt: skip
+_FORMER_NAMES = {"bound": "upper_bound", "gain": "speedup", "unseen": "untraced"}
+
+
+class Metric(click.Choice):  # type: ignore[type-arg, unused-ignore]
+    """A metric, by its name or a former one."""
+
+    def __init__(self) -> None:
+        super().__init__(METRICS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the metric."""
+        return super().convert(_FORMER_NAMES.get(value, value), param, ctx)
+
+
+class RenamedOption(click.Option):
+    """An option that is taken by a former name too, which help does not show."""
+
+    def __init__(self, *names: Any, former: str, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self._former = former
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser know both names."""
+        shown = self.opts
+        self.opts = [*shown, self._former]
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
 
 
 class MetricLimit(OptionType):
-    """A metric and a limit: ``bound=1.5``."""
+    """A metric and a limit: ``upper_bound=1.5``."""
 
     name = "METRIC=VALUE"
 
     def read(self, text: str) -> tuple[str, float]:
         """Return the metric and the limit."""
-        metric, equals, value = text.partition("=")
-        if not equals or metric.strip() not in METRICS:
-            raise ValueError(f"is no limit: give METRIC=VALUE, METRIC one of {', '.join(METRICS)}")
+        name, equals, value = text.partition("=")
+        metric = _FORMER_NAMES.get(name.strip(), name.strip())
+        if not equals or metric not in METRICS:
+            raise ValueError(f"is not a limit: give METRIC=VALUE, METRIC: {', '.join(METRICS)}")
         limit = number(value, -_LARGEST_LIMIT, _LARGEST_LIMIT)
         if limit is None:
-            raise ValueError("is no limit: its value is no number")
-        return metric.strip(), limit
+            raise ValueError("is not a limit: the value is not a number")
+        return metric, limit
 
 
 def threshold_options(function: Function) -> Function:
-    """Add --fail-under and --fail-over."""
+    """Add --fail-above and --fail-below."""
     for option in (
         click.option(
-            "--fail-over", type=MetricLimit(), multiple=True,
+            "--fail-above", cls=RenamedOption, former="--fail-over",
+            type=MetricLimit(), multiple=True,
             help="Exit with 3 if the metric is above the value.",
         ),
         click.option(
-            "--fail-under", type=MetricLimit(), multiple=True,
-            help="Exit with 3 if the metric is below the value: "
+            "--fail-below", cls=RenamedOption, former="--fail-under",
+            type=MetricLimit(), multiple=True,
+            help="Exit with 3 if the metric is below the value. METRIC is one of "
             f"{', '.join(METRICS)}. May be repeated.",
         ),
     ):  # fmt: skip

@@ -59,7 +59,7 @@ class Whole(OptionType):
         """Return the number."""
         value = whole_number(text, self._least, self._most)
         if value is None:
-            raise ValueError(f"is no whole number from {self._least} to {self._most}")
+            raise ValueError(f"is not a whole number from {self._least} to {self._most}")
         return value
 
 
@@ -79,7 +79,7 @@ class Percent(OptionType):
         """Return the number."""
         value = number(text, 0.0, 1e6)
         if value is None:
-            raise ValueError("is no percentage from 0")
+            raise ValueError("is not a percentage from 0")
         return value
 
 
@@ -104,11 +104,13 @@ class SmCounts(OptionType):
             return [math.inf]
         bounds = [whole_number(text, 1, MOST_SMS) for text in part.split(":")]
         if None in bounds or len(bounds) > len(("first", "last", "step")):
-            raise ValueError(f"is no number of SMs: give N to {MOST_SMS}, FIRST:LAST[:STEP] or inf")
+            raise ValueError(
+                f"is not a number of SMs: give N to {MOST_SMS}, FIRST:LAST[:STEP] or inf"
+            )
         first, last, step = (*bounds, *(bounds[:1] if len(bounds) == 1 else ()), 1)[:3]
         found = range(first, last + 1, step)
         if not found:
-            raise ValueError("is no number of SMs: the first is above the last")
+            raise ValueError("is not a number of SMs: the first is above the last")
         return found
 
 
@@ -132,7 +134,7 @@ class KernelRange(OptionType):
     def _end(text: str) -> int:
         value = whole_number(text, 0, LARGEST_ID - 1)
         if value is None:
-            raise ValueError("is no range of kernels: give A:B")
+            raise ValueError("is not a range of kernels: give A:B")
         return value
 
 
@@ -161,6 +163,6 @@ class Bandwidth(OptionType):
         bandwidth = number(text, SLOWEST_MEMORY, FASTEST_MEMORY)
         if bandwidth is None:
             raise ValueError(
-                f"is no bandwidth: give {SLOWEST_MEMORY:g} to {FASTEST_MEMORY:g} GB/s, or gpu"
+                f"is not a bandwidth: give {SLOWEST_MEMORY:g} to {FASTEST_MEMORY:g} GB/s, or gpu"
             )
         return bandwidth

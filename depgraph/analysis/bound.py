@@ -1,4 +1,4 @@
-"""How much overlap could gain at most, and what a block-level dataflow schedule achieves."""
+"""Upper bound on the speedup over serialized launches, and what dataflow schedules reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.analysis.outcome import Paths, limits_of, outcome_of
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import ALL_KINDS, BlockGraph
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import ALL_KINDS
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.scenario import Scenario
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from depgraph.analysis.outcome import Bound, Outcome
-    from depgraph.scenario.scenario import MeasuredSchedule
 
 MANY_SIZES = 8
 """More sizes than this are a curve: one line each, one dataflow schedule each."""
@@ -37,9 +37,7 @@ _FIXED = (
     "the bound holds for fixed durations: measured overlap has beaten it by up to 15 % "
     "on an A100 where caches were reused better"
 )
-_LAUNCHES = (
-    "bounds, schedules and curves count launches for nothing: what they cost stands beside them"
-)
+_LAUNCHES = "bounds, schedules and curves leave launch costs out, which are stated on their own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +47,34 @@ class BoundTable:
     Attributes
     ----------
     bounds : tuple of Bound
-    unit : str
-        Of all times.
-    durations : str
-        Where the durations come from.
-    gpu : str
-        Whose occupancy limits were used.
-    occupancy : (int, int)
-        Least and most resident blocks per SM among the kernels.
-    assumptions : tuple of str
-    measured : MeasuredSchedule or None
-        How the program ran when it was profiled.
+    scenario : Scenario
+        With all dependences.
+    notes : tuple of str
+        What bounds count and what they leave out.
     """
 
     bounds: tuple[Bound, ...]
-    unit: str
-    durations: str
-    gpu: str
-    occupancy: tuple[int, int]
-    assumptions: tuple[str, ...]
-    measured: MeasuredSchedule | None = None
+    scenario: Scenario
+    notes: tuple[str, ...]
+
+    @property
+    def unit(self) -> str:
+        """Unit of all times."""
+        return self.scenario.unit
+
+    @property
+    def occupancy(self) -> tuple[int, int]:
+        """Least and most resident blocks per SM among the kernels."""
+        of_kernels = self.scenario.occupancy[self.scenario.is_kernel].tolist()
+        return min(of_kernels, default=1), max(of_kernels, default=1)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What all times rest on, and the notes."""
+        return (*self.scenario.assumptions, *self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a schedule, with the bound that it is compared with."""
+        """Return one row per schedule, with the bound that it is compared with."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -84,10 +87,10 @@ class BoundTable:
                     "work": bound.work,
                     "lower_bound": bound.lower_bound,
                     "limited_by": bound.limited_by,
-                    "bound_on_gain": bound.gain,
+                    "upper_bound": bound.upper_bound,
                     "schedule": row.mechanism,
                     "makespan": row.makespan,
-                    "gain": row.gain,
+                    "speedup": row.speedup,
                     "utilization": row.utilization,
                     "unit": self.unit,
                 }
@@ -103,7 +106,7 @@ def bound_one(
     priorities: Iterable[str] = PRIORITIES,
     paths: Paths | None = None,
 ) -> Bound:
-    """Bound the gain on one GPU size.
+    """Bound the speedup on one GPU size.
 
     Parameters
     ----------
@@ -151,7 +154,7 @@ def _without_limit(name: str, scenario: Scenario) -> Schedule:
 
 
 def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> BoundTable:
-    """Bound the overlap gain for one or several GPU sizes, with all dependences and RAW alone.
+    """Bound the speedup for one or several GPU sizes, with all dependences and with RAW only.
 
     Parameters
     ----------
@@ -178,7 +181,6 @@ def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> Bound
             raise ModelError(message)
     if isinstance(program, BlockGraph):
         program = Scenario(graph=program, timing=default_durations(program))
-    resources = program.resources
     chosen, renamed = [program], None
     if program.graph.kinds != {"RAW"} and "RAW" in program.graph.kinds:
         renamed = program.with_kinds({"RAW"})
@@ -198,23 +200,9 @@ def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> Bound
     if renamed is not None and len(chosen) == 1:
         # Without WAR and WAW nothing else is left out: the same answer.
         bounds = [b for found in bounds for b in (found, replace(found, dependences="RAW"))]
-    of_kernels = resources.occupancy[program.is_kernel]
-    notes = [*program.assumptions, _FIXED, *_left_out(program)]
+    notes = [_FIXED]
+    if left_out := ", ".join(sorted(ALL_KINDS - program.graph.kinds)):
+        notes.append(f"{left_out} dependences left out")
     if not program.launch.is_off:
         notes.append(_LAUNCHES)
-    return BoundTable(
-        bounds=tuple(bounds),
-        unit=program.unit,
-        durations=program.timing.source,
-        gpu=resources.gpu.name,
-        occupancy=(int(of_kernels.min()), int(of_kernels.max())) if len(of_kernels) else (1, 1),
-        assumptions=tuple(notes),
-        measured=program.measured,
-    )
-
-
-def _left_out(scenario: Scenario) -> list[str]:
-    if scenario.graph.kinds == ALL_KINDS:
-        return []
-    left_out = ", ".join(sorted(ALL_KINDS - scenario.graph.kinds))
-    return [f"{left_out} dependences were left out"]
+    return BoundTable(tuple(bounds), program, tuple(notes))

@@ -1,27 +1,26 @@
-"""Mechanisms beside each other: what each gets of the gain that is possible."""
+"""Mechanisms beside each other: what each reaches of the upper bound on the speedup."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
-from depgraph.mechanisms import MECHANISMS, Charges
+from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
-from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
     from depgraph.analysis.outcome import Bound
-    from depgraph.mechanisms import Mechanism, Quantity, Rules
+    from depgraph.mechanisms import Mechanism, Rules
+    from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
-    from depgraph.timing.launch_model import LaunchModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +33,54 @@ class Comparison:
     outcomes : tuple of Outcome
     left_out : dict
         Mechanism to why it has no row.
-    unit, durations, gpu, dependences : str
-    launch : LaunchModel
-    assumptions : tuple of str
+    scenario : Scenario
     """
 
     limits: tuple[Bound, ...]
     outcomes: tuple[Outcome, ...]
     left_out: dict[str, str]
-    unit: str
-    durations: str
-    gpu: str
-    dependences: str
-    launch: LaunchModel = OFF
-    assumptions: tuple[str, ...] = field(default=())
+    scenario: Scenario
+
+    def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
+        """Return the fastest of the mechanisms whose blocks wait before they start.
+
+        Others cut blocks up, or wait inside them.
+
+        Parameters
+        ----------
+        sms : float
+        without_hardware : bool
+            Leave out what needs new hardware.
+        """
+        left_out = {Availability.LIMIT.value}
+        if without_hardware:
+            left_out.add(Availability.HARDWARE.value)
+        return max(
+            (
+                o
+                for o in self.outcomes
+                if o.sms == sms
+                and o.availability not in left_out
+                and o.against == Against.BLOCK.value
+                and not o.deadlock
+            ),
+            key=lambda o: o.speedup,
+            default=None,
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What mechanisms assumed, and why some have no row."""
+        said: dict[str, dict[str, None]] = {}
+        for outcome in self.outcomes:
+            for note in outcome.assumptions:
+                said.setdefault(note, {})[outcome.mechanism] = None
+        return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
+            f"{name} is left out: {reason}" for name, reason in self.left_out.items()
+        ]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a mechanism and GPU size."""
+        """Return one row per mechanism and GPU size."""
         import pandas as pd
 
         names = [f.name for f in fields(Outcome)]
@@ -91,9 +121,7 @@ def run_mechanism(
     return replace(schedule, least=scenario.memory), rules
 
 
-def charges_of(
-    mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
-) -> Charges:
+def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
     """Return the costs of a mechanism as the user changed them, in the durations' unit.
 
     Parameters
@@ -121,9 +149,9 @@ def charges_of(
 
 
 def run_without_launches(
-    mechanism: Mechanism, costs: Mapping[str, Mapping[str, Quantity]], scenario: Scenario
+    mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario
 ) -> tuple[Schedule, Rules]:
-    """Schedule a scenario under a mechanism with launches for nothing, as bounds count.
+    """Schedule a scenario under a mechanism without launch costs, as bounds count.
 
     Parameters
     ----------
@@ -147,7 +175,7 @@ def compare_mechanisms(
     sms: Sequence[float],
     mechanisms: Sequence[Mechanism],
     *,
-    costs: Mapping[str, Mapping[str, Quantity]] | None = None,
+    costs: ChangedCosts | None = None,
 ) -> Comparison:
     """Run every mechanism on every GPU size.
 
@@ -171,7 +199,7 @@ def compare_mechanisms(
     if unknown:
         hint = "is not among those asked for" if unknown[0] in MECHANISMS else "does not exist"
         raise ModelError(f"cost of {unknown[0]}: that mechanism {hint}")
-    resources, paths = scenario.resources, Paths.of(scenario)
+    paths = Paths.of(scenario)
     limits: list[Bound] = []
     outcomes: list[Outcome] = []
     swept: list[Swept] = []
@@ -202,18 +230,13 @@ def compare_mechanisms(
         limits=tuple(limits),
         outcomes=tuple(outcomes),
         left_out=left_out,
-        unit=scenario.unit,
-        durations=scenario.timing.source,
-        gpu=resources.gpu.name,
-        dependences=scenario.dependences,
-        launch=scenario.launch,
-        assumptions=scenario.assumptions,
+        scenario=scenario,
     )
 
 
 def _outcome(
     mechanism: Mechanism,
-    costs: Mapping[str, Mapping[str, Quantity]],
+    costs: ChangedCosts,
     limit: Bound,
     scenario: Scenario,
 ) -> Outcome:

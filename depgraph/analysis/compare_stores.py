@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.bound import bound_one
 from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.metrics import METRICS, metrics_of
 from depgraph.errors import ModelError
 from depgraph.timing.align import align
 from depgraph.trace.names import base_name
@@ -14,38 +15,9 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.analysis.outcome import Bound
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario
-
-METRICS = (
-    "bound", "gain", "utilization", "unseen", "edges", "serial", "launched_serial", "critical_path",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two programs, on one GPU size.
-
-    Attributes
-    ----------
-    scenario : Scenario
-    pairs : sequence of PairSummary
-    bound : Bound
-    kernel_times : dict
-        Kernel number to the time that it takes alone.
-    """
-
-    scenario: Scenario
-    pairs: Sequence[PairSummary]
-    bound: Bound
-    kernel_times: dict[int, float]
-
-    @property
-    def kernels(self) -> Sequence[Kernel]:
-        """Its kernels, in launch order."""
-        return self.scenario.kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +78,9 @@ class StoreDiff:
         Only those that differ.
     metrics : dict
         Name to (base, new).
+    sms : float
+    unit : str
+        Of all times.
     notes : tuple of str
         What makes the two hard to compare.
     """
@@ -113,52 +88,13 @@ class StoreDiff:
     kernels: tuple[KernelChange, ...]
     pairs: tuple[PairChange, ...]
     metrics: dict[str, tuple[float, float]]
+    sms: float
+    unit: str
     notes: tuple[str, ...] = ()
 
 
-def side_of(scenario: Scenario) -> Side:
-    """Work out what is compared of one program, on one number of SMs."""
-    return Side(
-        scenario,
-        scenario.graph.pairs(),
-        bound_one(scenario),
-        {load.kernel: load.time for load in kernel_loads(scenario)},
-    )
-
-
-def metrics_of(
-    bound: Bound, kernels: Sequence[Kernel], pairs: Sequence[PairSummary]
-) -> dict[str, float]:
-    """Return the numbers that a CI can hold a program to.
-
-    Parameters
-    ----------
-    bound : Bound
-    kernels : sequence of Kernel
-    pairs : sequence of PairSummary
-
-    Returns
-    -------
-    dict
-        bound: serial time over lower bound. gain: serial time over the best schedule.
-        utilization: of the serial schedule, 0 to 1. unseen: share of the kernels whose accesses
-        the trace cannot all show. edges: distinct edges between blocks. serial, launched_serial,
-        critical_path: times, in the unit of the durations; the second with what launches cost.
-    """
-    return {
-        "bound": bound.gain,
-        "gain": bound.reached.gain,
-        "utilization": bound.schedules[0].utilization,
-        "unseen": sum(k.unseen is not None for k in kernels) / max(1, len(kernels)),
-        "edges": sum(p.edges for p in pairs),
-        "serial": bound.serial,
-        "launched_serial": bound.launched_serial,
-        "critical_path": bound.critical_path,
-    }
-
-
-def compare(base: Side, new: Side) -> StoreDiff:
-    """Align two programs kernel by kernel and say what changed.
+def compare(base: Scenario, new: Scenario) -> StoreDiff:
+    """Align two programs, each on one GPU size, kernel by kernel and say what changed.
 
     Kernels are the same if name, grid and block are; of the others between two that are the same,
     those of one function are taken for each other, in launch order.
@@ -168,23 +104,27 @@ def compare(base: Side, new: Side) -> StoreDiff:
     ModelError
         If the times of the two are in different units.
     """
-    units = base.scenario.unit, new.scenario.unit
+    units = base.unit, new.unit
     if units[0] != units[1]:
         raise ModelError(
             f"durations of the base are in {units[0]}, of the new program in {units[1]}: give "
             "both --timing and --new-timing, in one unit"
         )
-    strict = tuple([(k.name, k.grid, k.block) for k in side.kernels] for side in (base, new))
-    lenient = tuple([base_name(k.name) for k in side.kernels] for side in (base, new))
+    sides = base, new
+    strict, lenient = (
+        tuple([key(k) for k in side.kernels] for side in sides)
+        for key in (lambda k: (k.name, k.grid, k.block), lambda k: base_name(k.name))
+    )
     partner, _ = align([(strict[0], strict[1]), (lenient[0], lenient[1])])
     partners = partner.tolist()
-    before = metrics_of(base.bound, base.kernels, base.pairs)
-    after = metrics_of(new.bound, new.kernels, new.pairs)
+    before, after = (metrics_of(bound_one(side), side) for side in sides)
     return StoreDiff(
         tuple(_kernel_changes(base, new, partners)),
         tuple(_pair_changes(base, new, partners)),
         {name: (before[name], after[name]) for name in METRICS},
-        _granularity_notes(base.scenario.granularity, new.scenario.granularity),
+        new.sms,
+        new.unit,
+        _granularity_notes(base.granularity, new.granularity),
     )
 
 
@@ -193,22 +133,23 @@ def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
         return ()
     note = (
         f"dependences of the base are tracked at granularity {base}, of the new program at {new}: "
-        "some differ by false sharing alone"
+        "some differ only by false sharing"
     )
     return (note,)
 
 
-def _kernel_changes(base: Side, new: Side, partners: Sequence[int]) -> list[KernelChange]:
+def _kernel_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> list[KernelChange]:
     changes = []
     next_new = 0
+    base_times, new_times = ({k.kernel: k.time for k in kernel_loads(s)} for s in (base, new))
 
     def added(until: int) -> None:
         for kernel in new.kernels[next_new:until]:
-            time = new.kernel_times.get(kernel.kernel)
+            time = new_times.get(kernel.kernel)
             changes.append(KernelChange(None, kernel.kernel, kernel.name, "added", None, time))
 
     for kernel, partner in zip(base.kernels, partners, strict=True):
-        time = base.kernel_times.get(kernel.kernel)
+        time = base_times.get(kernel.kernel)
         if partner < 0:
             changes.append(KernelChange(kernel.kernel, None, kernel.name, "removed", time, None))
             continue
@@ -218,7 +159,7 @@ def _kernel_changes(base: Side, new: Side, partners: Sequence[int]) -> list[Kern
         changes.append(
             KernelChange(
                 kernel.kernel, other.kernel, other.name, _difference(kernel, other), time,
-                new.kernel_times.get(other.kernel),
+                new_times.get(other.kernel),
             )
         )  # fmt: skip
     added(len(new.kernels))
@@ -246,7 +187,7 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _pair_changes(base: Side, new: Side, partners: Sequence[int]) -> list[PairChange]:
+def _pair_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> list[PairChange]:
     new_number = {
         kernel.kernel: new.kernels[partner].kernel
         for kernel, partner in zip(base.kernels, partners, strict=True)

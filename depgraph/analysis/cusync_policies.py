@@ -1,4 +1,4 @@
-"""Which cuSync policy fits each pair of kernels, what it takes and what it gains."""
+"""Which cuSync policy fits each pair of kernels, what it costs and how much faster it is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.compare_mechanisms import run_mechanism
-from depgraph.analysis.outcome import ratio
-from depgraph.graph.builder import GraphBuilder, grouped_pairs
+from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.regroup import grouped_pairs
 from depgraph.mechanisms import Charges, Quantity
 from depgraph.mechanisms.cusync import CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.serial import serial
+from depgraph.system.ratios import ratio
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Policy:
         only the end of the kernel will do.
     semaphores, waits : int
         What the policy takes; waits are summed over the blocks.
-    gain : float
+    speedup : float
         Serial time of the two kernels alone over their time with the policy.
-    tile_gain : float
+    tile_speedup : float
         The same with a semaphore for each block.
     """
 
@@ -50,8 +51,8 @@ class Policy:
     policy: str
     semaphores: int
     waits: int
-    gain: float
-    tile_gain: float
+    speedup: float
+    tile_speedup: float
 
 
 def cheapest_policies(program: Scenario) -> Iterator[Policy]:
@@ -76,7 +77,7 @@ def cheapest_policies(program: Scenario) -> Iterator[Policy]:
         mechanism, semaphores, waits = _cheapest(groups, program, source)
         pair = _alone(program, source, target, groups)
         before = serial(pair).makespan
-        gains = [
+        speedups = [
             ratio(before, _makespan(each, pair)) if each else 1.0
             for each in (mechanism, CuSyncTile())
         ]
@@ -87,8 +88,8 @@ def cheapest_policies(program: Scenario) -> Iterator[Policy]:
             policy=name,
             semaphores=semaphores,
             waits=waits,
-            gain=gains[0],
-            tile_gain=gains[1],
+            speedup=speedups[0],
+            tile_speedup=speedups[1],
         )
 
 

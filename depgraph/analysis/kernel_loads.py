@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.gpu.sm_resources import share_of
+from depgraph.system.ratios import share_of
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class KernelLoad:
     utilization: float
 
     @property
+    def waves(self) -> float:
+        """How often its blocks fill every slot."""
+        return self.blocks / self.slots
+
+    @property
     def full_waves(self) -> int:
         """Waves that fill every slot."""
         return self.blocks // self.slots
@@ -50,6 +55,14 @@ class KernelLoad:
     def tail_utilization(self) -> float:
         """Share of the slots that the last wave fills; 1 where every wave is full."""
         return self.tail_blocks / self.slots if self.tail_blocks else 1.0
+
+    @property
+    def tail_cost(self) -> float:
+        """Time that a last wave costs beside full ones, with blocks of equal length."""
+        if not self.full_waves or not self.tail_blocks:
+            return 0.0
+        share = (1 - self.tail_utilization) / (self.full_waves + 1)
+        return self.time * min(share, 1 - self.utilization)
 
 
 def kernel_loads(scenario: Scenario) -> list[KernelLoad]:

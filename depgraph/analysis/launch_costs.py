@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms.serial import serial
+from depgraph.system.ratios import ratio
 
 if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
@@ -25,6 +26,11 @@ class LaunchCosts:
 
     serial: float
     cuda_graph: float
+
+    @property
+    def cuda_graph_speedup(self) -> float:
+        """How much faster the CUDA graph is."""
+        return ratio(self.serial, self.cuda_graph)
 
 
 def launch_costs(scenario: Scenario) -> LaunchCosts | None:

@@ -1,4 +1,4 @@
-"""What no schedule can be shorter than, and how near to that schedules come."""
+"""The lower bounds on the makespan, and how close to them schedules come."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.analysis.launch_costs import launch_costs
-from depgraph.gpu.sm_resources import share_of
-from depgraph.graph.intra_block_path_jit import fine_finish
+from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
+from depgraph.system.ratios import ratio, share_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,14 +38,14 @@ class Outcome:
     availability : str
     sms : float
     makespan : float
-        With what launches cost; infinite if its blocks wait for each other for ever.
-    gain : float
-        Serial time over makespan, both with what launches cost; 0 if it never ends.
-    launch_gain, overlap_gain : float
-        The two factors of `gain`: the overlap's is without launch costs on either side, what is
+        With what launches cost; infinite in a deadlock.
+    speedup : float
+        Serial time over makespan, both with what launches cost; 0 in a deadlock.
+    launch_speedup, overlap_speedup : float
+        The two factors of `speedup`: the overlap's is without launch costs on either side, what is
         left is the launches'.
     share_of_bound : float or None
-        Which part of the gain that is possible the overlap gets, 1 at most; None where nothing is.
+        (overlap_speedup - 1) / (upper bound - 1), at most 1; None where the upper bound is 1.
     utilization : float
         Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work,
         without launch costs.
@@ -54,9 +54,11 @@ class Outcome:
     waiting : float
         Time that blocks spend waiting in a slot, summed over the blocks.
     against : str
-        The bound that it is compared with: "block", "fine", "fine, assumed" or "work".
-    bound : float
-        That bound: no mechanism of this sort is shorter.
+        The bound that it is compared with: "block", "intra-block", "assumed steps" or "work".
+    lower_bound : float
+        That bound, on the makespan: no mechanism of this sort is shorter.
+    upper_bound : float
+        On the speedup over serialized launches, by that bound.
     assumptions : tuple of str
     deadlock : str
         The first block that never runs; empty if all do.
@@ -66,15 +68,16 @@ class Outcome:
     availability: str
     sms: float
     makespan: float
-    gain: float
-    launch_gain: float
-    overlap_gain: float
+    speedup: float
+    launch_speedup: float
+    overlap_speedup: float
     share_of_bound: float | None
     utilization: float
     held: float
     waiting: float
     against: str
-    bound: float
+    lower_bound: float
+    upper_bound: float
     assumptions: tuple[str, ...]
     deadlock: str = ""
 
@@ -90,17 +93,17 @@ class Bound:
     dependences : str
         Kinds that count, such as "RAW,WAR,WAW".
     serial : float
-        Kernels one after another, launches for nothing.
+        Makespan of serialized launches, which cost nothing.
     critical_path : float
-        Longest path through the block graph, along dependences that certainly are.
+        Longest path through the block graph, along certain dependences.
     work : float
         Time that the SMs need if the most used of their resources never idles.
     memory : float
         Time that the memory bandwidth takes at least; 0 where it does not count.
-    fine_path : float or None
+    intra_block_path : float or None
         Critical path where blocks may wait anywhere inside; None without positions.
     schedules : tuple of Outcome
-        With launches for nothing, serial first; empty where none were asked for.
+        Launches cost nothing, serial first; empty where none were asked for.
     launches : LaunchCosts or None
         What launches cost on top of that; None where they cost nothing.
     """
@@ -111,7 +114,7 @@ class Bound:
     critical_path: float
     work: float
     memory: float = 0.0
-    fine_path: float | None = None
+    intra_block_path: float | None = None
     schedules: tuple[Outcome, ...] = ()
     launches: LaunchCosts | None = None
 
@@ -123,7 +126,17 @@ class Bound:
     @property
     def intra_block_bound(self) -> float | None:
         """The same where blocks may wait anywhere inside; None without positions."""
-        return None if self.fine_path is None else max(self.fine_path, self.work, self.memory)
+        return (
+            None
+            if self.intra_block_path is None
+            else max(self.intra_block_path, self.work, self.memory)
+        )
+
+    @property
+    def intra_block_upper_bound(self) -> float | None:
+        """Upper bound on the speedup where blocks may wait inside; None without positions."""
+        bound = self.intra_block_bound
+        return None if bound is None else ratio(self.serial, bound)
 
     @property
     def work_bound(self) -> float:
@@ -131,13 +144,13 @@ class Bound:
         return max(self.work, self.memory)
 
     @property
-    def gain(self) -> float:
-        """Upper bound on the speedup: serial over lower bound."""
+    def upper_bound(self) -> float:
+        """Upper bound on the speedup over serialized launches: serial over lower bound."""
         return ratio(self.serial, self.lower_bound)
 
     @property
     def launched_serial(self) -> float:
-        """Kernels one after another, with what launches cost."""
+        """Makespan of serialized launches, with what they cost."""
         return self.serial if self.launches is None else self.launches.serial
 
     @property
@@ -156,18 +169,13 @@ class Bound:
         )
 
 
-def ratio(numerator: float, denominator: float) -> float:
-    """Return a ratio of times; 1 where there is nothing to do."""
-    return numerator / denominator if denominator > 0 else 1.0
-
-
 def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
     """Return the critical path: the time that unlimited SMs need."""
     finish, _ = graph.earliest_finish(durations)
     return float(finish.max(initial=0.0))
 
 
-def fine_path(
+def intra_block_path(
     graph: BlockGraph,
     durations: NDArray[np.float64],
     *,
@@ -182,21 +190,12 @@ def fine_path(
     join_need : float64[n_joins], optional
         Share of a target's work before it needs a join; default from the graph's positions.
     """
-    finish = fine_finish(
-        durations,
-        graph.first_block,
-        graph.set_operation,
-        graph.set_offsets,
-        graph.set_blocks,
-        graph.join_target_operation,
-        graph.source_offsets,
-        graph.sources,
-        graph.target_offsets,
-        graph.targets,
+    needs = (
         _NONE if join_need is None else join_need,
         _NONE if join_need is not None or graph.first_use is None else graph.first_use,
         _NONE if join_need is not None or graph.last_use is None else graph.last_use,
     )
+    finish = intra_block_finish(graph.arrays, durations, Shares(*needs))
     return float(finish.max(initial=0.0))
 
 
@@ -205,20 +204,22 @@ class Paths:
     """The critical paths of a program: they do not depend on the number of SMs."""
 
     block: float
-    fine: float | None
+    intra_block: float | None
 
     @classmethod
     def of(cls, scenario: Scenario) -> Paths:
-        """Find the critical paths along dependences that certainly are."""
+        """Find the critical paths along certain dependences."""
         graph = scenario.bound_graph
-        fine = None if graph.first_use is None else fine_path(graph, scenario.durations)
-        return cls(longest_path(graph, scenario.durations), fine)
+        intra_block = (
+            None if graph.first_use is None else intra_block_path(graph, scenario.durations)
+        )
+        return cls(longest_path(graph, scenario.durations), intra_block)
 
 
 def limits_of(
     scenario: Scenario, paths: Paths | None = None, serially: Schedule | None = None
 ) -> Bound:
-    """Work out what no schedule of a scenario can be below.
+    """Return the lower bounds on every schedule of a scenario.
 
     Parameters
     ----------
@@ -227,7 +228,7 @@ def limits_of(
     paths : Paths, optional
         Where they are known already.
     serially : Schedule, optional
-        Kernels one after another, launches for nothing, where that is known already.
+        Serialized launches that cost nothing, where that schedule is known already.
     """
     paths = paths or Paths.of(scenario)
     return Bound(
@@ -237,7 +238,7 @@ def limits_of(
         critical_path=paths.block,
         work=scenario.work,
         memory=scenario.memory,
-        fine_path=paths.fine,
+        intra_block_path=paths.intra_block,
         launches=launch_costs(scenario),
     )
 
@@ -265,12 +266,12 @@ def outcome_of(
     limits : Bound
     scenario : Scenario
     alone : (Schedule, Rules), optional
-        The same with launches for nothing; default they cost nothing anyway.
+        The same with launches that cost nothing; default they cost nothing anyway.
     """
     alone_schedule, alone_rules = alone or (schedule, rules)
     against, bound = _bound_of(alone_rules, limits, scenario)
     makespan = alone_schedule.makespan
-    gain = ratio(limits.launched_serial, schedule.makespan)
+    speedup = ratio(limits.launched_serial, schedule.makespan)
     overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
     busy = 0.0 if rules.unlimited else share_of(limits.work, makespan)
     # Blocks that are cut up are at work in more slots than their schedule shows.
@@ -283,16 +284,17 @@ def outcome_of(
         availability=mechanism.availability.value,
         sms=limits.sms,
         makespan=schedule.makespan,
-        gain=gain,
-        launch_gain=gain / overlap if overlap > 0 else 1.0,
-        overlap_gain=overlap,
+        speedup=speedup,
+        launch_speedup=ratio(speedup, overlap),
+        overlap_speedup=overlap,
         # What is above a bound by rounding alone counts as all of it.
         share_of_bound=(min(1.0, (overlap - 1) / (possible - 1)) if possible > 1 + 1e-12 else None),
         utilization=busy,
         held=held,
         waiting=schedule.waiting,
         against=against,
-        bound=bound,
+        lower_bound=bound,
+        upper_bound=possible,
         assumptions=tuple(notes),
     )
 
@@ -300,7 +302,7 @@ def outcome_of(
 def deadlocked(
     mechanism: Mechanism, rules: Rules, limits: Bound, scenario: Scenario, error: DeadlockError
 ) -> Outcome:
-    """Return the row of a mechanism whose blocks wait for each other for ever."""
+    """Return the row of a mechanism that deadlocks."""
     against, bound = _bound_of(rules, limits, scenario)
     others = f", as do {error.others} more blocks" if error.others else ""
     return Outcome(
@@ -308,16 +310,17 @@ def deadlocked(
         availability=mechanism.availability.value,
         sms=limits.sms,
         makespan=np.inf,
-        gain=0.0,
-        launch_gain=1.0,
-        overlap_gain=0.0,
+        speedup=0.0,
+        launch_speedup=1.0,
+        overlap_speedup=0.0,
         share_of_bound=None,
         utilization=0.0,
         held=0.0,
         waiting=np.inf,
         against=against,
-        bound=bound,
-        assumptions=(f"deadlock: {error.place} waits for ever{others}", *rules.assumptions),
+        lower_bound=bound,
+        upper_bound=ratio(limits.serial, bound),
+        assumptions=(f"deadlock: {error.place} waits forever{others}", *rules.assumptions),
         deadlock=error.place,
     )
 
@@ -329,13 +332,13 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
         bound = max(limits.critical_path, limits.memory)
     elif rules.against is Against.WORK:
         bound = limits.work_bound
-    elif rules.against is Against.FINE and rules.steps_assumed:
-        against = "fine, assumed"
+    elif rules.against is Against.INTRA_BLOCK and rules.steps_assumed:
+        against = "assumed steps"
         graph = rules.graph or scenario.graph
         need = _NONE if rules.join_need is None else rules.join_need[graph.join_certain]
-        path = fine_path(graph.certain(), scenario.durations, join_need=need)
+        path = intra_block_path(graph.certain(), scenario.durations, join_need=need)
         bound = max(path, limits.work_bound)
-    elif rules.against is Against.FINE and limits.intra_block_bound is not None:
+    elif rules.against is Against.INTRA_BLOCK and limits.intra_block_bound is not None:
         bound = limits.intra_block_bound
     return against, bound
 

@@ -140,6 +140,5 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
     return replace(
         extraction,
         graph=fine,
-        pairs=fine.pairs(),
         metadata={**extraction.metadata, "position_step": 1 / STEPS},
     )

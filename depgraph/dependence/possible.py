@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.dependence.sweep_jit import EXCHANGES, RAW, SYNCHRONISES, WAR, WAW
-from depgraph.graph.block_graph import KIND_NAMES, Basis
 from depgraph.graph.builder import extend
-from depgraph.system.text import some_numbers
+from depgraph.graph.kinds import KIND_NAMES, Basis
+from depgraph.system.text import counted, kernels_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 FOUND = "found"
@@ -68,7 +69,7 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
     for kernel in kernels:
         reads[kernel.operation] = kernel.read_bytes > 0
         writes[kernel.operation] = kernel.written_bytes > 0
-        opaque[kernel.operation] = kernel.unseen is not None
+        opaque[kernel.operation] = kernel.untraced is not None
         unit[kernel.operation] = kernel.waits_inside == FOUND
     blocks = np.diff(graph.first_block)
     barriers = [
@@ -153,7 +154,7 @@ def _unit_joins(
 
 
 @dataclass(frozen=True, slots=True)
-class Openness:
+class Uncertainty:
     """What of a program is not certain, counted.
 
     Attributes
@@ -183,33 +184,32 @@ class Openness:
         notes = []
         if self.opaque:
             notes.append(
-                f"{_kernels(self.opaque)} may touch memory that the trace does not show (opaque): "
-                "all kernels before and after may depend on "
+                f"{kernels_text(self.opaque)} may touch memory that the trace does not show "
+                "(opaque): all kernels before and after may depend on "
                 + ("it" if len(self.opaque) == 1 else "them")
-                + "; bounds leave that out, what is reached obeys it"
+                + "; bounds ignore that, schedules obey it"
             )
         if self.units:
             notes.append(
-                f"blocks of {_kernels(self.units)} wait for one another inside the kernel (a "
-                "counter, and reads of what other blocks wrote): what is reached lets other "
-                "kernels wait for the whole kernel, bounds do not; their block times include "
-                "waiting"
+                f"blocks of {kernels_text(self.units)} wait for each other inside the kernel (they "
+                "share a counter and read what other blocks wrote): in schedules other kernels "
+                "wait for the whole kernel, in bounds they do not; block times include waiting"
             )
         if self.suspected:
             notes.append(
-                f"blocks of {_kernels(self.suspected)} share counters (atomics) without reading "
-                "what others wrote: taken to be independent"
+                f"blocks of {kernels_text(self.suspected)} share counters (atomics) but do not "
+                "read what others wrote: they are taken to be independent"
             )
         if self.ldgsts_edges:
             notes.append(
-                f"{self.ldgsts_edges} of {self.edges} edges (by kind) rest on reads by LDGSTS "
-                "(cp.async) alone: some may not be real, as lanes that only fill with zeros are "
-                "traced like reads; a recording with the Compute Sanitizer would tell"
+                f"{self.ldgsts_edges} of {counted(self.edges, 'edge')} (by kind) rest only on "
+                "reads by LDGSTS (cp.async): some may not be real, as lanes that only fill with "
+                "zeros are traced like reads; a recording with the Compute Sanitizer would tell"
             )
         return tuple(notes)
 
 
-def openness(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Openness:
+def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Uncertainty:
     """Count what of a program is not certain.
 
     Parameters
@@ -218,15 +218,11 @@ def openness(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Opennes
     pairs : sequence of PairSummary
         Of the graph whose edges are meant.
     """
-    return Openness(
-        opaque=tuple(k.kernel for k in kernels if k.unseen is not None),
+    return Uncertainty(
+        opaque=tuple(k.kernel for k in kernels if k.untraced is not None),
         units=tuple(k.kernel for k in kernels if k.waits_inside == FOUND),
         suspected=tuple(k.kernel for k in kernels if k.waits_inside == SUSPECTED),
         edges=sum(p.raw + p.war + p.waw for p in pairs),
         ldgsts_edges=sum(p.ldgsts for p in pairs),
         possible_edges=sum(p.possible for p in pairs),
     )
-
-
-def _kernels(numbers: Sequence[int]) -> str:
-    return f"kernel{'s' * (len(numbers) != 1)} {some_numbers(numbers)}"

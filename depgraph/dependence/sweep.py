@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.dependence.sweep_jit import RAW, WAR, sweep_addresses
-from depgraph.graph.block_graph import KIND_NAMES, Basis
 from depgraph.graph.builder import assemble
-from depgraph.graph.graph_jit import gather_lists, intern_lists
+from depgraph.graph.kinds import KIND_NAMES, Basis
+from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, list_offsets
+from depgraph.graph.lists_jit import intern_lists
 from depgraph.trace.records import KernelLaunch
 
 if TYPE_CHECKING:
@@ -112,12 +113,6 @@ def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
     return result if len(numbers) > 1 else None
 
 
-def operations_of_blocks(first_block: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the operation of each block: int32[n_blocks]."""
-    sizes = np.diff(first_block)
-    return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-
-
 def find_dependences(
     footprints: Footprints, first_block: NDArray[np.int64], kernel: NDArray[np.int32]
 ) -> tuple[BlockGraph, NDArray[np.int64]]:
@@ -137,7 +132,7 @@ def find_dependences(
     shared_bytes : int64[n_operations]
         Bytes that a block writes and another block of the same operation touches.
     """
-    swept = sweep(footprints, operations_of_blocks(first_block), len(kernel))
+    swept = sweep(footprints, list_of_each(first_block), len(kernel))
     return build_graph([swept], first_block, kernel), swept.shared_bytes
 
 
@@ -153,7 +148,7 @@ def build_graph(
     first_block, kernel
         As for `find_dependences`.
     """
-    set_offsets, set_blocks = _concatenate_lists([(p.set_offsets, p.set_blocks) for p in swept])
+    set_offsets, set_blocks = concatenate_lists([(p.set_offsets, p.set_blocks) for p in swept])
     pairs = []
     n_sets = 0
     for piece in swept:
@@ -238,13 +233,10 @@ def _factor(
         first_block,
         (set_operation, set_offsets, set_blocks),
         join_kind,
-        _concatenate_lists([(p[0], p[1]) for p in pieces]),
-        _concatenate_lists([(p[2], p[3]) for p in pieces]),
+        concatenate_lists([(p[0], p[1]) for p in pieces]),
+        concatenate_lists([(p[2], p[3]) for p in pieces]),
         join_basis,
     )
-
-
-Lists = tuple["NDArray[np.int64]", "NDArray[np.int32]"]
 
 
 def _join_one_kind(
@@ -252,27 +244,17 @@ def _join_one_kind(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
     keys = np.unique((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
-    target = (keys >> np.uint64(32)).astype(np.int32)
-    source = (keys & np.uint64(2**32 - 1)).astype(np.int32)
+    later = (keys >> np.uint64(32)).astype(np.int32)
+    earlier = (keys & np.uint64(2**32 - 1)).astype(np.int32)
     begins = np.ones(len(keys), np.bool_)
-    source_operation = set_operation[source]
-    begins[1:] = (target[1:] != target[:-1]) | (source_operation[1:] != source_operation[:-1])
+    source_operation = set_operation[earlier]
+    begins[1:] = (later[1:] != later[:-1]) | (source_operation[1:] != source_operation[:-1])
     offsets = np.append(np.flatnonzero(begins), len(keys)).astype(np.int64)
-    group_target = target[offsets[:-1]]
+    group_target = later[offsets[:-1]]
     # Equal source lists have one source operation; the target operation has to be told apart.
     with np.errstate(over="ignore"):
-        number, first = intern_lists(offsets, source, set_operation[group_target].astype(np.int64))
-    source_offsets, sources = gather_lists(offsets, source, first)
+        number, first = intern_lists(offsets, earlier, set_operation[group_target].astype(np.int64))
+    source_offsets, sources = gather_lists(offsets, earlier, first)
     by_join = np.argsort(number, kind="stable")
-    target_offsets = np.zeros(len(first) + 1, np.int64)
-    np.cumsum(np.bincount(number, minlength=len(first)), out=target_offsets[1:])
+    target_offsets = list_offsets(np.bincount(number, minlength=len(first)))
     return source_offsets, sources, target_offsets, group_target[by_join].astype(np.int32)
-
-
-def _concatenate_lists(pieces: list[Lists]) -> Lists:
-    offsets = [np.zeros(1, np.int64)]
-    total = 0
-    for piece, values in pieces:
-        offsets.append(piece[1:] + total)
-        total += len(values)
-    return np.concatenate(offsets), np.concatenate([values for _, values in pieces])

@@ -13,7 +13,7 @@ from depgraph.extraction.kernel_table import kernel_rows, remarks
 from depgraph.graph.program import BlockCounts
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.scratch import Scratch
-from depgraph.system.text import some_numbers
+from depgraph.system.text import kernels_text
 from depgraph.system.workers import Threads
 from depgraph.trace.records import LDGSTS_READ, HostCopy
 
@@ -220,7 +220,7 @@ def _warnings(checker: _Checker, kernels: list[Kernel]) -> list[Problem]:
     first = [k.first_block for k in kernels]
     by_ldgsts = np.unique(np.searchsorted(first, blocks[blocks >= 0], side="right")) - 1
     if len(by_ldgsts):
-        which = f"kernels {some_numbers([kernels[i].kernel for i in by_ldgsts])}"
+        which = kernels_text([kernels[i].kernel for i in by_ldgsts])
         found.append(Problem(is_error=False, found=_LDGSTS, count=len(by_ldgsts), place=which))
     found += [
         Problem(is_error=False, found=f"kernels with: {remark}", count=len(which))

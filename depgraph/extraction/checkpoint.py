@@ -56,7 +56,7 @@ def open_folder(folder: Path) -> int | None:
         If it exists and depgraph did not make it, another run is using it, or the disk is full.
     """
     if folder.exists() and not folder.is_dir():
-        raise OutputError(folder, "is no folder", "move it away")
+        raise OutputError(folder, "is not a folder", "move it away")
     if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
         raise OutputError(folder, "exists and was not made by --resume", "move it away")
     with one_line_errors(folder):
@@ -194,7 +194,7 @@ def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) 
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
-        "unseen": list(part.unseen.items()),
+        "untraced": list(part.untraced.items()),
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "path": part.path,
@@ -261,7 +261,7 @@ def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list
         keys=[tuple(key) for key in content["keys"]],
         launches=[launch and _launch(launch) for launch in content["launches"]],
         touches=touches,
-        unseen=dict(content["unseen"]),
+        untraced=dict(content["untraced"]),
         durations=columns.get("durations"),
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),

@@ -15,6 +15,7 @@ from depgraph.extraction.shards import sample_starts
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
 from depgraph.footprint.spill import write_run_by_start
 from depgraph.system.memory import return_free_memory
+from depgraph.system.text import counted
 from depgraph.trace.records import WRITE, BlockTouches, Damage, HostCopy, KernelLaunch
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Gatherer:
         self.lines = 0
         self.bytes = 0
         self.operations: list[Operation] = []
-        self.unseen: dict[int, str] = {}
+        self.untraced: dict[int, str] = {}
         self._shows_bulk = False
         self.pieces: list[Footprints] = []
         self.runs: list[Run] = []
@@ -175,9 +176,9 @@ class Gatherer:
         self._seen_accesses += int(part.touches.accesses.sum())
         indices = self._order.add(part)
         self._take_operations()
-        for index, reason in part.unseen.items():
+        for index, reason in part.untraced.items():
             if indices[index] >= 0:
-                self.unseen[int(self._kept[indices[index]])] = reason
+                self.untraced[int(self._kept[indices[index]])] = reason
         if len(part.touches.launch):
             blocks = self._number_rows(part, indices)
             self._count_rows(part, blocks)
@@ -257,7 +258,7 @@ class Gatherer:
             lost = int(touches.accesses[~known].sum())
             key = part.keys[int(touches.launch[np.flatnonzero(~known)[0]])]
             found = (
-                f"{lost} accesses from here on belong to launch id {key[-1]}, "
+                f"{counted(lost, 'access', 'accesses')} from here on with launch id {key[-1]}, "
                 "which no launch line announces"
             )
             self._damage(self._placed(Damage(1, found), part))
@@ -271,8 +272,8 @@ class Gatherer:
             lost = int(touches.instructions[outside].sum())
             found = (
                 f"block ({x[row]},{y[row]},{z[row]}) is outside the grid "
-                f"{tuple(grid[row].tolist())} of kernel {self._kernel[operation[row]]}; {lost} "
-                "instructions from here on belong to such blocks"
+                f"{tuple(grid[row].tolist())} of kernel {self._kernel[operation[row]]}; "
+                f"{counted(lost, 'instruction')} from here on in such blocks"
             )
             self._damage(self._placed(Damage(1, found), part))
         number = self._first[operation] + x + grid[:, 0] * (y + grid[:, 1] * z)
@@ -329,7 +330,7 @@ class Gatherer:
                 raise TraceError(self.trace.name, "the file is empty", "trace the program again")
             raise TraceError(
                 self.trace.name,
-                f"no kernel launch in {self.lines} lines",
+                f"no kernel launch in {counted(self.lines, 'line')}",
                 "give the standard output of a program run under NVBit's mem_trace, "
                 "or an Accel-Sim trace",
             )
@@ -368,20 +369,20 @@ class Gatherer:
             return
         launched = [i for i, o in enumerate(self.operations) if isinstance(o, KernelLaunch)]
         launches = len(launched)
-        reasons = [reason for i in launched if (reason := self.unseen_of(i))]
+        reasons = [reason for i in launched if (reason := self.untraced_of(i))]
         if reasons:
             raise TraceError(
                 self.trace.name,
-                f"no access to global memory was traced, and {len(reasons)} of {launches} kernels "
-                f"are opaque: {reasons[0]}",
+                f"no access to global memory was traced; opaque kernels: {len(reasons)} of "
+                f"{launches} ({reasons[0]})",
                 "record what they touch on the GPU (Compute Sanitizer), or pass --allow-empty",
             )
         seen = int(self._instructions.sum())
         which = "no readable access" if self._damaged_lines else "no access"
         raise TraceError(
             self.trace.name,
-            f"the tracer saw nothing: {launches} kernels were launched, and there is {which} to "
-            f"global memory ({seen} instructions in all)",
+            f"the tracer saw nothing: {counted(launches, 'kernel')} launched, and {which} to "
+            f"global memory ({counted(seen, 'instruction')} in all)",
             "trace all instructions of these kernels (no INSTR_BEGIN, INSTR_END or kernel limits, "
             "a tracer that knows this GPU), or pass --allow-empty",
         )
@@ -395,15 +396,15 @@ class Gatherer:
         """Warn where the operations do not, or may not, share an address space."""
         if self.space is not None:
             self.warnings[
-                "CUDA contexts or processes: each is taken to have memory of its own; what they "
-                "pass on through shared memory (peer access, IPC) is missing"
+                "CUDA contexts or processes, each taken to have memory of its own (dependences "
+                "through peer access or IPC are missing)"
             ] = len(np.unique(self.space))
         launches = [o for o in self.operations if isinstance(o, KernelLaunch)]
         ids = [(o.process, o.context, o.trace_id) for o in launches if o.trace_id is not None]
         if repeated := len(ids) - len(set(ids)):
             self.warnings[
-                "launches have the id of an earlier one, as if of another process: dependences "
-                "between processes are not real"
+                "launches with the id of an earlier one, as if of another process (dependences "
+                "between processes are not real)"
             ] = repeated
 
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64] | None]:
@@ -413,14 +414,14 @@ class Gatherer:
         timed = not np.isnan(durations).all()
         return self._accesses[:n], self._instructions[:n], durations if timed else None
 
-    def unseen_of(self, operation: int) -> str | None:
+    def untraced_of(self, operation: int) -> str | None:
         """Say what the trace cannot show of a kernel: by its opcodes, else by its name."""
         launch = self.operations[operation]
-        if operation in self.unseen:
-            return self.unseen[operation]
+        if operation in self.untraced:
+            return self.untraced[operation]
         if self._shows_bulk or not isinstance(launch, KernelLaunch):
             return None
-        return self.trace.unseen(launch)
+        return self.trace.untraced(launch)
 
 
 def without_ranges(part: ScannedPart) -> ScannedPart:

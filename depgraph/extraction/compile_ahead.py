@@ -66,7 +66,7 @@ def _toy_footprints() -> Footprints:
 
 def _jobs() -> dict[str, tuple[Any, Callable[[], None]]]:
     from depgraph.dependence.sweep_jit import sweep_addresses
-    from depgraph.graph.graph_jit import describe_pair
+    from depgraph.graph.edges_jit import describe_pair
 
     return {"dependences": (sweep_addresses, _dependences), "graph": (describe_pair, _graph)}
 

@@ -79,7 +79,7 @@ def kernel_rows(
                 read_bytes=read[index],
                 written_bytes=written[index],
                 shared_written_bytes=int(shared_bytes[index]),
-                unseen=gathered.unseen_of(index),
+                untraced=gathered.untraced_of(index),
                 waits_inside=waits_inside(int(inside[index])),
                 ldgsts_bytes=ldgsts[index],
             )
@@ -94,7 +94,7 @@ def kernel_remarks(kernel: Kernel) -> list[str]:
         found.append("no instruction in the trace")
     elif kernel.accesses == 0:
         found.append("no global-memory access in the trace")
-    elif kernel.read_bytes and not kernel.written_bytes and not kernel.unseen:
+    elif kernel.read_bytes and not kernel.written_bytes and not kernel.untraced:
         found.append("writes nothing to global memory in the trace")
     if 0 < kernel.active_blocks < kernel.blocks:
         found.append("blocks of the grid without an instruction in the trace")
@@ -102,8 +102,8 @@ def kernel_remarks(kernel: Kernel) -> list[str]:
         found.append("registers per thread unknown")
     if kernel.shared_bytes is None:
         found.append("shared memory unknown")
-    if kernel.unseen:
-        found.append(f"opaque: {kernel.unseen}")
+    if kernel.untraced:
+        found.append(f"opaque: {kernel.untraced}")
     return found
 
 

@@ -29,7 +29,7 @@ from depgraph.extraction.kernel_table import kernel_rows, remarks
 from depgraph.extraction.overflow import FileOverflow, most_ranges
 from depgraph.extraction.shards import analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
-from depgraph.graph.block_graph import ALL_KINDS
+from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources
 from depgraph.store.store import not_a_store, write_store
 from depgraph.system.interrupts import closed_on_interrupt
@@ -276,7 +276,6 @@ def _put_together(
             duration=durations,
             duration_unit="cycles",
         ),
-        pairs=graph.pairs(),
         metadata={
             **_metadata(gathered, granularity, graph, kernels, false_edges),
             "remarks": remarks(rows),

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import nvtx
 
-from depgraph.dependence.sweep import operations_of_blocks, sweep_spaces
+from depgraph.dependence.sweep import sweep_spaces
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
 from depgraph.footprint.ranges_jit import cut_ranges
 from depgraph.footprint.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run
+from depgraph.graph.lists import list_of_each
 from depgraph.system.memory import return_free_memory
 from depgraph.trace.records import READ, WRITE
 
@@ -120,7 +121,7 @@ class ShardAnalysis:
         with nvtx.annotate("shard", domain="depgraph"):
             n_blocks = int(self.first_block[-1])
             n_operations = len(self.first_block) - 1
-            operation_of_block = operations_of_blocks(self.first_block)
+            operation_of_block = list_of_each(self.first_block)
             footprints = concatenate_footprints(shard.load(), n_blocks)
             rounded = []
             if self.granularity != 1:

@@ -310,7 +310,6 @@ def workload_extraction(
         counts=counts,
         footprints=Footprints(np.empty(0, np.int32), np.empty(0, np.uint8), empty, empty),
         graph=graph,
-        pairs=graph.pairs(),
         metadata={
             "format": FORMAT,
             "options": {
@@ -360,7 +359,7 @@ def _row(place: int, kernel: WorkloadKernel, first_block: int) -> Kernel:
         read_bytes=0,
         written_bytes=0,
         shared_written_bytes=0,
-        unseen=None,
+        untraced=None,
         occupancy=kernel.occupancy,
         cuttable=kernel.cuttable,
     )

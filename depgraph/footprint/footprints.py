@@ -115,7 +115,7 @@ class Footprints:
         return self.take(slice(low, high))
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row a range: block, kind ("read" or "write"), start, end, way."""
+        """Return one row per range: block, kind ("read" or "write"), start, end, way."""
         import pandas as pd
 
         return pd.DataFrame(

@@ -1,4 +1,4 @@
-"""GPU models, and how many thread blocks of a kernel one SM of a GPU holds."""
+"""GPU models: packaged ones by name or architecture, and those of a user's file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model_file import READERS, Source, read_gpu_toml, read_keys
@@ -14,12 +14,6 @@ from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-Resource = Literal["blocks", "warps", "registers", "shared memory"]
-
-# No SM up to Blackwell has more L1 storage (L1 cache and shared memory together), so a larger
-# request in a trace is not a request but an uninitialised value.
-_LARGEST_L1_BYTES = 256 * 1024
 
 _MODELS = Path(__file__).parent / "models"
 _ARCHITECTURES = _MODELS / "architectures.toml"
@@ -110,153 +104,10 @@ class Gpu:
         """Bytes of shared memory of one SM at most."""
         return self.shared_carveouts[-1]
 
-    def with_sms(self, sms: int) -> Gpu:
-        """Return the same GPU with another number of SMs.
-
-        Raises
-        ------
-        ModelError
-            If `sms` is below 1.
-        """
-        if sms < 1:
-            raise ModelError(f"{sms} SMs: a GPU has at least one")
-        return replace(self, sms=sms)
-
-
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """How many blocks of a kernel one SM holds at a time, and why.
-
-    Attributes
-    ----------
-    blocks_per_sm : int
-        At least 1.
-    limited_by : tuple of str
-        What allows no more blocks: ``"blocks"`` (the SM's block slots), ``"warps"``,
-        ``"registers"``, ``"shared memory"``; several if they allow the same.
-    assumed : tuple of str
-        What was not known or not usable, and what was assumed instead; empty if nothing.
-    warps_per_block : int
-    registers_per_block : int or None
-        Registers allocated to one block, rounding included; None if unknown.
-    shared_bytes_per_block : int or None
-        Shared memory allocated to one block, rounding and the driver's share included; None if
-        unknown.
-    """
-
-    blocks_per_sm: int
-    limited_by: tuple[Resource, ...]
-    assumed: tuple[str, ...]
-    warps_per_block: int
-    registers_per_block: int | None
-    shared_bytes_per_block: int | None
-
-
-def occupancy(
-    gpu: Gpu,
-    *,
-    threads: int,
-    registers: int | None,
-    shared_bytes: int | None,
-    carveout_percent: int | None = None,
-) -> Occupancy:
-    """Blocks of a kernel that one SM holds, by the CUDA occupancy rules.
-
-    Parameters
-    ----------
-    gpu : Gpu
-    threads : int
-        Threads of a block.
-    registers : int or None
-        Registers of a thread. None, or a number that no thread can have (0, negative, above the
-        GPU's maximum): unknown, so no limit.
-    shared_bytes : int or None
-        Static and dynamic shared memory of a block, in bytes. None, or a number that no block can
-        have (negative, above all L1 storage of an SM): unknown, so no limit.
-    carveout_percent : int, optional
-        Share of the SM's shared-memory capacity that the program prefers
-        (``cudaFuncAttributePreferredSharedMemoryCarveout``). By default all of it.
-
-    Returns
-    -------
-    Occupancy
-        A block that cannot be launched on this GPU (its trace is from a larger one) counts as one
-        block per SM, and `Occupancy.assumed` says so.
-
-    Raises
-    ------
-    ModelError
-        If `threads` is below 1 or `carveout_percent` is not a percentage.
-
-    Notes
-    -----
-    The rules are those of ``cuda_occupancy.h`` (CUDA 13.0): the smallest of four limits.
-
-    - blocks: the SM's block slots;
-    - warps: the SM's warp slots over the warps of a block;
-    - registers: a warp takes ``registers * warp_size``, rounded up to the allocation unit, from one
-      sub-partition of the SM; whole warps fit into each sub-partition; the limit is their number
-      over the warps of a block. A block whose warps, rounded up to the number of sub-partitions,
-      need more than `Gpu.max_registers_per_block` is not launched;
-    - shared memory: the SM's carve-out over the request plus the driver's reserve, rounded up to
-      the allocation unit.
-
-    Traces name neither barriers nor clusters: the limit on barriers never binds for kernels with
-    one barrier, and the placement of clusters is not modelled.
-    """
-    if threads < 1:
-        raise ModelError(f"a block of {threads} threads: expected at least 1")
-    if carveout_percent is not None and carveout_percent not in range(101):
-        raise ModelError(f"carve-out of {carveout_percent} %: expected 0 to 100")
-    warps = _divide_up(threads, gpu.warp_size)
-    limits: dict[Resource, int] = {"blocks": gpu.max_blocks_per_sm}
-    assumed: list[str] = []
-
-    limits["warps"] = gpu.max_warps_per_sm // warps
-    if threads > gpu.max_threads_per_block:
-        limits["warps"] = 0
-        assumed.append(_does_not_fit(gpu, f"{threads} threads", gpu.max_threads_per_block))
-
-    registers_per_block = None
-    if registers is None or not 0 < registers <= gpu.max_registers_per_thread:
-        assumed.append(_unknown("registers per thread", registers))
-    else:
-        per_warp = _round_up(registers * gpu.warp_size, gpu.register_allocation_unit)
-        registers_per_block = per_warp * warps
-        parts = gpu.warp_allocation_granularity
-        if per_warp * _round_up(warps, parts) > gpu.max_registers_per_block:
-            limits["registers"] = 0
-            wanted = f"{threads} threads with {registers} registers each"
-            assumed.append(_does_not_fit(gpu, wanted, gpu.max_registers_per_block))
-        else:
-            warps_per_part = gpu.registers_per_sm // parts // per_warp
-            limits["registers"] = warps_per_part * parts // warps
-
-    shared_per_block = None
-    largest = max(_LARGEST_L1_BYTES, gpu.shared_bytes_per_sm)
-    if shared_bytes is None or not 0 <= shared_bytes <= largest:
-        assumed.append(_unknown("shared memory per block", shared_bytes))
-    else:
-        shared_per_block = _round_up(
-            shared_bytes + gpu.reserved_shared_bytes_per_block, gpu.shared_allocation_unit
-        )
-        if shared_bytes > gpu.max_shared_bytes_per_block:
-            limits["shared memory"] = 0
-            wanted = f"{shared_bytes} bytes of shared memory"
-            assumed.append(_does_not_fit(gpu, wanted, gpu.max_shared_bytes_per_block))
-        elif shared_per_block > 0:
-            capacity = _shared_capacity(gpu, shared_per_block, carveout_percent)
-            limits["shared memory"] = capacity // shared_per_block
-
-    blocks = min(limits.values())
-    return Occupancy(
-        blocks_per_sm=max(blocks, 1),
-        limited_by=tuple(resource for resource, limit in limits.items() if limit == blocks),
-        assumed=tuple(assumed),
-        warps_per_block=warps,
-        registers_per_block=registers_per_block,
-        shared_bytes_per_block=shared_per_block,
-    )
+    def shared_bytes_of_block(self, wanted: int) -> int:
+        """Return what a block that asks for so many bytes of shared memory is given."""
+        unit = self.shared_allocation_unit
+        return -(-(wanted + self.reserved_shared_bytes_per_block) // unit) * unit
 
 
 def load_gpu(name: str) -> Gpu:
@@ -360,29 +211,6 @@ def gpu_for_architecture(architecture: int) -> Gpu:
     return load_gpu(tables[key]["default_gpu"])
 
 
-def _divide_up(value: int, unit: int) -> int:
-    return -(-value // unit)
-
-
-def _round_up(value: int, unit: int) -> int:
-    return _divide_up(value, unit) * unit
-
-
-def _shared_capacity(gpu: Gpu, allocated: int, carveout_percent: int | None) -> int:
-    if carveout_percent is None:
-        return gpu.shared_bytes_per_sm
-    wanted = max(gpu.shared_bytes_per_sm * carveout_percent // 100, allocated)
-    return next(size for size in gpu.shared_carveouts if size >= wanted)
-
-
-def _unknown(what: str, value: int | None) -> str:
-    return f"{what} {'unknown' if value is None else f'unusable ({value})'}: no limit"
-
-
-def _does_not_fit(gpu: Gpu, wanted: str, at_most: int) -> str:
-    return f"a block of {wanted} does not fit on {gpu.name} (at most {at_most}): one block per SM"
-
-
 def _plain(name: str) -> str:
     key = "".join(letter for letter in name.casefold() if letter.isalnum())
     for brand in _BRANDS:
@@ -435,7 +263,6 @@ def _without(sources: Iterable[Source], own: dict[str, Any]) -> tuple[Source, ..
 
 def _check_consistent(path: Path, gpu: Gpu) -> None:
     carveouts = list(gpu.shared_carveouts)
-    shared_per_block = gpu.max_shared_bytes_per_block + gpu.reserved_shared_bytes_per_block
     rules = {
         "max_threads_per_sm": (
             gpu.max_threads_per_sm % gpu.warp_size == 0,
@@ -458,7 +285,7 @@ def _check_consistent(path: Path, gpu: Gpu) -> None:
             "sizes in ascending order",
         ),
         "max_shared_bytes_per_block": (
-            _round_up(shared_per_block, gpu.shared_allocation_unit) <= gpu.shared_bytes_per_sm,
+            gpu.shared_bytes_of_block(gpu.max_shared_bytes_per_block) <= gpu.shared_bytes_per_sm,
             f"at most {gpu.shared_bytes_per_sm} with reserved_shared_bytes_per_block",
         ),
     }

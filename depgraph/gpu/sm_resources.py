@@ -6,12 +6,14 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import gpu_for_architecture, load_gpu, occupancy
+from depgraph.gpu.model import gpu_for_architecture, load_gpu
+from depgraph.gpu.occupancy import Resource, occupancy
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,11 +148,6 @@ class SmResources:
         return replace(self, need=self.need[operations], placed=self.placed[operations])
 
 
-def share_of(part: float, whole: float) -> float:
-    """Return a part of a whole, 0 to 1; it is above by rounding at most."""
-    return min(1.0, part / whole) if whole > 0 else 0.0
-
-
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
 ) -> SmResources:
@@ -195,7 +192,7 @@ def sm_resources(
     is_kernel = graph.kernel >= 0
     if fixed_occupancy is not None:
         same = np.full(graph.n_operations, fixed_occupancy, np.int64)
-        note = f"{fixed_occupancy} blocks per SM for every kernel, as asked"
+        note = f"{counted(fixed_occupancy, 'block')} per SM for every kernel (--occupancy)"
         return equal_shares(is_kernel, same, gpu, *reasons, note)
     if graph.resources is None:
         message = "the graph carries no launch resources: pass resources_of, or an occupancy"
@@ -204,7 +201,7 @@ def sm_resources(
     stated = np.where(is_kernel, stated, 0)
     kernels = int(is_kernel.sum())
     if kernels and (stated[is_kernel] > 0).all():
-        note = f"occupancy as the input states it ({kernels} of {kernels} kernels)"
+        note = f"occupancy as the input states it ({kernels} of {counted(kernels, 'kernel')})"
         return equal_shares(is_kernel, stated, gpu, *reasons, note)
     return _by_need(graph, gpu, stated, reasons)
 
@@ -227,11 +224,11 @@ def _by_need(
             note = "occupancy as the input states it"
             notes[note] = notes.get(note, 0) + len(members)
             continue
-        taken, counted, assumed = _block_need(gpu, threads, registers, shared_bytes)
-        need[members], placed[members] = fine * taken, fine * counted
+        taken, allocated, assumed = _block_need(gpu, threads, registers, shared_bytes)
+        need[members], placed[members] = fine * taken, fine * allocated
         for note in assumed:
             notes[note] = notes.get(note, 0) + len(members)
-    said = [f"{note} ({count} of {kernels} kernels)" for note, count in notes.items()]
+    said = [f"{note} ({count} of {counted(kernels, 'kernel')})" for note, count in notes.items()]
     if kernels > 1:
         said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
                     f"and {RESOURCES[-1]}")  # fmt: skip
@@ -282,26 +279,15 @@ def _block_need(
     need = np.minimum(np.array(wanted, np.int64), capacity)
     placed = need.copy()
     for name in found.limited_by:
-        at = _LIMITS.index(name)
+        at = get_args(Resource).index(name)
         if capacity[at] // max(need[at], 1) > found.blocks_per_sm:
             placed[at] = capacity[at] // (found.blocks_per_sm + 1) + 1
     return need, placed, found.assumed
 
 
-# What `occupancy` calls the resources.
-_LIMITS = ("blocks", "warps", "registers", "shared memory")
-
-
 def _capacity(gpu: Gpu) -> NDArray[np.int64]:
-    return np.array(
-        [
-            gpu.max_blocks_per_sm,
-            gpu.max_warps_per_sm,
-            gpu.registers_per_sm,
-            gpu.shared_bytes_per_sm,
-        ],
-        np.int64,
-    )
+    sizes = gpu.max_blocks_per_sm, gpu.max_warps_per_sm, gpu.registers_per_sm
+    return np.array([*sizes, gpu.shared_bytes_per_sm], np.int64)
 
 
 def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, str]:

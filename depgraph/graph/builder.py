@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph.block_graph import ALL_KINDS, KIND_NAMES, Basis, BlockGraph
-from depgraph.graph.graph_jit import gather_lists, group_targets
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, Basis
+from depgraph.graph.lists import concatenate_lists, gather_lists, list_offsets, lists_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-
-# The fields of a graph that hold its dependences, without positions.
-DEPENDENCES = (
-    "set_operation", "set_offsets", "set_blocks", "join_kind", "join_basis",
-    "join_source_operation", "join_target_operation", "source_offsets", "sources",
-    "target_offsets", "targets",
-)  # fmt: skip
+    from depgraph.graph.lists import Lists
 
 
 class GraphBuilder:
@@ -42,7 +37,7 @@ class GraphBuilder:
     ) -> None:
         self._positions = positions
         self._kernel = np.array(kernel, np.int32)
-        self._first_block = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._first_block = list_offsets(sizes)
         self._sets: dict[tuple[bytes, float, float], int] = {}
         self._members: list[NDArray[np.int32]] = []
         self._places: list[tuple[float, float]] = []
@@ -95,16 +90,13 @@ class GraphBuilder:
         """Return the graph."""
         joins = [(sources, list(targets)) for (*_, sources), targets in self._joins.items()]
         operation = np.array([self._operation(s) for s in range(len(self._members))], np.int32)
-        set_offsets, set_blocks = _lists(self._members, np.int32)
-        source_offsets, sources = _lists([s for s, _ in joins], np.int32)
-        target_offsets, targets = _lists([t for _, t in joins], np.int32)
         graph = assemble(
             self._kernel,
             self._first_block,
-            (operation, set_offsets, set_blocks),
+            (operation, *lists_of(self._members)),
             np.array([kind for kind, *_ in self._joins], np.uint8),
-            (source_offsets, sources),
-            (target_offsets, targets),
+            lists_of([s for s, _ in joins]),
+            lists_of([t for _, t in joins]),
             np.array([basis for _, basis, *_ in self._joins], np.uint8),
         )
         graph = replace(graph, kinds=frozenset(kinds))
@@ -126,8 +118,8 @@ def assemble(
     first_block: NDArray[np.int64],
     sets: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
     join_kind: NDArray[np.uint8],
-    sources: tuple[NDArray[np.int64], NDArray[np.int32]],
-    targets: tuple[NDArray[np.int64], NDArray[np.int32]],
+    sources: Lists,
+    targets: Lists,
     join_basis: NDArray[np.uint8] | None = None,
 ) -> BlockGraph:
     """Put sets and joins, in any order, into the order of a `BlockGraph`.
@@ -197,36 +189,32 @@ def extend(
     number = np.zeros(graph.n_operations, np.int32)
     number[needed] = len(graph.set_operation) + np.arange(len(needed), dtype=np.int32)
     set_operation = np.concatenate([graph.set_operation, needed]).astype(np.int32)
-    blocks = [np.arange(*graph.first_block[k : k + 2], dtype=np.int32) for k in needed]
-    set_offsets, set_blocks = _appended(graph.set_offsets, graph.set_blocks, blocks)
+    blocks = lists_of(np.arange(*graph.first_block[k : k + 2]) for k in needed)
+    set_offsets, set_blocks = concatenate_lists([graph.set_lists, blocks])
     target_lists = [[number[join[3]]] for join in whole] + [join[3] for join in partial]
     labels = np.array([join[:2] for join in (*whole, *partial)], np.uint8)
-    basis = graph.join_basis
-    if basis is None:
-        basis = np.full(len(graph.join_kind), Basis.SEEN, np.uint8)
     added = assemble(
         graph.kernel,
         graph.first_block,
         (set_operation, set_offsets, set_blocks),
-        np.concatenate([graph.join_kind, labels[:, 0]]),
-        _appended(graph.source_offsets, graph.sources, [[number[k]] for k in sources]),
-        _appended(graph.target_offsets, graph.targets, target_lists),
-        np.concatenate([basis, labels[:, 1]]),
+        np.append(graph.join_kind, labels[:, 0]),
+        concatenate_lists([graph.source_lists, lists_of([number[k]] for k in sources)]),
+        concatenate_lists([graph.target_lists, lists_of(target_lists)]),
+        np.append(graph.basis, labels[:, 1]),
     )
     order = np.argsort(set_operation, kind="stable")
-    n_added = len(set_blocks) - len(graph.set_blocks)
 
     def placed(values: NDArray[np.float64] | None, of_added: float) -> NDArray[np.float64] | None:
         if values is None:
             return None
-        values = np.concatenate([values, np.full(n_added, of_added)])
-        return gather_lists(set_offsets, values, order)[1]  # type: ignore[no-any-return]
+        values = np.append(values, np.full(len(blocks[1]), of_added))
+        return gather_lists(set_offsets, values, order)[1]
 
     return replace(
-        graph,
-        **{name: getattr(added, name) for name in DEPENDENCES},
+        graph.with_dependences_of(added),
         first_use=placed(graph.first_use, 0.0),
         last_use=placed(graph.last_use, 1.0),
+        position_step=graph.position_step,
     )
 
 
@@ -243,39 +231,21 @@ def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
     if not len(chosen):
         return graph
     shift = np.int32(len(graph.set_operation))
-    source_offsets, sources = gather_lists(other.source_offsets, other.sources, chosen)
-    target_offsets, targets = gather_lists(other.target_offsets, other.targets, chosen)
-    own_basis, basis = (
-        np.zeros_like(g.join_kind) if g.join_basis is None else g.join_basis for g in (graph, other)
-    )
+    source_offsets, sources = gather_lists(*other.source_lists, chosen)
+    target_offsets, targets = gather_lists(*other.target_lists, chosen)
     added = assemble(
         graph.kernel,
         graph.first_block,
         (
             np.append(graph.set_operation, other.set_operation),
-            np.append(graph.set_offsets, graph.set_offsets[-1] + other.set_offsets[1:]),
-            np.append(graph.set_blocks, other.set_blocks),
+            *concatenate_lists([graph.set_lists, other.set_lists]),
         ),
         np.append(graph.join_kind, other.join_kind[chosen]),
-        (
-            np.append(graph.source_offsets, graph.source_offsets[-1] + source_offsets[1:]),
-            np.append(graph.sources, sources + shift),
-        ),
-        (
-            np.append(graph.target_offsets, graph.target_offsets[-1] + target_offsets[1:]),
-            np.append(graph.targets, targets + shift),
-        ),
-        np.append(own_basis, basis[chosen]),
+        concatenate_lists([graph.source_lists, (source_offsets, sources + shift)]),
+        concatenate_lists([graph.target_lists, (target_offsets, targets + shift)]),
+        np.append(graph.basis, other.basis[chosen]),
     )
-    dependences = {name: getattr(added, name) for name in DEPENDENCES}
-    return replace(graph, **dependences, first_use=None, last_use=None)
-
-
-def _appended(
-    offsets: NDArray[np.int64], values: NDArray[np.int32], lists: Sequence[ArrayLike]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    more_offsets, more = _lists(lists, np.int32)
-    return np.append(offsets, offsets[-1] + more_offsets[1:]), np.append(values, more)
+    return graph.with_dependences_of(added)
 
 
 def join_order(
@@ -288,71 +258,3 @@ def join_order(
     if basis is None:
         return np.lexsort((kind, source_operation, target_operation))
     return np.lexsort((basis, kind, basis >= Basis.OPAQUE, source_operation, target_operation))
-
-
-def _lists(
-    lists: Sequence[ArrayLike], dtype: type[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    arrays = [np.asarray(values, dtype) for values in lists]
-    offsets = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([len(a) for a in arrays], out=offsets[1:])
-    return offsets, np.concatenate([np.empty(0, dtype), *arrays])
-
-
-def joined_source_blocks(
-    graph: BlockGraph, joins: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct pairs of a join and a block among its sources, sorted.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    joins : int64[n]
-        Numbers of the joins to look at.
-
-    Returns
-    -------
-    join, block : int64[n_pairs]
-    """
-    offsets, sets = gather_lists(graph.source_offsets, graph.sources, joins)
-    join = np.repeat(joins, np.diff(offsets))
-    member_offsets, blocks = gather_lists(graph.set_offsets, graph.set_blocks, sets)
-    join = np.repeat(join, np.diff(member_offsets))
-    key = np.unique(join.astype(np.int64) * graph.n_blocks + blocks)
-    return key // max(graph.n_blocks, 1), key % max(graph.n_blocks, 1)
-
-
-def grouped_pairs(
-    graph: BlockGraph,
-) -> Iterator[tuple[int, int, list[tuple[NDArray[np.int64], NDArray[np.int32]]]]]:
-    """Yield the dependent pairs of operations with their blocks grouped by what they wait for.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-
-    Yields
-    ------
-    source, target : int
-        Operations.
-    groups : list of (int64[n], int32[m])
-        Blocks waited for, and the blocks that wait for all of them.
-    """
-    key = graph.join_target_operation.astype(np.int64) * graph.n_operations
-    key += graph.join_source_operation
-    for pair in np.unique(key).tolist():
-        low, high = np.searchsorted(key, [pair, pair + 1]).tolist()
-        source, target = pair % graph.n_operations, pair // graph.n_operations
-        first, end = graph.first_block[target : target + 2].tolist()
-        with np.errstate(over="ignore"):
-            join_offsets, joins, member_offsets, members = group_targets(
-                low, high, graph.target_offsets, graph.targets, graph.set_offsets,
-                graph.set_blocks, first, end - first,
-            )  # fmt: skip
-        groups = []
-        for g in range(len(join_offsets) - 1):
-            own = joins[join_offsets[g] : join_offsets[g + 1]].astype(np.int64)
-            if len(own):
-                sources = np.unique(joined_source_blocks(graph, own)[1])
-                groups.append((sources, members[member_offsets[g] : member_offsets[g + 1]]))
-        yield source, target, groups

@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.graph.builder import assemble
-from depgraph.graph.graph_jit import gather_lists
+from depgraph.graph.lists import gather_lists, list_of_each, list_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,8 +76,8 @@ def merge_kernels(
         first_block,
         sets,
         graph.join_kind[kept],
-        gather_lists(graph.source_offsets, graph.sources, kept),
-        gather_lists(graph.target_offsets, graph.targets, kept),
+        gather_lists(*graph.source_lists, kept),
+        gather_lists(*graph.target_lists, kept),
         None if graph.join_basis is None else graph.join_basis[kept],
     )
 
@@ -106,14 +106,11 @@ def merge_kernels(
 
 def _parents(graph: BlockGraph, source: int, target: int) -> NDArray[np.int64]:
     """Return which block of an operation each block of the next one waits for, or `_ALONE`."""
-    first = int(graph.first_block[target])
-    parent = np.full(int(graph.first_block[target + 1]) - first, _ALONE, np.int64)
-    joins = np.flatnonzero(
-        (graph.join_source_operation == source) & (graph.join_target_operation == target)
-    )
-    for join in joins.tolist():
-        sources = np.unique(_blocks(graph, graph.source_offsets, graph.sources, join))
-        targets = _blocks(graph, graph.target_offsets, graph.targets, join) - first
+    first, n_blocks = graph.span(target)
+    parent = np.full(n_blocks, _ALONE, np.int64)
+    for join in graph.joins_between(source, target):
+        sources = graph.blocks_of(graph.source_lists, join)
+        targets = graph.blocks_of(graph.target_lists, join) - first
         before = parent[targets]
         if len(sources) > 1 or ((before != _ALONE) & (before != sources[0])).any():
             raise ModelError(
@@ -122,14 +119,6 @@ def _parents(graph: BlockGraph, source: int, target: int) -> NDArray[np.int64]:
             )
         parent[targets] = sources[0]
     return parent
-
-
-def _blocks(
-    graph: BlockGraph, offsets: NDArray[np.int64], lists: NDArray[np.int32], join: int
-) -> NDArray[np.int32]:
-    sets = lists[offsets[join] : offsets[join + 1]]
-    blocks: NDArray[np.int32] = gather_lists(graph.set_offsets, graph.set_blocks, sets)[1]
-    return blocks
 
 
 def _renumbered(
@@ -151,16 +140,11 @@ def _renumbered_sets(
     graph: BlockGraph, one: int, block: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
     operation = np.where(graph.set_operation > one, graph.set_operation - 1, graph.set_operation)
-    number = np.repeat(np.arange(len(operation)), np.diff(graph.set_offsets))
     # Parts of one block that stand in one set stand there once.
-    key = np.unique(number * graph.n_blocks + block[graph.set_blocks])
-    offsets = np.zeros(len(operation) + 1, np.int64)
-    np.cumsum(np.bincount(key // max(1, graph.n_blocks), minlength=len(operation)), out=offsets[1:])
-    return (
-        operation.astype(np.int32),
-        offsets,
-        (key % max(1, graph.n_blocks)).astype(np.int32),
-    )
+    n_blocks = max(1, graph.n_blocks)
+    key = np.unique(list_of_each(graph.set_offsets) * np.int64(n_blocks) + block[graph.set_blocks])
+    sizes = np.bincount(key // n_blocks, minlength=len(operation))
+    return operation.astype(np.int32), list_offsets(sizes), (key % n_blocks).astype(np.int32)
 
 
 def _without_next(values: NDArray[np.int64], one: int, combine: np.ufunc) -> NDArray[np.int64]:
@@ -201,7 +185,7 @@ def _kernel_rows(
                 grid_z=1,
                 accesses=one.accesses + two.accesses,
                 instructions=one.instructions + two.instructions,
-                unseen=one.unseen or two.unseen,
+                untraced=one.untraced or two.untraced,
                 waits_inside=min(filter(None, (one.waits_inside, two.waits_inside)), default=None),
                 ldgsts_bytes=one.ldgsts_bytes + two.ldgsts_bytes,
             )

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import Pattern
+from depgraph.graph.pairs import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
 
 _EXACT_CELLS = 1 << 24
 
@@ -84,26 +85,17 @@ def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) ->
         if kernel not in operations:
             raise ModelError(f"there is no kernel {kernel}: the last is {graph.kernel.max()}")
     source_operation, target_operation = operations[source], operations[target]
-    first_source, first_target = (
-        int(graph.first_block[i]) for i in (source_operation, target_operation)
-    )
-    n_source, n_target = (
-        int(graph.first_block[i + 1] - graph.first_block[i])
-        for i in (source_operation, target_operation)
-    )
+    first_source, n_source = graph.span(source_operation)
+    first_target, n_target = graph.span(target_operation)
     # Every cell but the last of a row holds as many blocks: unequal ones would show as stripes.
     wide, high = -(-n_source // size), -(-n_target // size)
     columns, rows = -(-n_source // wide), -(-n_target // high)
     exact = n_source * n_target <= _EXACT_CELLS
     shape = (n_target, n_source) if exact else (rows, columns)
     found = np.zeros(shape, np.float64)
-    joins = np.flatnonzero(
-        (graph.join_source_operation == source_operation)
-        & (graph.join_target_operation == target_operation)
-    )
-    for join in joins.tolist():
-        sources = _members(graph, graph.source_offsets, graph.sources, join) - first_source
-        targets = _members(graph, graph.target_offsets, graph.targets, join) - first_target
+    for join in graph.joins_between(source_operation, target_operation):
+        sources = graph.blocks_of(graph.source_lists, join) - first_source
+        targets = graph.blocks_of(graph.target_lists, join) - first_target
         if exact:
             found[np.ix_(targets, sources)] = 1.0
         else:
@@ -115,14 +107,6 @@ def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) ->
         found = np.add.reduceat(found, np.arange(0, n_source, wide), 1)
     cell = np.outer(_sizes(n_target, high), _sizes(n_source, wide))
     return PairMatrix(source, target, np.minimum(found / cell, 1.0), n_source, n_target)
-
-
-def _members(
-    graph: BlockGraph, offsets: NDArray[np.int64], lists: NDArray[np.int32], join: int
-) -> NDArray[np.int64]:
-    sets = lists[offsets[join] : offsets[join + 1]].tolist()
-    pieces = [graph.set_blocks[graph.set_offsets[s] : graph.set_offsets[s + 1]] for s in sets]
-    return np.unique(np.concatenate(pieces)).astype(np.int64)
 
 
 def _sizes(n: int, width: int) -> NDArray[np.int64]:

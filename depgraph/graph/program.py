@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import SpilledFootprints
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.system.scratch import Scratch
 
 
@@ -50,7 +51,7 @@ class Kernel:
     read_bytes: int
     written_bytes: int
     shared_written_bytes: int
-    unseen: str | None
+    untraced: str | None
     occupancy: int | None = None
     cuttable: bool | None = None
     waits_inside: str | None = None
@@ -129,10 +130,14 @@ class Extraction:
     counts: BlockCounts
     footprints: Footprints | SpilledFootprints
     graph: BlockGraph
-    pairs: list[PairSummary]
     metadata: dict[str, Any]
     durations: NDArray[np.float64] | None = None
     scratch: Scratch | None = None
+
+    @property
+    def pairs(self) -> list[PairSummary]:
+        """The pairs of kernels that depend on one another."""
+        return self.graph.pairs()
 
     def __enter__(self) -> Self:
         return self

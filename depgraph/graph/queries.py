@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.lists import list_of_each
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
@@ -101,20 +102,17 @@ def neighbour_kinds(
         Global block number to kinds of dependence.
     """
     membership = np.zeros(len(graph.set_operation), np.bool_)
-    inside = np.flatnonzero(graph.set_blocks == block)
-    membership[np.searchsorted(graph.set_offsets, inside, side="right") - 1] = True
+    membership[list_of_each(graph.set_offsets)[graph.set_blocks == block]] = True
     sources: dict[int, set[str]] = {}
     targets: dict[int, set[str]] = {}
-    for offsets, lists, other_offsets, others, found in (
-        (graph.target_offsets, graph.targets, graph.source_offsets, graph.sources, sources),
-        (graph.source_offsets, graph.sources, graph.target_offsets, graph.targets, targets),
+    for own, others, found in (
+        (graph.target_lists, graph.source_lists, sources),
+        (graph.source_lists, graph.target_lists, targets),
     ):
-        at = np.flatnonzero(membership[lists])
-        for join in np.unique(np.searchsorted(offsets, at, side="right") - 1):
-            kind = KIND_NAMES[graph.join_kind[join]]
-            for s in others[other_offsets[join] : other_offsets[join + 1]]:
-                for other in graph.set_blocks[graph.set_offsets[s] : graph.set_offsets[s + 1]]:
-                    found.setdefault(int(other), set()).add(kind)
+        offsets, sets = own
+        for join in np.unique(list_of_each(offsets)[membership[sets]]).tolist():
+            for other in graph.blocks_of(others, join).tolist():
+                found.setdefault(other, set()).add(KIND_NAMES[graph.join_kind[join]])
     return sources, targets
 
 
@@ -208,23 +206,11 @@ def critical_path(graph: BlockGraph, durations: NDArray[np.float64]) -> list[Pat
 
 
 def _kinds_between(graph: BlockGraph, source: int, target: int) -> tuple[str, ...]:
-    # Joins are sorted by target, then by source. Numbers of another type would copy the columns.
-    ends = np.array([0, 1], np.int32)
     operation = graph.operation_of_block
-    low, high = np.searchsorted(graph.join_target_operation, operation[target] + ends).tolist()
-    sources = graph.join_source_operation[low:high]
-    begin, end = (low + np.searchsorted(sources, operation[source] + ends)).tolist()
-
-    def holds(offsets: NDArray[np.int64], lists: NDArray[np.int32], join: int, block: int) -> bool:
-        sets = lists[offsets[join] : offsets[join + 1]]
-        return any(
-            block in graph.set_blocks[graph.set_offsets[s] : graph.set_offsets[s + 1]] for s in sets
-        )
-
     found = {
-        KIND_NAMES[graph.join_kind[j]]
-        for j in range(begin, end)
-        if holds(graph.source_offsets, graph.sources, j, source)
-        and holds(graph.target_offsets, graph.targets, j, target)
+        KIND_NAMES[graph.join_kind[join]]
+        for join in graph.joins_between(operation[source], operation[target])
+        if source in graph.blocks_of(graph.source_lists, join)
+        and target in graph.blocks_of(graph.target_lists, join)
     }
     return tuple(k for k in KIND_NAMES if k in found)

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import (
-    Availability,
-    Cost,
-    Mechanism,
-    dependent_operations,
-    whole_numbers,
-)
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.segments import ordered_pairs, segment_conflicts
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,8 +100,7 @@ class AcsSoftware(Mechanism):
             waits_for_all = program.opaque
             gates += _after_the_last(program.opaque)
             notes.append(
-                f"{int(program.opaque.sum())} kernels with accesses that the trace cannot show "
-                "conflict with all others"
+                f"opaque kernels, which conflict with all others: {int(program.opaque.sum())}"
             )
         enter, launch = self._times(program, charges)
         return Rules(
@@ -197,7 +192,7 @@ def _conflicts(program: Scenario, segments: int) -> tuple[Gates, str]:
     if graph.n_operations <= _MOST_EXPLAINED:
         before = ordered_pairs(graph.n_operations, source, target)
         added = int((~before[seen_source, seen_target]).sum())
-        note += f": {len(seen_source)} pairs, {added} of them not dependent"
+        note += f": {counted(len(seen_source), 'pair')}, {added} not dependent"
     n = graph.n_operations
     # What the graph orders beyond that, such as a host copy, is kept.
     key = np.unique(

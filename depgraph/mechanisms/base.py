@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.mechanisms.costs import Charges
+    from depgraph.mechanisms.costs import Charges, Cost
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.policy import Rules
 
@@ -33,32 +32,6 @@ class Availability(Enum):
     CODE = "needs a code change"
     HARDWARE = "needs hardware"
     LIMIT = "a limit, not a mechanism"
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """A named number of a mechanism that users may change.
-
-    Attributes
-    ----------
-    name : str
-    default : float
-    unit : str
-        "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
-    meaning : str
-    source : str
-        Where the default comes from.
-    is_launch : bool
-        Whether it is a launch cost: charged only where launches cost anything, or if the user
-        gave it.
-    """
-
-    name: str
-    default: float
-    unit: str
-    meaning: str
-    source: str
-    is_launch: bool = False
 
 
 def dependent_operations(
@@ -165,12 +138,12 @@ def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_
     Raises
     ------
     ModelError
-        If it is no whole number from `least` to `most`.
+        If it is not a whole number from `least` to `most`.
     """
     value = limits.whole_number(text, least, most)
     if value is None:
         raise ModelError(
-            f"{mechanism}: {in_short(text)!r} is no whole number from {least} to {most}"
+            f"{mechanism}: {in_short(text)!r} is not a whole number from {least} to {most}"
         )
     return value
 

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import KIND_NAMES
-from depgraph.mechanisms.base import (
-    Availability,
-    Cost,
-    Mechanism,
-    dependent_operations,
-    whole_number,
-)
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_number
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Gates, Rules
 from depgraph.schedule.priorities import newest_first, oldest_first
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,12 +109,12 @@ class BlockMaestro(Mechanism):
         bits = max(most, 1).bit_length()
         notes = [
             "WAR, WAW and dependences on older kernels wait for the whole kernel",
-            f"buffers: up to {widest} edges and {counters} counters of {bits} bits in use at once",
+            f"buffers in use at once, at most: edges {widest}, counters of {bits} bits {counters}",
         ]
         if n_crowded := int((wide & ~full).sum()):
-            notes.append(f"{n_crowded} kernels have blocks with more than {most} parents")
+            notes.append(f"kernels with blocks of more than {counted(most, 'parent')}: {n_crowded}")
         if n_full := int(full.sum()):
-            notes.append(f"{n_full} kernels have more than {capacity} edges")
+            notes.append(f"kernels with more than {counted(capacity, 'edge')}: {n_full}")
         launching = ahead(program, charges, name=INVOCATION.name)
         return Rules(
             joins=np.where(fine, PLACES, IGNORED).astype(np.uint8),

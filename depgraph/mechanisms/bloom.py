@@ -143,9 +143,9 @@ class Answers:
     def describe(self) -> str:
         """Say it in a sentence."""
         return (
-            f"{self.true + self.implied + self.false} pairs of blocks reported: {self.true} true, "
+            f"pairs of blocks reported: {self.true + self.implied + self.false}, {self.true} true, "
             f"{self.implied} implied by others, {self.false} false, of which {self.sharing} share "
-            f"a line of {LINE_BYTES} bytes; {self.collisions} by colliding hashes alone, where "
+            f"a line of {LINE_BYTES} bytes; {self.collisions} by colliding hashes only, where "
             f"the formula expects {self.expected:.4g}"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from depgraph.errors import ModelError
 from depgraph.system.limits import LONGEST_TIME, number
@@ -15,11 +15,36 @@ from depgraph.timing.launch_model import OFF
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from depgraph.mechanisms.base import Cost
     from depgraph.timing.launch_model import LaunchModel
 
 LAUNCHES = "launches"
 _QUANTITY = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*([a-zµ%]*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A named number of a mechanism that users may change.
+
+    Attributes
+    ----------
+    name : str
+    default : float
+    unit : str
+        "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
+    meaning : str
+    source : str
+        Where the default comes from.
+    is_launch : bool
+        Whether it is a launch cost: charged only where launches cost anything, or if the user
+        gave it.
+    """
+
+    name: str
+    default: float
+    unit: str
+    meaning: str
+    source: str
+    is_launch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +53,10 @@ class Quantity:
 
     value: float
     unit: str
+
+
+ChangedCosts: TypeAlias = "Mapping[str, Mapping[str, Quantity]]"
+"""Mechanism to the costs of it that are not the defaults."""
 
 
 def parse_cost(text: str) -> tuple[str, str, Quantity]:
@@ -53,7 +82,7 @@ def parse_cost(text: str) -> tuple[str, str, Quantity]:
     value = number(match[1], 0.0, LONGEST_TIME)
     if value is None:
         raise ModelError(
-            f"cost {in_short(text)!r}: {in_short(match[1])!r} is no number from 0 to "
+            f"cost {in_short(text)!r}: {in_short(match[1])!r} is not a number from 0 to "
             f"{LONGEST_TIME:g}"
         )
     unit = match[2].lower().replace("µ", "u")
@@ -117,7 +146,7 @@ class Charges:
         return cost, Quantity(given.value, given.unit or cost.unit)
 
     def number(self, name: str) -> float:
-        """Return a cost that is no time: a share or a count.
+        """Return a cost that is not a time: a share or a count.
 
         Raises
         ------

@@ -9,8 +9,8 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules
-from depgraph.schedule.simulate import run_rules
 from depgraph.schedule.priorities import PRIORITIES
+from depgraph.schedule.simulate import run_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

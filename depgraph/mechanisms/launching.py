@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.mechanisms.base import Cost
+from depgraph.mechanisms.costs import Cost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.graph.graph_jit import gather_lists
+from depgraph.graph.lists import gather_lists
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,12 +79,13 @@ class Lesson:
         """Say it in a sentence."""
         n = int(self.learned.sum())
         share = 100 * n / kernels if kernels else 0.0
-        text = f"{n} of {kernels} launches ({share:.1f} %) reuse what an earlier one taught"
+        text = f"launches that reuse what an earlier one taught: {n} of {kernels} ({share:.1f} %)"
         if not self.mistaken:
             return f"{text}; none would have learned wrongly"
         return (
             f"{text}; {self.mistaken} more would have been wrong, as their buffers moved: "
-            f"{self.missed} edges missed, {self.needless} needless ones; they keep their barriers"
+            f"{counted(self.missed, 'edge')} missed, {self.needless} needless; they keep their "
+            "barriers"
         )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.mechanisms.base import Availability, Cost, Mechanism
+from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, IGNORED, Against, Gates, Rules
@@ -44,7 +45,7 @@ class ProgrammaticDependentLaunch(Mechanism):
     costs = (
         Cost(
             "preamble", 0.0, "us", "work of a block that needs nothing of the kernel before",
-            "none assumed: the rule alone",
+            "none assumed: only the rule",
         ),
         LAUNCH,
     )  # fmt: skip

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Cost, Mechanism
+from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.gemms import is_gemm, matches_any
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.schedule.policy import Against, Rules
@@ -36,10 +37,10 @@ class StreamK(Mechanism):
     name = "stream-k"
     signature = "stream-k(FUNCTION,...)"
     rule = (
-        "kernel after kernel; the work of a matrix product whose last wave is not full is split "
+        "serialized launches; the work of a matrix product whose last wave is not full is split "
         "evenly over all slots, its blocks cut along k; other kernels stay as they are"
     )
-    cost = "adding up the pieces of cut blocks, at most twice a slot; launches as serial"
+    cost = "adding up the pieces of cut blocks, at most twice per slot; launches as serial"
     availability = Availability.CODE
     source = _PAPER
     costs: ClassVar[tuple[Cost, ...]] = (
@@ -84,7 +85,7 @@ class StreamK(Mechanism):
         launching = one_by_one(program, charges)
         n_cut, n_cuttable = int(cut.sum()), int(cuttable.sum())
         note = (
-            f"{n_cut} of {int(program.is_kernel.sum())} kernels cut: {n_cuttable} are matrix "
+            f"kernels cut: {n_cut} of {int(program.is_kernel.sum())}; {n_cuttable} are matrix "
             f"products, {n_cuttable - n_cut} of them in whole waves"
         )
         return Rules(
@@ -120,7 +121,7 @@ def fixups(blocks: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.in
     -------
     int64[n]
         Slot s takes what lies between block ``s * blocks / slots`` and ``(s + 1) * blocks /
-        slots``: one piece at each end that is no whole number.
+        slots``: one piece at each end that is not a whole number.
     """
     period = slots // np.gcd(blocks, slots)
     return np.minimum(period - 1, 2)

@@ -67,5 +67,5 @@ class Wireframe(Mechanism):
             enter=once(program, charges).enter,
             stage=level,
             stages_ahead=self.levels,
-            assumptions=(f"{self.levels} levels at a time (not published as such)",),
+            assumptions=(f"levels at a time: {self.levels} (not published as such)",),
         )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model import load_gpu
-from depgraph.gpu.sm_resources import default_gpu, share_of, sm_resources
+from depgraph.gpu.sm_resources import default_gpu, sm_resources
 from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
-from depgraph.system.text import some_numbers
+from depgraph.system.ratios import ratio, share_of
+from depgraph.system.text import counted, kernels_text
 from depgraph.timing.durations import (
     kernel_makespans,
     matched_durations,
@@ -19,6 +20,8 @@ from depgraph.timing.durations import (
 )
 from depgraph.timing.fit import fit_profile
 from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
+from depgraph.timing.matched_profile import fill_resources
+from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile
 from depgraph.timing.stated import default_durations
 
@@ -35,25 +38,7 @@ if TYPE_CHECKING:
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
-    from depgraph.timing.profile import KernelProfile
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Which kernels of a profile count; None for all.
-
-    Attributes
-    ----------
-    device, process, context, stream : int or None
-    iteration : str
-        As for `match_profile`.
-    """
-
-    device: int | None = None
-    process: int | None = None
-    context: int | None = None
-    stream: int | None = None
-    iteration: str = "mean"
+    from depgraph.timing.profile import KernelProfile, Where
 
 
 def build_scenario(
@@ -117,17 +102,16 @@ def build_scenario(
     ModelError, ProfileError
         If the profile does not fit, or a GPU is not known.
     """
-    where = where or Where()
     said: tuple[str, ...] = ()
     if ignore_waits_inside:
         graph, kernels, said = _without_units(graph, kernels)
-    fit = None if profile is None else fit_profile(profile, kernels, **asdict(where))
+    fit = None if profile is None else fit_profile(profile, kernels, where)
     if fit is not None:
         fit.check(allow_mismatch=allow_mismatch)
     match = None if fit is None else fit.match
     filled: tuple[str, ...] = ()
     if match is not None and graph.resources is not None:
-        resources, filled = match.fill_resources(graph.resources)
+        resources, filled = fill_resources(match, graph.resources)
         graph = replace(graph, resources=resources)
     named, notes = _named_gpu(match)
     chosen = gpu or named
@@ -147,6 +131,7 @@ def build_scenario(
         granularity=granularity,
         metadata=metadata or {},
         profile_clock_mhz=None if profile is None else profile.clock_mhz,
+        sites={} if match is None else match.sites,
     )
     if fit is not None and isinstance(profile, BlockProfile):
         times = _block_durations(graph, profile, fit)
@@ -166,10 +151,9 @@ def _without_units(
     """Take no kernel for one that waits inside; return a note that names those that do."""
     waiting = [k.kernel for k in kernels if k.waits_inside is not None]
     free = [replace(kernel, waits_inside=None) for kernel in kernels]
-    which = f"kernel{'s' * (len(waiting) != 1)} {some_numbers(waiting)}"
     note = (
-        f"blocks of {which} may wait for one another inside the kernel; as asked, others depend on "
-        "single blocks of them (--ignore-waits-inside)"
+        f"blocks of {kernels_text(waiting)} may wait for each other inside the kernel; others "
+        "depend on single blocks of them, as asked (--ignore-waits-inside)"
     )
     return graph.without_units(), free, (note,) if waiting else ()
 
@@ -249,7 +233,7 @@ def _with_kernel_times(
         timing = timing.noting(
             f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"
         )
-    run = match.measured_run()
+    run = measured_run(match)
     if run is None:
         return replace(scenario, timing=timing)
     run = replace(run, sms=sms)
@@ -258,7 +242,7 @@ def _with_kernel_times(
     measured = MeasuredSchedule(
         sms=sms,
         wall=run.wall,
-        gain=alone / run.wall if run.wall > 0 else 1.0,
+        speedup=ratio(alone, run.wall),
         utilization=share_of(work, run.wall),
     )
     return replace(scenario, timing=timing, run=run, measured=measured)
@@ -271,7 +255,11 @@ def _with_launches(scenario: Scenario, choice: LaunchChoice) -> Scenario:
         run=run,
     )  # fmt: skip
     if run is not None:
-        others = f", {run.others} kernels that the trace lacks among them" if run.others else ""
+        others = (
+            f", including {counted(run.others, 'kernel')} that the trace lacks"
+            if run.others
+            else ""
+        )
         used = " is not used" if choice.times else " is left out (--launch measured)"
         scenario = scenario.noting(
             f"measured: {run.wall:.4g} {run.unit} from the first start to the last end{others}; "

@@ -43,7 +43,7 @@ def _distinct_bytes(start: NDArray[np.uint64], end: NDArray[np.uint64]) -> int:
 
 
 def memory_time(n_bytes: int, gb_per_s: float, unit: str, clock_mhz: float | None) -> float | None:
-    """Return the bytes over the bandwidth, in a unit of durations; None if it is no time.
+    """Return the bytes over the bandwidth, in a unit of durations; None if it is not a time.
 
     Parameters
     ----------

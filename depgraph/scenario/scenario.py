@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.timing.durations import kernel_makespans
 from depgraph.timing.launch_model import OFF
+from depgraph.timing.launch_sites import NOWHERE
+from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    import networkx as nx
     from numpy.typing import NDArray
 
+    from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
-    from depgraph.timing.matched_profile import MeasuredRun
+    from depgraph.timing.launch_sites import Site
+    from depgraph.timing.measured_run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class MeasuredSchedule:
     sms : int
     wall : float
         From the start of the first kernel to the end of the last one.
-    gain : float
+    speedup : float
         Serial time on that GPU, without launch gaps, over `wall`.
     utilization : float
         Work over `wall`, 0 to 1.
@@ -47,7 +55,7 @@ class MeasuredSchedule:
 
     sms: int
     wall: float
-    gain: float
+    speedup: float
     utilization: float
 
 
@@ -88,6 +96,8 @@ class Scenario:
         The store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
+    sites : mapping of int to Site
+        Where in the code kernels were launched, by kernel number; empty where unknown.
     """
 
     graph: BlockGraph
@@ -104,6 +114,7 @@ class Scenario:
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
+    sites: Mapping[int, Site] = field(default_factory=dict)
 
     def on(self, sms: float) -> Scenario:
         """Return the same on a GPU of so many SMs."""
@@ -114,7 +125,7 @@ class Scenario:
         return self._with("launch", launch)
 
     def without_launches(self) -> Scenario:
-        """Return the same with launches for nothing, as bounds count."""
+        """Return the same without launch costs, as bounds count."""
         return self.with_launch(OFF)
 
     def _with(self, name: str, value: object) -> Scenario:
@@ -146,6 +157,16 @@ class Scenario:
     def bound_graph(self) -> BlockGraph:
         """The dependences that certainly are: a bound may count no others."""
         return self.graph.certain()
+
+    @property
+    def pairs(self) -> Sequence[PairSummary]:
+        """What of the graph is between each two kernels."""
+        return self.graph.pairs()
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """What of the dependences is not certain."""
+        return uncertainty(self.kernels, self.pairs)
 
     @cached_property
     def resources(self) -> SmResources:
@@ -219,6 +240,40 @@ class Scenario:
             names[kernel.operation] = kernel.name
         return tuple(names)
 
+    def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
+        """Return the graph for networkx, as `BlockGraph.to_networkx`, and what is known of nodes.
+
+        Kernels have a name, where in the code they were launched as far as that is known, and a
+        duration: how long each takes alone on the SMs. Blocks have a duration alone.
+
+        Parameters
+        ----------
+        level : {"kernel", "block"}
+        """
+        result = self.graph.to_networkx(level)
+        if level == "kernel":
+            for node, attributes in self.kernel_attributes().items():
+                result.nodes[node].update(attributes)
+        else:
+            names = zip(*(a.tolist() for a in self.graph.block_names()), strict=True)
+            for name, duration in zip(names, self.durations.tolist(), strict=True):
+                result.nodes[name]["duration"] = duration
+        return result
+
+    def kernel_attributes(self) -> dict[int, dict[str, str | float]]:
+        """Return name, duration and place in the code of each kernel, by kernel number."""
+        size = min(self.sms, float(np.diff(self.graph.first_block).max(initial=1)))
+        alone = kernel_makespans(self.graph, self.durations, self.occupancy * int(size))
+        found: dict[int, dict[str, str | float]] = {}
+        for kernel in self.kernels:
+            site = self.sites.get(kernel.kernel, NOWHERE)
+            found[kernel.kernel] = {
+                "name": base_name(kernel.name),
+                "duration": float(alone[kernel.operation]),
+                **{name: text for name, text in asdict(site).items() if text},
+            }
+        return found
+
     @cached_property
     def shape(self) -> NDArray[np.int64]:
         """Grid of each operation: int64[n_operations, 3].
@@ -248,5 +303,5 @@ class Scenario:
         """Whether the trace cannot show all that an operation touches: bool[n_operations]."""
         opaque = np.zeros(self.graph.n_operations, np.bool_)
         for kernel in self.kernels:
-            opaque[kernel.operation] = kernel.unseen is not None
+            opaque[kernel.operation] = kernel.untraced is not None
         return opaque

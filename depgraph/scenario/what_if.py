@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from depgraph.dependence.possible import with_possible_joins
-from depgraph.dependence.sweep import build_graph, operations_of_blocks, sweep_spaces
+from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import join_footprints
-from depgraph.graph.builder import DEPENDENCES
 from depgraph.graph.fuse import merge_kernels
 from depgraph.system.limits import GREATEST_FACTOR, LARGEST_ID, LONGEST_TIME, number, whole_number
-from depgraph.system.text import in_short
+from depgraph.system.text import counted, in_short
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def parse_what_if(text: str) -> Statement:
         frozenset({"gap"}): _gap,
     }
     if words not in readers:
-        raise _wrong(text, f"{' and '.join(terms) or 'nothing'} is no statement")
+        raise _wrong(text, f"{' and '.join(terms) or 'nothing'} is not a statement")
     for word in words & {"kernel", "buffer", "drop", "merge"}:
         if terms[word][0] != "=":
             raise _wrong(text, f"{word} takes '='")
@@ -180,7 +179,7 @@ def _gap(text: str, terms: dict[str, tuple[str, str]]) -> Gap:
 def _number(text: str, value: str) -> float:
     found = number(value, 0.0, LONGEST_TIME)
     if found is None:
-        raise _wrong(text, f"{in_short(value)!r} is no number from 0 to {LONGEST_TIME:g}")
+        raise _wrong(text, f"{in_short(value)!r} is not a number from 0 to {LONGEST_TIME:g}")
     return found
 
 
@@ -240,7 +239,8 @@ def _with_scaled_kernels(scenario: Scenario, scale: Scale) -> Scenario:
         durations[kernel.first_block : kernel.first_block + kernel.blocks] *= scale.factor
     _refuse_long(scale.text, float(durations.max(initial=0.0)))
     note = (
-        f"what if {scale.text}: durations of {len(chosen)} of {len(scenario.kernels)} kernels "
+        f"what if {scale.text}: durations of {len(chosen)} of "
+        f"{counted(len(scenario.kernels), 'kernel')} "
         f"times {scale.factor:g}"
     )
     return scenario.with_durations(durations, note)
@@ -312,7 +312,6 @@ def _without_dependences(scenario: Scenario, drops: Sequence[Drop]) -> Scenario:
                 f"{drop.high:#x}"
             )
     edges = sorted({0, 1 << 64, *(d.low for d in drops), *(d.high for d in drops)})
-    operation = operations_of_blocks(graph.first_block)
     swept = []
     for low, high in pairwise(edges):
         here = _between(footprints, low, high)
@@ -321,17 +320,12 @@ def _without_dependences(scenario: Scenario, drops: Sequence[Drop]) -> Scenario:
         inside = [d for d in drops if d.low <= low and high <= d.high]
         left_out = {kind for drop in inside for kind in drop.kinds}
         kinds = [k for k, name in enumerate(("RAW", "WAR", "WAW")) if name not in left_out]
-        for found in sweep_spaces(here, operation, graph.n_operations, graph.space):
+        for found in sweep_spaces(here, graph.operation_of_block, graph.n_operations, graph.space):
             keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
             swept.append(replace(found, pairs=found.pairs[keep]))
     rebuilt = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
     rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), scenario.kernels)
-    changed = replace(
-        graph,
-        **{name: getattr(rebuilt, name) for name in DEPENDENCES},
-        first_use=None,
-        last_use=None,
-    )
+    changed = graph.with_dependences_of(rebuilt)
     notes = [
         f"what if {d.text}: no {' or '.join(sorted(d.kinds))} dependence through the "
         f"{d.high - d.low} bytes from {d.low:#x}"

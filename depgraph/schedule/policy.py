@@ -31,8 +31,8 @@ class Against(Enum):
     """The bound that the makespan of a mechanism cannot be below."""
 
     BLOCK = "block"  # blocks wait before they start
-    FINE = "fine"  # blocks may wait anywhere inside
-    WORK = "work"  # the durations of single blocks are no limit
+    INTRA_BLOCK = "intra-block"  # blocks may wait anywhere inside
+    WORK = "work"  # the durations of single blocks are not limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ class Rules:
         Whether the number of SMs does not count.
     against : Against
     steps_assumed : bool
-        For `Against.FINE`: whether `graph` and the needs above are assumed, so that the bound has
-        to be worked out from them.
+        For `Against.INTRA_BLOCK`: whether `graph` and the needs above are assumed, so that the
+        bound has to be worked out from them.
     assumptions : tuple of str
     """
 

@@ -42,7 +42,7 @@ class Schedule:
         return max(self.least, float(self.end.max(initial=0.0)))
 
     def to_pandas(self, graph: BlockGraph) -> pd.DataFrame:
-        """Return one row a block: kernel, block (within the kernel), sm, start, end."""
+        """Return one row per block: kernel, block (within the kernel), sm, start, end."""
         import pandas as pd
 
         kernel, index = graph.block_names()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from depgraph.errors import DeadlockError
-from depgraph.graph.graph_jit import invert_lists
+from depgraph.graph.lists_jit import invert_lists
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import (
     HOLDS,
@@ -68,7 +68,7 @@ def run_rules(
     Raises
     ------
     DeadlockError
-        If the rules let some block wait for ever.
+        If the rules let some block wait forever.
     """
     graph = rules.graph or graph
     durations = _writable(durations if rules.durations is None else rules.durations)
@@ -259,9 +259,7 @@ def _stages(rules: Rules, n_blocks: int) -> Stages:
     )
 
 
-def _room(
-    need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int, n_blocks: int
-) -> Room:
+def _room(need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int, n_blocks: int) -> Room:
     """Return SMs that are empty."""
     class_need, class_of_operation = np.unique(need, axis=0, return_inverse=True)
     n_classes = len(class_need)

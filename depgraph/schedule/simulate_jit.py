@@ -1,4 +1,4 @@
-"""Schedules of blocks on SMs: kernel after kernel, and event by event under given rules.
+"""Schedules of blocks on SMs: serialized, and event by event under given rules.
 
 The event loop is cut into steps, each compiled as a part of the loop. Steps leave work to one
 another in lists: operations that open, blocks that are ready to be placed, blocks that are released
@@ -488,9 +488,7 @@ def _roomiest(tree, need, c):
 
 
 @compiled_in_place
-def event_schedule(
-    graph, joins, gates, operations, window, blocks, waiting, stages, room, events
-):
+def event_schedule(graph, joins, gates, operations, window, blocks, waiting, stages, room, events):
     """Run blocks on SMs by rules that are data.
 
     An operation *enters* in program order, one at a time, *opens* once its gates have, and its

@@ -1,4 +1,4 @@
-"""How busy the SMs are over time in a schedule."""
+"""Slot utilization over time in a schedule."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "bytes that a block writes and another block of the kernel touches",
         ),
         _c(
-            "unseen",
+            "untraced",
             "string",
             "",
-            "why the kernel is opaque: what of its accesses the trace cannot show",
+            "why the kernel is opaque: which of its accesses are untraced",
             nullable=True,
         ),
         _c("occupancy", "int32", "blocks", "per SM, where the input states it", nullable=True),
@@ -74,7 +74,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "only share counters",
             nullable=True,
         ),
-        _c("ldgsts_bytes", "int64", "bytes", "of read_bytes those that LDGSTS alone reads"),
+        _c("ldgsts_bytes", "int64", "bytes", "of read_bytes those read only by LDGSTS"),
     ),
     "blocks": (
         _c("block", "int32", "", "global block number"),
@@ -105,7 +105,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "way",
             "dictionary",
             "",
-            'how it is read: "plain", "sync" (by atomics or ordered loads alone) or "ldgsts" (by '
+            'how it is read: "plain", "sync" (only by atomics or ordered loads) or "ldgsts" (by '
             'LDGSTS alone); "plain" for what is written',
         ),
     ),
@@ -143,7 +143,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "basis",
             "dictionary",
             "",
-            'what it rests on: "seen", "ldgsts" (reads by LDGSTS alone), "opaque" (a kernel whose '
+            'what it rests on: "seen", "ldgsts" (only reads by LDGSTS), "opaque" (a kernel whose '
             'accesses the trace cannot show), "unit" (a kernel whose blocks wait for one another)',
         ),
         _c("source_kernel", "int32", "", "kernel waited for; -1 - i for host copy i"),
@@ -163,7 +163,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("awaited", "int64", "blocks", "blocks of the source waited for"),
         _c("most_sources", "int64", "blocks", "most blocks that one block waits for"),
         _c("most_targets", "int64", "blocks", "most blocks that wait for one block"),
-        _c("ldgsts", "int64", "edges", "of raw and war those that rest on LDGSTS reads alone"),
+        _c("ldgsts", "int64", "edges", "of raw and war those that rest only on LDGSTS reads"),
         _c("possible", "int64", "edges", "distinct edges of any kind that are only possible"),
         _c("cross_stream", "bool", "", "source and target run in different streams"),
     ),
@@ -174,7 +174,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("dst_block", "int64", "", "its block, numbered within the kernel"),
         _c("kind", "string", "", '"RAW", "WAR" or "WAW"'),
         _c("certain", "bool", "", "false where it is only possible"),
-        _c("ldgsts", "bool", "", "whether it rests on LDGSTS reads alone"),
+        _c("ldgsts", "bool", "", "whether it rests only on LDGSTS reads"),
     ),
 }
 

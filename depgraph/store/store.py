@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 
 from depgraph.errors import ModelError, StoreError
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, stack_footprints
-from depgraph.graph.block_graph import BASIS_NAMES, KIND_NAMES, BlockGraph, PairSummary, Pattern
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
+from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.store.checksums import CHECKSUMS, Checksums, HashingFile, has_checksums
 from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
@@ -526,7 +528,7 @@ class Store:
         if chosen.kinds < {kind.upper() for kind in kinds}:
             extracted = ", ".join(kind for kind in KIND_NAMES if kind in graph.kinds)
             raise ModelError(
-                f"{self.path}: the store holds {extracted} dependences alone; extract again "
+                f"{self.path}: the store holds only {extracted} dependences; extract again "
                 "for others"
             )
         return chosen
@@ -568,6 +570,7 @@ class Store:
             duration_unit=self.metadata.get("duration_unit", "cycles"),
             occupancy=self._occupancies(n_operations),
             space=None if spaces is None else np.array(spaces, np.int32),
+            counted=tuple(self.pairs),
         )
         check_joins(join_file, joins, graph)
         return graph

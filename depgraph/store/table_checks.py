@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import StoreError
-from depgraph.graph.block_graph import BASIS_NAMES, KIND_NAMES, Basis
+from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES, Basis
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def check_blocks(file: Path, table: pa.Table, layout: Layout, kernels: Sequence[
     for name in ("cost", "duration"):
         values = to_numpy(table[name])
         unknown = np.isnan(values) if name == "duration" else np.zeros(n, np.bool_)
-        _demand_rows(file, unknown | ((values >= 0) & (values < np.inf)), f"{name} is no number")
+        _demand_rows(file, unknown | ((values >= 0) & (values < np.inf)), f"{name} is not a number")
     operation = np.array([k.operation for k in kernels], np.int64)
     for name in ("accesses", "instructions"):
         running = np.append(0, np.cumsum(to_numpy(table[name])))

@@ -11,13 +11,15 @@ allocated in the caller, and functions are few.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
 import time
-from functools import update_wrapper
+from contextlib import suppress
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,8 +41,8 @@ _IS_OFF = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 def compiled(function: Function) -> Function:
     """Compile a function on plain arrays: no Python objects, no GIL, cached on disk if possible.
 
-    The on-disk cache is keyed by the file of `function` alone, so functions that call each
-    other belong in one file.
+    What is kept on disk counts as long as neither the file of `function` has changed nor what that
+    file imports: compiled functions, named tuples, and numbers.
     """
     if _IS_OFF:
         return function
@@ -86,29 +88,29 @@ def compiled_in_place(function: Function) -> Function:
     """
     if _IS_OFF:
         return function
-    options = {"_nrt": False}
+    options = {"_nrt": False}  # numba's run time, which counts references
     return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, options))
 
 
 def compiled_helper(function: Function) -> Function:
-    """Compile a function for compiled functions of its file alone: Python cannot call it.
+    """Compile a function for other compiled functions alone, which takes less time.
 
-    It takes less time to compile, as nothing stands between it and Python.
+    Called from Python it is interpreted.
     """
     if _IS_OFF:
         return function
-    options = {"cache": False, "no_cpython_wrapper": True}
-    return cast("Function", CompiledFunction(function, options=options))
+    return cast("Function", _Part(function, in_line=False))
 
 
 def compiled_within(function: Function) -> Function:
     """Compile a function as a part of each compiled function that calls it.
 
-    A step of a long function: it may take bundles of many arrays, as nothing is passed.
+    A step of a long function: it may take bundles of many arrays, as nothing is passed. Called
+    from Python it is interpreted.
     """
     if _IS_OFF:
         return function
-    return cast("Function", _Step(function))
+    return cast("Function", _Part(function, in_line=True))
 
 
 def compile_always() -> None:
@@ -164,13 +166,13 @@ class CompiledFunction:
         function: Callable[..., Any],
         otherwise: Callable[..., Any] | None = None,
         most_elements: int = 0,
-        options: Mapping[str, bool] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._otherwise = otherwise
         self._most_elements = most_elements
-        self._options = {"cache": True, **(options or {})}
+        self._options = dict(options or {})
         self._seconds_interpreted = 0.0
         self._index_state = (0, 0)
         self._has_entries = False
@@ -257,16 +259,15 @@ class CompiledFunction:
             return None
 
 
-def _elements(arguments: tuple[Any, ...]) -> int:
-    """Return how many elements arrays and numbers have, those in tuples among them."""
-    return sum(
-        _elements(each) if isinstance(each, tuple) else getattr(each, "size", 1)
-        for each in arguments
-    )
+def _elements(argument: Any) -> int:
+    """Count the elements of an array, of all arrays of a tuple."""
+    if isinstance(argument, tuple):
+        return sum(map(_elements, argument))
+    return getattr(argument, "size", 1)
 
 
-class _Step:
-    """A function that numba compiles in line; called from Python it is interpreted.
+class _Part:
+    """A function for compiled functions alone; called from Python it is interpreted.
 
     Attributes
     ----------
@@ -275,22 +276,29 @@ class _Step:
         By these names numba finds what to compile in line.
     """
 
-    targetoptions: ClassVar[dict[str, str]] = {"inline": "always"}
-
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, in_line: bool) -> None:
         update_wrapper(self, function)
         self.py_func = function
+        self.targetoptions = {"inline": "always"} if in_line else {}
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
         return self.py_func(*arguments)
 
-    @property
-    def _numba_type_(self) -> Any:
-        # The name stays behind, as a value of no use, where the function was put in line.
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba makes of the function, which nothing links with Python."""
         import numba
 
-        return numba.types.none
+        jit: Any = numba.njit
+        return jit(nogil=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)(self.py_func)
+
+    @property
+    def _numba_type_(self) -> Any:
+        import numba
+
+        # Where a function was put in line its name stays behind, as a value of no use.
+        return numba.types.none if self.targetoptions else self.dispatcher._numba_type_
 
 
 def _has_entries(dispatcher: Any) -> bool:
@@ -304,13 +312,55 @@ def _has_entries(dispatcher: Any) -> bool:
 _one_dispatcher = threading.Lock()
 
 
-def _dispatcher(function: Callable[..., Any], options: dict[str, bool]) -> Any:
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
-    try:
-        return numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
-    except RuntimeError:  # numba found no folder it may write its cache to
-        return numba.njit(nogil=True, no_cfunc_wrapper=True, **{**options, "cache": False})(function)
+    jit: Any = numba.njit
+    dispatcher = jit(nogil=True, no_cfunc_wrapper=True, **options)(function)
+    with suppress(RuntimeError):  # numba found no folder it may write its cache to
+        dispatcher._cache = _cache_class()(function)  # noqa: SLF001
+    return dispatcher
+
+
+@cache
+def _cache_class() -> type:
+    from numba.core import caching
+
+    base: Any = caching.FunctionCache
+
+    class Cache(base):  # type: ignore[misc]
+        """The cache of numba, which takes note of one file alone and of no name of a field."""
+
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__(function)  # type: ignore[no-untyped-call, unused-ignore]
+            own = self._cache_file._source_stamp  # noqa: SLF001
+            self._cache_file._source_stamp = own, _imports(function.__module__)  # noqa: SLF001
+
+        def _index_key(self, types: Any, codegen: Any) -> Any:
+            fields = tuple(getattr(type_, "fields", None) for type_ in types)
+            key = super()._index_key(types, codegen)  # type: ignore[no-untyped-call, unused-ignore]
+            return *key, fields
+
+    return Cache
+
+
+@cache
+def _imports(module: str) -> bytes:
+    """Digest the functions, tuples and numbers that the compiled code of a module may import."""
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for name, value in sorted(vars(sys.modules[module]).items()):
+        if isinstance(value, (CompiledFunction, _Part)) or hasattr(value, "_fields"):
+            home = value.__module__
+            if home != module:
+                digest.update(Path(sys.modules[home].__file__ or "").read_bytes())
+                digest.update(_imports(home))
+        elif isinstance(value, np.ndarray):
+            digest.update(f"{name} {value.dtype} {value.tobytes()!r}".encode())
+        elif isinstance(value, (int, float, np.generic)):
+            digest.update(f"{name} {value!r}".encode())
+    return digest.digest()
 
 
 class _Interpreter(threading.local):

@@ -26,16 +26,16 @@ def parse_size(text: str) -> int:
     Raises
     ------
     ModelError
-        If it is no size, or below 64 MiB, with which nothing can be done.
+        If it is not a size, or below 64 MiB, with which nothing can be done.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[3] and not match[2]):
-        message = f"{text!r} is no size: give one such as 512MiB or 8GiB"
+        message = f"{text!r} is not a size: give one such as 512MiB or 8GiB"
         raise ModelError(message)
     units = _BINARY_UNITS if match[3] else _UNITS
     size = int(min(float(match[1]) * units[match[2].upper()], sys.maxsize))
     if size < _LEAST:
-        message = f"a memory limit of {text} is too small: give 64MiB at least"
+        message = f"a memory limit of {text} is too small: give at least 64MiB"
         raise ModelError(message)
     return size
 

@@ -58,7 +58,7 @@ def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None)
     try:
         str(path).encode()
     except UnicodeEncodeError:  # Arrow opens files by names in UTF-8
-        raise OutputError(path, "is no name in UTF-8", "name another path") from None
+        raise OutputError(path, "is not a UTF-8 name", "name another path") from None
 
 
 def stranger_in(folder: Path, is_known: Callable[[Path], bool]) -> str:
@@ -124,7 +124,7 @@ def _refuse_special(path: Path) -> None:
     if path.is_dir():
         raise OutputError(path, "is a folder", "give a file name")
     if os.path.lexists(path) and not _is_plain(path):
-        raise OutputError(path, "is no plain file", "give a file name")
+        raise OutputError(path, "is not a plain file", "give a file name")
 
 
 def _is_plain(path: Path) -> bool:

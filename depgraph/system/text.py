@@ -1,7 +1,8 @@
-"""Text for people: made harmless where it comes from outside, cut short, numbers listed."""
+"""Text for people: made harmless where it comes from outside, cut short; numbers shown."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _LONG_WORD = re.compile(r"\S{500,}")  # a path, or what someone wrote instead of a number
 _LISTED = 8
+_THOUSAND, _KIBI = 1000, 1024
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -52,6 +54,65 @@ def in_short(text: str, width: int = 80) -> str:
     return f"{text[:kept]}...{text[-kept:]}"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: ``1 kernel``, ``25 kernels``, ``1 024 blocks``.
+
+    Parameters
+    ----------
+    count : int
+    noun : str
+        For one; more get an "s".
+    plural : str, optional
+        For more than one, where that is something else.
+    """
+    return f"{count:,}".replace(",", " ") + f" {noun if count == 1 else plural or noun + 's'}"
+
+
+def size_text(sms: float) -> str:
+    """Name a GPU size: ``80 SMs``, ``1 SM``, ``unlimited SMs``."""
+    return "unlimited SMs" if math.isinf(sms) else counted(int(sms), "SM")
+
+
 def some_numbers(numbers: Sequence[int]) -> str:
     """List numbers, of many the first eight."""
     return ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")
+
+
+def kernels_text(numbers: Sequence[int]) -> str:
+    """Name kernels by their numbers: ``kernel 3``, ``kernels 3, 5``."""
+    return f"kernel{'s' * (len(numbers) != 1)} {some_numbers(numbers)}"
+
+
+def show_number(value: float | None) -> str:
+    """Show a number with four significant digits and a blank between thousands."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value == int(value) and (isinstance(value, int) or abs(value) >= _THOUSAND):
+        return f"{int(value):,}".replace(",", " ")
+    if abs(value) >= _THOUSAND:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:#.4g}".rstrip(".") if value else "0"
+
+
+def show_bytes(value: int) -> str:
+    """Show a number of bytes in the binary unit that leaves at most four digits."""
+    size = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < _KIBI or unit == "TiB":
+            break
+        size /= _KIBI
+    return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def show_percent(value: float | None) -> str:
+    """Show a share of one as percent."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{100 * round(value, 9) + 0.0:.1f} %"
+
+
+def show_factor(value: float | None) -> str:
+    """Show a speedup."""
+    return "-" if value is None else f"{value:.2f}x"

@@ -50,7 +50,7 @@ def read_toml_text(path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise TomlError("is no UTF-8 text", 1 + data.count(b"\n", 0, error.start)) from None
+        raise TomlError("is not UTF-8 text", 1 + data.count(b"\n", 0, error.start)) from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:

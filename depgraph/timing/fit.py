@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from depgraph.graph.program import Kernel
     from depgraph.timing.matched_profile import Match
-    from depgraph.timing.profile import KernelProfile
+    from depgraph.timing.profile import KernelProfile, Where
 
 _MOST_OTHERS = 0.5  # share of its time that a profile spends outside the trace
 _OWN_TABLES = ("kernels-", "blocks-")
@@ -56,8 +56,9 @@ class Fit:
         """Say in one line how well the two fit."""
         if self.place is None:
             return "" if self.match is None else self.match.summary()
-        counted = f"{int(self.is_measured.sum())} of {len(self.kernels)} kernels have a time"
-        return f"{counted} for each of their blocks" + (f"; {self.misfit}" if self.misfit else "")
+        have = int(self.is_measured.sum())
+        text = f"kernels with a time for each block: {have} of {len(self.kernels)}"
+        return text + (f"; {self.misfit}" if self.misfit else "")
 
     @property
     def warning(self) -> str | None:
@@ -82,7 +83,7 @@ class Fit:
         Raises
         ------
         ProfileError
-                If fewer than half of the kernels have times, or block times do not fit the grids. A
+            If fewer than half of the kernels have times, or block times do not fit the grids. A
             table of one's own may leave kernels out: it says which are meant.
         """
         fitting = int(self.is_measured.sum())
@@ -123,7 +124,7 @@ class Fit:
 
 
 def fit_profile(
-    profile: KernelProfile | BlockProfile, kernels: Sequence[Kernel], **where: Any
+    profile: KernelProfile | BlockProfile, kernels: Sequence[Kernel], where: Where | None = None
 ) -> Fit:
     """Find out what of a profile belongs to which kernel.
 
@@ -132,7 +133,7 @@ def fit_profile(
     profile : KernelProfile or BlockProfile
     kernels : sequence of Kernel
         In launch order.
-    **where
+    where : Where, optional
         As for `match_profile`.
 
     Raises
@@ -141,9 +142,9 @@ def fit_profile(
         As `match_profile` does. What fits badly is for `Fit.check` to refuse.
     """
     if not isinstance(profile, BlockProfile):
-        matched = match_profile(profile, kernels, **where)
+        matched = match_profile(profile, kernels, where)
         return Fit(profile, kernels, matched, _surely_matched(matched))
-    match = None if profile.kernels is None else match_profile(profile.kernels, kernels, **where)
+    match = None if profile.kernels is None else match_profile(profile.kernels, kernels, where)
     place = _places(profile, kernels, match)
     size = np.array([kernel.blocks for kernel in kernels], np.int64)
     is_known = place >= 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from depgraph.gpu.model import Gpu
-    from depgraph.timing.matched_profile import MeasuredRun
+    from depgraph.timing.measured_run import MeasuredRun
 
 _REFERENCE = "H100 SXM"
 _FIELDS = {
@@ -189,7 +189,7 @@ def _time(text: str, whole: str) -> float:
     value = number(text, 0.0, LONGEST_TIME)
     if value is None:
         raise ModelError(
-            f"launch costs {in_short(whole)!r}: {in_short(text)!r} is no time from 0 to "
+            f"launch costs {in_short(whole)!r}: {in_short(text)!r} is not a time from 0 to "
             f"{LONGEST_TIME:g}; {_FORM}"
         )
     return value

@@ -13,9 +13,10 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
+from depgraph.system.text import counted
 from depgraph.timing.align import UNPAIRED, align
-from depgraph.timing.matched_profile import GUESSED, MATCHED, PICKS, UNMATCHED, Match
-from depgraph.timing.profile import UNKNOWN
+from depgraph.timing.matched_profile import PICKS, Match
+from depgraph.timing.profile import UNKNOWN, Where
 from depgraph.trace.names import base_name, demangle
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from depgraph.timing.align import Level
     from depgraph.timing.profile import KernelProfile
 
-__all__ = ["GUESSED", "MATCHED", "PICKS", "UNMATCHED", "Match", "match_profile"]
-
 _LISTED = 5
 _SAME_SPELLING = 0.9
 _WHOLE_ITERATION = 0.9
@@ -36,14 +35,7 @@ _CAST = re.compile(r"\((?:unsigned |signed )?(?:int|long|long long|short|char|bo
 
 
 def match_profile(
-    profile: KernelProfile,
-    kernels: Sequence[Kernel],
-    *,
-    device: int | None = None,
-    process: int | None = None,
-    context: int | None = None,
-    stream: int | None = None,
-    iteration: str = "mean",
+    profile: KernelProfile, kernels: Sequence[Kernel], where: Where | None = None
 ) -> Match:
     """Find the measured launch of every kernel.
 
@@ -57,11 +49,8 @@ def match_profile(
     profile : KernelProfile
     kernels : sequence of Kernel
         In launch order.
-    device, process, context, stream : int, optional
-        Take only kernels that ran there.
-    iteration : str
-        Of several iterations take the "mean" of each kernel, its "min", the "last", or that of a
-        number from 0.
+    where : Where, optional
+        Which kernels of the profile count; default all.
 
     Returns
     -------
@@ -79,7 +68,10 @@ def match_profile(
     """
     if not kernels:
         raise ProfileError(profile.source, "cannot be matched: the store has no kernel")
-    profile = profile.only(device=device, process=process, context=context, stream=stream)
+    where = where or Where()
+    profile = profile.only(
+        device=where.device, process=where.process, context=where.context, stream=where.stream
+    )
     _refuse_mixtures(profile, kernels)
     numbered = _by_number(profile, kernels)
     if numbered is not None:
@@ -89,16 +81,16 @@ def match_profile(
     if not (rows >= 0).any():
         raise ProfileError(
             profile.source,
-            f"no kernel of it is one of the store: it has {_some_names(profile.name)}, the "
+            f"none of its kernels is in the store: it has {_some_names(profile.name)}, the "
             f"store {_some_names(tuple(k.name for k in kernels))}",
             "profile the program that was traced",
         )
     rows, guessed, dropped = _whole_iterations(rows, guessed)
     if dropped:
-        notes.append(f"{dropped} incomplete iterations of the profile were left out")
-    found = Match(
-        profile, kernels, rows, guessed, iteration, _picked(profile, iteration, len(rows))
-    )
+        notes.append(f"incomplete iterations of the profile left out: {dropped}")
+    iteration = where.iteration
+    picked = _picked(profile, iteration, len(rows))
+    found = Match(profile, kernels, rows, guessed, iteration, picked)
     notes += _stream_notes(found)
     if len(rows) > 1:
         what = {"mean": "the mean is taken", "min": "the shortest is taken"}.get(
@@ -119,11 +111,13 @@ def _refuse_mixtures(profile: KernelProfile, kernels: Sequence[Kernel]) -> None:
         if column is None or len(choices) <= contexts:
             continue
         plural = f"{what}es" if what.endswith("s") else f"{what}s"
-        counted = ", ".join(f"{c} ({int((column == c).sum())} kernels)" for c in choices[:_LISTED])
+        listed = ", ".join(
+            f"{c} ({counted(int((column == c).sum()), 'kernel')})" for c in choices[:_LISTED]
+        )
         more = f" and {len(choices) - _LISTED} more" if len(choices) > _LISTED else ""
         raise ProfileError(
             profile.source,
-            f"has kernels of {len(choices)} {plural}: {counted}{more}",
+            f"has kernels of {len(choices)} {plural}: {listed}{more}",
             f"pick one with --{what} N",
         )
 
@@ -175,9 +169,7 @@ def _by_alignment(profile: KernelProfile, kernels: Sequence[Kernel]) -> Found:
     if not has_grid and not has_name:
         return _by_order_alone(profile, kernels)
     if not has_grid:
-        notes.append(
-            "the profile has no grids: kernels were matched by their names and their order alone"
-        )
+        notes.append("the profile has no grids: kernels were matched by name and order only")
     if not has_name:
         notes.append("the profile has no names: kernels were matched by grid, block and order")
     # (what is compared, whether agreement is a match or a guess)
@@ -210,15 +202,15 @@ def _by_order_alone(profile: KernelProfile, kernels: Sequence[Kernel]) -> Found:
     if rest or not repeats:
         raise ProfileError(
             profile.source,
-            f"has neither names nor grids, and {len(profile)} kernels where the store has "
-            f"{len(kernels)}",
+            f"has neither names nor grids, and {counted(len(profile), 'kernel')} where the store "
+            f"has {len(kernels)}",
             "give a profile that names its kernels, or a table of kernel,duration_us",
         )
     rows = np.arange(len(profile)).reshape(repeats, len(kernels))
     return (
         rows,
         np.ones(rows.shape, np.bool_),
-        ["the profile has neither names nor grids: kernels were paired by their order alone"],
+        ["the profile has neither names nor grids: kernels were paired by order only"],
     )
 
 
@@ -337,6 +329,6 @@ def _stream_notes(match: Match) -> list[str]:
 def _some_names(names: tuple[str, ...]) -> str:
     distinct = list(dict.fromkeys(base_name(name) for name in names if name))
     if not distinct:
-        return f"{len(names)} kernels without names"
+        return f"{counted(len(names), 'kernel')} without names"
     more = f" and {len(distinct) - 2} more" if len(distinct) > 2 else ""  # noqa: PLR2004
     return ", ".join(distinct[:2]) + more

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ProfileError
+from depgraph.system.text import counted
 from depgraph.timing.align import UNPAIRED
 from depgraph.timing.profile import UNKNOWN
 
@@ -19,48 +20,13 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import Resources
     from depgraph.graph.program import Kernel
+    from depgraph.timing.launch_sites import Site
     from depgraph.timing.profile import KernelProfile
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"
 PICKS = ("mean", "min", "last")
 
 _MOST_REGISTERS = 255
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """How the program ran when it was profiled.
-
-    Attributes
-    ----------
-    wall : float
-        From the start of the first matched kernel to the end of the last one; the mean over the
-        iterations picked.
-    gap : float
-        Median time between the end of the kernels before and the start of the next one, 0 where
-        they overlap; kernels that the trace lacks count as well.
-    interval : float
-        Median time between the start of a kernel and that of the next.
-    host : float or None
-        Median time between two launch calls of the host, where the profile has them.
-    queued_gap : float or None
-        As `gap`, of kernels alone that were launched before the kernel before them in their stream
-        had ended: what the GPU needs between two kernels. None where there are none.
-    unit : str
-    sms : int or None
-        SMs of the GPU, where the profile says.
-    others : int
-        Kernels that ran in that time and are not in the trace.
-    """
-
-    wall: float
-    gap: float
-    interval: float
-    host: float | None
-    queued_gap: float | None
-    unit: str
-    sms: int | None
-    others: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +99,18 @@ class Match:
         return result
 
     @property
+    def sites(self) -> dict[int, Site]:
+        """Where in the code kernels were launched, by kernel number; empty where unknown."""
+        profile, row = self.profile, self.row
+        if profile.site is None:
+            return {}
+        return {
+            kernel.kernel: profile.sites[profile.site[at]]
+            for kernel, at in zip(self.kernels, row.tolist(), strict=True)
+            if at >= 0
+        }
+
+    @property
     def unmatched_rows(self) -> NDArray[np.int64]:
         """Rows of the profile that are no kernel of the store."""
         return np.setdiff1d(np.arange(len(self.profile)), self.rows[self.rows >= 0])
@@ -150,13 +128,13 @@ class Match:
     def summary(self) -> str:
         """Say in one line how well the two fit."""
         counts = Counter(self.status)
-        parts = [f"{counts[MATCHED]} of {len(self.kernels)} kernels matched"]
+        parts = [f"{counts[MATCHED]} of {counted(len(self.kernels), 'kernel')} matched"]
         if counts[GUESSED]:
             parts.append(f"{counts[GUESSED]} guessed")
         if counts[UNMATCHED]:
             parts.append(f"{counts[UNMATCHED]} without a measurement")
         extra = len(self.unmatched_rows)
-        parts.append(f"{extra} of {len(self.profile)} profile kernels are not in the trace")
+        parts.append(f"{extra} of {len(self.profile)} profile kernels not in the trace")
         parts.append(f"{100 * (1 - self.share_of_time(UNMATCHED)):.1f} % of the profile's time")
         return ", ".join(parts)
 
@@ -187,131 +165,61 @@ class Match:
         devices = self.profile.devices or tuple(names)
         return next((names[d] for d in devices if names.get(d)), None)
 
-    def measured_run(self) -> MeasuredRun | None:
-        """Return wall time and gaps of the iterations picked; None without start times."""
-        if self.profile.start is None:
-            return None
-        # Relative to the first, so that nanoseconds since 1970 keep their last digits.
-        start = (self.profile.start - self.profile.start.min()).astype(np.float64)
-        end = start + self.profile.duration
-        walls, gaps, intervals, others = [], [], [], 0
-        calls, queued = [np.empty(0)], [np.empty(0)]
-        for line in self.rows[self.picked]:
-            rows = line[line >= 0]
-            first, last = start[rows].min(), end[rows].max()
-            walls.append(last - first)
-            inside = np.flatnonzero((start >= first) & (start <= last) & (end <= last))
-            inside = inside[np.argsort(start[inside], kind="stable")]
-            ended = np.maximum.accumulate(end[inside])
-            gaps.append(np.maximum(0.0, start[inside][1:] - ended[:-1]))
-            intervals.append(np.diff(start[inside]))
-            calls.append(self._between_calls(inside))
-            queued.append(self._queued_gaps(inside, end))
-            others += len(np.setdiff1d(inside, self.rows))
-        return MeasuredRun(
-            wall=float(np.mean(walls)) * self.scale,
-            gap=self._median(gaps) or 0.0,
-            interval=self._median(intervals) or 0.0,
-            host=self._median(calls),
-            queued_gap=self._median(queued),
-            unit=self.unit,
-            sms=None if self.profile.measured_sms is None else self.measured_sms,
-            others=others,
-        )
 
-    def _median(self, times: Sequence[NDArray[np.float64]]) -> float | None:
-        every = np.concatenate(times)
-        return float(np.median(every)) * self.scale if len(every) else None
+def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple[str, ...]]:
+    """Take from the profile what the trace does not say of the kernels' resources.
 
-    def _between_calls(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the times from launch call to launch call, one for all nodes of a CUDA graph."""
-        if self.profile.issued is None:
-            return np.empty(0)
-        issued = self.profile.issued[rows]
-        issued = np.unique(issued[issued != UNKNOWN])
-        return np.diff(issued).astype(np.float64)
+    Registers where the trace has none, or more than a thread can have. Shared memory where
+    the trace has none or a negative number, and where it knows no registers either: tracers
+    ask a function that is not loaded yet for both, and get 0 for the static part. Streams
+    where the trace has one alone.
 
-    def _queued_gaps(self, rows: NDArray[np.intp], end: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the gaps before kernels that were launched while the one before them ran."""
-        profile = self.profile
-        if profile.issued is None or profile.start is None:
-            return np.empty(0)
-        if profile.stream is not None:
-            rows = rows[np.argsort(profile.stream[rows], kind="stable")]
-        before, after = rows[:-1], rows[1:]
-        origin = profile.start.min()
-        issued = (profile.issued[after] - origin).astype(np.float64)
-        gap = (profile.start[after] - origin).astype(np.float64) - end[before]
-        ready = (profile.issued[after] != UNKNOWN) & (issued < end[before]) & (gap >= 0)
-        if profile.stream is not None:
-            ready &= profile.stream[before] == profile.stream[after]
-        if profile.correlation is not None:
-            ready &= profile.correlation[before] != profile.correlation[after]
-        queued: NDArray[np.float64] = gap[ready]
-        return queued
+    Parameters
+    ----------
+    match : Match
+    resources : Resources
 
-    def fill_resources(self, resources: Resources) -> tuple[Resources, tuple[str, ...]]:
-        """Take from the profile what the trace does not say of the kernels' resources.
+    Returns
+    -------
+    resources : Resources
+    notes : tuple of str
+        What was taken.
+    """
+    profile = match.profile
+    operation = np.array([kernel.operation for kernel in match.kernels])
+    row = match.row
+    has_row = row >= 0
 
-        Registers where the trace has none, or more than a thread can have. Shared memory where
-        the trace has none or a negative number, and where it knows no registers either: tracers
-        ask a function that is not loaded yet for both, and get 0 for the static part. Streams
-        where the trace has one alone.
+    def measured(column: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        values = np.full(len(resources.threads), UNKNOWN, np.int64)
+        if column is not None:
+            values[operation[has_row]] = column[row[has_row]]
+        return values
 
-        Parameters
-        ----------
-        resources : Resources
-
-        Returns
-        -------
-        resources : Resources
-        notes : tuple of str
-            What was taken.
-        """
-        operation = np.array([kernel.operation for kernel in self.kernels])
-        row = self.row
-        has_row = row >= 0
-
-        def measured(column: NDArray[np.int64] | None) -> NDArray[np.int64]:
-            values = np.full(len(resources.threads), UNKNOWN, np.int64)
-            if column is not None:
-                values[operation[has_row]] = column[row[has_row]]
-            return values
-
-        registers, shared = measured(self.profile.registers), measured(self._shared_bytes())
-        unusable = (resources.registers <= 0) | (resources.registers > _MOST_REGISTERS)
-        lacks_registers = (registers > 0) & unusable
-        lacks_shared = (shared >= 0) & (
-            (resources.shared_bytes < 0) | (unusable & (shared > resources.shared_bytes))
-        )
-        notes = []
-        for what, lacking in (("registers", lacks_registers), ("shared memory", lacks_shared)):
-            if lacking.any():
-                notes.append(
-                    f"{what} of {lacking.sum()} kernels as the profile states them: the trace "
-                    "does not know them"
-                )
-        stream = resources.stream
-        streams = measured(self.profile.stream)
-        if len(np.unique(stream[operation])) == 1 and len(np.unique(streams[streams >= 0])) > 1:
-            stream = np.where(streams >= 0, streams, stream)
-            notes.append("streams as the profile states them: the trace has one alone")
-        return (
-            replace(
-                resources,
-                registers=np.where(lacks_registers, registers, resources.registers),
-                shared_bytes=np.where(lacks_shared, shared, resources.shared_bytes),
-                stream=stream,
-            ),
-            tuple(notes),
-        )
-
-    def _shared_bytes(self) -> NDArray[np.int64] | None:
-        profile = self.profile
-        if profile.shared_bytes is not None:
-            return profile.shared_bytes
-        static, dynamic = profile.static_shared_bytes, profile.dynamic_shared_bytes
-        if static is None or dynamic is None:
-            return static if dynamic is None else dynamic
-        known = (static >= 0) & (dynamic >= 0)
-        return np.where(known, static + dynamic, UNKNOWN)
+    registers, shared = measured(profile.registers), measured(profile.block_shared_bytes)
+    unusable = (resources.registers <= 0) | (resources.registers > _MOST_REGISTERS)
+    lacks_registers = (registers > 0) & unusable
+    lacks_shared = (shared >= 0) & (
+        (resources.shared_bytes < 0) | (unusable & (shared > resources.shared_bytes))
+    )
+    notes = []
+    for what, lacking in (("registers", lacks_registers), ("shared memory", lacks_shared)):
+        if lacking.any():
+            notes.append(
+                f"{what} of {counted(int(lacking.sum()), 'kernel')} taken from the "
+                "profile: the trace does not have them"
+            )
+    stream = resources.stream
+    streams = measured(profile.stream)
+    if len(np.unique(stream[operation])) == 1 and len(np.unique(streams[streams >= 0])) > 1:
+        stream = np.where(streams >= 0, streams, stream)
+        notes.append("streams taken from the profile: the trace has only one")
+    return (
+        replace(
+            resources,
+            registers=np.where(lacks_registers, registers, resources.registers),
+            shared_bytes=np.where(lacks_shared, shared, resources.shared_bytes),
+            stream=stream,
+        ),
+        tuple(notes),
+    )

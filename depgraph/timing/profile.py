@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.timing.launch_sites import Site
+
 UNKNOWN = -1
 """Stands in an integer column for a value that the file does not give."""
 
@@ -22,9 +24,28 @@ KernelUnit = Literal["ns", "cycles"]
 BlockUnit = Literal["us", "cycles"]
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which kernels of a profile count; None for all.
+
+    Attributes
+    ----------
+    device, process, context, stream : int or None
+    iteration : str
+        Of several iterations the "mean" of each kernel, its "min", the "last", or that of a number
+        from 0.
+    """
+
+    device: int | None = None
+    process: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    iteration: str = "mean"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelProfile:
-    """The times of n kernels, one row a launch, in launch order.
+    """The times of n kernels, one row per launch, in launch order.
 
     A column is None where the file says nothing about it for any kernel; where it does for
     some, the other rows hold `UNKNOWN`.
@@ -62,6 +83,9 @@ class KernelProfile:
         When the host called for the launch, on the clock of `start`.
     measured_sms : int64[n] or None
         SMs of the GPU (or part of it) that the kernel was measured on.
+    site : int64[n] or None
+        Where in the code a kernel was launched, as an index into `sites`.
+    sites : tuple of Site
     clock_mhz : float or None
         Core clock in MHz, which turns cycles into time, where the file states it.
     launch_latency : float
@@ -94,6 +118,8 @@ class KernelProfile:
     correlation: NDArray[np.int64] | None = None
     issued: NDArray[np.int64] | None = None
     measured_sms: NDArray[np.int64] | None = None
+    site: NDArray[np.int64] | None = None
+    sites: tuple[Site, ...] = ()
     clock_mhz: float | None = None
     launch_latency: float = 0.0
     device_names: Mapping[int, str] = field(default_factory=dict)
@@ -122,6 +148,16 @@ class KernelProfile:
     def streams(self) -> tuple[int, ...]:
         """The streams that kernels ran on, increasing; empty where the file does not say."""
         return _distinct(self.stream)
+
+    @property
+    def block_shared_bytes(self) -> NDArray[np.int64] | None:
+        """Static and dynamic shared memory of a block, as far as the file tells: int64[n]."""
+        if self.shared_bytes is not None:
+            return self.shared_bytes
+        static, dynamic = self.static_shared_bytes, self.dynamic_shared_bytes
+        if static is None or dynamic is None:
+            return static if dynamic is None else dynamic
+        return np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> KernelProfile:
         """Return the kernels that a mask or an array of indices picks, in that order."""
@@ -170,7 +206,7 @@ class KernelProfile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProfile:
-    """The times of n thread blocks, one row a block, ordered by kernel and block.
+    """The times of n thread blocks, one row per block, ordered by kernel and block.
 
     Attributes
     ----------

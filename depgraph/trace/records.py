@@ -139,7 +139,7 @@ class ScannedPart:
         Traced instructions by opcode text (or by mnemonic, where that is all there is).
     warnings : Counter
         Things the user should know, each with the number of times they occurred.
-    unseen : dict
+    untraced : dict
         What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
     shows_bulk : bool
         Whether bulk or tensor copies are among the instructions, so that they are traced.
@@ -161,7 +161,7 @@ class ScannedPart:
     skipped: Counter[str] = field(default_factory=Counter)
     opcodes: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
-    unseen: dict[int, str] = field(default_factory=dict)
+    untraced: dict[int, str] = field(default_factory=dict)
     shows_bulk: bool = False
     durations: NDArray[np.float64] | None = None
     damage: list[Damage] = field(default_factory=list)
@@ -239,7 +239,7 @@ class Trace(Protocol):
         """Return what numbers the operations of this trace."""
         ...
 
-    def unseen(self, launch: KernelLaunch) -> str | None:
+    def untraced(self, launch: KernelLaunch) -> str | None:
         """Say what the trace cannot show of a kernel, if its name gives it away.
 
         Asked only where no kernel of the trace shows such instructions.

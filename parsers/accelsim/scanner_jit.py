@@ -85,7 +85,7 @@ WINDOW_LINES = 9
 ZERO_LINES = 10
 SUPERSET_LINES = 11
 HOLE_LINES = 12
-UNSEEN_LINES = 13
+UNTRACED_LINES = 13
 WRONG_COUNTS = 14
 OVERLONG_LINES = 15
 OUT_OF_RANGE_LINES = 16
@@ -376,9 +376,9 @@ def scan_lines(
     state : int64[STATE_SIZE]
     launch : int
         Index of this kernel in the part.
-    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row an opcode slot
+    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row per opcode slot
         Hash table of opcode texts with what they do to global memory and how wide a lane is.
-    row_launch, row_cta, row_accesses, row_instructions : arrays of one row a block
+    row_launch, row_cta, row_accesses, row_instructions : arrays of one row per block
     row_table : int32[slots]
         Hash table of the rows.
     range_row, range_kind, range_start, range_end : arrays of one element a range
@@ -596,7 +596,7 @@ def scan_lines(
                     row_accesses[row] += 1
                     counters[ACCESS_LINES] += 1
                 elif opcode_meaning[slot] & BULK != 0 or width == 0:
-                    counters[UNSEEN_LINES] += 1
+                    counters[UNTRACED_LINES] += 1
             counters[INSTRUCTION_LINES] += 1
         else:
             counters[fault] += 1

@@ -19,7 +19,7 @@ from depgraph.parsers.scanning.opcode_table import (
     effect_on_global,
     global_meaning,
 )
-from depgraph.parsers.scanning.opcodes import Space, unseen_by
+from depgraph.parsers.scanning.opcodes import Space, untraced_by
 from depgraph.parsers.scanning.text_jit import IGNORE, LANES, overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.trace.records import Damage, ScannedPart
@@ -250,7 +250,7 @@ class _KernelScanner:
             part.skipped[reason] += counters[counter]
         for counter, warning in _WARNINGS:
             part.warnings[warning] += counters[counter]
-        self._count_opcodes(counters[scanner.UNSEEN_LINES])
+        self._count_opcodes(counters[scanner.UNTRACED_LINES])
         part.skipped = +part.skipped
         part.warnings = +part.warnings
         damaged = sum(counters[counter] for counter in _DAMAGED)
@@ -274,9 +274,9 @@ class _KernelScanner:
         elif self._state[scanner.IN_BLOCK]:
             self._part.warnings["kernel files that do not end with #END_TB"] += 1
 
-    def _count_opcodes(self, unseen: int) -> None:
+    def _count_opcodes(self, untraced: int) -> None:
         part = self._part
-        reasons = ["reaches global memory at addresses the trace does not hold"] if unseen else []
+        reasons = ["reaches global memory at addresses the trace does not hold"] if untraced else []
         for opcode, count in _workspace.opcodes.counted():
             part.opcodes[opcode.text] += count
             if _workspace.opcodes.is_unknown_access(opcode):
@@ -287,9 +287,9 @@ class _KernelScanner:
                 part.skipped[f"{opcode.space.value}-memory accesses"] += count
             elif opcode.space in {Space.TEXTURE, Space.SURFACE}:
                 part.skipped[f"{opcode.space.value} accesses, at addresses not traced"] += count
-                reasons.append(unseen_by(opcode))
+                reasons.append(untraced_by(opcode))
         if reasons:
-            part.unseen[self._index] = reasons[0]
+            part.untraced[self._index] = reasons[0]
 
 
 def _has_addresses(line: bytes) -> bool:

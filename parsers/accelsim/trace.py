@@ -342,7 +342,7 @@ class AccelSimTrace:
         """Return what puts kernels and host copies in the order of the list."""
         return ListOrder(self._kernels.entries)
 
-    def unseen(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
+    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
         """Return None: what a kernel does out of sight, its opcodes show."""
         return None
 

@@ -293,7 +293,7 @@ class NvbitTrace:
         """Return what numbers the launches of these logs."""
         return LogOrder(has_ids=all(self.wording(item).has_ids for item in self._inputs))
 
-    def unseen(self, launch: KernelLaunch) -> str | None:
+    def untraced(self, launch: KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""
         if copies_by_tma(launch.name):
             return "copies by TMA, by its name, which the trace does not show"

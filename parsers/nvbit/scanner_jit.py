@@ -230,11 +230,11 @@ def scan_lines(
         The buffer, as bytes and as overlapping words, padded by `PADDING` bytes.
     position, end : int
         Where to start (a line start, or where the last call stopped) and stop.
-    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row an opcode slot
+    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row per opcode slot
         Hash table of opcode texts with what they do to global memory and how wide a lane is.
-    launch_context, launch_id, launch_index : arrays of one row a slot
+    launch_context, launch_id, launch_index : arrays of one row per slot
         Hash table from (context, launch id) to the launch of this part it now stands for.
-    row_launch, row_cta, row_accesses, row_instructions : arrays of one row a block
+    row_launch, row_cta, row_accesses, row_instructions : arrays of one row per block
     row_table : int32[slots]
         Hash table of the rows.
     range_row, range_kind, range_start, range_end : arrays of one element a range

@@ -23,7 +23,7 @@ from depgraph.parsers.scanning.opcode_table import (
     TooManyOpcodesError,
     global_meaning,
 )
-from depgraph.parsers.scanning.opcodes import Space, unseen_by
+from depgraph.parsers.scanning.opcodes import Space, untraced_by
 from depgraph.parsers.scanning.text_jit import (
     IGNORE,
     LANES,
@@ -234,13 +234,13 @@ def scan_text(
                 touches.make_room(scanner.MAX_RANGES_PER_LINE)
     part.touches = touches.touches()
     _count(part, counters, opcodes)
-    _note_unseen(part, text[begin:end], opcodes)
+    _note_untraced(part, text[begin:end], opcodes)
     return part
 
 
-def _note_unseen(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTable) -> None:
+def _note_untraced(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTable) -> None:
     """Note which launches have instructions that reach global memory at addresses unknown."""
-    met = {opcode.mnemonic: opcode for opcode, _ in opcodes.counted() if opcode.is_unseen_global}
+    met = {opcode.mnemonic: opcode for opcode, _ in opcodes.counted() if opcode.is_untraced_global}
     part.shows_bulk = any(opcode.is_bulk for opcode in met.values())
     if not met:
         return
@@ -251,7 +251,7 @@ def _note_unseen(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTabl
     for context, identifier, mnemonic in set(line.findall(text.tobytes())):
         key = int(context, 16), int(identifier)
         for index in (i for i, known in enumerate(part.keys) if known == key):
-            part.unseen[index] = unseen_by(met[mnemonic.decode()])
+            part.untraced[index] = untraced_by(met[mnemonic.decode()])
 
 
 def _take_launch(

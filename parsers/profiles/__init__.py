@@ -1,4 +1,4 @@
-"""Files of measured times: one module a format, told apart by contents."""
+"""Files of measured times: one module per format, told apart by contents."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def read_gpu_trace(path: Path, dialect: Dialect) -> KernelProfile:
         for number, line in lines:
             if dialect.recognises(line):
                 raise ProfileError(
-                    path, "a second table of GPU operations", "keep one a file", line=number
+                    path, "a second table of GPU operations", "keep one per file", line=number
                 )
             if ended:
                 continue
@@ -147,7 +147,7 @@ class _Table:
         if unit is None:
             raise ProfileError(
                 path,
-                f"'{self.header.unit(column)}' is no unit of time for {column}",
+                f"'{self.header.unit(column)}' is not a unit of time for {column}",
                 self.dialect.hint,
                 line=line,
             )

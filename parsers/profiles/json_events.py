@@ -106,7 +106,7 @@ class ChromeTrace:
             return
         found = "goes on behind the end of its JSON document"
         raise ProfileError(
-            self._path, found, "keep one profile a file", line=self._line(self._position)
+            self._path, found, "keep one profile per file", line=self._line(self._position)
         )
 
     def _object(self) -> Iterator[object]:

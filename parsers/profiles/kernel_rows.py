@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
+from depgraph.parsers.profiles.host_spans import HostSpans
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
@@ -62,6 +63,8 @@ class KernelRows:
         What the user should know.
     device_names : dict
         Name of each device.
+    host : HostSpans
+        What the host was doing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,6 +80,8 @@ class KernelRows:
         self._grids = array("i")
         self._blocks = array("i")
         self._integers = {column: array("q") for column in _INTEGERS}
+        self._ops = array("q")
+        self.host = HostSpans()
         self._calls = {name: array("q") for name in ("process", "correlation", "start")}
 
     def __len__(self) -> int:
@@ -90,6 +95,7 @@ class KernelRows:
         *,
         grid: Dim3 | None = None,
         block: Dim3 | None = None,
+        op_number: int | None = None,
         **integers: int | None,
     ) -> bool:
         """Add one kernel; return False if it has no usable duration.
@@ -102,6 +108,8 @@ class KernelRows:
             In the unit of the profile.
         grid, block : tuple of int, optional
             Left out where a size is not positive.
+        op_number : int, optional
+            Number of the operator of the host that it belongs to.
         **integers : int or None
             Any integer column of `KernelProfile`.
         """
@@ -121,13 +129,18 @@ class KernelRows:
         self._starts.append(start if start is not None and abs(start) < _TIME_LIMIT else _NO_START)
         self._grids.extend(_sizes(grid))
         self._blocks.extend(_sizes(block))
+        self._ops.append(op_number if op_number is not None and _fits(op_number) else UNKNOWN)
         for column, values in self._integers.items():
             value = integers.get(column)
             values.append(value if value is not None and _fits(value) and value >= 0 else UNKNOWN)
         return True
 
     def add_launch_call(
-        self, correlation: int | None, start: int | None, process: int | None = None
+        self,
+        correlation: int | None,
+        start: int | None,
+        process: int | None = None,
+        thread: object = None,
     ) -> None:
         """Note when the host called for a launch.
 
@@ -139,6 +152,8 @@ class KernelRows:
             In the unit of the profile.
         process : int or None
             Where correlations are counted for each process apart.
+        thread : object
+            Names the thread of the host that called.
         """
         if correlation is None or start is None or not abs(start) < _TIME_LIMIT:
             return
@@ -146,6 +161,7 @@ class KernelRows:
         if _fits(correlation) and _fits(process):
             for name, value in zip(self._calls, (process, correlation, start), strict=True):
                 self._calls[name].append(value)
+            self.host.add_call(correlation, start, thread, process)
 
     def _spelled(self, name: str) -> str:
         """Return one string for all kernels of a name."""
@@ -179,7 +195,7 @@ class KernelRows:
             If there is no kernel, `hint` then says what to do; or a GPU has impossibly many SMs.
         """
         if not self._names:
-            reasons = ", ".join(f"{count} {what}" for what, count in self.skipped.items())
+            reasons = ", ".join(f"{what}: {count}" for what, count in self.skipped.items())
             found = "no kernel with a time" + (f" ({reasons})" if reasons else "")
             raise ProfileError(self._path, found, hint)
         columns = {name: _column(values) for name, values in self._integers.items()}
@@ -194,9 +210,14 @@ class KernelRows:
             columns["measured_sms"] = _looked_up(columns["device"], sms_of_device)
         order = self._launch_order(columns, start)
         columns["issued"] = self._issued(columns, start_origin)
+        columns["site"], sites = self.host.sites(
+            columns["correlation"], columns["process"], np.array(self._ops, np.int64)
+        )
+        if self.host.left_out:
+            self.notes.append(f"{self.host.left_out} operators and ranges are too many to keep")
         zero = sum(duration == 0 for duration in self._durations)
         if zero:
-            self.notes.append(f"{zero} of {len(self)} kernels have a duration of 0: coarse clock")
+            self.notes.append(f"kernels with a duration of 0: {zero} of {len(self)} (coarse clock)")
         picked: dict[str, Any] = {
             name: None if column is None else column[order] for name, column in columns.items()
         }
@@ -211,6 +232,7 @@ class KernelRows:
             block=_triples(self._blocks, order),
             clock_mhz=clock_mhz,
             device_names=dict(self.device_names),
+            sites=sites,
             notes=tuple(self.notes),
             skipped=dict(self.skipped),
             **picked,
@@ -254,8 +276,8 @@ class KernelRows:
         shared = len(self) - _distinct_pairs(columns["process"], correlation)
         if shared:
             self.notes.append(
-                f"{shared} kernels share a correlation id with another (CUDA graphs): "
-                "ordered by start among themselves"
+                "kernels that share a correlation id with another (CUDA graphs), ordered by start "
+                f"among themselves: {shared}"
             )
         process = columns["process"]
         if process is None:

@@ -22,6 +22,8 @@ HINT = (
     "ProfilerActivity.CUDA]) and write it with prof.export_chrome_trace(...)"
 )
 _CALLS = {"cuda_runtime", "cuda_driver"}
+_OP, _PYTHON = "cpu_op", "python_function"
+_SPANS = {_OP, _PYTHON, "user_annotation"}
 _DIMENSIONS = 3
 _LARGEST_EXPONENT = 20
 _MORE_THAN_ANYTHING = 1 << 66
@@ -39,6 +41,8 @@ def read_kineto(path: Path) -> KernelProfile:
             _add(rows, event)
         elif _is_launch_call(event):
             _add_call(rows, event)
+        elif _category(event) in _SPANS:
+            _add_span(rows, event)
         else:
             of_rocprof += _is_of_rocprof(event)
     if of_rocprof and not len(rows):
@@ -79,7 +83,40 @@ def _add_call(rows: KernelRows, event: dict[str, Any]) -> None:
     start = _number(event.get("ts"))
     if isinstance(arguments, dict) and start is not None:
         correlation = _whole(arguments.get("correlation"))
-        rows.add_launch_call(correlation, round(nanoseconds(start, "us")))
+        rows.add_launch_call(correlation, round(nanoseconds(start, "us")), thread=_thread(event))
+
+
+def _category(event: dict[str, Any]) -> str:
+    category = event.get("cat")
+    return category.lower() if isinstance(category, str) and event.get("ph") == "X" else ""
+
+
+def _thread(event: dict[str, Any]) -> tuple[str, str]:
+    """Name the thread of the host that an event is of."""
+    return str(event.get("pid")), str(event.get("tid"))
+
+
+def _add_span(rows: KernelRows, event: dict[str, Any]) -> None:
+    """Note what the host was doing for a while."""
+    name, arguments = event.get("name"), event.get("args")
+    start, duration = _number(event.get("ts")), _number(event.get("dur"))
+    if not isinstance(name, str) or start is None or duration is None:
+        return
+    begin = round(nanoseconds(start, "us"))
+    where = begin, begin + round(nanoseconds(duration, "us")), _thread(event)
+    category = _category(event)
+    if category == _OP:
+        known = arguments if isinstance(arguments, dict) else {}
+        rows.host.add_op(name, *where, _whole(known.get("External id")))
+        sequence, forward = _whole(known.get("Sequence number")), known.get("Fwd thread id")
+        if sequence is not None and forward == 0:
+            rows.host.add_forward(sequence, where[0], where[2])
+        elif sequence is not None and forward is not None:
+            rows.host.add_backward(sequence, *where)
+    elif category == _PYTHON:
+        rows.host.add_python(name, *where)
+    else:
+        rows.host.add_range(name, *where)
 
 
 def _is_of_rocprof(event: dict[str, Any]) -> bool:
@@ -106,6 +143,7 @@ def _add(rows: KernelRows, event: dict[str, Any]) -> None:
         context=_whole(arguments.get("context")),
         stream=_whole(arguments.get("stream")),
         correlation=_whole(arguments.get("correlation")),
+        op_number=_whole(arguments.get("External id")),
     )
 
 

@@ -68,7 +68,7 @@ class _Kernel:
 
 
 def read_ncu(path: Path) -> KernelProfile:
-    """Read the kernels of a raw page (a row a kernel) or a details page (a row a metric)."""
+    """Read the kernels of a raw page (a row per kernel) or a details page (a row per metric)."""
     reader = _Reader(path)
     with open_text(path) as text:
         for line in text:
@@ -153,7 +153,7 @@ def _add(rows: KernelRows, kernel: _Kernel, numbers: NumberFormat) -> None:
     duration, unit = _metric(kernel, _DURATION, numbers)
     short_unit = time_unit(unit)
     if duration is not None and short_unit is None:
-        rows.skipped[f"durations in '{unit}', which is no unit of time"] += 1
+        rows.skipped[f"durations in '{unit}', which is not a unit of time"] += 1
     static, dynamic = _bytes(kernel, _STATIC, numbers), _bytes(kernel, _DYNAMIC, numbers)
     identity = kernel.identity
     rows.add(

@@ -46,6 +46,10 @@ _COLUMNS = (
 _CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _GPUS = "TARGET_INFO_GPU"
 _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_RANGES = "NVTX_EVENTS"
+_RANGE_COLUMNS = ("start", "end", "globalTid", "eventType", "text", "textId")
+# NvtxPushPopRange and NvtxStartEndRange of the table ENUM_NSYS_EVENT_TYPE; None where not stated.
+_RANGE_KINDS = {59, 60, None}
 _PID_UNIT = 0x1000000
 _LARGEST_ROW = 1 << 26  # bytes
 _LEAST_SECONDS = 20.0
@@ -143,6 +147,8 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
         _add(rows, row, spelled)
     if _CALLS in tables:
         _add_calls(rows, connection)
+    if _RANGES in tables:
+        _add_ranges(rows, connection, strings)
     rows.device_names.update(_device_names(connection, tables))
     return rows.build(
         "nvprof-sqlite" if strings == "StringTable" else "nsys-sqlite",
@@ -200,7 +206,25 @@ def _add_calls(rows: KernelRows, connection: sqlite3.Connection) -> None:
     for row in _select(connection, columns, _CALLS):
         correlation, start, thread = (_integer(value) for value in row)
         process = None if thread is None else thread // _PID_UNIT % _PID_UNIT
-        rows.add_launch_call(correlation, start, process)
+        rows.add_launch_call(correlation, start, process, thread)
+
+
+def _add_ranges(rows: KernelRows, connection: sqlite3.Connection, strings: str | None) -> None:
+    """Note the NVTX ranges of the host."""
+    present = {str(name) for (name,) in _select(connection, ["name"],
+                                                f"pragma_table_info('{_RANGES}')")}  # fmt: skip
+    if not {"start", "end", "globalTid"} <= present:
+        return
+    texts = {}
+    if strings is not None and "textId" in present:
+        used = {number for (number,) in _select(connection, ["DISTINCT textId"], _RANGES)}
+        named = _select(connection, [_STRINGS[strings], "value"], strings)
+        texts = {number: value for number, value in named if number in used}
+    columns = [name if name in present else "NULL" for name in _RANGE_COLUMNS]
+    for start, end, thread, kind, text, number in _select(connection, columns, _RANGES):
+        name = text if isinstance(text, str) else texts.get(number)
+        if isinstance(start, int) and isinstance(end, int) and kind in _RANGE_KINDS:
+            rows.host.add_range(str(name or ""), start, end, _integer(thread))
 
 
 def _integer(value: object) -> int | None:

@@ -78,12 +78,12 @@ class MemoryOpcode:
         return self.mnemonic in _BULK
 
     @property
-    def is_unseen_global(self) -> bool:
+    def is_untraced_global(self) -> bool:
         """Whether this may touch global memory at addresses that a trace does not print."""
         return self.is_bulk or self.space in {Space.TEXTURE, Space.SURFACE}
 
 
-def unseen_by(opcode: MemoryOpcode) -> str:
+def untraced_by(opcode: MemoryOpcode) -> str:
     """Say what of global memory an instruction reaches out of the trace's sight."""
     if opcode.space in {Space.TEXTURE, Space.SURFACE}:
         return f"uses {opcode.space.value} memory, which the trace does not show"

@@ -172,7 +172,7 @@ class _Log:
             return
         address, size, kind = int(match[1], 16), int(match[2]), match[3]
         if kind.startswith(b"TEXTURE") and match[7] is not None:
-            self._part.unseen[self._index_of(int(match[7]))] = _TEXTURES
+            self._part.untraced[self._index_of(int(match[7]))] = _TEXTURES
         if kind not in _KINDS:
             self._counts[f"{kind.decode().split('_')[0].lower()}-memory requests"] += 1
         elif match[7] is None:
@@ -355,7 +355,7 @@ class SimlogTrace:
         """Return what puts kernels and host copies in the order of the log."""
         return SimlogOrder()
 
-    def unseen(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
+    def untraced(self, launch: KernelLaunch) -> str | None:  # noqa: ARG002
         """Return None: the simulator sees all memory."""
         return None
 

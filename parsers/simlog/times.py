@@ -140,7 +140,9 @@ def _kernel_rows(path: Path, log: _Log) -> KernelRows:
         )
     partial = sum(bool(k.blocks) and not k.has_all_blocks for k in log.kernels.values())
     if partial:
-        rows.notes.append(f"{partial} kernels have times of some blocks only: block times not used")
+        rows.notes.append(
+            f"kernels with times of only some blocks: {partial}; block times not used"
+        )
     if latency := log.options.get("kernel_launch_latency"):
         rows.notes.append(f"kernel times include a simulated launch latency of {latency:g} cycles")
     return rows

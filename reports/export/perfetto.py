@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from depgraph.graph.queries import block_number
 from depgraph.reports.tables.table import kernel_name, shorten
 from depgraph.schedule.utilization import running_part, slots_on_sm, utilization_over_time
 from depgraph.system.text import clean_text
+from depgraph.timing.launch_sites import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +98,20 @@ def _about(study: Study, flows: Flows, left_out: int) -> dict[str, Any]:
         "flows_left_out": left_out,
         "kernels": kernels,
     }
+
+
+def _places(study: Study) -> list[str]:
+    """Return JSON that says where in the code each operation comes from, as more arguments."""
+    places = [""] * study.graph.n_operations
+    sites = study.scenario.sites
+    for kernel in study.kernels:
+        site = asdict(sites.get(kernel.kernel, NOWHERE))
+        places[kernel.operation] = "".join(
+            f',"{name}":{_json(shorten(clean_text(text), _FULL_NAME_WIDTH))}'
+            for name, text in site.items()
+            if text
+        )
+    return places
 
 
 def _labels(study: Study) -> list[str]:
@@ -190,12 +206,13 @@ def _slices(
     kernel, index = study.graph.block_names()
     operation = study.graph.operation_of_block
     order = np.argsort(begin, kind="stable")
+    places = _places(study)
     columns = (operation, thread, begin, end - begin, kernel, index)
     for o, tid, start, length, k, b in zip(*(c[order].tolist() for c in columns), strict=True):
         yield (
             f'{{"ph":"X","name":{labels[o]},"cat":"block","pid":{pid},"tid":{tid},'
             f'"ts":{_microseconds(start)},"dur":{_microseconds(length)},'
-            f'"args":{{"kernel":{k},"block":{b}}}}}'
+            f'"args":{{"kernel":{k},"block":{b}{places[o]}}}}}'
         )
 
 

@@ -10,18 +10,19 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.edges import labelled_edges
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.store.schema import arrow_schema
 from depgraph.system.arrow import from_codes, from_numpy
 from depgraph.system.output import new_file
 from depgraph.system.text import clean_text, csv_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Kernel
+    from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
 
 _JSON_ROWS = 1 << 16
@@ -74,7 +75,7 @@ def write_table(table: pa.Table, path: Path, form: str, *, force: bool = False) 
     table : pyarrow.Table
     path : Path
     form : {"parquet", "csv", "json"}
-        JSON is one object a line.
+        JSON is one object per line.
     force : bool
         Replace an existing file.
     """
@@ -103,7 +104,7 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
     kernel, index = graph.block_names()
     total = 0
     with new_file(path, force=force) as temporary, _table_writer(temporary, form, schema) as write:
-        for source, target, kind, certain, ldgsts in graph.labelled_edges():
+        for source, target, kind, certain, ldgsts in labelled_edges(graph.arrays):
             kinds = from_codes(kind, KIND_NAMES).cast(schema.field("kind").type)
             columns = [kernel[source], index[source], kernel[target], index[target]]
             labels = [from_numpy(certain), from_numpy(ldgsts)]
@@ -116,7 +117,7 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
 def write_schedule(
     schedule: Schedule, graph: BlockGraph, unit: str, path: Path, form: str, *, force: bool = False
 ) -> None:
-    """Write one row a block: kernel, block (within the kernel), sm, start, end.
+    """Write one row per block: kernel, block (within the kernel), sm, start, end.
 
     Parameters
     ----------
@@ -152,16 +153,12 @@ def write_schedule(
     write_table(table, path, form, force=force)
 
 
-def write_kernel_graph(
-    graph: BlockGraph, kernels: Sequence[Kernel], path: Path, form: str, *, force: bool = False
-) -> None:
-    """Write the graph of kernels.
+def write_kernel_graph(scenario: Scenario, path: Path, form: str, *, force: bool = False) -> None:
+    """Write the graph of kernels, with names, durations and places in the code.
 
     Parameters
     ----------
-    graph : BlockGraph
-    kernels : sequence of Kernel
-        For the names of the nodes.
+    scenario : Scenario
     path : Path
     form : {"graphml", "dot", "json"}
     force : bool
@@ -169,11 +166,10 @@ def write_kernel_graph(
     """
     import networkx as nx
 
-    from depgraph.trace.names import base_name
-
-    result = graph.to_networkx(level="kernel")
-    for kernel in kernels:
-        result.nodes[kernel.kernel]["name"] = clean_text(base_name(kernel.name))
+    result = scenario.to_networkx(level="kernel")
+    for _, attributes in result.nodes(data=True):
+        for name, value in attributes.items():
+            attributes[name] = clean_text(value) if isinstance(value, str) else value
     with new_file(path, force=force) as temporary:
         if form == "graphml":
             nx.write_graphml(result, temporary)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from depgraph.reports.export.perfetto import write_perfetto
 from depgraph.reports.page.page import write_page
+from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import write_plots
-from depgraph.reports.tables.table import render
+from depgraph.reports.tables.render import render
 from depgraph.system.output import new_folder, stranger_in
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def not_a_report(path: Path) -> str:
 def write_report(
     study: Study,
     path: Path,
+    report: Report | None = None,
     *,
-    brief: Report,
-    full: Report,
+    top: int | None = None,
     pair: tuple[int, int] | None = None,
     flows: Flows = "path",
     force: bool = False,
@@ -47,8 +48,10 @@ def write_report(
     ----------
     study : Study
     path : Path
-    brief, full : Report
-        What the Markdown and the JSON say.
+    report : Report, optional
+        What page, Markdown and JSON say; default what `study_report` returns.
+    top : int, optional
+        Rows of each table in the Markdown; default all.
     pair : (int, int), optional
         Source and target kernel whose blocks are drawn against one another.
     flows : {"path", "all", "none"}
@@ -64,18 +67,21 @@ def write_report(
     ModelError
         If there is no such pair of kernels.
     """
+    report = report or study_report(study)
     with new_folder(
         path, force=force, not_ours=not_a_report, place_checked=place_checked
     ) as folder:
         plot_folder = folder / PLOTS
         plot_folder.mkdir()
         plots = write_plots(study, plot_folder, pair)
-        write_page(study, plots, plot_folder, folder / PAGE)
+        write_page(study, report, plots, plot_folder, folder / PAGE)
         left_out = write_perfetto(study, folder / TIMELINE, flows=flows)
         pictures = "".join(
             f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.png)\n\n{plot.caption}\n"
             for plot in plots
         )
-        (folder / MARKDOWN).write_text(render(brief, "markdown") + pictures, encoding="utf-8")
-        (folder / JSON).write_text(render(full, "json"), encoding="utf-8")
+        (folder / MARKDOWN).write_text(
+            render(report.cut(top), "markdown") + pictures, encoding="utf-8"
+        )
+        (folder / JSON).write_text(render(report, "json"), encoding="utf-8")
     return left_out

@@ -7,21 +7,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.study import size_text
-from depgraph.reports.page.study_report import (
-    bend_sentence,
-    cost_table,
-    function_table,
-    kernel_table,
-    mechanism_notes,
-    mechanism_tables,
-    metrics,
-    path_table,
-    schedule_table,
-)
+from depgraph.reports.page.study_report import bend_sentence, buffer_advice
 from depgraph.reports.page.timeline import timeline_data
-from depgraph.reports.tables.bound_table import launch_table
-from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Table,
     plain,
@@ -31,8 +18,8 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
-from depgraph.reports.tables.untraced import unseen_notes
-from depgraph.system.text import clean_text
+from depgraph.reports.tables.verdict_lines import launched_lines
+from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +30,7 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
     from depgraph.reports.plots.style import Plot
-    from depgraph.reports.tables.table import Column
+    from depgraph.reports.tables.table import Column, Report
 
 MOST_ROWS = 2000
 _NAME_WIDTH = 36
@@ -52,12 +39,16 @@ _WORTH_SAYING = 1.01
 _SCRIPTS = ("tables.js", "timeline.js")
 
 
-def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Path) -> None:
+def write_page(
+    study: Study, report: Report, plots: Sequence[Plot], plot_folder: Path, file: Path
+) -> None:
     """Write the page of a study.
 
     Parameters
     ----------
     study : Study
+    report : Report
+        As `study_report` returns it.
     plots : sequence of Plot
         Already saved as SVG in `plot_folder`.
     plot_folder : Path
@@ -84,35 +75,25 @@ def write_page(study: Study, plots: Sequence[Plot], plot_folder: Path, file: Pat
         }
         for plot in plots
     }
-    tables = {
-        table.key: _rows_for_page(table)
-        for table in (
-            schedule_table(study),
-            *mechanism_tables(study),
-            *launch_table(study.table),
-            cost_table(study),
-            function_table(study),
-            kernel_table(study),
-            path_table(study),
-            pair_table(study.pairs, study.kernels),
-        )
-    }
     text = environment.get_template("page.html.j2").render(
-        title=_title(study),
+        title=clean_text(study.title),
         size=size_text(study.sms),
         unit=study.unit,
+        verdict=study.verdict.sentences,
+        launched=launched_lines(study.findings),
+        steps=study.verdict.steps,
+        advice=buffer_advice(study),
         tiles=_tiles(study),
         sentences=_sentences(study),
         pictures=pictures,
-        tables=tables,
+        tables={table.key: _rows_for_page(table) for table in report.tables},
         cuts=cuts,
         assumptions=[
             f"durations: {study.scenario.timing.source} ({study.unit})",
             f"occupancy: by the limits of {study.scenario.resources.gpu.name}",
-            *study.table.assumptions,
-            *mechanism_notes(study),
+            *report.notes,
         ],
-        unseen=unseen_notes(study.kernels, study.pairs, study.metadata),
+        untraced=report.extra["untraced_notes"],
         skipped=list(study.metadata.get("skipped", {}).items()),
         provenance=_provenance(study),
         show_number=show_number,
@@ -149,24 +130,18 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 
-def _title(study: Study) -> str:
-    sources = study.metadata.get("sources", [])
-    name = sources[0]["path"].rpartition("/")[2] if sources else "a program"
-    return clean_text(name)
-
-
 def _tiles(study: Study) -> list[tuple[str, str, str]]:
-    numbers = metrics(study)
+    numbers = study.metrics
     size = size_text(study.sms)
-    most = f"no schedule that honours all dependences beats serial by more, on {size}"
-    reached = "by the best dataflow schedule, which honours all dependences"
-    renamed = "the bound with RAW dependences alone"
-    busy = "share of the SMs that run kernel after kernel uses"
+    limit = f"upper bound on the speedup over serialized launches on {size}"
+    reached = "speedup of the best dataflow schedule"
+    renamed = "upper bound if every buffer were renamed"
+    used = f"share of {size} that serialized launches keep busy"
     return [
-        (show_factor(numbers["bound"]), "at most", most),
-        (show_factor(numbers["gain"]), "reached", reached),
-        (show_factor(study.renamed.gain), "if buffers were renamed", renamed),
-        (show_percent(numbers["utilization"]), "busy", busy),
+        (show_factor(numbers["upper_bound"]), "upper bound", limit),
+        (show_factor(numbers["speedup"]), "reached", reached),
+        (show_factor(study.renamed.upper_bound), "RAW only", renamed),
+        (show_percent(numbers["utilization"]), "slot utilization", used),
     ]
 
 
@@ -176,20 +151,17 @@ def _sentences(study: Study) -> list[str]:
     idle, size = show_percent(1 - bound.schedules[0].utilization), size_text(study.sms)
     text = (
         (
-            f"Kernel after kernel, the program takes {serial} {study.unit}; {idle} of {size} is "
-            "idle on average."
+            f"With serialized launches the program takes {serial} {study.unit}; {idle} of {size} "
+            "is idle on average."
         ),
+        (f"No schedule takes less than {least} {study.unit}, the time of the {bound.limited_by}."),
+        f"T{bend_sentence(study)[1:]}.",
         (
-            f"No schedule takes less than {least} {study.unit}: the {bound.limited_by} takes that "
-            "long."
-        ),
-        f"F{bend_sentence(study)[1:]}.",
-        (
-            f"Buffers that are used again cost gain: without WAR and WAW dependences the bound is "
-            f"{show_factor(renamed.gain)} instead of {show_factor(bound.gain)}."
+            "Reused buffers limit overlap: with RAW dependences only, the upper bound is "
+            f"{show_factor(renamed.upper_bound)} instead of {show_factor(bound.upper_bound)}."
         ),
     )
-    return list(text if renamed.gain > _WORTH_SAYING * bound.gain else text[:-1])
+    return list(text if renamed.upper_bound > _WORTH_SAYING * bound.upper_bound else text[:-1])
 
 
 def _provenance(study: Study) -> list[tuple[str, str]]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.reports.tables.table import kernel_name, shorten, show_number
 from depgraph.schedule.utilization import running_part, slots_on_sm
 from depgraph.system.text import clean_text
+from depgraph.timing.launch_sites import NOWHERE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,10 +89,18 @@ def _operations(study: Study) -> list[dict[str, Any]]:
                 "kernel": kernel,
                 "name": shorten(name, _NAME_WIDTH),
                 "full": shorten(full, _FULL_NAME_WIDTH),
+                "place": shorten(_place(study, kernel), _FULL_NAME_WIDTH),
                 "first": first,
             }
         )
     return operations
+
+
+def _place(study: Study, kernel: int) -> str:
+    """Say where in the code a kernel was launched, the innermost first."""
+    site = study.scenario.sites.get(kernel, NOWHERE)
+    known = (clean_text(text) for text in (site.op, site.line, site.module, site.range) if text)
+    return ", in ".join(known)
 
 
 def _packed_schedule(
@@ -114,8 +123,8 @@ def _packed_graph(graph: BlockGraph) -> tuple[dict[str, str] | None, list[str]]:
     size = len(graph.set_blocks) + len(graph.sources) + len(graph.targets)
     if size > MOST_NUMBERS:
         note = (
-            f"the page leaves the dependences of single blocks out, {show_number(size)} numbers; "
-            "`depgraph show block K:B` has them"
+            f"dependences between blocks are not on this page ({show_number(size)} numbers); "
+            "`depgraph show block K:B` prints those of a block"
         )
         return None, [note]
     return {

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from depgraph.reports.plots import (
     critical_path,
     dependence_map,
-    gain_by_sms,
     kind_costs,
     pair_blocks,
+    speedup_by_sms,
     utilization_levels,
     utilization_over_time,
     waves,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PLOTS: tuple[Callable[[Study], Plot], ...] = (
     utilization_over_time.plot,
-    gain_by_sms.plot,
+    speedup_by_sms.plot,
     waves.plot,
     critical_path.plot,
     kind_costs.plot,

@@ -15,6 +15,7 @@ from depgraph.reports.plots.style import (
     no_data,
 )
 from depgraph.reports.tables.table import show_number
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
@@ -58,11 +59,10 @@ def plot(study: Study) -> Plot:
         "critical-path",
         "Critical path by kernel",
         f"The critical path takes {show_number(length)} {study.unit} through "
-        f"{len(study.path)} blocks, one a kernel at most. Dark: the time of the kernel's block on "
-        "it, and its share of the whole. Hatched: by how much a kernel off the path could be late "
-        "before the path grows; a circle marks one that could not be late at all, on a path just "
-        "as long."
-        + (f" Kernels with less time or more slack, {show_number(hidden)} in all, are not drawn."
+        f"{counted(len(study.path), 'block')}, no two of one kernel. Dark: time of the kernel's "
+        "block on it, and its share. Hatched: slack, by how much a kernel off the path can be late "
+        "before the path grows; a circle marks a kernel without slack, on a path just as long."
+        + (f" Not drawn: {counted(hidden, 'kernel')} with less time or more slack."
            if hidden else ""),
         figure,
     )  # fmt: skip

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph.block_graph import Pattern
+from depgraph.graph.pairs import Pattern
 from depgraph.reports.plots.style import MARKERS, Plot, new_figure
-from depgraph.reports.tables.table import show_number
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from depgraph.analysis.study import Study
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
 
 # From the loosest pattern, which leaves most room for overlap, to the tightest: drawn ever darker.
 PATTERNS = {
@@ -32,7 +32,7 @@ _LEAST_AREA = 0.12
 
 
 def plot(study: Study) -> Plot:
-    """Draw one mark a pair of kernels, or one cell many pairs where there are many kernels."""
+    """Draw one mark per pair of kernels, or one cell many pairs where there are many kernels."""
     from matplotlib.ticker import MaxNLocator
 
     pairs = [p for p in study.pairs if min(p.source, p.target) >= 0 and p.edges]
@@ -71,9 +71,9 @@ def plot(study: Study) -> Plot:
             "(tight, black); the larger the mark, the larger the share of block pairs that are "
             "edges. "
         )
-        + "Near the diagonal a kernel waits for the one just before it; rows with few marks far "
-        "from it have room to start early."
-        + (f" {show_number(copies)} pairs with host copies are not drawn." if copies else ""),
+        + "Near the diagonal a kernel waits for the one just before it; a kernel whose row has "
+        "few marks, far from it, could start early."
+        + (f" Not drawn: {counted(copies, 'pair')} with host copies." if copies else ""),
         figure,
     )
 

@@ -1,10 +1,9 @@
-"""True against false dependences: how many of each there are, and what each costs in gain."""
+"""True and false dependences: how many there are, and how much they limit the speedup."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.analysis.study import size_text
 from depgraph.reports.plots.style import (
     COLOURS,
     HATCHES,
@@ -14,13 +13,14 @@ from depgraph.reports.plots.style import (
     no_data,
 )
 from depgraph.reports.tables.table import show_factor, show_number
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
 
 
 def plot(study: Study) -> Plot:
-    """Draw edges and bound on the gain for each choice of dependences that count."""
+    """Draw edges and upper bound on the speedup for each choice of dependences that count."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     costs = study.costs
@@ -30,7 +30,7 @@ def plot(study: Study) -> Plot:
         label_rows(left, [cost.name for cost in costs])
         for axes, values, show in (
             (left, [cost.edges for cost in costs], show_number),
-            (right, [cost.gain for cost in costs], show_factor),
+            (right, [cost.upper_bound for cost in costs], show_factor),
         ):
             for row, value in enumerate(values):
                 axes.barh(
@@ -44,24 +44,24 @@ def plot(study: Study) -> Plot:
         left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         right.axvline(1, color="grey", linewidth=0.6, zorder=0)
         left.set_xlabel("edges between blocks")
-        right.set_xlabel("bound on the gain (x)")
+        right.set_xlabel("upper bound (x)")
     else:
         no_data(figure, "extracted without RAW dependences")
     granularity = study.metadata.get("options", {}).get("granularity", 1)
     shared = (
         "A last bar adds the edges of coarser tracking (false sharing)."
         if any(cost.name == "with false sharing" for cost in costs)
-        else "False sharing is not shown: every byte is tracked by itself."
+        else "No false sharing: every byte is tracked by itself."
         if granularity == 1
         else f"Accesses were rounded out to {granularity} bytes, so false sharing is in all bars."
     )
     return Plot(
         "true-and-false",
         "True and false dependences",
-        "RAW dependences carry data. WAR and WAW come from using a buffer again, and would go if "
-        "it were renamed. Left: how many edges there are when only these count (an edge counts "
-        f"once for each kind). Right: the bound on the gain on {size_text(study.sms)} that "
-        f"remains; the shorter the bar, the more these dependences cost. {shared}",
+        "RAW dependences carry data. WAR and WAW come from reusing a buffer, and renaming it would "
+        "remove them. Left: number of edges when only these kinds count (an edge counts once for "
+        f"each kind). Right: upper bound on the speedup on {size_text(study.sms)}; the shorter the "
+        f"bar, the more these dependences cost. {shared}",
         figure,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from depgraph.graph.pair_matrix import pair_matrix, telling_pair
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
-from depgraph.reports.tables.table import show_number
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
@@ -54,7 +54,7 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
         bar.set_label("share of block pairs that are edges")
     summary = next((p for p in study.pairs if (p.source, p.target) == chosen), None)
     pattern = "no edges" if summary is None else (
-        f"{show_number(summary.edges)} edges, {summary.pattern.value}"
+        f"{counted(summary.edges, 'edge')}, {summary.pattern.value}"
     )  # fmt: skip
     return Plot(
         name,

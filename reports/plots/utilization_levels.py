@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.study import size_text
 from depgraph.reports.plots.style import COLOURS, Plot, new_figure
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
@@ -40,15 +40,14 @@ def plot(study: Study) -> Plot:
     axes.set_xlim(0, LEVELS)
     axes.set_ylim(0, 1.12 * max(float(time_share.max()), float(kernel_share.max()), 1.0))
     axes.set_xticks(range(LEVELS + 1), [str(10 * i) for i in range(LEVELS + 1)])
-    axes.set_xlabel("utilization of a kernel that runs alone (%)")
+    axes.set_xlabel("slot utilization of a kernel that runs alone (%)")
     axes.set_ylabel("share (%)")
     figure.legend(loc="outside upper center", ncols=2, handlelength=1.5, columnspacing=1)
     return Plot(
         "utilization-levels",
         "Utilization of the kernels",
-        f"Kernels sorted by how well each, alone, uses {size_text(study.sms)}: the bar is the "
-        "share of serial time spent in kernels at that level, the diamond the share of kernels. "
-        "Levels below 30 % count as low, from 70 % as high. Time on the left is time in which "
-        "most of the GPU idles.",
+        f"Kernels by the slot utilization that each reaches alone on {size_text(study.sms)}. Bar: "
+        "share of serial time spent in kernels at that level; diamond: share of kernels. Low is "
+        "below 30 %, high from 70 %. Time on the left is time in which most of the GPU idles.",
         figure,
     )

@@ -1,4 +1,4 @@
-"""Where the machine idles: utilization over time, one row a schedule, same axes."""
+"""Slot utilization over time, one row per schedule, same axes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.study import size_text
 from depgraph.reports.plots.style import DARK, LIGHT, MIDDLE, Plot, new_figure
 from depgraph.reports.tables.table import shorten, show_number, show_percent
 from depgraph.schedule.utilization import running_part, utilization_over_time
+from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,17 +54,17 @@ def plot(study: Study) -> Plot:
     charts[0].set_xlim(0, edges[-1])
     charts[0].set_ylim(0, top)
     charts[-1].set_xlabel(f"time ({study.unit})")
-    figure.supylabel(f"utilization of {size_text(study.sms)}", fontsize=7)
+    figure.supylabel(f"slot utilization of {size_text(study.sms)}", fontsize=7)
     left_out = len(study.schedules) - len(shown)
     return Plot(
         "utilization-over-time",
-        "Utilization over time",
-        f"Share of {size_text(study.sms)} that is busy, averaged over {_BINS} equal intervals; one "
-        "row a schedule, all on the same axes. "
+        "Slot utilization over time",
+        f"Share of {size_text(study.sms)} that blocks at work hold, averaged over {_BINS} equal "
+        "intervals; one row per schedule, all on the same axes. "
         + ("Light and hatched: slots held by blocks that wait in them. " if waits else "")
-        + "White below the dashed end is idle time that "
-        "another schedule could fill; the hatched area to its right is what the schedule saves "
-        "against the longest." + (f" {left_out} more schedules are not drawn." if left_out else ""),
+        + "White, left of the dashed end: idle. Hatched, right of it: time saved compared with the "
+        "longest schedule."
+        + (f" Not drawn: {counted(left_out, 'more schedule')}." if left_out else ""),
         figure,
     )
 

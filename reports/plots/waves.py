@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.analysis.study import size_text
 from depgraph.reports.plots.style import (
     DARK,
     KERNELS_SHOWN,
@@ -16,6 +15,7 @@ from depgraph.reports.plots.style import (
     no_data,
 )
 from depgraph.reports.tables.table import show_number
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
@@ -64,8 +64,8 @@ def plot(study: Study) -> Plot:
         f"How often each kernel fills the slots (SMs times occupancy) of {size_text(study.sms)}. "
         "Dark: waves that fill every slot. Hatched: the last wave. White: slots that it leaves "
         "idle, unless another kernel may start. Right: the share of slots that the last wave "
-        "fills; far from 100 % there is room for overlap."
-        + (f" The {KERNELS_SHOWN} kernels that take longest are drawn, {show_number(hidden)} more "
-           "are not." if hidden else ""),
+        "fills; far below 100 %, overlap could fill the rest."
+        + (f" Drawn: the {KERNELS_SHOWN} longest kernels, {show_number(hidden)} more are not."
+           if hidden else ""),
         figure,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The table that answers how much overlap could gain."""
+"""The bounds on the speedup and the schedules that come close, as tables and sentences."""
 
 from __future__ import annotations
 
@@ -10,87 +10,74 @@ from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
+    row_of,
     show_count,
     show_factor,
     show_number,
     show_percent,
     table_rows,
 )
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.outcome import Bound
+    from depgraph.scenario.scenario import Scenario
 
 
 _ALL = "RAW,WAR,WAW"
-_KINDS_IN_WORDS = {_ALL: "all dependences", "RAW": "RAW dependences alone"}
+_KINDS_IN_WORDS = {_ALL: "all dependences", "RAW": "RAW only (buffers renamed)"}
 
 
-def _show_kinds(kinds: str) -> str:
+def show_kinds(kinds: str) -> str:
+    """Name kinds of dependence in a table."""
     return "all" if kinds == _ALL else kinds
 
 
 def bound_report(table: BoundTable) -> Report:
     """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
 
-    Of more than `MANY_SIZES` sizes a terminal and Markdown get the curve alone, one line a size.
+    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line per size.
     """
-    unit = table.unit
+    scenario, unit = table.scenario, table.unit
     launches = launch_table(table)
-    with_memory = any(b.memory for b in table.bounds)
-    bounds = Table(
-        "bounds",
-        "Bounds",
-        [
-            Column("sms", "SMs", show=show_count),
-            Column("dependences", "deps", is_text=True, show=_show_kinds),
-            Column("serial", "serial", unit, show_number),
-            Column("critical_path", "critical path", unit, show_number),
-            Column("work", "work", unit, show_number),
-            *[Column("memory", "memory", unit, show_number)] * with_memory,
-            Column("lower_bound", "lower bound", unit, show_number),
-            Column("bound_on_gain", "gain at most", show=show_factor),
-        ],
-        [
-            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
-             *[b.memory] * with_memory, b.lower_bound, b.gain)
-            for b in table.bounds
-        ],
-    )  # fmt: skip
-    schedule_columns = [
-        Column("sms", "SMs", show=show_count),
-        Column("dependences", "deps", is_text=True, show=_show_kinds),
-        Column("schedule", "schedule", is_text=True),
+    sms = Column("sms", "SMs", show=show_count, get=_whole_sms)
+    kinds = Column("dependences", "deps", is_text=True, show=show_kinds)
+    bound_columns = [
+        sms,
+        kinds,
+        Column("serial", "serial", unit, show_number),
+        Column("critical_path", "critical path", unit, show_number),
+        Column("work", "work", unit, show_number),
+        *[Column("memory", "memory", unit, show_number)] * any(b.memory for b in table.bounds),
+        Column("lower_bound", "lower bound", unit, show_number),
+        Column("upper_bound", "upper bound", show=show_factor),
+    ]
+    reached = [
+        Column("schedule", "schedule", is_text=True, get=lambda a: a.mechanism),
         Column("makespan", "makespan", unit, show_number),
-        Column("gain", "gain", show=show_factor),
-        Column("share_of_bound", "share of bound", show=_show_share),
+        Column("speedup", "speedup", show=show_factor),
+        Column("share_of_bound", "share of bound", show=show_percent),
         Column("utilization", "utilization", show=show_percent),
     ]
+    bounds = Table.of("bounds", "Bounds", bound_columns, table.bounds)
+    pairs = [(b, a) for b in table.bounds for a in b.schedules]
     schedules = Table(
         "schedules",
         "Schedules",
-        schedule_columns,
+        [sms, kinds, *reached],
         [
-            (_whole(b.sms), b.dependences, a.mechanism, a.makespan, a.gain, a.share_of_bound,
-             a.utilization)
-            for b in table.bounds
-            for a in b.schedules
-        ]
-        + _measured_rows(table),
-    )  # fmt: skip
+            *((*row_of([sms, kinds], b), *row_of(reached, a)) for b, a in pairs),
+            *_measured_rows(scenario),
+        ],
+    )
+    limited = [*bound_columns, Column("limited_by", "limited by")]
     flat = Table(
         "bound",
         "",
-        [*bounds.columns, Column("limited_by", "limited by"), *schedule_columns[2:],
-         Column("unit", "unit")],
-        [
-            (_whole(b.sms), b.dependences, b.serial, b.critical_path, b.work,
-             *[b.memory] * with_memory, b.lower_bound, b.gain, b.limited_by,
-             a.mechanism, a.makespan, a.gain, a.share_of_bound, a.utilization, unit)
-            for b in table.bounds
-            for a in b.schedules
-        ],
-    )  # fmt: skip
+        [*limited, *reached, Column("unit", "unit")],
+        [(*row_of(limited, b), *row_of(reached, a), unit) for b, a in pairs],
+    )
     curve = _curve(table) if len({b.sms for b in table.bounds}) > MANY_SIZES else None
     low, high = table.occupancy
     resident = str(low) if low == high else f"{low} to {high}"
@@ -98,8 +85,8 @@ def bound_report(table: BoundTable) -> Report:
         "bound",
         {
             "unit": unit,
-            "durations": table.durations,
-            "gpu": table.gpu,
+            "durations": scenario.timing.source,
+            "gpu": scenario.resources.gpu.name,
             "occupancy_least": low,
             "occupancy_most": high,
         },
@@ -107,12 +94,12 @@ def bound_report(table: BoundTable) -> Report:
             *(_curve_answers(table) if curve else _answers(table)),
             *_launch_answers(table),
             (
-                f"durations: {table.durations} ({unit}); "
-                f"occupancy: {resident} blocks per SM by the limits of {table.gpu}"
+                f"durations: {scenario.timing.source} ({unit}); occupancy: {resident} blocks per "
+                f"SM by the limits of {scenario.resources.gpu.name}"
             ),
         ],
         tables=[curve] if curve else [bounds, schedules, *launches],
-        notes=table.assumptions,
+        notes=[*table.assumptions, *scenario.uncertainty.notes],
         csv_table=flat,
         extra={t.key: table_rows(t) for t in (bounds, schedules, *launches)} if curve else {},
     )
@@ -120,20 +107,18 @@ def bound_report(table: BoundTable) -> Report:
 
 def launch_table(table: BoundTable) -> list[Table]:
     """Lay out what launches cost on each size, if they cost anything."""
-    rows = {
-        b.sms: (_whole(b.sms), b.launches.serial, b.launches.cuda_graph, b.serial)
-        for b in table.bounds
-        if b.launches is not None
-    }
-    if not rows:
-        return []
+    launched = {b.sms: b for b in table.bounds if b.launches is not None}
     columns = [
-        Column("sms", "SMs", show=show_count),
-        Column("serial", "serial, launched one by one", table.unit, show_number),
-        Column("cuda_graph", "as a CUDA graph", table.unit, show_number),
-        Column("without", "launched for nothing", table.unit, show_number),
-    ]
-    return [Table("launches", "What launches cost", columns, list(rows.values()))]
+        Column("sms", "SMs", show=show_count, get=_whole_sms),
+        Column("serial", "serial, one launch at a time", table.unit, show_number,
+               get=lambda b: b.launches.serial),
+        Column("cuda_graph", "as a CUDA graph", table.unit, show_number,
+               get=lambda b: b.launches.cuda_graph),
+        Column("without", "serial without launch costs", table.unit, show_number,
+               get=lambda b: b.serial),
+    ]  # fmt: skip
+    found = Table.of("launches", "What launches cost", columns, launched.values())
+    return [found] if launched else []
 
 
 def _launch_answers(table: BoundTable) -> list[str]:
@@ -142,78 +127,75 @@ def _launch_answers(table: BoundTable) -> list[str]:
     if first is None or first.launches is None:
         return []
     costs = first.launches
-    graph = costs.serial / costs.cuda_graph if costs.cuda_graph > 0 else 1.0
     text = (
-        f"launches, no part of the above: {_sms(first)}, serial {show_number(costs.serial)} "
-        f"{table.unit} with them, {show_number(costs.cuda_graph)} as a CUDA graph "
-        f"({show_factor(graph)}), {show_number(first.serial)} without"
+        f"launch costs, not part of the bound: on {_sms(first)} serial takes "
+        f"{show_number(costs.serial)} {table.unit} with them, {show_number(costs.cuda_graph)} as a "
+        f"CUDA graph ({show_factor(costs.cuda_graph_speedup)}), {show_number(first.serial)} without"
     )
     return [text]
 
 
-def _measured_rows(table: BoundTable) -> list[tuple[Any, ...]]:
+def _measured_rows(scenario: Scenario) -> list[tuple[Any, ...]]:
     """Return the row of the run that was profiled, beside those of schedules."""
-    m = table.measured
+    m = scenario.measured
     if m is None:
         return []
-    return [(m.sms, "as profiled", "measured", m.wall, m.gain, None, m.utilization)]
+    return [(m.sms, "as profiled", "measured", m.wall, m.speedup, None, m.utilization)]
 
 
 def _curve(table: BoundTable) -> Table:
-    """Lay out the gain over the size of the GPU, one line a size."""
+    """Lay out the speedup by number of SMs, one line per size."""
     kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
     columns = [
         Column("sms", "SMs", show=show_count),
         Column("serial", "serial", table.unit, show_number),
     ]
     for kind in kinds:
-        label = _show_kinds(kind)
+        label = show_kinds(kind)
         columns += [
-            Column(f"bound_on_gain {kind}", f"{label}: at most", show=show_factor),
-            Column(f"gain {kind}", "dataflow", show=show_factor),
+            Column(f"upper_bound {kind}", f"{label}: bound", show=show_factor),
+            Column(f"speedup {kind}", "dataflow", show=show_factor),
             Column(f"limited_by {kind}", "limited by", is_text=True),
         ]
     rows = []
     for at in range(0, len(table.bounds), len(kinds)):
         bounds = table.bounds[at : at + len(kinds)]
-        cells = [(b.gain, b.schedules[-1].gain, b.limited_by) for b in bounds]
-        rows.append((_whole(bounds[0].sms), bounds[0].serial, *(c for row in cells for c in row)))
-    return Table("curve", "Gain over the size of the GPU", columns, rows)
+        cells = [(b.upper_bound, b.schedules[-1].speedup, b.limited_by) for b in bounds]
+        rows.append((_whole_sms(bounds[0]), bounds[0].serial, *(c for row in cells for c in row)))
+    return Table("curve", "Speedup by number of SMs", columns, rows)
 
 
 def _curve_answers(table: BoundTable) -> list[str]:
-    """Say where each curve begins and ends, and from which size on more SMs gain nothing."""
+    """Say where each curve begins and ends, and from which size on more SMs do not help."""
     sentences = []
     for kind in dict.fromkeys(b.dependences for b in table.bounds):
         curve = [b for b in table.bounds if b.dependences == kind]
         words = _KINDS_IN_WORDS.get(kind, kind)
-        ends = " to ".join(f"{show_factor(b.gain)} ({_sms(b)})" for b in (curve[0], curve[-1]))
+        ends = " to ".join(
+            f"{show_factor(b.upper_bound)} ({_sms(b)})" for b in (curve[0], curve[-1])
+        )
         bend = next((b for b in curve if b.limited_by == "critical path"), None)
         limit = (
-            "work limits it throughout"
+            "limited by work throughout"
             if bend is None
-            else f"the critical path limits it from {_sms(bend)} on"
+            else f"limited by the critical path from {_sms(bend)} on"
         )
-        sentences.append(f"{words}: at most {ends}; {limit}")
+        sentences.append(f"{words}: upper bound on speedup {ends}; {limit}")
     return sentences
 
 
 def _sms(b: Bound) -> str:
-    return "unlimited SMs" if math.isinf(b.sms) else f"{b.sms:.0f} SMs"
+    return size_text(b.sms)
 
 
-def _whole(sms: float) -> float:
-    return sms if math.isinf(sms) else int(sms)
+def _whole_sms(b: Bound) -> float:
+    return b.sms if math.isinf(b.sms) else int(b.sms)
 
 
 def _answers(table: BoundTable) -> list[str]:
     return [
-        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: at most "
-        f"{show_factor(b.gain)} (limited by {b.limited_by}); "
-        f"{show_factor(b.reached.gain)} reached by {b.reached.mechanism}"
+        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: upper bound on speedup "
+        f"{show_factor(b.upper_bound)} (limited by {b.limited_by}); "
+        f"{show_factor(b.reached.speedup)} reached by {b.reached.mechanism}"
         for b in table.bounds
     ]
-
-
-def _show_share(value: float | None) -> str:
-    return "-" if value is None else show_percent(value)

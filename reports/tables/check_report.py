@@ -13,6 +13,8 @@ from depgraph.reports.tables.table import (
     show_bytes,
     show_number,
 )
+from depgraph.reports.tables.untraced import skipped_table
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from depgraph.extraction.check import Checkup
@@ -31,50 +33,28 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
     shown : int, optional
         Kernels listed at most; None for all.
     """
-    kernels = checkup.kernels if shown is None else checkup.kernels[:shown]
-    tables = [
-        Table(
-            "problems",
-            "Problems",
-            [
-                Column("severity", "", is_text=True),
-                Column("count", "count", show=show_number),
-                Column("found", "what was found", is_text=True, wraps=True),
-                Column("place", "where", is_text=True, wraps=True),
-            ],
-            [
-                ("error" if p.is_error else "warning", p.count, p.found, p.place)
-                for p in checkup.problems
-            ],
-        ),
-        Table(
-            "kernels",
-            "Kernels",
-            [
-                Column("kernel", "kernel"),
-                Column("name", "name", is_text=True, show=kernel_name),
-                Column("blocks", "blocks", show=show_number),
-                Column("active_blocks", "with code", show=show_number),
-                Column("accesses", "accesses", show=show_number),
-                Column("remarks", "remarks", is_text=True, show="; ".join, wraps=True),
-            ],
-            [
-                (k.kernel, k.name, k.blocks, k.active_blocks, k.accesses, kernel_remarks(k))
-                for k in kernels
-            ],
-            omitted=len(checkup.kernels) - len(kernels),
-            more="--format json lists all",
-        ),
-        Table(
-            "skipped",
-            "Left out",
-            [
-                Column("reason", "reason", is_text=True, wraps=True),
-                Column("count", "count", show=show_number),
-            ],
-            list(checkup.skipped.items()),
-        ),
+    problem_columns = [
+        Column("severity", "", is_text=True, get=lambda p: "error" if p.is_error else "warning"),
+        Column("count", "count", show=show_number),
+        Column("found", "what was found", is_text=True, wraps=True),
+        Column("place", "where", is_text=True, wraps=True),
     ]
+    kernel_columns = [
+        Column("kernel", "kernel"),
+        Column("name", "name", is_text=True, show=kernel_name),
+        Column("blocks", "blocks", show=show_number),
+        Column("active_blocks", "with code", show=show_number),
+        Column("accesses", "accesses", show=show_number),
+        Column("remarks", "remarks", is_text=True, show="; ".join, wraps=True, get=kernel_remarks),
+    ]
+    more = "--format json lists all"
+    kernels = Table.of("kernels", "Kernels", kernel_columns, checkup.kernels, more)
+    tables = [
+        Table.of("problems", "Problems", problem_columns, checkup.problems),
+        kernels.cut(shown),
+        skipped_table(checkup.skipped),
+    ]
+    blocks = sum(k.blocks for k in checkup.kernels)
     return Report(
         "check",
         {
@@ -85,20 +65,19 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
             "warnings": checkup.warnings,
             "n_kernels": len(checkup.kernels),
             "n_copies": checkup.copies,
-            "n_blocks": sum(k.blocks for k in checkup.kernels),
+            "n_blocks": blocks,
             "lines": checkup.lines,
             "input_bytes": checkup.bytes,
         },
         headline=[
             (
-                f"{checkup.trace}: {verdict} ({checkup.format}; {checkup.errors} errors, "
-                f"{checkup.warnings} warnings)"
+                f"{checkup.trace}: {verdict} ({checkup.format}; "
+                f"{counted(checkup.errors, 'error')}, {counted(checkup.warnings, 'warning')})"
             ),
             (
-                f"{show_number(len(checkup.kernels))} kernels, "
-                f"{show_number(sum(k.blocks for k in checkup.kernels))} blocks, "
-                f"{show_number(checkup.copies)} host copies, {show_number(checkup.lines)} lines, "
-                f"{show_bytes(checkup.bytes)}"
+                f"{counted(len(checkup.kernels), 'kernel')}, {counted(blocks, 'block')}, "
+                f"{counted(checkup.copies, 'host copy', 'host copies')}, "
+                f"{counted(checkup.lines, 'line')}, {show_bytes(checkup.bytes)}"
             ),
         ],
         tables=tables,

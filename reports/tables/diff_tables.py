@@ -12,16 +12,18 @@ from depgraph.reports.tables.table import (
     show_factor,
     show_number,
     show_percent,
+    show_value,
 )
+from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.compare_stores import StoreDiff
 
 _MEANING = {
-    "bound": "bound on the gain",
-    "gain": "gain reached",
-    "utilization": "utilization of serial",
-    "unseen": "kernels not all seen",
+    "upper_bound": "upper bound on the speedup",
+    "speedup": "speedup reached",
+    "utilization": "slot utilization of serial",
+    "untraced": "share of kernels with untraced accesses",
     "edges": "edges between blocks",
     "serial": "serial time",
     "launched_serial": "serial time with launches",
@@ -29,15 +31,12 @@ _MEANING = {
 }
 
 
-def diff_report(diff: StoreDiff, *, sms: int, unit: str, top: int | None = None) -> Report:
+def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
     """Describe what changed.
 
     Parameters
     ----------
     diff : StoreDiff
-    sms : int
-    unit : str
-        Of the times.
     top : int, optional
         Rows of each table at most; default all.
     """
@@ -49,45 +48,36 @@ def diff_report(diff: StoreDiff, *, sms: int, unit: str, top: int | None = None)
         "kernels_removed": sum(k.change == "removed" for k in changed),
         "pairs_changed": len(diff.pairs),
     }
-    bound, used = diff.metrics["bound"], diff.metrics["utilization"]
+    bound, used = diff.metrics["upper_bound"], diff.metrics["utilization"]
     return Report(
         "compare",
-        {"sms": sms, "unit": unit, **counts},
+        {"sms": int(diff.sms), "unit": diff.unit, **counts},
         headline=[
             (
-                f"{counts['kernels_same']} kernels are the same, {counts['kernels_changed']} "
-                f"changed, {counts['kernels_added']} added, {counts['kernels_removed']} removed; "
-                f"dependences differ for {counts['pairs_changed']} pairs of kernels"
+                f"kernels: {counts['kernels_same']} same, {counts['kernels_changed']} changed, "
+                f"{counts['kernels_added']} added, {counts['kernels_removed']} removed; "
+                f"dependences differ for {counted(counts['pairs_changed'], 'pair')} of kernels"
             ),
             (
-                f"on {sms} SMs the bound on the gain goes from {show_factor(bound[0])} to "
-                f"{show_factor(bound[1])}, utilization from {show_percent(used[0])} to "
-                f"{show_percent(used[1])}"
+                f"on {size_text(diff.sms)} the upper bound on the speedup goes from "
+                f"{show_factor(bound[0])} to {show_factor(bound[1])}, slot utilization of serial "
+                f"from {show_percent(used[0])} to {show_percent(used[1])}"
             ),
         ],
         tables=[
-            _metric_table(diff, unit),
-            _kernel_table(diff, unit, top),
-            _pair_table(diff, top),
+            _metric_table(diff),
+            _kernel_table(diff).cut(top),
+            _pair_table(diff).cut(top),
         ],
         notes=diff.notes,
     )
 
 
-def _metric_table(diff: StoreDiff, unit: str) -> Table:
-    def change(values: tuple[float, float]) -> float | None:
-        return values[1] / values[0] - 1 if values[0] else None
+def _metric_table(diff: StoreDiff) -> Table:
+    def meaning(name: str) -> str:
+        is_time = name in {"serial", "launched_serial", "critical_path"}
+        return _MEANING[name] + f" ({diff.unit})" * is_time
 
-    times = {"serial", "launched_serial", "critical_path"}
-    rows = [
-        (
-            name,
-            _MEANING[name] + (f" ({unit})" if name in times else ""),
-            *values,
-            change(values),
-        )
-        for name, values in diff.metrics.items()
-    ]
     return Table(
         "metrics",
         "Metrics",
@@ -98,7 +88,10 @@ def _metric_table(diff: StoreDiff, unit: str) -> Table:
             Column("new", "new", show=show_number),
             Column("change", "change", show=_signed_percent),
         ],
-        rows,
+        [
+            (name, meaning(name), base, new, new / base - 1 if base else None)
+            for name, (base, new) in diff.metrics.items()
+        ],
     )
 
 
@@ -108,61 +101,27 @@ def _signed_percent(value: float | None) -> str:
     return "0 %" if value == 0 else f"{100 * value:+.1f} %"
 
 
-def _kernel_table(diff: StoreDiff, unit: str, top: int | None) -> Table:
-    rows = [
-        (k.base, k.new, k.name, k.change, k.base_time, k.new_time)
-        for k in diff.kernels
-        if k.change != "same" or k.base_time != k.new_time
+def _kernel_table(diff: StoreDiff) -> Table:
+    columns = [
+        Column("base", "base", show=show_value),
+        Column("new", "new", show=show_value),
+        Column("name", "name", is_text=True, show=kernel_name),
+        Column("change", "change", is_text=True),
+        Column("base_time", "base", diff.unit, show_number),
+        Column("new_time", "new", diff.unit, show_number),
     ]
-    return _topped(
-        Table(
-            "kernels",
-            "Kernels that differ",
-            [
-                Column("base", "base", show=_or_dash),
-                Column("new", "new", show=_or_dash),
-                Column("name", "name", is_text=True, show=kernel_name),
-                Column("change", "change", is_text=True),
-                Column("base_time", "base", unit, show_number),
-                Column("new_time", "new", unit, show_number),
-            ],
-            rows,
-        ),
-        top,
-    )
+    changed = [k for k in diff.kernels if k.change != "same" or k.base_time != k.new_time]
+    return Table.of("kernels", "Kernels that differ", columns, changed)
 
 
-def _pair_table(diff: StoreDiff, top: int | None) -> Table:
-    return _topped(
-        Table(
-            "pairs",
-            "Pairs of kernels whose dependences differ",
-            [
-                Column("target", "kernel"),
-                Column("source", "waits for"),
-                Column("side", "numbered in", is_text=True),
-                Column("base_pattern", "base", is_text=True, show=_or_dash),
-                Column("new_pattern", "new", is_text=True, show=_or_dash),
-                Column("base_edges", "base edges", show=show_number),
-                Column("new_edges", "new edges", show=show_number),
-            ],
-            [
-                (p.target, p.source, p.side, p.base_pattern, p.new_pattern, p.base_edges,
-                 p.new_edges)
-                for p in diff.pairs
-            ],
-        ),
-        top,
-    )  # fmt: skip
-
-
-def _topped(table: Table, top: int | None) -> Table:
-    from dataclasses import replace
-
-    if top is None or len(table.rows) <= top:
-        return table
-    return replace(table, rows=table.rows[:top], omitted=len(table.rows) - top)
-
-
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
+def _pair_table(diff: StoreDiff) -> Table:
+    columns = [
+        Column("target", "kernel"),
+        Column("source", "waits for"),
+        Column("side", "numbered in", is_text=True),
+        Column("base_pattern", "base", is_text=True, show=show_value),
+        Column("new_pattern", "new", is_text=True, show=show_value),
+        Column("base_edges", "base edges", show=show_number),
+        Column("new_edges", "new edges", show=show_number),
+    ]
+    return Table.of("pairs", "Pairs of kernels whose dependences differ", columns, diff.pairs)

@@ -6,12 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from depgraph.reports.tables.pair_table import pair_table
-from depgraph.reports.tables.table import Column, Report, Table, show_bytes, show_number
-from depgraph.reports.tables.untraced import unseen_notes
+from depgraph.reports.tables.table import Report, show_bytes, show_number
+from depgraph.reports.tables.untraced import skipped_table, untraced_notes
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from depgraph.graph.program import Extraction
 
 PAIRS_SHOWN = 25
@@ -20,7 +19,7 @@ PAIRS_SHOWN = 25
 def extract_summary(
     extraction: Extraction, *, seconds: float | None = None, pairs_shown: int | None = PAIRS_SHOWN
 ) -> Report:
-    """Describe an extraction: what was read, what depends on what, what was not seen.
+    """Describe an extraction: what was read, what depends on what, what is untraced.
 
     Parameters
     ----------
@@ -52,15 +51,15 @@ def extract_summary(
         "lines": metadata["lines"],
     }
     headline = [
-        f"{show_number(facts['kernels'])} kernels, {show_number(facts['blocks'])} thread blocks, "
-        f"{show_number(facts['accesses'])} global-memory accesses"
-        + (f", {show_number(facts['copies'])} host copies" if facts["copies"] else ""),
+        f"{counted(facts['kernels'], 'kernel')}, {counted(facts['blocks'], 'thread block')}, "
+        + counted(facts["accesses"], "global-memory access", "global-memory accesses")
+        + (f", {counted(facts['copies'], 'host copy', 'host copies')}" if facts["copies"] else ""),
         (
             f"kernels read {show_bytes(facts['read_bytes'])} and write "
-            f"{show_bytes(facts['written_bytes'])} (distinct bytes of each kernel, summed)"
+            f"{show_bytes(facts['written_bytes'])} (distinct bytes per kernel, summed)"
         ),
         (
-            f"{show_number(facts['edges'])} edges between blocks: "
+            f"{counted(facts['edges'], 'edge')} between blocks: "
             f"{show_number(facts['raw_edges'])} RAW, {show_number(facts['war_edges'])} WAR, "
             f"{show_number(facts['waw_edges'])} WAW (an edge may be of several kinds)"
         ),
@@ -68,13 +67,13 @@ def extract_summary(
     ]
     if facts["possible_edges"]:
         headline.append(
-            f"{show_number(facts['possible_edges'])} more edges are only possible: bounds leave "
-            "them out, what is reached obeys them"
+            f"{counted(facts['possible_edges'], 'more edge')} only possible: bounds ignore them, "
+            "schedules obey them"
         )
     if facts["granularity"] != 1:
         headline.append(
-            f"rounded out to {facts['granularity']} bytes: "
-            f"{show_number(facts['false_edges'])} edges (by kind) are false sharing"
+            f"accesses rounded out to {facts['granularity']} bytes: "
+            f"{counted(facts['false_edges'], 'edge')} (by kind) by false sharing"
         )
     if seconds is not None:
         facts["seconds"] = seconds
@@ -88,9 +87,9 @@ def extract_summary(
         headline,
         tables=[
             pair_table(pairs, extraction.kernels, shown=pairs_shown),
-            _skipped(metadata),
+            skipped_table(metadata["skipped"]),
         ],
-        notes=unseen_notes(extraction.kernels, pairs, metadata),
+        notes=untraced_notes(extraction.kernels, pairs, metadata),
         notes_title="What this trace does not show",
     )
 
@@ -101,24 +100,12 @@ def _patterns(extraction: Extraction) -> str:
     n = len(extraction.kernels)
     independent = n * (n - 1) // 2 - sum(min(p.source, p.target) >= 0 for p in extraction.pairs)
     possible = len(extraction.pairs) - len(dependent)
-    is_opaque = any(kernel.unseen for kernel in extraction.kernels)
+    is_opaque = any(kernel.untraced for kernel in extraction.kernels)
     listed = [f"{show_number(count)} {name}" for name, count in patterns.most_common()]
     return (
-        f"{show_number(len(dependent))} dependent pairs of kernels: "
+        f"{counted(len(dependent), 'dependent pair')} of kernels: "
         + ", ".join(listed or ["none"])
-        + (f"; {show_number(possible)} pairs only possibly dependent" if possible else "")
-        + f"; {show_number(independent)} pairs "
+        + (f"; {counted(possible, 'pair')} only possibly dependent" if possible else "")
+        + f"; {counted(independent, 'pair')} "
         + ("without an edge of their own" if is_opaque else "independent")
-    )
-
-
-def _skipped(metadata: dict[str, Any]) -> Table:
-    return Table(
-        "skipped",
-        "Left out",
-        [
-            Column("reason", "reason", is_text=True, wraps=True),
-            Column("count", "count", show=show_number),
-        ],
-        list(metadata["skipped"].items()),
     )

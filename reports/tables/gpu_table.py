@@ -14,31 +14,21 @@ if TYPE_CHECKING:
 
 def gpus_report(gpus: Sequence[Gpu]) -> Report:
     """List GPU models with what decides how many blocks run at a time."""
-    table = Table(
-        "gpus",
-        "GPU models",
-        [
-            Column("name", "name", is_text=True),
-            Column("architecture", "arch", show=lambda number: f"sm_{number}"),
-            Column("sms", "SMs"),
-            Column("max_warps_per_sm", "warps/SM"),
-            Column("max_blocks_per_sm", "blocks/SM"),
-            Column("registers_per_sm", "registers/SM", show=show_number),
-            Column("shared_bytes_per_sm", "shared/SM", "KiB", _kibibytes),
-            Column("max_shared_bytes_per_block", "a block", "KiB", _kibibytes),
-            Column("memory_gb_per_s", "memory", "GB/s", show_number),
-        ],
-        [
-            (g.name, g.architecture, g.sms, g.max_warps_per_sm, g.max_blocks_per_sm,
-             g.registers_per_sm, g.shared_bytes_per_sm, g.max_shared_bytes_per_block,
-             g.memory_gb_per_s)
-            for g in gpus
-        ],
-    )  # fmt: skip
+    columns = [
+        Column("name", "name", is_text=True),
+        Column("architecture", "arch", show=lambda number: f"sm_{number}"),
+        Column("sms", "SMs"),
+        Column("max_warps_per_sm", "warps/SM"),
+        Column("max_blocks_per_sm", "blocks/SM"),
+        Column("registers_per_sm", "registers/SM", show=show_number),
+        Column("shared_bytes_per_sm", "shared/SM", "KiB", _kibibytes),
+        Column("max_shared_bytes_per_block", "a block", "KiB", _kibibytes),
+        Column("memory_gb_per_s", "memory", "GB/s", show_number),
+    ]
     return Report(
         "gpus",
         {"n_gpus": len(gpus)},
-        tables=[table],
+        tables=[Table.of("gpus", "GPU models", columns, gpus)],
         notes=[
             "names are found in any case, with or without blanks, dashes and brand names",
             "describe another GPU in a file and pass --gpu-file FILE",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -14,28 +13,22 @@ from depgraph.reports.tables.table import (
     Table,
     kernel_name,
     shorten,
+    show_dimensions,
     show_number,
     show_percent,
+    show_value,
 )
+from depgraph.system.text import counted
 from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
+from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.timing.fit import Fit
     from depgraph.timing.matched_profile import Match
 
 
 _NAMES_SHOWN = 5
-
-
-def _time(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else show_number(value)
-
-
-def _grid(value: Sequence[int] | None) -> str:
-    return "-" if value is None else ",".join(map(str, value))
 
 
 def fit_report(fit: Fit) -> Report:
@@ -57,16 +50,15 @@ def match_report(match: Match) -> Report:
         [
             Column("kernel", "kernel"),
             Column("name", "name", is_text=True, show=kernel_name),
-            Column("grid", "grid", show=_grid),
+            Column("grid", "grid", show=show_dimensions),
             Column("status", "match", is_text=True),
             Column("profile_name", "in the profile", is_text=True, show=_profile_name),
-            Column("duration", "time", unit, _time),
-            Column("share", "share", show=_share),
+            Column("duration", "time", unit, show_number),
+            Column("share", "share", show=show_percent),
         ],
         [
             (kernel.kernel, kernel.name, kernel.grid, status,
-             match.profile.name[row] if row >= 0 else None, _known(time),
-             _known(time / total if total else 0.0))
+             match.profile.name[row] if row >= 0 else None, time, time / total if total else 0.0)
             for kernel, status, row, time in zip(
                 match.kernels, match.status, match.row.tolist(), match.duration.tolist(),
                 strict=True,
@@ -74,7 +66,7 @@ def match_report(match: Match) -> Report:
         ],
     )  # fmt: skip
     others = _only_in_profile(match)
-    run = match.measured_run()
+    run = measured_run(match)
     counts = Counter(match.status)
     return Report(
         "timing",
@@ -104,7 +96,7 @@ def match_report(match: Match) -> Report:
 def _headline(match: Match, total: float, others: Table) -> list[str]:
     lines = [f"{match.summary()} (format: {match.profile.format})"]
     time = f"kernels take {show_number(total)} {match.unit} in all"
-    run = match.measured_run()
+    run = measured_run(match)
     if run is not None:
         time += (
             f"; {show_number(run.wall)} {match.unit} passed from the first start to the last end, "
@@ -114,7 +106,11 @@ def _headline(match: Match, total: float, others: Table) -> list[str]:
     if others.rows:
         names = Counter(kernel_name(row[1]) for row in others.rows)
         most = [f"{shorten(name, 40)} ({n})" for name, n in names.most_common(_NAMES_SHOWN)]
-        more = f" and {len(names) - len(most)} more functions" if len(names) > len(most) else ""
+        more = (
+            f" and {counted(len(names) - len(most), 'more function')}"
+            if len(names) > len(most)
+            else ""
+        )
         lines.append(f"only in the profile: {', '.join(most)}{more}")
     return lines
 
@@ -127,9 +123,9 @@ def _only_in_profile(match: Match) -> Table:
         [
             Column("row", "row"),
             Column("name", "name", is_text=True, show=kernel_name),
-            Column("grid", "grid", show=_grid),
-            Column("stream", "stream", show=_or_dash),
-            Column("duration", "time", match.unit, _time),
+            Column("grid", "grid", show=show_dimensions),
+            Column("stream", "stream", show=show_value),
+            Column("duration", "time", match.unit, show_number),
         ],
         [
             (
@@ -169,7 +165,7 @@ def _block_report(profile: BlockProfile, fit: Fit) -> Report:
             "unknown_blocks": unknown,
         },
         headline=[
-            f"{timed} of {blocks} blocks have a time, {unknown} times are of no block of the trace",
+            f"blocks with a time: {timed} of {blocks}; times of no block of the trace: {unknown}",
             *([fit.summary] if fit.misfit else []),
         ],
         tables=[
@@ -182,8 +178,8 @@ def _block_report(profile: BlockProfile, fit: Fit) -> Report:
                     Column("blocks", "blocks", show=show_number),
                     Column("timed_blocks", "with a time", show=show_number),
                     Column("status", "match", is_text=True),
-                    Column("mean", "mean", profile.unit, _time),
-                    Column("longest", "longest", profile.unit, _time),
+                    Column("mean", "mean", profile.unit, show_number),
+                    Column("longest", "longest", profile.unit, show_number),
                 ],
                 rows,
             )
@@ -193,17 +189,5 @@ def _block_report(profile: BlockProfile, fit: Fit) -> Report:
     )
 
 
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else show_percent(value)
-
-
 def _profile_name(value: str | None) -> str:
     return "-" if value is None else kernel_name(value)
-
-
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -3,151 +3,94 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
-    kernel_name,
+    kernel_names,
+    row_of,
     show_factor,
     show_number,
     show_percent,
+    show_whole_percent,
 )
+from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
-    from depgraph.analysis.outcome import Bound, Outcome
+    from depgraph.analysis.outcome import Outcome
     from depgraph.graph.program import Kernel
     from depgraph.mechanisms import Mechanism
 
 _FIXED = (
-    "bounds and gains hold for fixed durations: measured overlap has beaten them by up to 15 % on "
-    "an A100 where caches were reused better"
+    "bounds and speedups hold for fixed durations: measured overlap has beaten them by up to 15 % "
+    "on an A100 where caches were reused better"
 )
-
-
-def _show_share(value: float | None) -> str:
-    return "-" if value is None else show_percent(round(value, 6) + 0.0)
 
 
 def _show_sms(value: float) -> str:
     return "inf" if math.isinf(value) else f"{value:.0f}"
 
 
-def _show_limit(value: float | None) -> str:
-    return "-" if value is None else show_number(value)
+def _show_makespan(value: float | None) -> str:
+    return "deadlock" if value is None else show_number(value)
 
 
-def _gain(limits: Bound, bound: float | None) -> float | None:
-    return limits.serial / bound if bound else None
+def _if_it_ends(name: str) -> Callable[[Outcome], float | None]:
+    """Return what takes a number from an outcome, but from a deadlock none."""
+    return lambda outcome: None if outcome.deadlock else getattr(outcome, name)
 
 
 def comparison_report(comparison: Comparison) -> Report:
     """Describe what mechanisms reach: the bounds, a row each, what each assumed."""
-    unit = comparison.unit
-    with_memory = any(b.memory for b in comparison.limits)
-    launched = not comparison.launch.is_off
-    limits = Table(
-        "bounds",
-        "Bounds",
-        [
-            Column("sms", "SMs", show=_show_sms),
-            Column("serial", "serial", unit, show_number),
-            *[Column("launched_serial", "with launches", unit, show_number)] * launched,
-            Column("critical_path", "critical path", unit, show_number),
-            Column("fine_path", "fine path", unit, _show_limit),
-            Column("work", "work", unit, show_number),
-            *[Column("memory", "memory", unit, show_number)] * with_memory,
-            Column("block_bound", "block bound", unit, show_number),
-            Column("block_gain", "gain", show=_show_gain),
-            Column("fine_bound", "fine bound", unit, _show_limit),
-            Column("fine_gain", "gain", show=_show_gain),
-        ],
-        [
-            (b.sms, b.serial, *[b.launched_serial] * launched, b.critical_path, b.fine_path,
-             b.work, *[b.memory] * with_memory, b.lower_bound, b.gain,
-             b.intra_block_bound, _gain(b, b.intra_block_bound))
-            for b in comparison.limits
-        ],
-    )  # fmt: skip
-    columns = [
-        Column("sms", "SMs", show=_show_sms),
-        Column("mechanism", "mechanism", is_text=True),
-        Column("makespan", "makespan", unit, _show_makespan),
-        Column("gain", "gain", show=_show_gain),
-        Column("share_of_bound", "of bound", show=_show_share),
-        Column("utilization", "busy", show=show_percent),
-        Column("held", "held", show=show_percent),
-        Column("waiting", "waiting", unit, _show_limit),
-        Column("against", "held against", is_text=True),
-    ]
-    rows = [
-        (
-            o.sms,
-            o.mechanism,
-            None if o.deadlock else o.makespan,
-            None if o.deadlock else o.gain,
-            o.share_of_bound,
-            o.utilization,
-            o.held,
-            None if o.deadlock else o.waiting,
-            o.against,
-        )
-        for o in comparison.outcomes
-    ]
-    flat = Table(
+    scenario = comparison.scenario
+    unit, dependences = scenario.unit, scenario.dependences
+    mechanisms = _mechanism_table(comparison)
+    flat = Table.of(
         "mechanisms",
         "",
         [
-            *columns,
-            Column("bound", "bound", unit),
+            *mechanisms.columns,
+            Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),
-            Column("launch_gain", "launches"),
-            Column("overlap_gain", "overlap"),
-            Column("dependences", "dependences"),
-            Column("unit", "unit"),
-            Column("assumptions", "assumptions"),
+            Column("launch_speedup", "launches"),
+            Column("overlap_speedup", "overlap"),
+            Column("dependences", "dependences", get=lambda _: dependences),
+            Column("unit", "unit", get=lambda _: unit),
+            Column("assumptions", "assumptions", get=lambda o: "; ".join(o.assumptions)),
         ],
-        [
-            (
-                *row,
-                o.bound,
-                o.availability,
-                o.launch_gain,
-                o.overlap_gain,
-                comparison.dependences,
-                unit,
-                "; ".join(o.assumptions),
-            )
-            for row, o in zip(rows, comparison.outcomes, strict=True)
-        ],
+        comparison.outcomes,
     )
     return Report(
         "mechanisms",
         {
             "unit": unit,
-            "durations": comparison.durations,
-            "gpu": comparison.gpu,
-            "dependences": comparison.dependences,
+            "durations": scenario.timing.source,
+            "gpu": scenario.resources.gpu.name,
+            "dependences": dependences,
         },
         headline=[
             *_answers(comparison),
             (
-                f"durations: {comparison.durations} ({unit}); dependences: "
-                f"{comparison.dependences}; waiting: time that blocks hold a slot without "
-                "running, summed over blocks"
+                f"durations: {scenario.timing.source} ({unit}); dependences: {dependences}; slot "
+                "utilization: busy counts blocks at work, held also blocks that wait in their "
+                "slots; waiting: their time, summed"
             ),
         ],
         tables=[
-            limits,
-            Table("mechanisms", "Mechanisms", columns, rows),
-            *_gain_parts(comparison),
+            _bound_table(comparison),
+            *_intra_block_bounds(comparison),
+            mechanisms,
+            *_speedup_parts(comparison),
         ],
-        notes=[*_assumed(comparison), *comparison.assumptions, _FIXED],
+        notes=[
+            *comparison.notes, *scenario.assumptions, *scenario.uncertainty.notes, _FIXED,
+        ],
         csv_table=flat,
         extra={
             "details": [
@@ -155,7 +98,7 @@ def comparison_report(comparison: Comparison) -> Report:
                     "sms": "inf" if math.isinf(o.sms) else o.sms,
                     "mechanism": o.mechanism,
                     "availability": o.availability,
-                    "bound": o.bound,
+                    "lower_bound": o.lower_bound,
                     "deadlock": o.deadlock or None,
                     "assumptions": list(o.assumptions),
                 }
@@ -163,54 +106,108 @@ def comparison_report(comparison: Comparison) -> Report:
             ],
             "left_out": comparison.left_out,
         },
-    )
+    )  # fmt: skip
 
 
-def _gain_parts(comparison: Comparison) -> list[Table]:
-    """Lay out what each gain is made of, where launches cost anything."""
-    if comparison.launch.is_off:
-        return []
+def _bound_table(comparison: Comparison) -> Table:
+    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    with_memory = any(b.memory for b in comparison.limits)
+    columns = [
+        Column("sms", "SMs", show=_show_sms),
+        Column("serial", "serial", unit, show_number),
+        *[Column("launched_serial", "with launches", unit, show_number)] * launched,
+        Column("critical_path", "critical path", unit, show_number),
+        Column("work", "work", unit, show_number),
+        *[Column("memory", "memory", unit, show_number)] * with_memory,
+        Column("lower_bound", "lower bound", unit, show_number),
+        Column("upper_bound", "upper bound", show=show_factor),
+    ]
+    return Table.of("bounds", "Bounds", columns, comparison.limits)
+
+
+def _intra_block_bounds(comparison: Comparison) -> list[Table]:
+    """Lay out the bounds of mechanisms whose blocks wait inside, where positions are known."""
+    known = [b for b in comparison.limits if b.intra_block_path is not None]
+    unit = comparison.scenario.unit
+    columns = [
+        Column("sms", "SMs", show=_show_sms),
+        Column("critical_path", "critical path", unit, show_number,
+               get=lambda b: b.intra_block_path),
+        Column("lower_bound", "lower bound", unit, show_number,
+               get=lambda b: b.intra_block_bound),
+        Column("upper_bound", "upper bound", show=show_factor,
+               get=lambda b: b.intra_block_upper_bound),
+    ]  # fmt: skip
+    title = "Intra-block bounds (blocks may wait inside)"
+    return [Table.of("intra_block_bounds", title, columns, known)] if known else []
+
+
+def _mechanism_table(comparison: Comparison) -> Table:
+    unit = comparison.scenario.unit
     columns = [
         Column("sms", "SMs", show=_show_sms),
         Column("mechanism", "mechanism", is_text=True),
-        Column("gain", "gain", show=show_factor),
-        Column("launch_gain", "by launches", show=show_factor),
-        Column("overlap_gain", "times by overlap", show=show_factor),
+        Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
+        Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
+        Column("share_of_bound", "of bound", show=show_percent),
+        Column("utilization", "busy", show=show_percent),
+        Column("held", "held", show=show_percent),
+        Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
+        Column("against", "compared with", is_text=True),
     ]
-    rows = [
-        (o.sms, o.mechanism, o.gain, o.launch_gain, o.overlap_gain)
-        for o in comparison.outcomes
-        if not o.deadlock
+    return Table.of("mechanisms", "Mechanisms", columns, comparison.outcomes)
+
+
+def ranked_table(comparison: Comparison) -> Table:
+    """Build the table of mechanisms on one GPU size, best first."""
+    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    overlap = Column(
+        "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
+    )
+    columns = [
+        Column("mechanism", "mechanism", is_text=True),
+        Column("availability", "availability", is_text=True),
+        Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
+        Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
+        *[overlap] * launched,
+        Column("upper_bound", "upper bound", show=show_factor),
+        Column("share_of_bound", "of bound", show=show_percent),
+        Column("utilization", "busy", show=show_whole_percent, get=lambda o: o.utilization or None),
+        Column("held", "held", show=show_whole_percent, get=lambda o: o.held or None),
+        Column("against", "compared with", is_text=True),
     ]
-    return [Table("parts", "What gains are made of", columns, rows)]
+    # What cuts blocks up has durations of its own: it is not compared with the others.
+    ranked = sorted(
+        comparison.outcomes, key=lambda o: (o.against == "work", o.makespan, o.mechanism)
+    )
+    size = size_text(comparison.limits[0].sms)
+    title = f"Synchronisation mechanisms on {size}, best first"
+    return Table.of("mechanisms", title, columns, ranked)
 
 
-def _show_makespan(value: float | None) -> str:
-    return "deadlock" if value is None else show_number(value)
-
-
-def _show_gain(value: float | None) -> str:
-    return "-" if value is None else show_factor(value)
+def _speedup_parts(comparison: Comparison) -> list[Table]:
+    """Split each speedup into its two factors, where launches cost anything."""
+    columns = [
+        Column("sms", "SMs", show=_show_sms),
+        Column("mechanism", "mechanism", is_text=True),
+        Column("speedup", "speedup", show=show_factor),
+        Column("launch_speedup", "by launches", show=show_factor),
+        Column("overlap_speedup", "by overlap", show=show_factor),
+    ]
+    ended = [o for o in comparison.outcomes if not o.deadlock]
+    parts = Table.of("parts", "Speedups by cause", columns, ended)
+    return [] if comparison.scenario.launch.is_off else [parts]
 
 
 def _answers(comparison: Comparison) -> list[str]:
     sentences = []
     for limits in comparison.limits:
-        real = [
-            o
-            for o in comparison.outcomes
-            if o.sms == limits.sms
-            and not o.availability.startswith("a limit")
-            and o.against == "block"  # others cut blocks up, or wait inside them
-            and not o.deadlock
-        ]
-        if not real:
+        best = comparison.best(limits.sms)
+        without = comparison.best(limits.sms, without_hardware=True)
+        if best is None:
             continue
-        size = "unlimited SMs" if math.isinf(limits.sms) else f"{limits.sms:.0f} SMs"
-        best = max(real, key=lambda o: o.gain)
-        text = f"{size}: {_factors(best, comparison)} by {best.mechanism} ({best.availability})"
-        today = [o for o in real if o.availability != "needs hardware"]
-        without = max(today, key=lambda o: o.gain, default=None)
+        factors = _factors(best, comparison)
+        text = f"{size_text(limits.sms)}: {factors} by {best.mechanism} ({best.availability})"
         if without is not None and without is not best:
             text += f"; without new hardware {_factors(without, comparison)} by {without.mechanism}"
         sentences.append(text)
@@ -218,60 +215,38 @@ def _answers(comparison: Comparison) -> list[str]:
 
 
 def _factors(outcome: Outcome, comparison: Comparison) -> str:
-    """Show a gain, and of what it is made."""
-    gain = show_factor(outcome.gain)
-    if comparison.launch.is_off:
-        return gain
-    launch, overlap = show_factor(outcome.launch_gain), show_factor(outcome.overlap_gain)
-    return f"{gain} (launches {launch} times overlap {overlap})"
-
-
-def _assumed(comparison: Comparison) -> list[str]:
-    """Return what each mechanism assumed, one line for all that assumed the same."""
-    notes: dict[str, list[str]] = {}
-    for outcome in comparison.outcomes:
-        if outcome.assumptions:
-            text = "; ".join(outcome.assumptions)
-            names = notes.setdefault(text, [])
-            if outcome.mechanism not in names:
-                names.append(outcome.mechanism)
-    lines = [f"{', '.join(names)}: {text}" for text, names in notes.items()]
-    lines += [f"{name} is left out: {reason}" for name, reason in comparison.left_out.items()]
-    return lines
+    """Show a speedup, and its two factors."""
+    speedup = show_factor(outcome.speedup)
+    if comparison.scenario.launch.is_off:
+        return speedup
+    launch, overlap = show_factor(outcome.launch_speedup), show_factor(outcome.overlap_speedup)
+    return f"{speedup} (launches {launch} times overlap {overlap})"
 
 
 def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
     """Describe mechanisms: rule, cost, what it takes to use each, source."""
     kinds = list(mechanisms)
     columns = [
-        Column("name", "name", is_text=True),
+        Column("name", "name", is_text=True, get=lambda k: k.signature or k.name),
         Column("rule", "rule", is_text=True),
         Column("cost", "cost", is_text=True),
-        Column("availability", "availability", is_text=True),
+        Column("availability", "availability", is_text=True, get=lambda k: k.availability.value),
         Column("source", "source", is_text=True),
     ]
-    rows = [(k.signature or k.name, k.rule, k.cost, k.availability.value, k.source) for k in kinds]
-    costs: list[tuple[Any, ...]] = [
-        (f"{k.name}.{c.name}", c.default, c.unit, c.meaning, c.source)
-        for k in kinds
-        for c in k.costs
+    cost_columns = [
+        Column("default", "default", show=lambda v: f"{v:g}"),
+        Column("unit", "unit", is_text=True),
+        Column("meaning", "meaning", is_text=True),
+        Column("source", "source", is_text=True),
     ]
-    cost_table = Table(
+    costs = Table(
         "costs",
         "Costs (--cost NAME=VALUE)",
-        [
-            Column("name", "name", is_text=True),
-            Column("default", "default", show=lambda v: f"{v:g}"),
-            Column("unit", "unit", is_text=True),
-            Column("meaning", "meaning", is_text=True),
-            Column("source", "source", is_text=True),
-        ],
-        costs,
+        [Column("name", "name", is_text=True), *cost_columns],
+        [(f"{k.name}.{c.name}", *row_of(cost_columns, c)) for k in kinds for c in k.costs],
     )
     return Report(
-        "mechanism_list",
-        {},
-        tables=[Table("mechanisms", "Mechanisms", columns, rows), cost_table],
+        "mechanism_list", {}, tables=[Table.of("mechanisms", "Mechanisms", columns, kinds), costs]
     )
 
 
@@ -307,34 +282,30 @@ def policies_report(
     policies: Iterable[Policy], kernels: Sequence[Kernel], *, sms: int, unit: str
 ) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
-    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    name = kernel_names(kernels)
     columns = [
         Column("target", "kernel"),
-        Column("target_name", "name", is_text=True),
+        Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
         Column("source", "waits for"),
-        Column("source_name", "name", is_text=True),
+        Column("source_name", "name", is_text=True, get=lambda p: name(p.source)),
         Column("policy", "policy", is_text=True),
         Column("semaphores", "semaphores", show=show_number),
         Column("waits", "waits", show=show_number),
-        Column("gain", "gain", show=show_factor),
-        Column("tile_gain", "by tile", show=show_factor),
+        Column("speedup", "speedup", show=show_factor),
+        Column("tile_speedup", "by tile", show=show_factor),
     ]
-    rows = [
-        (p.target, names[p.target], p.source, names[p.source], p.policy, p.semaphores, p.waits,
-         p.gain, p.tile_gain)
-        for p in policies
-    ]  # fmt: skip
+    pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)
     return Report(
         "cusync",
-        {"sms": sms, "unit": unit, "n_pairs": len(rows)},
-        tables=[Table("pairs", "Cheapest correct cuSync policy of each pair", columns, rows)],
+        {"sms": sms, "unit": unit, "n_pairs": len(pairs.rows)},
+        tables=[pairs],
         notes=[
             (
-                f"gain: of the two kernels alone over one after the other, on {sms} SMs (--sms), "
-                "without what synchronising costs (published: 2 to 3 % of the kernel that waits)"
+                f"speedup: of these two kernels over serialized launches, on {sms} SMs (--sms), "
+                "without the cost of synchronising (published: 2 to 3 % of the kernel that waits)"
             ),
-            "a row: blocks with equal y and z; none: some block needs blocks of several rows",
-            "tile, where a convolution waits: conv2d(R,S), with one wait in R * S steps",
-            "by tile: a wait a block of the row, needed one after another at even steps",
+            "row: blocks with equal y and z; policy none: some block needs blocks of several rows",
+            "tile, where a convolution waits: conv2d(R,S), one wait in R * S steps",
+            "by tile: one wait for each block of the row, at even steps",
         ],
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.reports.tables.table import Column, Table, kernel_name, show_number
+from depgraph.reports.tables.table import Column, Table, kernel_names, show_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 
@@ -27,46 +27,24 @@ def pair_table(
     shown : int, optional
         Rows at most; default all.
     """
-    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    name = kernel_names(kernels)
     streams = {k.kernel: k.stream for k in kernels}
-    with_ldgsts = any(pair.ldgsts for pair in pairs)
-    with_possible = any(pair.possible for pair in pairs)
-    rows = [
-        (
-            pair.target,
-            names.get(pair.target, "host copy"),
-            pair.source,
-            names.get(pair.source, "host copy"),
-            pair.pattern.value,
-            pair.edges,
-            pair.raw,
-            pair.war,
-            pair.waw,
-            *[pair.ldgsts] * with_ldgsts,
-            *[pair.possible] * with_possible,
-            min(pair.source, pair.target) >= 0 and streams[pair.source] != streams[pair.target],
-        )
-        for pair in pairs
-    ]
-    kept = rows if shown is None else rows[:shown]
-    return Table(
-        "pairs",
-        "Dependent pairs of kernels",
-        [
-            Column("target", "kernel"),
-            Column("target_name", "name", is_text=True),
-            Column("source", "waits for"),
-            Column("source_name", "name", is_text=True),
-            Column("pattern", "pattern", is_text=True),
-            Column("edges", "edges", show=show_number),
-            Column("raw", "RAW", show=show_number),
-            Column("war", "WAR", show=show_number),
-            Column("waw", "WAW", show=show_number),
-            *[Column("ldgsts", "by LDGSTS", show=show_number)] * with_ldgsts,
-            *[Column("possible", "possible", show=show_number)] * with_possible,
-            Column("cross_stream", "streams", is_text=True, show=lambda v: "cross" if v else ""),
-        ],
-        kept,
-        omitted=len(rows) - len(kept),
-        more="depgraph show pairs",
-    )
+    columns = [
+        Column("target", "kernel"),
+        Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
+        Column("source", "waits for"),
+        Column("source_name", "name", is_text=True, get=lambda p: name(p.source)),
+        Column("pattern", "pattern", is_text=True, get=lambda p: p.pattern.value),
+        Column("edges", "edges", show=show_number),
+        Column("raw", "RAW", show=show_number),
+        Column("war", "WAR", show=show_number),
+        Column("waw", "WAW", show=show_number),
+        *[Column("ldgsts", "by LDGSTS", show=show_number)] * any(p.ldgsts for p in pairs),
+        *[Column("possible", "possible", show=show_number)] * any(p.possible for p in pairs),
+        Column(
+            "cross_stream", "streams", is_text=True, show=lambda v: "cross" if v else "",
+            get=lambda p: min(p.source, p.target) >= 0 and streams[p.source] != streams[p.target],
+        ),
+    ]  # fmt: skip
+    title = "Dependent pairs of kernels"
+    return Table.of("pairs", title, columns, pairs, more="depgraph show pairs").cut(shown)

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
 from depgraph.graph.queries import block_number, describe_neighbours, neighbour_kinds
+from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
     kernel_name,
+    kernel_names,
     show_bytes,
+    show_dimensions,
     show_number,
     show_percent,
 )
+from depgraph.system.text import counted
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.block_graph import BlockGraph, PairSummary
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.graph.queries import Neighbour, PathStep
     from depgraph.timing.durations import Durations
+    from depgraph.timing.launch_sites import Site
 
 _NEIGHBOURS_SHOWN = 20
 _RANGES_SHOWN = 12
-
-
-def _dimensions(value: tuple[int, int, int]) -> str:
-    return ",".join(map(str, value))
-
-
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else show_number(value)
 
 
 def _letters(index: int) -> str:
@@ -49,31 +47,43 @@ def _letters(index: int) -> str:
     return letters
 
 
-def kernels_report(kernels: Sequence[Kernel]) -> Report:
-    """Build the table of kernels; streams are lettered in the order of their first use."""
+def kernels_report(
+    kernels: Sequence[Kernel],
+    sites: Mapping[int, Site] | None = None,
+    times: Mapping[int, float] | None = None,
+    unit: str = "us",
+) -> Report:
+    """Build the table of kernels; streams are lettered in the order of their first use.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+    sites : mapping, optional
+        Where in the code kernels were launched, by kernel number.
+    times : mapping, optional
+        Measured times, by kernel number.
+    unit : str
+        Of the times.
+    """
+    measured = times or {}
     in_order = dict.fromkeys(kernel.stream for kernel in kernels)
     streams = {stream: _letters(index) for index, stream in enumerate(in_order)}
-    table = Table(
-        "kernels",
-        "Kernels",
-        [
-            Column("kernel", "kernel"),
-            Column("name", "name", is_text=True, show=kernel_name),
-            Column("grid", "grid", show=_dimensions),
-            Column("block", "block", show=_dimensions),
-            Column("registers", "regs", show=_or_dash),
-            Column("shared_bytes", "shared", "B", show=_or_dash),
-            Column("stream", "stream", show=streams.__getitem__),
-            Column("accesses", "accesses", show=show_number),
-            Column("read_bytes", "reads", show=show_bytes),
-            Column("written_bytes", "writes", show=show_bytes),
-        ],
-        [
-            (k.kernel, k.name, k.grid, k.block, k.registers, k.shared_bytes, k.stream,
-             k.accesses, k.read_bytes, k.written_bytes)
-            for k in kernels
-        ],
-    )  # fmt: skip
+    columns = [
+        Column("kernel", "kernel"),
+        Column("name", "name", is_text=True, show=kernel_name),
+        Column("grid", "grid", show=show_dimensions),
+        Column("block", "block", show=show_dimensions),
+        Column("registers", "regs", show=show_number),
+        Column("shared_bytes", "shared", "B", show=show_number),
+        Column("stream", "stream", show=streams.__getitem__),
+        Column("accesses", "accesses", show=show_number),
+        Column("read_bytes", "reads", show=show_bytes),
+        Column("written_bytes", "writes", show=show_bytes),
+        *[Column("time", "time", unit, show_number, get=lambda k: measured.get(k.kernel))]
+        * bool(measured),
+        *site_columns(sites or {}),
+    ]
+    table = Table.of("kernels", "Kernels", columns, kernels)
     return Report("kernels", {"n_kernels": len(kernels)}, tables=[table])
 
 
@@ -86,46 +96,28 @@ def path_report(
     path: Sequence[PathStep], kernels: Sequence[Kernel], durations: Durations
 ) -> Report:
     """Describe the critical path: the block of each kernel on it, and where the time goes."""
-    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    unit, name = durations.unit, kernel_names(kernels)
     total = path[-1].start + path[-1].duration if path else 0.0
-    columns = [
-        Column("kernel", "kernel"),
-        Column("name", "name", is_text=True),
-        Column("block", "block"),
-        Column("start", "start", durations.unit, show_number),
-        Column("duration", "duration", durations.unit, show_number),
-        Column("share", "share", show=show_percent),
-        Column("kinds", "waits by", is_text=True),
-    ]
-    rows = [
-        (
-            step.kernel,
-            names.get(step.kernel, "host copy"),
-            step.block,
-            step.start,
-            step.duration,
-            step.duration / total if total else 0.0,
-            ", ".join(step.kinds) or "-",
-        )
-        for step in path
-    ]
-    by_name = sorted(
-        (
-            (name, len(steps), sum(s[4] for s in steps))
-            for name, steps in (
-                (name, list(group))
-                for name, group in groupby(sorted(rows, key=lambda r: r[1]), key=lambda r: r[1])
-            )
-        ),
+    length = total or 1.0
+    by_function: dict[str, list[float]] = {}
+    for step in path:
+        by_function.setdefault(name(step.kernel), []).append(step.duration)
+    functions = sorted(
+        ((function, len(times), sum(times)) for function, times in by_function.items()),
         key=lambda row: (-row[2], row[0]),
     )
+    columns = [
+        *path_columns(unit, name)[:-1],
+        Column("share", "share", show=show_percent, get=lambda s: s.duration / length),
+        *path_columns(unit, name)[-1:],
+    ]
     return Report(
         "path",
-        {"critical_path": total, "unit": durations.unit, "durations": durations.source},
+        {"critical_path": total, "unit": unit, "durations": durations.source},
         headline=[
             (
-                f"critical path: {show_number(total)} {durations.unit} through {len(path)} of "
-                f"{len(kernels)} kernels; durations: {durations.source}"
+                f"critical path: {show_number(total)} {unit} through {len(path)} of "
+                f"{counted(len(kernels), 'kernel')}; durations: {durations.source}"
             )
         ],
         tables=[
@@ -135,15 +127,27 @@ def path_report(
                 [
                     Column("name", "function", is_text=True),
                     Column("kernels", "kernels"),
-                    Column("duration", "time", durations.unit, show_number),
+                    Column("duration", "time", unit, show_number),
                     Column("share", "share", show=show_percent),
                 ],
-                [(n, c, t, t / total if total else 0.0) for n, c, t in by_name],
+                [(*row, row[2] / length) for row in functions],
             ),
-            Table("path", "Critical path", columns, rows),
+            Table.of("path", "Critical path", columns, path),
         ],
         notes=durations.assumptions,
     )
+
+
+def path_columns(unit: str, name: Callable[[int], str]) -> list[Column]:
+    """Return the columns of a table of blocks on the critical path."""
+    return [
+        Column("kernel", "kernel"),
+        Column("name", "name", is_text=True, show=kernel_name, get=lambda s: name(s.kernel)),
+        Column("block", "block", show=show_number),
+        Column("start", "start", unit, show_number),
+        Column("duration", "duration", unit, show_number),
+        Column("kinds", "waits by", is_text=True, get=lambda s: ", ".join(s.kinds) or "-"),
+    ]
 
 
 def block_report(
@@ -209,10 +213,9 @@ def block_report(
                     Column("end", "to", show=hex),
                     Column("bytes", "bytes", show=show_number),
                 ],
-                ranges[:ranges_shown],
-                omitted=len(ranges) - len(ranges[:ranges_shown]),
+                ranges,
                 more="footprints.parquet",
-            ),
+            ).cut(ranges_shown),
             *(
                 _neighbour_table(
                     key,
@@ -236,21 +239,13 @@ def block_report(
 
 
 def _neighbour_table(key: str, title: str, found: Sequence[Neighbour], total: int) -> Table:
-    return Table(
-        key,
-        f"{title} ({total})",
-        [
-            Column("kernel", "kernel"),
-            Column("block", "block"),
-            Column("kinds", "kinds", is_text=True),
-            Column("raw_bytes", "RAW", "B", show_number),
-            Column("war_bytes", "WAR", "B", show_number),
-            Column("waw_bytes", "WAW", "B", show_number),
-        ],
-        [
-            (n.kernel, n.block, ", ".join(n.kinds), n.raw_bytes, n.war_bytes, n.waw_bytes)
-            for n in found
-        ],
-        omitted=total - len(found),
-        more="depgraph export --what edges",
-    )
+    columns = [
+        Column("kernel", "kernel"),
+        Column("block", "block"),
+        Column("kinds", "kinds", is_text=True, get=lambda n: ", ".join(n.kinds)),
+        Column("raw_bytes", "RAW", "B", show_number),
+        Column("war_bytes", "WAR", "B", show_number),
+        Column("waw_bytes", "WAW", "B", show_number),
+    ]
+    table = Table.of(key, f"{title} ({total})", columns, found, more="depgraph export --what edges")
+    return replace(table, omitted=total - len(found))

@@ -1,27 +1,39 @@
-"""Tables as plain data, and the four forms they are written in: table, JSON, CSV, Markdown."""
+"""Reports as plain data, and how their values are shown."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from dataclasses import dataclass, field
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from depgraph.system.text import clean_text, csv_cell
+from depgraph.system.text import clean_text, show_bytes, show_factor, show_number, show_percent
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-JSON_SCHEMA_VERSION = 1
-FORMATS = ("table", "json", "csv", "markdown")
-WIDTH = 100
-_THOUSAND, _KIBI = 1000, 1024
-_LEAST_WRAPPED = 24
-_SHORT_UNITS = {"(instructions)": "(instr.)"}
+    from depgraph.analysis.next_steps import Step
+    from depgraph.graph.program import Kernel
+
+__all__ = [
+    "Column",
+    "Report",
+    "Table",
+    "kernel_name",
+    "kernel_names",
+    "plain",
+    "row_of",
+    "shorten",
+    "show_bytes",
+    "show_count",
+    "show_dimensions",
+    "show_factor",
+    "show_number",
+    "show_percent",
+    "show_value",
+    "show_whole_percent",
+    "table_rows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,8 @@ class Column:
         Text is set to the left and truncated in the middle, numbers to the right.
     wraps : bool
         Text goes on in further lines instead of being truncated, as what a user must read does.
+    get : callable, optional
+        Returns the value from what a row is about; default its attribute `key`.
     """
 
     key: str
@@ -49,6 +63,12 @@ class Column:
     show: Callable[[Any], str] = str
     is_text: bool = False
     wraps: bool = False
+    get: Callable[[Any], Any] | None = None
+
+
+def row_of(columns: Iterable[Column], item: Any) -> tuple[Any, ...]:
+    """Return the values of the columns for what a row is about."""
+    return tuple(getattr(item, c.key) if c.get is None else c.get(item) for c in columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +96,18 @@ class Table:
     omitted: int = 0
     more: str = ""
 
+    @classmethod
+    def of(
+        cls, key: str, title: str, columns: Sequence[Column], items: Iterable[Any], more: str = ""
+    ) -> Table:
+        """Make a table with a row for each item."""
+        return cls(key, title, columns, [row_of(columns, item) for item in items], more=more)
+
+    def cut(self, top: int | None) -> Table:
+        """Return the table with so many rows at most; None for all."""
+        rows = self.rows[:top]
+        return replace(self, rows=rows, omitted=self.omitted + len(self.rows) - len(rows))
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -97,6 +129,8 @@ class Report:
         More for JSON.
     sections : sequence of (str, sequence of str)
         More notes under titles of their own, for people; JSON has them in `extra`.
+    steps : sequence of Step
+        What to do next.
     """
 
     name: str
@@ -108,6 +142,11 @@ class Report:
     notes_title: str = "Assumptions"
     extra: dict[str, Any] = field(default_factory=dict)
     sections: Sequence[tuple[str, Sequence[str]]] = ()
+    steps: Sequence[Step] = ()
+
+    def cut(self, top: int | None) -> Report:
+        """Return the report with so many rows a table at most; None for all."""
+        return replace(self, tables=[table.cut(top) for table in self.tables])
 
 
 def shorten(text: str, width: int) -> str:
@@ -123,17 +162,10 @@ def kernel_name(name: str) -> str:
     return clean_text(base_name(name))
 
 
-def show_number(value: float | None) -> str:
-    """Show a number with four significant digits and a blank between thousands."""
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value == int(value) and (isinstance(value, int) or abs(value) >= _THOUSAND):
-        return f"{int(value):,}".replace(",", " ")
-    if abs(value) >= _THOUSAND:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:#.4g}".rstrip(".") if value else "0"
+def kernel_names(kernels: Iterable[Kernel]) -> Callable[[int], str]:
+    """Return what a table calls the kernel of a number, or a host copy."""
+    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    return lambda kernel: names.get(kernel, "host copy")
 
 
 def show_count(value: float) -> str:
@@ -141,42 +173,19 @@ def show_count(value: float) -> str:
     return "inf" if math.isinf(value) else show_number(int(value))
 
 
-def show_bytes(value: int) -> str:
-    """Show a number of bytes in the binary unit that leaves at most four digits."""
-    size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < _KIBI or unit == "TiB":
-            break
-        size /= _KIBI
-    return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
+def show_whole_percent(value: float | None) -> str:
+    """Show a share of one as whole percent."""
+    return "-" if value is None else f"{100 * value:.0f} %"
 
 
-def show_percent(value: float) -> str:
-    """Show a share of one as percent."""
-    return f"{100 * value:.1f} %"
+def show_dimensions(value: Sequence[int] | None) -> str:
+    """Show a grid or a block."""
+    return "-" if value is None else ",".join(map(str, value))
 
 
-def show_factor(value: float) -> str:
-    """Show a speed-up."""
-    return f"{value:.2f}x"
-
-
-def render(report: Report, form: str, *, color: bool = False) -> str:
-    """Write a report in one of `FORMATS`.
-
-    Parameters
-    ----------
-    report : Report
-    form : {"table", "json", "csv", "markdown"}
-    color : bool
-        Bold heads, for a terminal.
-    """
-    return {
-        "table": lambda: _as_text(report, color=color),
-        "json": lambda: _as_json(report),
-        "csv": lambda: _as_csv(report),
-        "markdown": lambda: _as_markdown(report),
-    }[form]()
+def show_value(value: object) -> str:
+    """Show what may be missing."""
+    return "-" if value is None else str(value)
 
 
 def plain(value: Any) -> Any:
@@ -194,205 +203,3 @@ def table_rows(table: Table) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries of plain values."""
     keys = [column.key for column in table.columns]
     return [dict(zip(keys, map(plain, row), strict=True)) for row in table.rows]
-
-
-def _as_json(report: Report) -> str:
-    content = {
-        "schema_version": JSON_SCHEMA_VERSION,
-        "report": report.name,
-        **{key: plain(value) for key, value in report.facts.items()},
-        **{table.key: table_rows(table) for table in report.tables},
-        **report.extra,
-        "notes": list(report.notes),
-    }
-    # In ASCII: names from a trace may hold characters that steer a terminal.
-    return json.dumps(content, indent=2) + "\n"
-
-
-def _as_csv(report: Report) -> str:
-    table = report.csv_table or (report.tables[0] if report.tables else None)
-    if table is None:
-        return ""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.key for column in table.columns])
-    writer.writerows([[_csv_value(v) for v in row] for row in table.rows])
-    return out.getvalue()
-
-
-def _csv_value(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    if isinstance(value, list):
-        return csv_cell("; ".join(map(str, value)))
-    return csv_cell(value) if isinstance(value, str) else plain(value)
-
-
-def _head(column: Column) -> str:
-    return f"{column.head} ({column.unit})" if column.unit else column.head
-
-
-def _cells(table: Table) -> list[list[str]]:
-    return [
-        [
-            clean_text(c.show(v)) if c.is_text else c.show(v)
-            for c, v in zip(table.columns, row, strict=True)
-        ]
-        for row in table.rows
-    ]
-
-
-def _as_markdown(report: Report) -> str:
-    def escaped(text: str) -> str:
-        text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
-        text = text.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")
-        text = text.replace("*", "\\*").replace("_", "\\_")
-        return text.replace("~", "\\~").replace("@", "&#64;")  # struck out text, mentions
-
-    lines: list[str] = []
-    lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
-    for table in report.tables:
-        lines.append(f"**{table.title}**\n")
-        if not table.rows:
-            lines.append("none\n")
-            continue
-        lines.append("| " + " | ".join(_head(c) for c in table.columns) + " |")
-        lines.append(
-            "|" + "|".join(" --- " if c.is_text else " ---: " for c in table.columns) + "|"
-        )
-        lines += ["| " + " | ".join(map(escaped, row)) + " |" for row in _cells(table)]
-        lines.append("")
-        if table.omitted:
-            rows = "row" if table.omitted == 1 else "rows"
-            lines.append(f"{show_number(table.omitted)} more {rows}{_more(table)}\n")
-    for title, notes in _note_sections(report):
-        lines.append(f"**{title}**\n")
-        lines += [*(f"- {escaped(clean_text(note))}" for note in notes), ""]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _note_sections(report: Report) -> list[tuple[str, Sequence[str]]]:
-    sections = [(report.notes_title, report.notes), *report.sections]
-    return [(title, notes) for title, notes in sections if notes]
-
-
-def _more(table: Table) -> str:
-    return f": {table.more}" if table.more else ""
-
-
-def _as_text(report: Report, *, color: bool) -> str:
-    bold, plain_ = ("\x1b[1m", "\x1b[0m") if color else ("", "")
-    lines: list[str] = []
-    for sentence in report.headline:
-        lines += _wrapped(clean_text(sentence))
-    for table in report.tables:
-        lines += ["", f"{bold}{table.title}{plain_}"]
-        lines += _text_table(table, bold, plain_) if table.rows else ["  none"]
-        if table.omitted:
-            lines.append(f"  ... and {show_number(table.omitted)} more{_more(table)}")
-    for title, notes in _note_sections(report):
-        lines += ["", f"{bold}{title}{plain_}"]
-        for note in notes:
-            lines += _wrapped(clean_text(note), "  - ", "    ")
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def _wrapped(text: str, first: str = "", rest: str = "", *, width: int = WIDTH) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False,
-        break_on_hyphens=False,
-    ) or [""]  # fmt: skip
-
-
-def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
-    """Set a table within `WIDTH`; columns for which there is no room follow below."""
-    heads = [column.head for column in table.columns]
-    cells = _cells(table)
-    units = [f"({column.unit})" if column.unit else "" for column in table.columns]
-    is_text = [column.is_text for column in table.columns]
-    wraps = [column.wraps for column in table.columns]
-    widths = _widths(heads, units, cells)
-    if _excess(widths) > 0:
-        units = [_SHORT_UNITS.get(unit, unit) for unit in units]
-        widths = _widths(heads, units, cells)
-    if _excess(widths) > 0:
-        least = [
-            min(len(head), 8)
-            if text and not wrap
-            else min(width, _LEAST_WRAPPED)
-            if wrap
-            else width
-            for head, text, wrap, width in zip(heads, is_text, wraps, widths, strict=True)
-        ]
-        widths = _narrowed(widths, least, _excess(widths))
-    lines: list[str] = []
-    for columns in _pieces(widths):
-
-        def line(row: Sequence[str], columns: Sequence[int] = columns) -> str:
-            parts = [
-                shorten(row[i], max(widths[i], wraps[i] * len(row[i]))).ljust(widths[i])
-                if is_text[i]
-                else row[i].rjust(widths[i])
-                for i in columns
-            ]
-            return ("  " + "  ".join(parts)).rstrip()
-
-        lines += [] if not lines else [""]
-        lines.append(f"{bold}{line(heads)}{plain_}")
-        if any(units[i] for i in columns):
-            lines.append(line(units))
-        lines += [line(part) for row in cells for part in _wrapped_row(row, widths, wraps)]
-    return lines
-
-
-def _wrapped_row(
-    row: Sequence[str], widths: Sequence[int], wraps: Sequence[bool]
-) -> Iterator[tuple[str, ...]]:
-    """Yield the lines that a row takes: one where no cell is too wide for its column."""
-    cells = [
-        _wrapped(cell, width=width) if wrap else [cell]
-        for cell, width, wrap in zip(row, widths, wraps, strict=True)
-    ]
-    return zip_longest(*cells, fillvalue="")
-
-
-def _widths(
-    heads: Sequence[str], units: Sequence[str], cells: Sequence[Sequence[str]]
-) -> list[int]:
-    return [
-        max([len(head), len(unit), *(len(row[i]) for row in cells)])
-        for i, (head, unit) in enumerate(zip(heads, units, strict=True))
-    ]
-
-
-def _excess(widths: Sequence[int]) -> int:
-    return sum(widths) + 2 * len(widths) - WIDTH
-
-
-def _pieces(widths: Sequence[int]) -> list[list[int]]:
-    """Split columns into groups that fit, each led by the first column."""
-    pieces = [[0]] if widths else []
-    for i in range(1, len(widths)):
-        if len(pieces[-1]) > 1 and _excess([widths[k] for k in [*pieces[-1], i]]) > 0:
-            pieces.append([0])
-        pieces[-1].append(i)
-    return pieces
-
-
-def _narrowed(widths: list[int], least: Sequence[int], excess: int) -> list[int]:
-    """Take `excess` characters from the widest columns, as far as that leaves each its least."""
-    while excess > 0:
-        widest = max(
-            (i for i, width in enumerate(widths) if width > least[i]),
-            key=lambda i: widths[i],
-            default=None,
-        )
-        if widest is None:
-            break
-        widths[widest] -= 1
-        excess -= 1
-    return widths

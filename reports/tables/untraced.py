@@ -1,23 +1,23 @@
-"""What a trace does not show, in sentences."""
+"""What a trace does not show, and what of it was left out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.dependence.possible import openness
+from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.kernel_table import remarks
-from depgraph.reports.tables.table import show_number
-from depgraph.system.text import some_numbers
+from depgraph.reports.tables.table import Column, Table, show_number
+from depgraph.system.text import kernels_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from depgraph.graph.block_graph import PairSummary
+    from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 
-def unseen_notes(
+def untraced_notes(
     kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
 ) -> list[str]:
     """List warnings, kernels with hidden accesses or inner order, and the format's blind spots.
@@ -30,16 +30,25 @@ def unseen_notes(
         Provenance of the extraction.
     """
     notes = [
-        f"{show_number(count)} {warning}" for warning, count in metadata.get("warnings", {}).items()
+        f"{warning}: {show_number(count)}"
+        for warning, count in metadata.get("warnings", {}).items()
     ]
     for reason, numbers in remarks(kernels).items():
-        what = "kernel" if len(numbers) == 1 else "kernels"
-        notes.append(f"{what} {some_numbers(numbers)}: {reason}")
+        notes.append(f"{kernels_text(numbers)}: {reason}")
     shared = [k.kernel for k in kernels if k.shared_written_bytes and k.waits_inside is None]
     if shared:
         notes.append(
-            f"blocks of kernel {some_numbers(shared)} write bytes that other blocks of the same "
-            "kernel touch: order inside a kernel is not part of the graph"
+            f"{kernels_text(shared)}: blocks write bytes that other blocks of the same kernel "
+            "touch; the graph has no order inside a kernel"
         )
-    notes += openness(kernels, pairs).notes
+    notes += uncertainty(kernels, pairs).notes
     return [*notes, *metadata.get("blind_spots", [])]
+
+
+def skipped_table(skipped: Mapping[str, int]) -> Table:
+    """Build the table of what was left out, and how often."""
+    columns = [
+        Column("reason", "reason", is_text=True, wraps=True),
+        Column("count", "count", show=show_number),
+    ]
+    return Table("skipped", "Left out", columns, list(skipped.items()))

@@ -1,4 +1,4 @@
-"""Bounds on the gain, and the laws that hold between them and schedules."""
+"""Bounds on the speedup, and the laws that hold between them and schedules."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_the_bound_of_two_kernels():
     assert found.critical_path == 6
     assert found.work == 15 / 2
     assert (found.lower_bound, found.limited_by) == (7.5, "work")
-    assert found.gain == 10 / 7.5
+    assert found.upper_bound == 10 / 7.5
     makespans = {a.mechanism: a.makespan for a in found.schedules}
     assert makespans == {"serial": 10, **dict(zip(DATAFLOW, (9, 10, 9), strict=True))}
     assert found.reached.mechanism == DATAFLOW[0]
@@ -79,7 +79,7 @@ def test_no_schedule_is_shorter_than_the_lower_bound(drawn):
     assert found.lower_bound == max(found.critical_path, found.work)
     for achieved in found.schedules:
         assert achieved.makespan >= found.lower_bound * (1 - 1e-12)
-        assert achieved.gain <= found.gain * (1 + 1e-12)
+        assert achieved.speedup <= found.upper_bound * (1 + 1e-12)
         assert 0 <= achieved.utilization <= 1 + 1e-12
 
 
@@ -112,13 +112,13 @@ def test_leaving_out_dependences_never_raises_the_bound(drawn):
     assert (raw.dependences, every.dependences) == ("RAW", "RAW,WAR,WAW")
 
 
-def test_a_table_has_a_row_a_size_with_all_dependences_and_with_raw_alone():
+def test_a_table_has_a_row_a_size_with_all_dependences_and_with_raw_only():
     graph = graph_of(PAIR)
     table = bound(scenario_of(graph, TIMES), [1, 2, math.inf])
     assert [(b.sms, b.dependences) for b in table.bounds] == [
         (sms, kinds) for sms in (1, 2, math.inf) for kinds in ("RAW,WAR,WAW", "RAW")
     ]
-    assert (table.unit, table.durations, table.occupancy) == ("us", "made up", (1, 1))
+    assert (table.unit, table.scenario.timing.source, table.occupancy) == ("us", "made up", (1, 1))
     frame = table.to_pandas()
     # With unlimited SMs no priority matters.
     assert len(frame) == 4 * 4 + 2 * 2
@@ -126,14 +126,14 @@ def test_a_table_has_a_row_a_size_with_all_dependences_and_with_raw_alone():
     assert first["sms"] == 1
     assert first["schedule"] == "serial"
     assert first["makespan"] == first["serial"] == first["work"] == 15
-    assert (first["limited_by"], first["bound_on_gain"], first["unit"]) == ("work", 1, "us")
+    assert (first["limited_by"], first["upper_bound"], first["unit"]) == ("work", 1, "us")
 
 
 def test_raw_alone_is_not_said_twice():
     graph = graph_of(PAIR).with_kinds({"RAW"})
     table = bound(scenario_of(graph, TIMES), 2)
     assert [b.dependences for b in table.bounds] == ["RAW"]
-    assert any("WAR, WAW dependences were left out" in note for note in table.assumptions)
+    assert any("WAR, WAW dependences left out" in note for note in table.assumptions)
 
 
 def test_every_report_says_that_the_bound_is_for_fixed_durations():
@@ -165,7 +165,7 @@ def test_the_packaged_trace_says_what_was_assumed(sample_store):
     assert places.min() < places.max()
     assert any("registers per thread unknown: no limit (24 of 25" in n for n in table.assumptions)
     assert table.unit == "instructions"
-    assert table.gpu == "H100 SXM"
+    assert table.scenario.resources.gpu.name == "H100 SXM"
     for assumption in ("only ratios mean anything", "names no architecture", "register"):
         assert any(assumption in note for note in table.assumptions), assumption
     for found in table.bounds:

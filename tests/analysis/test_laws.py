@@ -13,14 +13,13 @@ from random_programs import programs
 import depgraph
 from depgraph import parsers
 from depgraph.analysis.bound import bound, bound_one
-from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.compare_mechanisms import compare_mechanisms, run_without_launches
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.outcome import limits_of
 from depgraph.analysis.study import study
-from depgraph.analysis.study_mechanisms import study_mechanisms
 from depgraph.cli.app import main
 from depgraph.errors import ModelError
-from depgraph.graph.block_graph import Basis
+from depgraph.graph.kinds import Basis
 from depgraph.mechanisms import find_mechanisms
 from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
@@ -63,10 +62,10 @@ def _by_launch(graph):
 
 
 def assert_within(row, serial):
-    assert row.makespan * CLOSE >= row.bound
+    assert row.makespan * CLOSE >= row.lower_bound
     # Without launch costs it is not shorter either.
-    assert row.overlap_gain * row.bound <= serial * CLOSE
-    assert row.gain == pytest.approx(row.launch_gain * row.overlap_gain)
+    assert row.overlap_speedup * row.lower_bound <= serial * CLOSE
+    assert row.speedup == pytest.approx(row.launch_speedup * row.overlap_speedup)
     assert row.share_of_bound is None or row.share_of_bound <= 1
     assert 0 <= row.utilization <= row.held * CLOSE <= CLOSE
     assert row.held <= 1
@@ -76,7 +75,7 @@ def assert_within(row, serial):
 def test_nothing_that_is_reached_is_above_the_bound(scenario):
     for found in bound(scenario, scenario.sms).bounds:
         assert found.lower_bound == max(found.critical_path, found.work, found.memory)
-        assert found.reached.gain <= found.gain * CLOSE
+        assert found.reached.speedup <= found.upper_bound * CLOSE
         for row in found.schedules:
             assert_within(row, found.serial)
             assert row.makespan * CLOSE >= found.lower_bound
@@ -111,8 +110,8 @@ def test_serial_is_kernel_after_kernel_as_each_takes_alone(scenario):
 
 @given(scenarios(), st.sampled_from(["dataflow", "pdl", "cusync-row", "streams"]))
 def test_no_more_is_held_at_any_time_than_there_is(scenario, name):
-    mechanisms = find_mechanisms([name])
-    (plan,) = study_mechanisms(scenario, mechanisms, mechanisms).schedules
+    (mechanism,) = find_mechanisms([name])
+    plan, _ = run_without_launches(mechanism, {}, scenario)
     edges = np.linspace(0, plan.makespan, 20)
     for shown in (plan, running_part(plan, scenario.durations)):
         used = utilization_over_time(shown, scenario.shares, scenario.sms, edges)
@@ -124,14 +123,14 @@ def test_a_report_says_what_bound_says(scenario):
     found = study(scenario)
     (first, *_) = bound(scenario, scenario.sms).bounds
     assert found.bound == first
-    at_size = {c.name: c.gain[c.sms.index(found.sms)] for c in found.curves}
-    assert at_size["bound, all dependences"] == first.gain
+    at_size = {c.name: c.speedup[c.sms.index(found.sms)] for c in found.curves}
+    assert at_size["upper bound"] == first.upper_bound
     assert found.schedules[0].makespan == first.serial
     assert found.schedules[1].makespan == min(row.makespan for row in first.schedules[1:])
     assert found.utilization(found.schedules[0]) == first.schedules[0].utilization
     for curves in zip(found.curves[::2], found.curves[1::2], strict=False):
         if not curves[1].is_bound:
-            assert all(b * CLOSE >= r for b, r in zip(*(c.gain for c in curves), strict=True))
+            assert all(b * CLOSE >= r for b, r in zip(*(c.speedup for c in curves), strict=True))
 
 
 @pytest.mark.jit_only
@@ -247,21 +246,21 @@ def test_every_command_prints_the_same_number(answer, options, sample_store, tmp
     dependences = first["dependences"]
     rows = {row["schedule"]: row for row in table["schedules"] if row["dependences"] == dependences}
     reached = max(
-        (row for name, row in rows.items() if name != "measured"), key=lambda row: row["gain"]
+        (row for name, row in rows.items() if name != "measured"), key=lambda row: row["speedup"]
     )
 
     compared = answer("bound", "--sms", 4, "--mechanism", "serial,dataflow,streams", *options)
     limits = compared["bounds"][0]
     for name in ("serial", "critical_path", "work"):
         assert limits[name] == first[name]
-    assert limits["block_bound"] == first["lower_bound"]
-    assert limits["block_gain"] == first["bound_on_gain"]
+    assert limits["lower_bound"] == first["lower_bound"]
+    assert limits["upper_bound"] == first["upper_bound"]
     by_name = {row["mechanism"]: row for row in compared["mechanisms"]}
-    overlap = {row["mechanism"]: row["overlap_gain"] for row in compared.get("parts", ())}
+    overlap = {row["mechanism"]: row["overlap_speedup"] for row in compared.get("parts", ())}
     for name in ("serial", "dataflow (oldest-first)"):
         for column in ("share_of_bound", "utilization"):
             assert by_name[name][column] == pytest.approx(rows[name][column])
-        assert overlap.get(name, by_name[name]["gain"]) == pytest.approx(rows[name]["gain"])
+        assert overlap.get(name, by_name[name]["speedup"]) == pytest.approx(rows[name]["speedup"])
         if not overlap:
             assert by_name[name]["makespan"] == pytest.approx(rows[name]["makespan"])
     serial = limits["launched_serial"] if overlap else limits["serial"]
@@ -270,7 +269,7 @@ def test_every_command_prints_the_same_number(answer, options, sample_store, tmp
     report = answer("report", "--sms", 4, *options)
     for name in ("lower_bound", "work", "serial", "critical_path"):
         assert report[name] == first[name]
-    assert (report["bound"], report["gain"]) == (first["bound_on_gain"], reached["gain"])
+    assert (report["upper_bound"], report["speedup"]) == (first["upper_bound"], reached["speedup"])
     assert report["utilization"] == rows["serial"]["utilization"]
     assert {row["schedule"] for row in report["schedules"]} <= set(rows)
 
@@ -307,10 +306,10 @@ def test_the_page_and_markdown_print_the_number_of_bound(answer, sample_store, t
     with pytest.raises(SystemExit):
         main(["report", str(sample_store.path), "--sms", "4", "-o", str(tmp_path / "r"), "-q"])
     capsys.readouterr()
-    shown = f"{first['bound_on_gain']:.2f}x"
-    assert f"at most {shown}" in (tmp_path / "r" / "report.md").read_text()
+    shown = f"{first['upper_bound']:.2f}x"
+    assert f"upper bound on speedup {shown}" in (tmp_path / "r" / "report.md").read_text()
     assert shown in (tmp_path / "r" / "index.html").read_text()
     assert (
-        json.loads((tmp_path / "r" / "report.json").read_text())["bound"]
-        == (first["bound_on_gain"])
+        json.loads((tmp_path / "r" / "report.json").read_text())["upper_bound"]
+        == (first["upper_bound"])
     )

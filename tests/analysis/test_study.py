@@ -67,8 +67,8 @@ def test_what_each_kind_costs():
     # Without WAR, kernels 0 and 1 run side by side.
     graph = graph_of([1, 1], [((0, 0), (1, 0), "WAR")])
     costs = {cost.name: cost for cost in study_of(graph).costs}
-    assert costs["RAW"].gain == costs["RAW + WAW"].gain == 2
-    assert costs["RAW + WAR"].gain == costs["RAW + WAR + WAW"].gain == 1
+    assert costs["RAW"].upper_bound == costs["RAW + WAW"].upper_bound == 2
+    assert costs["RAW + WAR"].upper_bound == costs["RAW + WAR + WAW"].upper_bound == 1
     assert costs["RAW + WAR"].edges == 1
 
 
@@ -84,11 +84,11 @@ def test_the_curve_bends_where_work_equals_the_critical_path():
     found = study_of(graph_of(sizes, chain_edges(sizes)))
     assert found.bend == 6
     assert {curve.name for curve in found.curves} == {
-        "bound, all dependences", "bound, RAW alone",
-        "best dataflow, all dependences", "best dataflow, RAW alone",
+        "upper bound", "upper bound, RAW only",
+        "best dataflow", "best dataflow, RAW only",
     }  # fmt: skip
     for bound, reached in zip(found.curves[::2], found.curves[1::2], strict=True):
-        assert all(b >= r - 1e-9 for b, r in zip(bound.gain, reached.gain, strict=True))
+        assert all(b >= r - 1e-9 for b, r in zip(bound.speedup, reached.speedup, strict=True))
 
 
 @pytest.mark.parametrize("sms", [1, 3, 80, 132])

@@ -91,13 +91,13 @@ def test_remarks_on_kernels_are_warnings(tmp_path: Path, text: str, remark: str)
             launch(0, 1) + 2 * access(0, 7) + access(0, 8),
             (
                 "block (7,0,0) is outside the grid (1, 1, 1) of kernel 0; 3 instructions from "
-                "here on belong to such blocks"
+                "here on in such blocks"
             ),
             1,
         ),
         (
             launch(0, 1) + access(0, 0) + access(5, 0),
-            "1 accesses from here on belong to launch id 5, which no launch line announces",
+            "1 access from here on with launch id 5, which no launch line announces",
             1,
         ),
     ],
@@ -189,11 +189,11 @@ def test_every_form_can_be_written(sample_trace: Path, form: str) -> None:
     [
         (
             launch(0) + launch(1),
-            "2 kernels were launched, and there is no access to global memory (0",
+            "2 kernels launched, and no access to global memory (0",
         ),
         (
             launch(0, 1) + access(0, 0, "LDS"),
-            "1 kernels were launched, and there is no access to global memory (1",
+            "1 kernel launched, and no access to global memory (1",
         ),
     ],
 )
@@ -233,7 +233,7 @@ def test_findings_are_whole_however_long_they_are(tmp_path: Path, program: Any) 
 def test_a_program_that_copies_by_tma_alone_is_told_to_be_recorded(tmp_path: Path) -> None:
     text = launch(0).replace("Kernel name step", "Kernel name nvjet_hsh_128x256_64x4_TNT")
     (fault,) = found(check(tmp_path, text), is_error=True)
-    assert "1 of 1 kernels are opaque: copies by TMA" in fault
+    assert "opaque kernels: 1 of 1 (copies by TMA" in fault
     assert "Compute Sanitizer" in fault
 
 

@@ -1,149 +1,21 @@
-"""The program as a whole: help, usage, one line for every failure, exit codes, signals."""
+"""The way from a trace to a store, and one line for every failure."""
 
 import errno
-import importlib
 import json
 import lzma
-import os
 import resource
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
-import click
 import pyarrow.parquet as pq
 import pytest
+from program_runs import LOG, files, is_one_line, wrote
 from programs import BASE, PACKERS, access_line, edges_of, launch_line
 from stores import make_version
 
-from depgraph.cli.app import COMMANDS
-from depgraph.cli.first_run import FIRST_RUN
-from depgraph.cli.options.shared import Command
 from depgraph.store.store import Store
-
-ROOT = Path(__file__).resolve().parents[2]
-LOG = b"".join(
-    [
-        launch_line(0, name="producer(float*)"),
-        access_line(0, 1, "STG.E", [BASE]),
-        launch_line(1, name="consumer(float const*)"),
-        access_line(1, 2, "LDG.E", [BASE]),
-    ]
-)
-
-
-@pytest.fixture
-def log(tmp_path):
-    path = tmp_path / "some.log"
-    path.write_bytes(LOG)
-    return path
-
-
-def files(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def wrote(err, path):
-    """Check that a run said where its result is, and else at most that it had to compile."""
-    said, *rest = [line for line in err.splitlines() if line != FIRST_RUN]
-    assert said.startswith(f"Wrote {path} ("), err
-    assert rest == []
-    return True
-
-
-def is_one_line(outcome, *parts):
-    """Check that a run failed with one line on stderr that holds all parts."""
-    assert outcome.out == ""
-    assert outcome.err.startswith("depgraph: error: "), outcome.err
-    assert outcome.err.count("\n") == 1, outcome.err
-    for part in parts:
-        assert part in outcome.err, outcome.err
-    return True
-
-
-def command_of(name):
-    return importlib.import_module(f"depgraph.cli.commands.{name}").command
-
-
-# Help and usage
-
-
-def test_help_lists_every_command_with_what_it_does(program):
-    outcome = program("--help")
-    assert (outcome.code, outcome.err) == (0, "")
-    words = " ".join(outcome.out.split())
-    for name, summary in COMMANDS.items():
-        assert f"{name} {summary}" in words
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_begins_its_help_as_the_list_says(name):
-    first_paragraph = command_of(name).help.strip().split("\n\n")[0]
-    assert " ".join(first_paragraph.split()) == COMMANDS[name]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_of_a_command_is_explained(name):
-    command = command_of(name)
-    assert isinstance(command, Command)
-    options = [p for p in command.params if isinstance(p, click.Option)]
-    assert [option.name for option in options if not option.help] == []
-    flags = {flag for option in options for flag in option.opts}
-    assert {"-q", "--quiet", "-v", "--verbose", "--debug"} <= flags
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("flag", ["-h", "--help"])
-def test_help_of_a_command(program, name, flag):
-    outcome = program(name, flag)
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith(f"Usage: depgraph {name} ")
-
-
-def test_every_module_with_a_command_is_in_the_list():
-    modules = (ROOT / "cli").glob("*.py")
-    assert {m.stem for m in modules if "\ndef command(" in m.read_text()} == set(COMMANDS)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["no-such-command"],
-        ["extract"],
-        ["extract", "--no-such-option", "x"],
-        ["extract", "--granularity", "64", "x"],
-        ["extract", "--deps", "raw,rar", "x"],
-        ["extract", "--kernels", "5:3", "x"],
-        ["extract", "--kernels", "a:b", "x"],
-        ["extract", "--jobs", "0", "x"],
-        ["extract", "--format", "yaml", "x"],
-        ["bound"],
-        ["bound", "--sms", "0"],
-        ["bound", "--sms", "eighty"],
-        ["bound", "--sms", "16:8"],
-        ["bound", "--sms", ""],
-        ["show"],
-        ["show", "nothing"],
-        ["show", "a", "b", "kernels"],
-        ["show", "block"],
-        ["show", "block", "1:2:3"],
-        ["show", "block", "one"],
-        ["export", "--what", "edges"],
-        ["export", "--what", "edges", "-o", "edges.xls"],
-        ["export", "--what", "graph", "-o", "graph.parquet"],
-        ["export", "--what", "nothing", "-o", "x.csv"],
-    ],
-)
-def test_wrong_usage_is_explained_and_gives_2(program, words):
-    outcome = program(*words)
-    assert outcome.code == 2
-    assert outcome.out == ""
-    assert "Usage: depgraph" in outcome.err
-    assert "Error: " in outcome.err
-    assert "Traceback" not in outcome.err
-
 
 # From a trace to a store
 
@@ -306,39 +178,6 @@ def test_a_store_may_stand_in_the_folder_of_its_trace(program, shared_data, tmp_
     assert files(tmp_path) == sorted([*before, "depgraph.out"])
 
 
-MORE_THAN_A_PIPE_HOLDS = b"what the program says itself\n" * 10_000
-
-
-def test_what_is_made_at_the_output_path_meanwhile_is_left_alone(tmp_path):
-    process = start("extract", "-", "-q", cwd=tmp_path)
-    process.stdin.write(LOG + MORE_THAN_A_PIPE_HOLDS)  # when this returns, it is reading
-    process.stdin.flush()
-    (tmp_path / "depgraph.out").mkdir()
-    (tmp_path / "depgraph.out" / "thesis.tex").write_text("years of work")
-    _, err = process.communicate()
-    assert process.returncode == 1
-    assert err.decode() == (
-        "depgraph: error: depgraph.out: was made by something else while this ran, and is left as "
-        "it is; the result is depgraph.out.1\n"
-    )
-    assert files(tmp_path / "depgraph.out") == ["thesis.tex"]
-    assert edges_of(Store(tmp_path / "depgraph.out.1").graph()) == [(1, 6, "RAW")]
-    assert files(tmp_path) == ["depgraph.out", "depgraph.out.1"]
-
-
-def test_of_two_extractions_to_one_place_neither_is_lost(tmp_path):
-    both = [start("extract", "-", "-q", cwd=tmp_path) for _ in range(2)]
-    for process in both:
-        process.stdin.write(LOG + MORE_THAN_A_PIPE_HOLDS)
-        process.stdin.flush()
-    said = [process.communicate()[1] for process in both]
-    assert [process.returncode for process in both] == [0, 1]
-    assert said[0] == b""
-    assert b"the result is depgraph.out.1" in said[1]
-    for name in ("depgraph.out", "depgraph.out.1"):
-        assert edges_of(Store(tmp_path / name).graph()) == [(1, 6, "RAW")]
-
-
 @pytest.fixture
 def small_disk(tmp_path):
     """Return a folder on a file system of 256 KiB."""
@@ -428,7 +267,7 @@ def test_a_fault_of_the_program_is_one_line_too(program, log, monkeypatch):
     monkeypatch.setattr("depgraph.extraction.pipeline.analyse", lambda *_, **__: 1 / 0)
     outcome = program("extract", log)
     assert outcome.code == 1
-    assert is_one_line(outcome, "ZeroDivisionError", "this is a fault of depgraph (see --debug)")
+    assert is_one_line(outcome, "ZeroDivisionError", "this is a bug in depgraph (see --debug)")
 
 
 def test_debug_shows_the_traceback(log, monkeypatch):
@@ -453,87 +292,6 @@ def test_a_kernel_name_cannot_steer_the_terminal(program, tmp_path):
         assert not {"\x1b", "\x07"} & set(outcome.out + outcome.err)
 
 
-# As a process: standard input and output, signals
-
-
-def run(*words, cwd, **options):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "depgraph", *words],
-        cwd=cwd, env=environment, capture_output="stdout" not in options, check=False, **options,
-    )  # fmt: skip
-
-
-def start(*words, cwd):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "depgraph", *words],
-        cwd=cwd, env=environment,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("pack", [bytes, PACKERS["zst"]])
-def test_standard_input(tmp_path, pack):
-    result = run("extract", "-", "--format", "json", cwd=tmp_path, input=pack(LOG))
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["edges"] == 1
-    assert Store(tmp_path / "depgraph.out").metadata["sources"] == []
-
-
-def test_progress_is_for_terminals_alone(log):
-    result = run("extract", log.name, cwd=log.parent)
-    assert wrote(result.stderr.decode(), "depgraph.out")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_nothing_behind(tmp_path, number):
-    process = start("extract", "-", cwd=tmp_path)
-    process.stdin.write(LOG * 1000)  # more than a pipe holds: when this returns, it is reading
-    process.stdin.flush()
-    process.send_signal(number)
-    out, err = process.communicate()
-    assert process.returncode == 130
-    assert (out, err) == (b"", b"depgraph: interrupted\n")
-    assert files(tmp_path) == []
-
-
-def test_an_interrupt_while_writing_leaves_nothing_behind(log):
-    script = """
-import os, signal, sys
-import pyarrow.parquet as pq
-from depgraph.cli import main
-pq.ParquetWriter.write_table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)
-main(sys.argv[1:])
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", script, "extract", log.name],
-        cwd=log.parent, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
-        check=False,
-    )  # fmt: skip
-    assert result.returncode == 130
-    assert (result.stdout, result.stderr) == (b"", b"depgraph: interrupted\n")
-    assert files(log.parent) == ["some.log"]
-
-
-def test_output_that_nobody_reads_is_no_error_to_tell(log):
-    run("extract", log.name, cwd=log.parent)
-    process = start("show", "kernels", cwd=log.parent)
-    process.stdout.close()
-    _, err = process.communicate()
-    assert process.returncode == 1
-    assert err == b""
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_output_that_cannot_be_written(log):
-    run("extract", log.name, cwd=log.parent)
-    with Path("/dev/full").open("wb") as full:
-        result = run("show", "kernels", cwd=log.parent, stdout=full, stderr=subprocess.PIPE)
-    assert result.returncode == 1
-    assert result.stderr == b"depgraph: error: No space left on device\n"
-
-
 def test_one_kernel_without_an_access_may_be_picked_from_a_trace_that_has_some(program, log):
     log.write_bytes(LOG + launch_line(2, name="silent()"))
     outcome = program("extract", log, "--kernels", "2:3", "-q")
@@ -553,7 +311,7 @@ def test_the_current_folder_can_be_the_result_of_a_run_that_is_resumed(program, 
 def test_a_file_in_the_place_of_kept_parts_is_named(program, log):
     Path("depgraph.out.partial").touch()
     outcome = program("extract", log, "--resume")
-    assert is_one_line(outcome, "depgraph.out.partial: is no folder; move it away")
+    assert is_one_line(outcome, "depgraph.out.partial: is not a folder; move it away")
 
 
 def test_a_kernel_that_writes_nothing_is_remarked(program, log):

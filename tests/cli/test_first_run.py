@@ -1,20 +1,18 @@
 """Every command and every format as right after an installation: nothing has been compiled yet.
 
-Each runs in a process of its own with an empty cache. Together they take minutes, so that the
-README's command leaves them out; `.ci/run` runs them beside the rest.
+Each runs in a process of its own with an empty cache. Together they take minutes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from checkout import copy_packages
 from programs import BASE, access_line, launch_line
 
 import depgraph
@@ -22,10 +20,7 @@ from depgraph.cli.app import COMMANDS
 from depgraph.cli.first_run import FIRST_RUN
 from depgraph.samples import KERNEL_TIMES, sample_path
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("depgraph", "cli", "parsers", "reports", "samples")
-
-pytestmark = [pytest.mark.first_run, pytest.mark.jit_only]
+pytestmark = [pytest.mark.slow, pytest.mark.jit_only]
 
 
 class FirstRun(NamedTuple):
@@ -254,10 +249,7 @@ def test_who_asks_for_silence_is_told_nothing(first_run, sample_trace):
 
 
 def test_compiled_code_is_kept_beside_the_sources_where_no_folder_is_named(tmp_path, sample_trace):
-    for package in PACKAGES:
-        shutil.copytree(
-            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
+    copy_packages(tmp_path)
     variables = environment(PYTHONPATH=str(tmp_path))
     first = finished(["extract", sample_trace, "-o", "first.out"], tmp_path, variables)
     assert first.stderr.splitlines().count(FIRST_RUN) == 1

@@ -1,4 +1,4 @@
-"""Every option of every command, given what makes no sense: one line, and no fault of depgraph."""
+"""Every option of every command, given what makes no sense: one line, and no bug in depgraph."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def is_told_in_one_line(outcome, *words):
     """Check that a run worked or failed in order."""
     text = outcome.err
     assert outcome.code in {0, 1, 2, 3}, (words, outcome)
-    for forbidden in ("fault of depgraph", "Traceback", "Warning"):
+    for forbidden in ("bug in depgraph", "Traceback", "Warning"):
         assert forbidden not in text, (words, text)
     if outcome.code == 1:
         assert text.count("depgraph: error: ") == 1, (words, text)

@@ -15,10 +15,11 @@ from programs import (
     with_all_reads,
 )
 
-from depgraph.dependence.sweep import find_dependences, operations_of_blocks, sweep
+from depgraph.dependence.sweep import find_dependences, sweep
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import join_footprints
-from depgraph.graph.block_graph import Basis
+from depgraph.graph.kinds import Basis
+from depgraph.graph.lists import list_of_each
 from depgraph.trace.records import LDGSTS_READ, READ, WRITE
 
 
@@ -158,7 +159,7 @@ def test_shared_bytes_do_not_depend_on_how_bytes_are_read(drawn):
 @given(programs_with_ways())
 def test_what_blocks_of_a_kernel_do_with_each_others_bytes(drawn):
     footprints, first_block, _ = footprints_of(drawn)
-    found = sweep(footprints, operations_of_blocks(first_block), len(drawn)).inside
+    found = sweep(footprints, list_of_each(first_block), len(drawn)).inside
     assert found.tolist() == [naive.inside(operation) for operation in drawn]
 
 

@@ -1,4 +1,4 @@
-"""Where inside blocks dependences are needed: the second reading of a log, and the fine bound."""
+"""Where inside blocks dependences are needed: reading a log again, and the intra-block bound."""
 
 from collections import defaultdict
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import edges_of
 
-from depgraph.analysis.outcome import fine_path
+from depgraph.analysis.outcome import intra_block_path
 from depgraph.dependence.positions import STEPS, PositionedRanges, join_positioned, with_positions
 from depgraph.errors import ModelError
 from depgraph.extraction.pipeline import analyse
@@ -74,10 +74,10 @@ def test_a_consumer_that_reads_last_overlaps_with_its_producer(tmp_path):
     graph = with_positions(extraction, ranges).graph
     durations = np.array([4.0, 4.0])
     assert graph.earliest_finish(durations)[0].max() == 8
-    assert fine_path(graph, durations) == 4
+    assert intra_block_path(graph, durations) == 4
     # The producer is done with it at 1/4 of its time, the consumer needs it at 3/4 of its own.
-    assert fine_path(graph, np.array([16.0, 4.0])) == 16
-    assert fine_path(graph, np.array([32.0, 4.0])) == 32
+    assert intra_block_path(graph, np.array([16.0, 4.0])) == 16
+    assert intra_block_path(graph, np.array([32.0, 4.0])) == 32
 
 
 @pytest.mark.jit_only
@@ -95,11 +95,11 @@ def test_edges_stay_as_they_are(sample_trace, tmp_path):
     assert fine.pairs == extraction.pairs
     durations = extraction.counts.cost
     block = extraction.graph.earliest_finish(durations)[0].max()
-    assert 0.5 * block < fine_path(fine.graph, durations) < block
+    assert 0.5 * block < intra_block_path(fine.graph, durations) < block
     stored = write_store(fine, tmp_path / "out").graph()
     assert stored.position_step == 1 / STEPS
     np.testing.assert_array_equal(stored.first_use, fine.graph.first_use)
-    assert fine_path(stored, durations) == fine_path(fine.graph, durations)
+    assert intra_block_path(stored, durations) == intra_block_path(fine.graph, durations)
     assert Store(tmp_path / "out").graph({"RAW"}).first_use is not None
 
 

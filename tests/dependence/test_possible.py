@@ -19,12 +19,12 @@ from depgraph.dependence.possible import (
     FOUND,
     SUSPECTED,
     opaque_pairs,
-    openness,
+    uncertainty,
     with_possible_joins,
 )
-from depgraph.graph.block_graph import KIND_NAMES, Basis
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.fuse import merge_kernels
+from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.store.store import write_store
@@ -41,7 +41,7 @@ def possible_edges(graph):
 
 def test_an_opaque_kernel_stands_between_all_before_and_all_after():
     graph = graph_of_edges([2, 1, 2], [((0, 0), (2, 0))])
-    opened = with_possible_joins(graph, kernels_of([2, 1, 2], unseen={1: WHY}))
+    opened = with_possible_joins(graph, kernels_of([2, 1, 2], untraced={1: WHY}))
     assert set(edges_of(opened.certain())) == {(0, 3, "RAW")}
     assert possible_edges(opened) == {
         (source, target, kind): Basis.OPAQUE
@@ -54,7 +54,7 @@ def test_an_opaque_kernel_stands_between_all_before_and_all_after():
 
 
 def test_what_only_reads_or_only_writes_waits_for_less():
-    kernels = kernels_of([1, 1, 1], unseen={1: WHY})
+    kernels = kernels_of([1, 1, 1], untraced={1: WHY})
     kernels = [
         replace(kernels[0], written_bytes=0),
         kernels[1],
@@ -65,7 +65,7 @@ def test_what_only_reads_or_only_writes_waits_for_less():
 
 
 def test_a_kernel_that_touches_nothing_waits_for_no_opaque_one():
-    kernels = kernels_of([1, 1], unseen={0: WHY})
+    kernels = kernels_of([1, 1], untraced={0: WHY})
     kernels[1] = replace(kernels[1], read_bytes=0, written_bytes=0)
     graph = graph_of_edges([1, 1], [])
     assert with_possible_joins(graph, kernels) is graph
@@ -73,21 +73,21 @@ def test_a_kernel_that_touches_nothing_waits_for_no_opaque_one():
 
 def test_a_host_copy_is_waited_for():
     graph = GraphBuilder([-1, 0], [1, 2]).build()
-    kernel = replace(kernels_of([2], unseen={0: WHY})[0], operation=1, first_block=1)
+    kernel = replace(kernels_of([2], untraced={0: WHY})[0], operation=1, first_block=1)
     opened = with_possible_joins(graph, [kernel])
     assert [e for e in edges_of(opened) if e[2] == "RAW"] == [(0, 1, "RAW"), (0, 2, "RAW")]
 
 
 def test_address_spaces_stay_apart():
     graph = replace(graph_of_edges([1, 1, 1], []), space=np.array([0, 1, 0], np.int32))
-    opened = with_possible_joins(graph, kernels_of([1, 1, 1], unseen={0: WHY, 1: WHY}))
+    opened = with_possible_joins(graph, kernels_of([1, 1, 1], untraced={0: WHY, 1: WHY}))
     assert {edge[:2] for edge in edges_of(opened)} == {(0, 2)}
 
 
 def test_many_opaque_kernels_cost_no_more_than_others():
     sizes = [40] * 400
     graph = graph_of_edges(sizes, chain_edges(sizes))
-    opened = with_possible_joins(graph, kernels_of(sizes, unseen=dict.fromkeys(range(400), WHY)))
+    opened = with_possible_joins(graph, kernels_of(sizes, untraced=dict.fromkeys(range(400), WHY)))
     assert len(opened.join_kind) == len(graph.join_kind) + 3 * 399
     assert len(opened.set_blocks) == len(graph.set_blocks) + 40 * 400
     assert sum(p.possible for p in opened.pairs()) == 399 * (40 * 40 - 40)
@@ -122,7 +122,7 @@ def opened_programs(draw):
     kernels = [
         replace(
             kernel,
-            unseen=draw(st.sampled_from([None, WHY])),
+            untraced=draw(st.sampled_from([None, WHY])),
             waits_inside=draw(st.sampled_from([None, FOUND, SUSPECTED])),
             read_bytes=len(set().union(*(touched[0] for touched in operation.values()))),
             written_bytes=len(set().union(*(touched[1] for touched in operation.values()))),
@@ -209,7 +209,7 @@ def test_positions_of_what_was_there_stay_and_whole_kernels_wait_at_the_start():
     builder = GraphBuilder([0, 1, 2], [1, 2, 1], positions=True)
     builder.add("RAW", [0], [1], needed_at=0.5, done_at=0.25)
     builder.add("RAW", [1], [3], needed_at=0.75, done_at=1.0)
-    opened = with_possible_joins(builder.build(), kernels_of([1, 2, 1], unseen={2: WHY}))
+    opened = with_possible_joins(builder.build(), kernels_of([1, 2, 1], untraced={2: WHY}))
     certain = opened.certain()
     assert certain.first_use.tolist() == builder.build().first_use.tolist()
     assert certain.last_use.tolist() == builder.build().last_use.tolist()
@@ -225,7 +225,7 @@ def test_positions_of_what_was_there_stay_and_whole_kernels_wait_at_the_start():
 
 def test_an_opaque_kernel_cannot_be_merged_with_one_that_waits_for_all_of_it():
     sizes = [2, 2]
-    kernels = kernels_of(sizes, unseen={0: WHY})
+    kernels = kernels_of(sizes, untraced={0: WHY})
     graph = with_possible_joins(graph_of_edges(sizes, chain_edges(sizes)), kernels)
     with pytest.raises(depgraph.errors.ModelError, match="wait for several blocks"):
         merge_kernels(graph, kernels, 0, 1)
@@ -248,13 +248,11 @@ def test_the_possible_joins_of_another_graph(drawn):
 def test_a_store_keeps_what_joins_rest_on(tmp_path, sample_trace):
     extraction = depgraph.analyse(parsers.open_trace(sample_trace))
     kernels = [
-        replace(k, unseen=WHY) if k.kernel == 3 else
+        replace(k, untraced=WHY) if k.kernel == 3 else
         replace(k, waits_inside=FOUND) if k.kernel == 5 else k for k in extraction.kernels
     ]  # fmt: skip
     graph = with_possible_joins(extraction.graph, kernels)
-    store = write_store(
-        replace(extraction, kernels=kernels, graph=graph, pairs=graph.pairs()), tmp_path / "out"
-    )
+    store = write_store(replace(extraction, kernels=kernels, graph=graph), tmp_path / "out")
     assert store.graph().join_basis.tolist() == graph.join_basis.tolist()
     assert store.kernels == kernels
     assert store.to_pandas("joins")["certain"].tolist() == graph.join_certain.tolist()
@@ -267,21 +265,21 @@ def test_notes_name_the_kernels_and_count_the_edges():
     builder = GraphBuilder([0, 1, 2, 3], [2, 2, 2, 2])
     builder.add("RAW", [0], [2])
     builder.add("RAW", [1], [3], basis=Basis.LDGSTS)
-    kernels = kernels_of([2] * 4, unseen={3: WHY}, waits_inside={0: FOUND, 1: SUSPECTED})
+    kernels = kernels_of([2] * 4, untraced={3: WHY}, waits_inside={0: FOUND, 1: SUSPECTED})
     graph = with_possible_joins(builder.build(), kernels)
-    found = openness(kernels, graph.pairs())
+    found = uncertainty(kernels, graph.pairs())
     assert (found.opaque, found.units, found.suspected) == ((3,), (0,), (1,))
     assert (found.edges, found.ldgsts_edges) == (2, 1)
     assert found.possible_edges == 2 + 3 * 2 * 2
     opaque, inside, suspected, ldgsts = found.notes
     assert opaque.startswith("kernel 3 may touch memory that the trace does not show (opaque)")
-    assert inside.startswith("blocks of kernel 0 wait for one another inside the kernel")
+    assert inside.startswith("blocks of kernel 0 wait for each other inside the kernel")
     assert suspected.startswith("blocks of kernel 1 share counters")
-    assert ldgsts.startswith("1 of 2 edges (by kind) rest on reads by LDGSTS (cp.async) alone")
+    assert ldgsts.startswith("1 of 2 edges (by kind) rest only on reads by LDGSTS (cp.async)")
 
 
 def test_a_program_that_is_all_certain_has_no_notes():
-    assert openness(kernels_of([1, 1]), graph_of_edges([1, 1], []).pairs()).notes == ()
+    assert uncertainty(kernels_of([1, 1]), graph_of_edges([1, 1], []).pairs()).notes == ()
 
 
 @pytest.mark.parametrize("command", ["bound", "report"])
@@ -289,12 +287,12 @@ def test_bound_and_report_say_what_rests_on_ldgsts(command, sample_store, tmp_pa
     extra = ["-o", str(tmp_path / "report")] if command == "report" else []
     words = [command, str(sample_store.path), "--sms", "8", "--format", "json", *extra]
     result = program(*words)
-    assert "618 of 999 edges (by kind) rest on reads by LDGSTS (cp.async) alone" in result.out
+    assert "618 of 999 edges (by kind) rest only on reads by LDGSTS (cp.async)" in result.out
 
 
 def test_a_possible_join_bounds_nothing_and_is_obeyed():
     graph = graph_of_edges([1, 1, 1], [])
-    opened = with_possible_joins(graph, kernels_of([1, 1, 1], unseen={1: WHY}))
+    opened = with_possible_joins(graph, kernels_of([1, 1, 1], untraced={1: WHY}))
     for sms in (4, np.inf):
         found = bound_one(scenario_of(opened, np.ones(3), sms=sms))
         assert (found.critical_path, found.serial) == (1, 3)
@@ -316,7 +314,7 @@ def test_a_possible_join_bounds_nothing_and_is_obeyed():
 def test_real_traces(name, units, not_real, shared_data, tmp_path):
     trace = parsers.open_trace(shared_data / "nvbit" / f"{name}.log.xz")
     store = depgraph.extract(trace, tmp_path / "out")
-    found = openness(store.kernels, store.pairs)
+    found = uncertainty(store.kernels, store.pairs)
     assert (found.opaque, found.units, found.suspected) == ((), units, ())
     assert not_real <= found.ldgsts_edges < found.edges
     assert (found.possible_edges > 0) == bool(units)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from programs import BASE, edges_of, footprints_of, programs, programs_with_ways, to_lists
 
 from depgraph.dependence import sweep_jit as jit
-from depgraph.dependence.sweep import build_graph, find_dependences, operations_of_blocks, sweep
+from depgraph.dependence.sweep import build_graph, find_dependences, sweep
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.ranges_jit import cut_ranges
+from depgraph.graph.lists import list_of_each
 
 # Two levels of 64 bits each, and a third of the upper one.
 MEMBERS = 64 * 64 * 3
@@ -61,7 +62,7 @@ def test_a_pair_is_packed_in_64_bits(source, target, kind):
 
 def swept(program):
     footprints, first_block, _ = footprints_of(program)
-    return sweep(footprints, operations_of_blocks(first_block), len(program))
+    return sweep(footprints, list_of_each(first_block), len(program))
 
 
 @given(programs())
@@ -126,7 +127,7 @@ def test_pieces_of_the_address_space_give_the_graph_of_the_whole(program, at):
     pieces = [
         sweep(
             Footprints(*(column[low:high] for column in columns)),
-            operations_of_blocks(first_block),
+            list_of_each(first_block),
             len(program),
         )
         for low, high in pairwise(offsets)

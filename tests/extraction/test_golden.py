@@ -8,7 +8,7 @@ from small_graphs import scenario_of
 import depgraph
 from depgraph import parsers, samples
 from depgraph.analysis.bound import bound_one
-from depgraph.graph.block_graph import KIND_NAMES
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.reports.export.tables import write_edges
 from depgraph.store.schema import TABLES
 
@@ -50,7 +50,10 @@ def test_edges_of_the_packaged_trace(sample_store, sample_edges):
 
 
 @pytest.mark.jit_only
-@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (n > 40_000)) for name, n in EDGES.items()],
+)
 def test_edges_of_real_traces(name, shared_data, tmp_path):
     trace = parsers.open_trace(shared_data / "nvbit" / f"{name}.log.xz")
     graph = depgraph.extract(trace, tmp_path / "out").graph()
@@ -105,7 +108,7 @@ def test_critical_path_and_serial_time_of_the_packaged_trace(sample_store, kinds
     assert bound.critical_path == critical_path
     assert bound.serial == 3890
     assert bound.lower_bound == critical_path
-    assert bound.gain == 3890 / critical_path
+    assert bound.upper_bound == 3890 / critical_path
 
 
 @pytest.mark.jit_only

@@ -57,8 +57,9 @@ class Worker:
         if mount and os.geteuid() == 0:
             command = [mount, "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "depgraph", str(disk)]
             subprocess.run(command, check=False, capture_output=True)
-        tests = str(Path(__file__).resolve().parents[1])
-        path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
+        tests = Path(__file__).resolve().parents[1]
+        given = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join(map(str, filter(None, [tests, tests / "support", given])))
         self.log = (self.folder / "log").open("w+b")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "faults.worker", str(self.folder), str(self.seconds)],

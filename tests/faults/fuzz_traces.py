@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(TESTS.parent)]
 
 import atheris  # type: ignore[import-not-found] # noqa: E402
 

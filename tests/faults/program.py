@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from depgraph.cli import main
 
 TRACEBACK = "traceback"
-FAULT = "fault of depgraph"
+FAULT = "bug in depgraph"
 SIGNAL = "killed by a signal"
 HANG = "longer than 60 s"
 SILENT = "silently different answer"
@@ -21,7 +21,7 @@ SUITE = "the suite itself failed"
 FINDINGS = (TRACEBACK, FAULT, SIGNAL, HANG, SILENT, MEMORY, UNCLEAR, LITTER, SUITE)
 
 _LONGEST_MESSAGE = 2000
-_FAULT = "this is a fault of depgraph"
+_FAULT = "this is a bug in depgraph"
 _ERROR = re.compile(r"^depgraph: error: .+$", re.MULTILINE)
 _WARNING_OF_PYTHON = re.compile(r"^\S+:\d+: \w+Warning: .*$", re.MULTILINE)
 _NOISE = re.compile(r"^(?:Wrote .*|depgraph: compiling, .*)\n", re.MULTILINE)

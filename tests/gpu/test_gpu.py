@@ -15,14 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model import (
-    Gpu,
-    available_gpus,
-    gpu_for_architecture,
-    load_gpu,
-    load_gpu_file,
-    occupancy,
-)
+from depgraph.gpu.model import Gpu, available_gpus, gpu_for_architecture, load_gpu, load_gpu_file
+from depgraph.gpu.occupancy import occupancy
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = available_gpus()
@@ -106,14 +100,6 @@ def test_each_architecture_has_a_default_model(architecture):
 def test_architecture_without_model():
     with pytest.raises(ModelError, match=r"sm_37 .*known: sm_61, sm_70.*--gpu NAME"):
         gpu_for_architecture(37)
-
-
-def test_with_sms_changes_nothing_else():
-    gpu = load_gpu("H100 SXM")
-    assert gpu.with_sms(80).sms == 80
-    assert gpu.with_sms(80).with_sms(132) == gpu
-    with pytest.raises(ModelError, match="at least one"):
-        gpu.with_sms(0)
 
 
 def test_loading_needs_no_numpy():

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from depgraph.gpu.model import load_gpu_file, occupancy
+from depgraph.gpu.model import load_gpu_file
+from depgraph.gpu.occupancy import occupancy
 
 CONFIGURATIONS = 3000
 ARCHITECTURES = [61, 70, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121]

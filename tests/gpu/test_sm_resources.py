@@ -10,7 +10,8 @@ from small_graphs import graph_of, kernels_of, resources_of, shares_of
 
 from depgraph.analysis.bound import bound
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
-from depgraph.gpu.model import load_gpu, occupancy
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.occupancy import occupancy
 from depgraph.gpu.sm_resources import RESOURCES, sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.scenario.build_scenario import build_scenario
@@ -48,9 +49,9 @@ def test_the_bound_and_what_mechanisms_reach_agree_on_kernels_that_fit_beside_ea
     streams = replace(BESIDE.resources, stream=np.array([0, 1]))
     scenario = build_scenario(replace(BESIDE, resources=streams), kernels_of([8, 8]))
     for found in bound(scenario, 8).bounds:
-        assert (found.gain, found.reached.gain) == (2, 2)
+        assert (found.upper_bound, found.reached.speedup) == (2, 2)
     rows = compare_mechanisms(scenario, [8], find_mechanisms(["streams", "serial"])).outcomes
-    assert [(row.gain, row.share_of_bound) for row in rows] == [(2, 1), (1, 0)]
+    assert [(row.speedup, row.share_of_bound) for row in rows] == [(2, 1), (1, 0)]
     assert [row.utilization for row in rows] == pytest.approx([0.78125, 0.390625])
 
 

@@ -1,5 +1,7 @@
 """The factored block graph answers as its expanded edges would."""
 
+from dataclasses import replace
+
 import naive
 import numpy as np
 import pytest
@@ -16,9 +18,14 @@ from programs import (
 )
 
 from depgraph.errors import ModelError
-from depgraph.graph import graph_jit as jit
-from depgraph.graph.block_graph import Basis, PairSummary, Pattern
+from depgraph.graph import edges_jit as jit
+from depgraph.graph import lists_jit
 from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.edges import group_targets, labelled_edges, pair_joins
+from depgraph.graph.kinds import Basis
+from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, lists_of
+from depgraph.graph.pairs import PairSummary, Pattern
+from depgraph.system.hashing_jit import mix64
 
 KINDS = st.sets(st.sampled_from(["RAW", "WAR", "WAW"]), min_size=1)
 
@@ -99,7 +106,7 @@ def test_with_kinds_knows_three_kinds(kinds):
 def test_labelled_edges_say_what_each_rests_on(graph, batch):
     found = {
         (s, t, naive.KINDS[kind]): (certain, ldgsts)
-        for columns in graph.labelled_edges(batch)
+        for columns in labelled_edges(graph.arrays, batch)
         for s, t, kind, certain, ldgsts in zip(*(c.tolist() for c in columns), strict=True)
     }
     assert found == {
@@ -237,6 +244,14 @@ def test_a_byte_more_never_makes_the_critical_path_shorter(program, data):
     assert (after.earliest_finish(durations)[0] >= before.earliest_finish(durations)[0]).all()
 
 
+@given(graphs(), KINDS)
+def test_pairs_that_are_known_are_not_counted_again_and_not_kept_for_other_edges(graph, kinds):
+    assert replace(graph, counted=()).pairs() == []
+    known = replace(graph, counted=tuple(graph.pairs()))
+    assert known.with_kinds(kinds).pairs() == graph.with_kinds(kinds).pairs()
+    assert known.certain().pairs() == graph.certain().pairs()
+
+
 @given(graphs())
 def test_networkx_at_kernel_level_has_a_node_a_kernel_and_an_edge_a_pair(graph):
     drawn = graph.to_networkx(level="kernel")
@@ -272,23 +287,36 @@ def test_pandas_has_a_row_a_pair(graph):
         assert PairSummary(**{**row, "pattern": Pattern(row["pattern"])}) == pair
 
 
-# The compiled functions behind it, one by one
+# What it is made of, one by one
 
 
 SMALL = st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=8)
+
+
+@given(SMALL)
+def test_lists_in_two_arrays(lists):
+    offsets, values = lists_of(lists)
+    assert to_lists(offsets, values) == lists
+    assert list_of_each(offsets).tolist() == [i for i, one in enumerate(lists) for _ in one]
+
+
+@given(st.lists(SMALL, min_size=1, max_size=3))
+def test_concatenate_lists(pieces):
+    joined = concatenate_lists([lists_of(lists) for lists in pieces])
+    assert to_lists(*joined) == [one for lists in pieces for one in lists]
 
 
 @given(SMALL, st.data())
 def test_gather_lists(lists, data):
     chosen = data.draw(st.lists(st.integers(0, max(0, len(lists) - 1)), max_size=9))
     chosen = chosen if lists else []
-    gathered = jit.gather_lists(*list_arrays(lists), np.array(chosen, np.int64))
+    gathered = gather_lists(*list_arrays(lists), np.array(chosen, np.int64))
     assert to_lists(*gathered) == naive.gather_lists(lists, chosen)
 
 
 @given(SMALL)
 def test_invert_lists(lists):
-    inverted = jit.invert_lists(*list_arrays(lists), 6)
+    inverted = lists_jit.invert_lists(*list_arrays(lists), 6)
     assert to_lists(*inverted) == naive.invert_lists(lists, 6)
 
 
@@ -296,43 +324,39 @@ def test_invert_lists(lists):
 def test_intern_lists(lists, data):
     labels = data.draw(st.lists(st.integers(0, 1), min_size=len(lists), max_size=len(lists)))
     with np.errstate(over="ignore"):
-        number, first = jit.intern_lists(*list_arrays(lists), np.array(labels, np.int64))
+        number, first = lists_jit.intern_lists(*list_arrays(lists), np.array(labels, np.int64))
     expected = naive.intern_lists(lists, labels)
     assert number.tolist() == expected
     assert first.tolist() == [expected.index(n) for n in range(len(set(expected)))]
 
 
-def joins_of_pairs(graph):
-    """Yield (first join, last join + 1, source operation, target operation) of each pair."""
-    keys = list(
+@given(graphs())
+def test_the_joins_of_a_pair_are_neighbours(graph):
+    operations = list(
         zip(graph.join_source_operation.tolist(), graph.join_target_operation.tolist(), strict=True)
     )
-    for source, target in sorted(set(keys)):
-        low = keys.index((source, target))
-        yield low, low + keys.count((source, target)), source, target
-
-
-def groups_of(graph, low, high, target):
-    first = graph.first_block[target]
-    with np.errstate(over="ignore"):
-        joins_offsets, joins, member_offsets, members = jit.group_targets(
-            low, high, graph.target_offsets, graph.targets, graph.set_offsets, graph.set_blocks,
-            first, graph.first_block[target + 1] - first,
-        )  # fmt: skip
-    return to_lists(joins_offsets, joins), to_lists(member_offsets, members)
+    for low, high, source, target in pair_joins(graph.arrays):
+        assert [j for j, pair in enumerate(operations) if pair == (source, target)] == list(
+            range(low, high)
+        )
+        assert graph.joins_between(source, target) == range(low, high)
+    assert {tuple(pair[2:]) for pair in pair_joins(graph.arrays)} == set(operations)
 
 
 @given(graphs())
 def test_group_targets_puts_together_the_blocks_that_wait_for_the_same_joins(graph):
-    targets = to_lists(graph.target_offsets, graph.targets)
-    sets = to_lists(graph.set_offsets, graph.set_blocks)
-    for low, high, _, target in joins_of_pairs(graph):
-        joins, members = groups_of(graph, low, high, target)
+    targets = to_lists(*graph.target_lists)
+    sets = to_lists(*graph.set_lists)
+    for low, high, _, target in pair_joins(graph.arrays):
+        groups = group_targets(graph.arrays, low, high, target)
+        joins = to_lists(groups.join_offsets, groups.joins)
+        members = to_lists(groups.member_offsets, groups.members)
         blocks = range(graph.first_block[target], graph.first_block[target + 1])
         assert sorted(b for group in members for b in group) == list(blocks)
         assert len({tuple(group) for group in joins}) == len(joins)
         for waits, group in zip(joins, members, strict=True):
             for block in group:
+                assert groups.number[block - blocks[0]] == members.index(group)
                 assert waits == [
                     j for j in range(low, high) if any(block in sets[t] for t in targets[j])
                 ]
@@ -341,23 +365,20 @@ def test_group_targets_puts_together_the_blocks_that_wait_for_the_same_joins(gra
 @given(graphs())
 def test_union_sources_collects_each_source_once_with_its_kinds(graph):
     edges = naive.expand(graph)
-    for low, high, source, target in joins_of_pairs(graph):
-        first = graph.first_block[source]
-        n = graph.first_block[source + 1] - first
-        joins, members = groups_of(graph, low, high, target)
-        for waits, group in zip(joins, members, strict=True):
-            codes, found = np.zeros(n, np.uint8), np.empty(n, np.int32)
-            n_found = jit.union_sources(
-                np.array(waits, np.int32), graph.join_kind, graph.source_offsets, graph.sources,
-                graph.set_offsets, graph.set_blocks, first, codes, found,
-            )  # fmt: skip
+    for low, high, source, target in pair_joins(graph.arrays):
+        first, n = graph.span(source)
+        groups = group_targets(graph.arrays, low, high, target)
+        members = to_lists(groups.member_offsets, groups.members)
+        for g, group in enumerate(members):
+            masks, found = np.zeros(n, np.uint8), np.empty(n, np.int32)
+            n_found = jit.union_sources(graph.arrays, groups, g, source, masks, found)
             sources = found[:n_found].tolist()
             assert len(set(sources)) == n_found
             assert {
                 (s, group[0], naive.KINDS[k])
                 for s in sources
                 for k in range(3)
-                if codes[s - first] >> k & 1
+                if int(jit.kinds_of(masks[s - first])) >> k & 1
             } == {e for e in edges if e[1] == group[0] and first <= e[0] < first + n}
 
 
@@ -371,4 +392,4 @@ def test_strongest_codes_keep_what_says_most_of_each_kind(mask):
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_mix64(value, salt):
     with np.errstate(over="ignore"):
-        assert int(jit.mix64(np.uint64(value), np.uint64(salt))) == naive.mix64(value, salt)
+        assert int(mix64(np.uint64(value), np.uint64(salt))) == naive.mix64(value, salt)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 import pytest
 from programs import BASE, access_line, launch_line
@@ -152,7 +151,8 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 """
 
 
-@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="interpreted, even linear time is long")
+@pytest.mark.slow
+@pytest.mark.jit_only
 @pytest.mark.parametrize("before", BEFORE)
 def test_no_text_takes_the_square_of_its_length(tmp_path: Path, before: str) -> None:
     # What is linear takes a fraction of a second a file; what is not takes many minutes.

@@ -159,4 +159,4 @@ def test_a_gpu_of_the_largest_numbers_that_are_taken(program, tmp_path):
             (tmp_path / "gpu.toml").write_text(lines_of(table), encoding="utf-8")
             outcome = program("bound", tmp_path / "out", "--sms", "4", "--gpu-file", "gpu.toml")
             assert outcome.code in {0, 1}, (key, value)
-            assert "fault of depgraph" not in outcome.err, (key, value, outcome.err)
+            assert "bug in depgraph" not in outcome.err, (key, value, outcome.err)

@@ -129,12 +129,12 @@ def test_a_mnemonic_is_compared_whole():
 
 @pytest.mark.parametrize("text", ["UTMALDG.2D", "UBLKCP.S.G", "TEX", "SULD.D.BA.2D"])
 def test_what_a_trace_may_not_show(text):
-    assert decode_opcode(text).is_unseen_global
+    assert decode_opcode(text).is_untraced_global
 
 
 @pytest.mark.parametrize("text", ["LDG.E", "LDS", "UTMAPF.L2.2D", "FFMA"])
 def test_what_a_trace_shows(text):
-    assert not decode_opcode(text).is_unseen_global
+    assert not decode_opcode(text).is_untraced_global
 
 
 def test_the_asynchronous_copy_is_printed_twice():

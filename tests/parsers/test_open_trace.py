@@ -136,8 +136,8 @@ SIMULATOR = b"GPGPU-Sim PTX: pushing kernel 'k' to stream 0\ngpu_sim_cycle = 5\n
         (STATS, "is the statistics file of an Accel-Sim trace; give the kernelslist beside it"),
         (SIMULATOR, "is a simulator's log without memory lines .*--timing"),
         (bytes(range(256)) * 4, "is binary, and no trace"),
-        (b"hello\n", "is no memory-access trace; give the standard output of a program under"),
-        (b"{}", "is no memory-access trace"),
+        (b"hello\n", "is not a memory-access trace; give the standard output of a program under"),
+        (b"{}", "is not a memory-access trace"),
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, lzma.compress])

@@ -98,7 +98,7 @@ def test_texture_requests_make_a_kernel_opaque(log_file):
     text = header(1) + request(1, 0, 0x100, kind="TEXTURE_") + request(1, 0, 0x200)
     text += header(2) + request(2, 0, 0x300, store=True)
     extraction = analyse(open_trace(log_file(text)))
-    assert [kernel.unseen is not None for kernel in extraction.kernels] == [True, False]
+    assert [kernel.untraced is not None for kernel in extraction.kernels] == [True, False]
     assert extraction.graph.certain().pairs() == []
     assert {(p.source, p.target) for p in extraction.graph.pairs()} == {(0, 1)}
 
@@ -157,7 +157,7 @@ def test_an_impossible_launch_is_damage(log_file, pushed):
 
 
 def test_a_request_of_a_kernel_that_is_not_announced(log_file):
-    with pytest.raises(TraceError, match="belong to launch id 9, which no launch line announces"):
+    with pytest.raises(TraceError, match="with launch id 9, which no launch line announces"):
         analyse(open_trace(log_file(LOG + request(9, 0, BASE))))
 
 

@@ -139,6 +139,7 @@ def test_every_command_that_is_shown_has_the_options_that_are_shown():
         assert options <= known, f"{page}: {line}"
 
 
+@pytest.mark.slow
 @pytest.mark.jit_only
 def test_the_ci_script_passes_and_fails_as_it_should(program, sample_trace, tmp_path):
     script = ROOT / "samples" / "ci" / "check.sh"
@@ -155,9 +156,9 @@ def test_the_ci_script_passes_and_fails_as_it_should(program, sample_trace, tmp_
     assert (tmp_path / "report" / "index.html").is_file()
     assert summary.read_text().startswith("## depgraph: ")
     assert 0 < float((tmp_path / "utilization.txt").read_text()) < 1
-    failed = run(sample_trace, MOST_GAIN_LEFT="1.1")
+    failed = run(sample_trace, MOST_SPEEDUP_LEFT="1.1")
     assert failed.returncode == 3
-    assert "bound: expected at most 1.1, got 1.333" in failed.stderr
+    assert "upper_bound: expected at most 1.1, got 1.333" in failed.stderr
 
 
 def test_the_ci_files_of_the_docs_are_those_that_are_run():

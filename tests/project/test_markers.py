@@ -1,14 +1,12 @@
-"""The markers `shared` and `jit_only` skip what cannot run, and nothing else."""
+"""The markers `shared`, `jit_only` and `slow` leave out what cannot or need not run, no more."""
 
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from checkout import ROOT
 
 TESTS = """
 import pytest
@@ -21,6 +19,10 @@ def test_fixture(shared_data):
     assert shared_data.is_dir()
 
 @pytest.mark.jit_only
+def test_compiled():
+    pass
+
+@pytest.mark.slow
 def test_slow():
     pass
 
@@ -41,7 +43,7 @@ def checkout(tmp_path):
 
 def run_pytest(checkout, *arguments, jit):
     environment = os.environ | {"NUMBA_DISABLE_JIT": "0" if jit else "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *arguments]
     result = subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
@@ -49,24 +51,18 @@ def run_pytest(checkout, *arguments, jit):
     return result.stdout
 
 
-def test_all_run_where_all_can(checkout):
+def test_all_but_slow_tests_run_where_all_can(checkout):
     (checkout.parent / "shared" / "data").mkdir(parents=True)
-    assert "4 passed" in run_pytest(checkout, jit=True)
+    assert "4 passed, 1 deselected" in run_pytest(checkout, jit=True)
 
 
-def test_shared_needs_the_folder(checkout):
-    output = run_pytest(checkout, jit=True)
-    assert "2 passed, 2 skipped" in output
-    assert f"no folder {checkout.parent / 'shared' / 'data'}" in output
-
-
-def test_jit_only_needs_the_compiler(checkout):
-    (checkout.parent / "shared" / "data").mkdir(parents=True)
+def test_what_cannot_run_is_skipped_and_said(checkout):
     output = run_pytest(checkout, jit=False)
-    assert "3 passed, 1 skipped" in output
-    assert "NUMBA_DISABLE_JIT=1" in output
+    assert "1 passed, 3 skipped, 1 deselected" in output
+    assert output.count(f": no folder {checkout.parent / 'shared' / 'data'}\n") == 2
+    assert output.count(": not with NUMBA_DISABLE_JIT=1\n") == 1
 
 
 def test_the_fixture_brings_its_marker(checkout):
     (checkout.parent / "shared" / "data").mkdir(parents=True)
-    assert "2 passed, 2 deselected" in run_pytest(checkout, "-m", "shared", jit=True)
+    assert "3 passed, 2 deselected" in run_pytest(checkout, "-m", "shared or slow", jit=True)

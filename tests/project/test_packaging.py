@@ -5,19 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from checkout import FOLDERS, PYPROJECT, ROOT, copy_packages
 
-ROOT = Path(__file__).resolve().parents[2]
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-FOLDERS = SETUPTOOLS["package-dir"]
 README = (ROOT / "README.md").read_text()
 
-NOT_IN_THE_WHEEL = ("samples/accelsim/",)
+NOT_IN_THE_WHEEL = ("samples/accelsim/", "samples/validation/")
 
 
 def package_folder(package):
@@ -60,9 +57,7 @@ def is_left_out(file):
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """Return a copy of what the wheel is made of, at a place that no installation points to."""
-    copy = tmp_path_factory.mktemp("copy") / "checkout"
-    for folder in FOLDERS.values():
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = copy_packages(tmp_path_factory.mktemp("copy") / "checkout")
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, copy)
     return copy

@@ -11,8 +11,9 @@ from programs import edges_of, graph_of, programs
 from small_graphs import scenario_of
 
 from depgraph.errors import OutputExistsError
-from depgraph.graph.block_graph import KIND_NAMES, Basis
 from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.edges import labelled_edges
+from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.mechanisms.serial import serial
 from depgraph.reports.export.tables import (
     write_edges,
@@ -44,7 +45,7 @@ def test_edges_of_the_packaged_trace(form, sample_store, tmp_path):
     kernel, block = (column.tolist() for column in graph.block_names())
     expected = [
         (kernel[s], block[s], kernel[t], block[t], KIND_NAMES[kind], certain, ldgsts)
-        for columns in graph.labelled_edges()
+        for columns in labelled_edges(graph.arrays)
         for s, t, kind, certain, ldgsts in zip(*(c.tolist() for c in columns), strict=True)
     ]
     exported = read(tmp_path / "edges", form)

@@ -14,6 +14,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import study
 from depgraph.reports.page import page, timeline
+from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import write_plots
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[31m"
@@ -27,7 +28,7 @@ def study_of(sizes, edges, names=None, sms=4, **options):
 
 def write(found, folder):
     file = folder / "index.html"
-    page.write_page(found, write_plots(found, folder), folder, file)
+    page.write_page(found, study_report(found), write_plots(found, folder), folder, file)
     return file
 
 
@@ -64,11 +65,11 @@ def hostile_page(tmp_path_factory):
 def test_the_page_answers_in_the_order_of_the_questions(hostile_page):
     heads = re.findall(r"<h2>(.*?)</h2>", hostile_page.read_text())
     assert heads == [
-        "How much is there to gain?",
+        "How much faster could it be?",
         "Where?",
         "By which mechanism?",
         "Under what assumptions?",
-        "What could the trace not show?",
+        "What is untraced?",
     ]
 
 
@@ -120,7 +121,7 @@ def test_cuts_are_made_and_said(monkeypatch, tmp_path):
     monkeypatch.setattr(page, "MOST_ROWS", 1)
     text = write(study_of([4, 4], chain_edges([4, 4])), tmp_path).read_text()
     assert "draws the first 5 of 8 blocks" in text
-    assert "leaves the dependences of single blocks out" in text
+    assert "Dependences between blocks are not on this page" in text
     assert "1 more row is not on this page." in text
     assert timeline_json(text)["graph"] is None
 

@@ -1,4 +1,4 @@
-"""Tables for a terminal, Markdown, JSON and CSV; report texts are held against files.
+"""Tables for a terminal, Markdown, JSON and CSV; report texts are compared with files.
 
 `UPDATE_GOLDEN=1 pytest tests/reports/test_tables.py` writes the files anew; look at the difference.
 """
@@ -13,20 +13,12 @@ import pytest
 from hypothesis import given
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.analysis.compare_stores import compare, side_of
+from depgraph.analysis.compare_stores import compare
 from depgraph.analysis.study import study
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.tables.diff_tables import diff_report
-from depgraph.reports.tables.table import (
-    WIDTH,
-    Column,
-    Report,
-    Table,
-    render,
-    shorten,
-    show_bytes,
-    show_number,
-)
+from depgraph.reports.tables.render import WIDTH, render
+from depgraph.reports.tables.table import Column, Report, Table, shorten, show_bytes, show_number
 
 GOLDEN = Path(__file__).parent / "golden_text"
 NAMES = [
@@ -44,7 +36,7 @@ def a_study():
     scenario = scenario_of(
         graph,
         occupancy=2,
-        kernels=kernels_of(sizes, NAMES, unseen={1: "may read through a texture"}),
+        kernels=kernels_of(sizes, NAMES, untraced={1: "may read through a texture"}),
         sms=2,
         metadata={"blind_spots": ["copies are not traced"], "warnings": {"lines were cut": 3}},
     )
@@ -55,7 +47,7 @@ def a_diff():
     def side(sizes, edges):
         graph = graph_of(sizes, edges)
         kernels = kernels_of(sizes, NAMES[: len(sizes)])
-        return side_of(scenario_of(graph, kernels=kernels, sms=4))
+        return scenario_of(graph, kernels=kernels, sms=4)
 
     return compare(side([6, 12], chain_edges([6, 12])), side([6, 9, 3], [((0, 0), (1, 8))]))
 
@@ -64,8 +56,8 @@ def a_diff():
     ("name", "text"),
     [
         ("report.txt", lambda: render(study_report(a_study()), "table")),
-        ("report.md", lambda: render(study_report(a_study(), top=2), "markdown")),
-        ("compare.txt", lambda: render(diff_report(a_diff(), sms=4, unit="instructions"), "table")),
+        ("report.md", lambda: render(study_report(a_study()).cut(2), "markdown")),
+        ("compare.txt", lambda: render(diff_report(a_diff()), "table")),
     ],
 )
 def test_report_texts_are_as_they_were(name, text):

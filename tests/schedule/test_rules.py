@@ -1,4 +1,4 @@
-"""The one schedule under all mechanisms, held against its slow twin."""
+"""The one schedule under all mechanisms, compared with its slow twin."""
 
 import csv
 
@@ -129,7 +129,7 @@ def test_a_block_that_fits_nowhere_holds_up_those_behind_it(strict, starts):
 def test_rules_that_wait_for_each_other_are_named():
     graph = graph_of([1, 1], [])
     rules = Rules(gates=Gates.between([0, 1], [1, 0], ALL_ENDED))
-    with pytest.raises(ModelError, match="mine: block 0 of kernel 0 waits for ever"):
+    with pytest.raises(ModelError, match="mine: block 0 of kernel 0 waits forever"):
         run_rules("mine", rules, graph, np.ones(2), shares_of(graph), 1)
 
 

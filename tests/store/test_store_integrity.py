@@ -16,7 +16,7 @@ from stores import flip_bit, rewrite, set_values
 
 from depgraph.errors import StoreError
 from depgraph.footprint.footprints import Footprints
-from depgraph.graph import graph_jit as compiled
+from depgraph.graph import paths_jit as compiled
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.program import BlockCounts, Copy, Extraction, Kernel
 from depgraph.store.schema import STORED_TABLES
@@ -35,7 +35,7 @@ def kernel(number, operation, grid, first_block, accesses):
         block_z=1, registers=32, shared_bytes=None, architecture=90, stream=0, context=1,
         first_block=first_block, blocks=blocks, active_blocks=blocks, accesses=accesses,
         instructions=3 * accesses, read_bytes=64, written_bytes=64, shared_written_bytes=0,
-        unseen=None, occupancy=2,
+        untraced=None, occupancy=2,
     )  # fmt: skip
 
 
@@ -56,7 +56,6 @@ def small_extraction():
         counts=BlockCounts(accesses, 3 * accesses, 16 * accesses, 16 * accesses),
         footprints=Footprints(block, np.tile(np.uint8([0, 0, 1]), 7), start, start + np.uint64(8)),
         graph=graph,
-        pairs=graph.pairs(),
         metadata={"sources": [], "options": {"granularity": 1, "kinds": ["RAW", "WAR", "WAW"]}},
         durations=np.array([np.nan, 4.0, 3.0, 2.0, 1.0, 5.0, 6.0, 7.0]),
     )
@@ -218,9 +217,9 @@ NONSENSE = [
     ("blocks", "x", last_is(-1), "row 7: x is below 0"),
     ("blocks", "accesses", first_is(-1), "row 0: accesses is below 0"),
     ("blocks", "instructions", last_is(22), "instructions do not add up to those of the kernels"),
-    ("blocks", "cost", last_is(float("nan")), "row 7: cost is no number"),
-    ("blocks", "duration", last_is(float("inf")), "row 7: duration is no number"),
-    ("blocks", "duration", last_is(-1.0), "row 7: duration is no number"),
+    ("blocks", "cost", last_is(float("nan")), "row 7: cost is not a number"),
+    ("blocks", "duration", last_is(float("inf")), "row 7: duration is not a number"),
+    ("blocks", "duration", last_is(-1.0), "row 7: duration is not a number"),
     ("copies", "copy", first_is(-1), "row 0: copy is below 0"),
     ("copies", "size", first_is(-1), "row 0: size is below 0"),
     ("copies", "address", first_is(2**64 - 1), "row 0: the copy goes past the last address"),
@@ -345,8 +344,6 @@ def in_bounds(graph):
             assert (graph.set_operation[chosen] == operation).all()
     assert len(graph.pairs()) <= len(graph.join_kind)
     finish, _ = getattr(compiled.earliest_finish, "py_func", compiled.earliest_finish)(
-        np.ones(graph.n_blocks), graph.first_block, graph.set_operation, graph.set_offsets,
-        graph.set_blocks, graph.join_target_operation, graph.source_offsets, graph.sources,
-        graph.target_offsets, graph.targets,
-    )  # fmt: skip
+        graph.arrays, np.ones(graph.n_blocks)
+    )
     assert finish.max() <= graph.n_operations

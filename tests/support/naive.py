@@ -1,4 +1,4 @@
-"""Slow, plain answers that the fast code is held against. Nothing here is shared with it.
+"""Slow, plain answers that the fast code is compared with. Nothing here is shared with it.
 
 A *program* is a list of operations in program order; an operation maps each of its blocks to the
 set of bytes that the block reads and the set that it writes. An *edge* is (source block, target

@@ -167,7 +167,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     return start, end, sm
 
 
-def fine_finish(graph, durations, join_need=None):
+def intra_block_finish(graph, durations, join_need=None):
     """Return when each block ends with unlimited SMs and waits inside blocks."""
     waits = [[] for _ in range(graph.n_blocks)]  # (pairs of source block and share, need)
     for j in range(len(graph.join_kind)):
@@ -217,4 +217,4 @@ def bloom_bit(line, hash_, bits):
     return mix(line ^ salt, 0x9E3779B97F4A7C15 + salt & word) % bits
 
 
-__all__ = ["ALL_ENDED", "bloom_bits", "fine_finish", "run_rules"]
+__all__ = ["ALL_ENDED", "bloom_bits", "intra_block_finish", "run_rules"]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from depgraph.dependence.sweep import find_dependences
 from depgraph.footprint.footprints import Footprints
-from depgraph.graph.block_graph import Basis, BlockGraph
+from depgraph.graph.block_graph import BlockGraph
+from depgraph.graph.kinds import Basis
 
 if sys.version_info >= (3, 14):
     from compression import zstd

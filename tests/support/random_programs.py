@@ -8,8 +8,9 @@ from small_graphs import scenario_of, shares_of
 
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
-from depgraph.graph.block_graph import Basis, Resources
+from depgraph.graph.block_graph import Resources
 from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.kinds import Basis
 
 
 @st.composite

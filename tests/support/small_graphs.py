@@ -7,7 +7,8 @@ import numpy as np
 
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import SmResources, equal_shares
-from depgraph.graph.block_graph import KIND_NAMES, BlockGraph, Resources
+from depgraph.graph.block_graph import BlockGraph, Resources
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.program import Kernel
 from depgraph.scenario.scenario import Scenario
 from depgraph.timing.durations import Durations, counted_durations
@@ -53,7 +54,7 @@ def graph_of(sizes, edges, *, cost=None):
     )
 
 
-def kernels_of(sizes, names=None, *, unseen=None, waits_inside=None):
+def kernels_of(sizes, names=None, *, untraced=None, waits_inside=None):
     """Return rows of the table of kernels for kernels of so many blocks."""
     first = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     return [
@@ -63,7 +64,7 @@ def kernels_of(sizes, names=None, *, unseen=None, waits_inside=None):
             registers=32, shared_bytes=0, architecture=90, stream=0, context=0,
             first_block=first[i], blocks=size, active_blocks=size, accesses=size,
             instructions=size, read_bytes=4 * size, written_bytes=4 * size,
-            shared_written_bytes=0, unseen=(unseen or {}).get(i),
+            shared_written_bytes=0, untraced=(untraced or {}).get(i),
             waits_inside=(waits_inside or {}).get(i),
         )
         for i, size in enumerate(sizes)

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import SECONDS, wait_until
 
 from depgraph.errors import ClusterError, TraceError
 from depgraph.extraction.pipeline import extract
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.jit_only,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -116,17 +118,16 @@ def test_a_lost_worker_does_not_change_the_result(
     killed = []
 
     def kill_one() -> None:
-        while not started.exists():
-            time.sleep(0.01)
+        wait_until(started.exists)
         (pid, *_) = workers._client.run(os.getpid).values()
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 
-    killer = threading.Thread(target=kill_one)
+    killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
     slow = SlowTrace(plain_sample, part_bytes=4 << 20)
     extract(slow, tmp_path / "there", workers=workers, scratch=tmp_path)
-    killer.join()
+    killer.join(SECONDS)
     assert killed
     extract(NvbitTrace(plain_sample, part_bytes=4 << 20), tmp_path / "here")
     assert files_of(tmp_path / "here") == files_of(tmp_path / "there")

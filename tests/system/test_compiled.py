@@ -6,7 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,9 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.extraction import compile_ahead
-from depgraph.graph import graph_jit as graph
+from depgraph.graph import lists_jit
 from depgraph.schedule import simulate_jit as schedule
-from depgraph.system.compiled import CompiledFunction, compiled, compiled_if_large
+from depgraph.system.compiled import (
+    CompiledFunction,
+    compiled,
+    compiled_helper,
+    compiled_if_large,
+    compiled_in_place,
+    compiled_within,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +78,7 @@ def test_what_compiles_keeps_the_name_and_the_text_of_the_function():
 CALLS = """
 import sys
 import numpy as np
-from depgraph.graph.graph_jit import invert_lists
+from depgraph.graph.lists_jit import invert_lists
 
 def loaded_after(n):
     invert_lists(np.arange(n + 1), np.zeros(n, np.int32), 1)
@@ -152,6 +159,58 @@ def test_what_was_kept_of_an_older_source_does_not_count(tmp_path: Path):
     assert run(script) == ["compiling", "2.0", "4.0"]
 
 
+FILES = {
+    "fresh": """
+from depgraph.system.compiled import compiled
+from helper import first_of
+from number import FACTOR
+from pair import Pair
+
+@compiled
+def double(values):
+    return first_of(Pair(values, 10 * values)) * FACTOR
+
+triple = double
+""",
+    "helper": """
+from depgraph.system.compiled import compiled
+
+@compiled
+def first_of(pair):
+    return pair.first
+""",
+    "number": "FACTOR = 2.0",
+    "pair": """
+from typing import NamedTuple
+import numpy as np
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    second: np.ndarray
+""",
+}
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize(
+    ("file", "before", "after", "expected"),
+    [
+        ("helper", "pair.first", "pair.first + 1", "4.0"),
+        ("number", "2.0", "3.0", "3.0"),
+        ("pair", "first: np.ndarray\n    second", "second: np.ndarray\n    first", "20.0"),
+    ],
+)
+def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(
+    tmp_path: Path, file: str, before: str, after: str, expected: str
+):
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    script = ANNOUNCED.format(folder=str(tmp_path))
+    assert run(script) == ["compiling", "2.0", "2.0"]
+    (tmp_path / f"{file}.py").write_text(FILES[file].replace(before, after))
+    assert run(script) == ["compiling", expected, expected]
+
+
 def test_processes_that_compile_ahead_run_nothing_from_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("open('was-run', 'w')")
     monkeypatch.chdir(tmp_path)
@@ -217,7 +276,7 @@ from pathlib import Path
 import numba
 import numpy as np
 sys.path.insert(0, {folder!r})
-from depgraph.jit import compiled
+from depgraph.system import compiled
 from fresh import total
 
 for seconds in (9e9, 0.0):
@@ -256,7 +315,7 @@ def test_hashes_wrap_around_without_a_warning_where_they_are_interpreted():
     lines = run(
         "import warnings; warnings.simplefilter('error')\n"
         "import numpy as np\n"
-        "from depgraph.graph.graph_jit import intern_lists\n"
+        "from depgraph.graph.lists_jit import intern_lists\n"
         "number, first = intern_lists(np.array([0, 1, 2, 3]), np.array([5, 6, 5], np.int32),"
         " np.zeros(3, np.int64))\n"
         "print(*number, *first)"
@@ -273,8 +332,8 @@ def test_interpreted_lists_are_those_of_compiled_code(lists: list[list[int]]):
     values = np.array([value for one in lists for value in one], np.int32)
     label = np.zeros(len(lists), np.int64)
     for function, arguments in (
-        (graph.invert_lists, (offsets, values, 10)),
-        (graph.intern_lists, (offsets, values, label)),
+        (lists_jit.invert_lists, (offsets, values, 10)),
+        (lists_jit.intern_lists, (offsets, values, label)),
     ):
         with np.errstate(over="ignore"):
             interpreted = uncompiled(function)(*arguments)
@@ -305,3 +364,38 @@ def test_compiled_is_a_function_of_arrays():
         return values[0]
 
     assert first(np.array([7])) == 7
+
+
+class Sums(NamedTuple):
+    sum: np.ndarray
+
+
+@compiled_helper
+def _twice(value):
+    return 2 * value
+
+
+@compiled_within
+def _add_twice(values, value):
+    values.sum[0] += _twice(value)
+    return values.sum[0]
+
+
+@compiled_in_place
+def _add_all(values, sums):
+    for value in values:
+        _add_twice(sums, value)
+
+
+@pytest.mark.jit_only
+def test_parts_of_compiled_functions_are_compiled_with_them():
+    sums = Sums(np.zeros(1))
+    _add_all.dispatcher(np.array([1.0, 2.0]), sums)
+    assert sums.sum[0] == 6
+    assert _twice.dispatcher.signatures  # compiled for itself
+    assert not _add_twice.dispatcher.signatures  # only in line
+
+
+def test_parts_of_compiled_functions_are_interpreted_when_python_calls_them():
+    assert _add_twice(Sums(np.ones(1)), 3.0) == 7
+    assert _twice(3) == 6

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,10 +59,13 @@ def test_while_the_program_is_imported(tmp_path: Path, number: int, module: int)
 
 def when_caught(process: subprocess.Popen[bytes]) -> None:
     """Wait until a process has taken over from Python what happens at a signal."""
-    caught = 0
-    while process.poll() is None and not caught >> (signal.SIGTERM - 1) & 1:
+
+    def has_caught() -> bool:
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
         caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return process.poll() is not None or bool(caught >> (signal.SIGTERM - 1) & 1)
+
+    wait_until(has_caught)
 
 
 @pytest.mark.jit_only
@@ -100,7 +104,7 @@ def ends(body: str, tmp_path: Path) -> tuple[int, bytes, bytes]:
     script = f"""
 import os, signal, sys, threading, time
 from pathlib import Path
-from depgraph import interrupts
+from depgraph.system import interrupts
 from depgraph.system.interrupts import *
 from depgraph.system.work_folder import WorkFolder
 def interrupt():

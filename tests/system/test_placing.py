@@ -200,7 +200,7 @@ def test_a_file_system_without_links_is_no_obstacle(tmp_path, monkeypatch):
 def test_a_place_that_cannot_be_taken_is_refused_before_any_work(tmp_path):
     for path, what in (
         (tmp_path / "no" / "store", "there is no folder"),
-        (tmp_path / os.fsdecode(b"st\xff"), "is no name in UTF-8"),
+        (tmp_path / os.fsdecode(b"st\xff"), "is not a UTF-8 name"),
     ):
         with pytest.raises(OutputError, match=what):
             output.refuse_existing(path, force=False)
@@ -276,7 +276,7 @@ def test_a_file_is_replaced_with_force_alone(tmp_path):
 def test_what_is_no_file_is_not_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for name, what in (("folder", "is a folder"), ("pipe", "is no plain file")):
+    for name, what in (("folder", "is a folder"), ("pipe", "is not a plain file")):
         with pytest.raises(OutputError, match=f"{name}: {what}; give a file name"):
             write_file(tmp_path / name, force=True)
     assert names(tmp_path) == ["folder", "pipe"]
@@ -291,7 +291,7 @@ def killed_in(what: str, folder: Path, *, plain_renames: bool) -> None:
     script = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from depgraph import output, placing
+        from depgraph.system import output, placing
         if {plain_renames}:
             placing._renameat2_function = lambda: None
         def killed(*_): os.kill(os.getpid(), signal.SIGKILL)

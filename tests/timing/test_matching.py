@@ -14,8 +14,10 @@ from depgraph.errors import ProfileError
 from depgraph.graph.block_graph import Resources
 from depgraph.graph.program import Kernel
 from depgraph.parsers.profiles import read_profile
-from depgraph.timing.match import GUESSED, MATCHED, UNMATCHED, match_profile
-from depgraph.timing.profile import KernelProfile
+from depgraph.timing.match import match_profile
+from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, fill_resources
+from depgraph.timing.measured_run import measured_run
+from depgraph.timing.profile import KernelProfile, Where
 from depgraph.trace.names import base_name
 
 
@@ -27,7 +29,7 @@ def kernels_of(*launches, stream=0, context=0):
             grid_y=1, grid_z=1, block_x=128, block_y=1, block_z=1, registers=None,
             shared_bytes=None, architecture=90, stream=stream, context=context, first_block=0,
             blocks=size, active_blocks=size, accesses=1, instructions=1, read_bytes=4,
-            written_bytes=4, shared_written_bytes=0, unseen=None,
+            written_bytes=4, shared_written_bytes=0, untraced=None,
         )
         for i, (name, size) in enumerate(launches)
     ]  # fmt: skip
@@ -124,7 +126,7 @@ def test_iterations_are_averaged():
 )
 def test_an_iteration_is_picked(iteration, expected):
     profile = profile_of(*STEP, *STEP, duration=[1000, 2000, 3000, 4000, 3000, 4000, 1000, 2000])
-    match = match_profile(profile, kernels_of(*STEP), iteration=iteration)
+    match = match_profile(profile, kernels_of(*STEP), Where(iteration=iteration))
     assert match.duration.tolist() == expected
 
 
@@ -137,14 +139,14 @@ def test_a_warm_up_between_iterations_does_not_shift_them():
 def test_an_iteration_that_was_cut_off_is_left_out():
     match = match_profile(profile_of(*STEP, *STEP, *STEP[:3]), kernels_of(*STEP))
     assert len(match.rows) == 2
-    assert any("1 incomplete iteration" in note for note in match.notes)
+    assert any("incomplete iterations of the profile left out: 1" in note for note in match.notes)
 
 
 def test_an_iteration_that_is_not_there():
     with pytest.raises(ProfileError, match="no iteration 2; it has 2, numbered from 0"):
-        match_profile(profile_of(*STEP, *STEP), kernels_of(*STEP), iteration="2")
+        match_profile(profile_of(*STEP, *STEP), kernels_of(*STEP), Where(iteration="2"))
     with pytest.raises(ProfileError, match="'fast' cannot be taken; give mean, min, last"):
-        match_profile(profile_of(*STEP), kernels_of(*STEP), iteration="fast")
+        match_profile(profile_of(*STEP), kernels_of(*STEP), Where(iteration="fast"))
 
 
 @pytest.mark.parametrize("what", ["device", "process", "context"])
@@ -152,7 +154,8 @@ def test_kernels_of_several_places_need_a_choice(what):
     profile = profile_of(*STEP, *STEP, **{what: [0] * 4 + [3] * 4})
     with pytest.raises(ProfileError, match=rf"0 \(4 kernels\), 3 \(4 kernels\); .*--{what} N"):
         match_profile(profile, kernels_of(*STEP))
-    assert match_profile(profile, kernels_of(*STEP), **{what: 3}).duration.tolist() == [5, 6, 7, 8]
+    chosen = match_profile(profile, kernels_of(*STEP), Where(**{what: 3}))
+    assert chosen.duration.tolist() == [5, 6, 7, 8]
 
 
 def test_several_streams_need_no_choice():
@@ -208,7 +211,7 @@ def test_wall_time_and_gaps_are_those_of_the_matched_kernels():
     # Kernels of 2, 2, 2 us; gaps of 1 and 3 us; another kernel after the last one.
     start = 1_700_000_000_000_000_000 + np.array([0, 3000, 8000, 50_000])
     profile = profile_of(*STEP[:3], ("copy", 1), duration=[2000] * 4, start=start)
-    run = match_profile(profile, kernels_of(*STEP[:3])).measured_run()
+    run = measured_run(match_profile(profile, kernels_of(*STEP[:3])))
     assert (run.wall, run.gap, run.unit, run.others) == (10, 2, "us", 0)
 
 
@@ -216,18 +219,18 @@ def test_a_kernel_that_the_trace_lacks_counts_in_the_gaps():
     profile = profile_of(
         STEP[0], ("memset", 1), STEP[1], duration=[1000, 1000, 1000], start=[0, 1000, 2000]
     )
-    run = match_profile(profile, kernels_of(*STEP[:2])).measured_run()
+    run = measured_run(match_profile(profile, kernels_of(*STEP[:2])))
     assert (run.wall, run.gap, run.others) == (3, 0, 1)
 
 
 def test_kernels_that_overlap_have_no_gap():
     profile = profile_of(*STEP[:3], duration=[9000, 1000, 1000], start=[0, 1000, 3000])
-    run = match_profile(profile, kernels_of(*STEP[:3])).measured_run()
+    run = measured_run(match_profile(profile, kernels_of(*STEP[:3])))
     assert (run.wall, run.gap) == (9, 0)
 
 
 def test_without_starts_there_is_no_wall_time():
-    assert match_profile(profile_of(*STEP), kernels_of(*STEP)).measured_run() is None
+    assert measured_run(match_profile(profile_of(*STEP), kernels_of(*STEP))) is None
 
 
 def resources_of(registers, shared_bytes, stream):
@@ -241,28 +244,28 @@ def test_the_profile_fills_what_the_trace_does_not_know():
         profile_of(*STEP, registers=[96, 96, 96, 96], shared_bytes=[13824, 64, 64, 64]),
         kernels_of(*STEP),
     )
-    filled, notes = match.fill_resources(resources_of([0, 32, 40, 40], [0, 512, -1, 512], [0] * 4))
+    filled, notes = fill_resources(match, resources_of([0, 32, 40, 40], [0, 512, -1, 512], [0] * 4))
     assert filled.registers.tolist() == [96, 32, 40, 40]
     # Kernel 0 was not loaded when it was traced: neither number is right.
     assert filled.shared_bytes.tolist() == [13824, 512, 64, 512]
-    assert [note.split(" as ")[0] for note in notes] == [
-        "registers of 1 kernels", "shared memory of 2 kernels",
+    assert [note.split(" taken ")[0] for note in notes] == [
+        "registers of 1 kernel", "shared memory of 2 kernels",
     ]  # fmt: skip
 
 
 def test_static_and_dynamic_shared_memory_add_up():
     profile = profile_of(*STEP, static_shared_bytes=[8] * 4, dynamic_shared_bytes=[100] * 4)
     match = match_profile(profile, kernels_of(*STEP))
-    filled, _ = match.fill_resources(resources_of([32] * 4, [-1] * 4, [0] * 4))
+    filled, _ = fill_resources(match, resources_of([32] * 4, [-1] * 4, [0] * 4))
     assert filled.shared_bytes.tolist() == [108] * 4
 
 
 def test_streams_are_filled_where_the_trace_has_one_alone():
     match = match_profile(profile_of(*STEP, stream=[7, 7, 13, 13]), kernels_of(*STEP))
     known = resources_of([32] * 4, [0] * 4, [0] * 4)
-    assert match.fill_resources(known)[0].stream.tolist() == [7, 7, 13, 13]
+    assert fill_resources(match, known)[0].stream.tolist() == [7, 7, 13, 13]
     several = replace(known, stream=np.array([1, 1, 2, 2]))
-    assert match.fill_resources(several)[0].stream.tolist() == [1, 1, 2, 2]
+    assert fill_resources(match, several)[0].stream.tolist() == [1, 1, 2, 2]
 
 
 def test_kernels_measured_on_gpus_of_different_size_need_a_choice():
@@ -315,7 +318,7 @@ def test_shares_of_time_add_up_to_the_whole(traced):
         ("gpt2_d256", 16, 16),
         ("streams4", 14, 14),
         ("lstm_h128", 12, 12),
-        ("mlp_m256", 5, 5),
+        pytest.param("mlp_m256", 5, 5, marks=pytest.mark.slow),  # 1.9 GB of text
         ("gru_train", 25, 29),
     ],
 )
@@ -351,3 +354,26 @@ def launches_of(trace):
     for match in found:
         (kernel,) = kernels_of((match[1], 1), stream=int(match[4]))
         yield kernel, *(tuple(map(int, match[i].split(","))) for i in (2, 3))
+
+
+def test_wall_time_is_kernels_and_idle_time():
+    profile = profile_of(
+        *STEP,
+        duration=[1000, 1000, 2000, 1000],
+        start=[0, 500, 4000, 8000],
+        correlation=[1, 2, 3, 4],
+    )
+    run = measured_run(match_profile(profile, kernels_of(*STEP)))
+    # The first two overlap: kernels run from 0 to 1.5, 4 to 6 and 8 to 9 us.
+    assert (run.wall, run.kernel_time, run.idle) == (9, 5, 4.5)
+    assert not run.is_graph
+
+
+@pytest.mark.parametrize(
+    ("correlation", "is_graph"), [([7, 7, 7, 8], True), ([1, 1, 2, 3], False), (None, False)]
+)
+def test_kernels_of_one_launch_call_are_a_graph(correlation, is_graph):
+    columns = {} if correlation is None else {"correlation": correlation}
+    profile = profile_of(*STEP, start=[0, 2000, 5000, 9000], **columns)
+    run = measured_run(match_profile(profile, kernels_of(*STEP)))
+    assert run.is_graph is is_graph

@@ -199,7 +199,8 @@ def test_the_profiles_registers_count_for_the_occupancy():
     with_profile = build_scenario(unknown, kernels, profile=profile)
     assert (with_profile.occupancy < without.occupancy).all()
     assert any(
-        "registers of 3 kernels as the profile" in n for n in with_profile.resources.assumptions
+        "registers of 3 kernels taken from the profile" in n
+        for n in with_profile.resources.assumptions
     )
     assert not any("registers per thread unknown" in n for n in with_profile.resources.assumptions)
 
@@ -216,7 +217,7 @@ def test_the_measured_run_is_a_row_beside_the_schedules():
     )
     scenario = build_scenario(graph, kernels, profile=profile)
     assert (scenario.measured.sms, scenario.measured.wall) == (132, 18)
-    assert scenario.measured.gain == pytest.approx(15 / 18)
+    assert scenario.measured.speedup == pytest.approx(15 / 18)
     assert scenario.launch.is_off
     assert any(
         "median gap between kernels of 1.5 us is left out (--launch measured)" in n

@@ -48,7 +48,7 @@
         row.hidden = !shown;
         kept += shown;
       });
-      count.textContent = kept === rows.length ? `${kept} rows` : `${kept} of ${rows.length} rows`;
+      count.textContent = kept === rows.length ? `${kept} ${kept === 1 ? "row" : "rows"}` : `${kept} of ${rows.length} rows`;
     });
   }
 })();

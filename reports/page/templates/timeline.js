@@ -291,6 +291,7 @@
     title.append(`: ${show(time(s.start[chosen]))} to ${show(time(s.end[chosen]))} ${data.unit} on SM ${s.sm[chosen]}${s.run[chosen] > s.start[chosen] ? `, where it waits until ${show(time(s.run[chosen]))}` : ""}`);
     details.append(title);
     if (o.full && o.full !== o.name) details.append(element("div", o.full, "full"));
+    if (o.place) details.append(element("div", o.place, "full"));
     if (!graph) { details.append(element("div", "The dependences of single blocks are not on this page.")); return; }
     details.append(listed("Waits for", before, s), listed("Waited for by", after, s));
   };

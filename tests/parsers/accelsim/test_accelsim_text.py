@@ -1,7 +1,6 @@
 """Accel-Sim kernel files: the fast reader against a slow one, on kernels of every version."""
 
 import io
-import re
 
 import numpy as np
 import pytest
@@ -13,53 +12,22 @@ from kernel_texts import (
     LOCAL,
     SHARED,
     Form,
-    Instruction,
     blocks_of,
     forms,
     header_text,
-    instruction_line,
     kernel_text,
     merged,
 )
 from naive_accelsim import read_kernel
+from scanned_kernels import body, bytes_of, only_block, scan
 
-from depgraph.parsers.accelsim import scanner_jit as accelsim_scanner
 from depgraph.parsers.accelsim import text as accelsim_text
 from depgraph.parsers.accelsim.header import find_layout, parse_header
 from depgraph.parsers.accelsim.kernel_list import KernelList
 from depgraph.parsers.accelsim.text import PartScanner
 from depgraph.parsers.accelsim.trace import AccelSimTrace, KernelSection
-from depgraph.parsers.scanning import text_jit as text_scanner
-from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
-from depgraph.parsers.scanning.touch_table import pack_block
 
 FULL = 0xFFFFFFFF
-
-
-def scan(text, **options):
-    """Scan the text of one kernel as one part."""
-    scanner = PartScanner()
-    data = text if isinstance(text, bytes) else text.encode()
-    scanner.scan_kernel(io.BytesIO(data), 0, "kernel-7.traceg", **options)
-    return scanner.finish()
-
-
-def body(*lines, form=None, block="0,0,0"):
-    """Return a grouped kernel of one warp."""
-    text = f"#BEGIN_TB\n\nthread block = {block}\n\nwarp = 0\ninsts = {len(lines)}\n"
-    return header_text(form or Form()) + text + "".join(f"{x} \n" for x in lines) + "\n#END_TB\n"
-
-
-def only_block(text):
-    part = scan(text)
-    assert not part.damage
-    assert not part.warnings
-    (block,) = blocks_of(part).values()
-    return block
-
-
-def bytes_of(*ranges):
-    return {byte for start, size in ranges for byte in range(start, start + size)}
 
 
 @given(BLOCKS, forms())
@@ -253,12 +221,12 @@ def test_a_bulk_copy_of_nothing():
 
 def test_bulk_copies_of_older_tracers_are_not_seen():
     part = scan(body("0100 00000001 0 UTMALDG.2D 2 R4 UR6 0 0"))
-    assert part.unseen == {0: "reaches global memory at addresses the trace does not hold"}
+    assert part.untraced == {0: "reaches global memory at addresses the trace does not hold"}
 
 
 def test_textures_are_not_seen():
     part = scan(body("0100 ffffffff 1 R0 TEX.B.LL 1 R4 0 0"))
-    assert part.unseen == {0: "uses texture memory, which the trace does not show"}
+    assert part.untraced == {0: "uses texture memory, which the trace does not show"}
 
 
 def test_the_flag_of_a_matrix_instruction_is_no_width():
@@ -314,260 +282,6 @@ def test_an_opcode_that_is_not_known_and_has_no_addresses_is_counted_only():
     part = scan(body("00a0 ffffffff 0 FNEW.X 0 0 0"))
     assert part.opcodes == {"FNEW.X": 1}
     assert not part.warnings
-
-
-# Damage
-
-
-def test_a_damaged_line_is_counted_and_placed():
-    good = f"0090 00000001 1 R0 LDG.E 1 R4 4 1 0x{GLOBAL:x} 0 0"
-    text = body(good, "0090 0000z001 1 R0 LDG.E 1 R4 4 1 0x10 0 0", good)
-    part = scan(text)
-    assert part.damaged_lines == 1
-    assert part.access_lines == 3
-    assert part.damaged_line.line == text[: text.index("0000z001")].count("\n") + 1
-    assert part.damaged_line.path == "kernel-7.traceg"
-    assert part.warnings == part.skipped == {"damaged instruction lines": 1}
-
-
-def test_an_address_that_no_gpu_has_is_counted_once_under_its_name():
-    good = f"0090 00000001 1 R0 LDG.E 1 R4 4 1 0x{GLOBAL:x} 0 0"
-    part = scan(body(good, good.replace(f"{GLOBAL:x}", "0200000000000000")))
-    left_out = {"instruction lines with an address that no GPU has": 1}
-    assert (part.warnings, part.skipped) == (left_out, left_out)
-    assert (part.access_lines, part.damaged_lines, part.opcodes) == (2, 1, {"LDG.E": 1})
-
-
-def test_a_list_of_more_than_32_addresses_is_damaged():
-    many = " ".join(f"0x{GLOBAL + 4 * lane:016x}" for lane in range(33))
-    part = scan(body(f"0090 ffffffff 1 R0 LDG.E 1 R4 4 0 {many} 0"))
-    assert part.skipped == {"damaged instruction lines": 1}
-    assert part.touches.accesses.tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "0090 00000001 1 R0 LDG.E 1 R4 4 1 0x7f650000000g 0",
-        "0090 00000003 1 R0 LDG.E 1 R4 4 0 0x7f6500000000",
-        "0090 00000007 1 R0 LDG.E 1 R4 4 2 0x7f6500000000 4",
-        "0090 00000007 1 R0 LDG.E 1 R4 4 2 0x7f6500000000 4 x",
-        "0090 00000001 1 R0 LDG.E 1 R4 4 9 0x7f6500000000 0",
-        "0090 00000001 1 R0 LDG.E 1 R4 4 1 0xffffffffffffffff 0",
-        "0090 00000003 1 R0 LDG.E 1 R4 4 1 0x10 -32",
-        "0090 00000001 1 R0 LDG.E 1 R4 four 1 0x10 0",
-        "0090 00000001 99 R0 LDG.E 1 R4 4 1 0x10 0",
-        "0090 00000001 1 R0 LDG.E 99 R4 4 1 0x10 0",
-        "0090 00000001 1 R0 " + "LDG." * 20 + " 1 R4 4 1 0x10 0",
-        "0090 00000001 1 R0 LDG.E",
-        "0090 00000001",
-        "0090",
-    ],
-)
-def test_damaged_lines(line):
-    part = scan(body(line, f"00a0 00000001 1 R0 LDG.E 1 R4 4 1 0x{GLOBAL:x} 0 0"))
-    assert part.damaged_lines == 1
-    assert part.access_lines == 2
-    (block,) = blocks_of(part).values()
-    assert (block.instructions, block.read) == (1, bytes_of((GLOBAL, 4)))
-
-
-@pytest.mark.parametrize("count", ["1000000000", "6", "-1", "x"])
-def test_absurd_bulk_copies_are_not_seen(count):
-    line = f"0100 00000001 0 UTMALDG.2D 1 UR6 16 0x400 0 256 0 3 {count} 0x{GLOBAL:x} 0x10"
-    part = scan(body(line, form=Form("6")))
-    assert not len(part.touches.row)
-
-
-def test_instructions_without_a_thread_block():
-    text = header_text(Form()) + "#BEGIN_TB\nwarp = 0\n0090 ffffffff 0 NOP 0 0 0 \n#END_TB\n"
-    part = scan(text)
-    assert part.skipped["instructions that belong to no thread block"] == 1
-    assert part.damaged_lines == 1
-
-
-def test_a_file_cut_within_a_warp():
-    text = body("0090 ffffffff 0 NOP 0 0 0", "00a0 ffffffff 0 EXIT 0 0 0")
-    part = scan(text[: text.index("00a0")])
-    (damage,) = part.damage
-    assert damage.found == "the file ends in the middle of a warp, after 1 of 2 instructions"
-    assert damage.path == "kernel-7.traceg"
-
-
-def test_a_file_cut_within_a_line():
-    text = body("0090 ffffffff 0 NOP 0 0 0", "00a0 ffffffff 0 EXIT 0 0 0")
-    part = scan(text[: text.index("EXIT") + 6])
-    assert [damage.found for damage in part.damage] == ["the last line is cut"]
-
-
-def test_a_missing_last_end_tb_is_only_noted():
-    text = body("0090 ffffffff 0 NOP 0 0 0")
-    part = scan(text[: text.index("\n#END_TB")])
-    assert not part.damage
-    assert part.warnings == {"kernel files that do not end with #END_TB": 1}
-
-
-def test_a_wrong_number_of_instructions_is_only_noted():
-    text = body("0090 ffffffff 0 NOP 0 0 0").replace("insts = 1\n", "insts = 1000000000\n")
-    part = scan(text.replace("\n#END_TB", "\n#END_TB\n#BEGIN_TB\nthread block = 1,0,0\n#END_TB"))
-    assert not part.damage
-    assert part.warnings == {"warps with more or fewer instructions than they declare": 1}
-
-
-def test_an_empty_warp():
-    text = header_text(Form()) + "#BEGIN_TB\nthread block = 0,0,0\nwarp = 0\ninsts = 0\n\n#END_TB\n"
-    part = scan(text)
-    assert not part.damage
-    assert not part.warnings
-    assert blocks_of(part) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (b"", "the file is empty"),
-        (b"0090 ffffffff 0 NOP 0 0 0 \n", "no kernel header"),
-        (b"-kernel name = a\n-grid dim = (0,1,1)\n-block dim = (1,1,1)\n", "grid of 0,1,1 blocks"),
-        (b"-kernel name = a\n-grid dim = (2147483648,1,1)\n-block dim = (1,1,1)\n", "grid of 2147"),
-        (b"-kernel name = a\n-grid dim = (1,1,1)\n-block dim = (2048,1,1)\n", "block of 2048,1,1"),
-        (b"-kernel name = a\n-grid dim = (1,1,1)\n", "the header has no usable block dim"),
-        (
-            header_text(Form()).encode() + b"0090 ffffffff 0 NOP 0 0 0 \n",
-            "its instructions belong to no thread block",
-        ),
-    ],
-)
-def test_files_that_are_refused(text, found):
-    part = scan(text)
-    (damage,) = part.damage
-    assert damage.found.startswith(found)
-    assert part.launches == [None]
-
-
-@pytest.mark.parametrize("times", [300_000, 3_000_000])
-def test_a_line_of_more_than_a_megabyte_is_left_out(times):
-    good = f"0090 00000001 1 R0 LDG.E 1 R4 4 1 0x{GLOBAL:x} 0 0"
-    long = good + " 0x1" * times
-    text = body(good, long, good)
-    part = scan(text)
-    assert part.damaged_line.line == text[: text.index(long)].count("\n") + 1
-    assert part.skipped["lines of more than 1 MiB"] == 1
-    (block,) = blocks_of(part).values()
-    assert block.instructions == 2
-
-
-# The helpers that read tokens
-
-
-def words_and(text):
-    padded = np.frombuffer(text + bytes(PADDING), np.uint8)
-    return padded, overlapping_words(padded)
-
-
-TOKENS = st.lists(
-    st.sampled_from([b"0x7f65", b"7F", b"-12", b"12", b"999999999999999999", b"R12", b"", b"0x"])
-    | st.binary(min_size=1, max_size=20).filter(lambda token: b" " not in token),
-    min_size=1,
-    max_size=4,
-).map(b" ".join)
-
-
-@given(TOKENS)
-def test_skip_token(line):
-    padded, words = words_and(line)
-    with np.errstate(over="ignore"):
-        at = text_scanner.skip_token(padded, words, 0, len(line))
-    assert line[:at].split(b" ")[0] == line.split(b" ")[0]
-    assert line[at:] == line[len(line.split(b" ")[0]) :].lstrip(b" ")
-
-
-@given(TOKENS)
-@pytest.mark.parametrize(
-    ("read", "pattern", "base"),
-    [
-        ("read_number", rb"(\d{1,18})(?: +|\Z)", 10),
-        ("read_signed", rb"(-?\d{1,18})(?: +|\Z)", 10),
-        ("read_hex", rb"((?:0x)?[0-9a-fA-F]{1,16})(?: +|\Z)", 16),
-    ],
-)
-def test_readers_of_numbers(read, pattern, base, line):
-    padded, _ = words_and(line)
-    with np.errstate(over="ignore"):
-        value, at = getattr(text_scanner, read)(padded, 0, len(line))
-    match = re.match(pattern, line)
-    if match:
-        assert (int(value), int(at)) == (int(match[1], base), match.end())
-    else:
-        assert -1 in (int(value), int(at))
-
-
-@given(st.lists(st.integers(0, 1 << 18), min_size=3, max_size=3), st.sampled_from(" ,"))
-def test_read_coordinates(numbers, separator):
-    text = separator.join(map(str, numbers)).encode() + b" "
-    packed, _ = accelsim_scanner.read_coordinates(words_and(text)[0], 0, len(text), ord(separator))
-    fits = max(numbers[1:]) < 1 << 16
-    assert packed == (pack_block(*numbers) if fits else -1)
-
-
-# Headers
-
-
-def test_header():
-    text = header_text(Form("5"), name="_Z9vectorAddPKfS0_Pfi").encode()
-    launch = parse_header(text, context=0x2356C30).launch
-    assert launch.name == "vectorAdd(float const*, float const*, float*, int)"
-    assert launch.mangled_name == "_Z9vectorAddPKfS0_Pfi"
-    assert (launch.grid, launch.block) == ((4, 3, 2), (96, 1, 1))
-    assert (launch.registers, launch.shared_bytes, launch.architecture) == (40, 256, 80)
-    assert (launch.trace_id, launch.stream, launch.context) == (7, 0, 0x2356C30)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "field", "expected"),
-    [
-        ("nregs", "-1", "registers", None),
-        ("nregs", "0", "registers", None),
-        ("nregs", "32740", "registers", None),
-        ("nregs", "255", "registers", 255),
-        ("shmem", "-693114968", "shared_bytes", None),
-        ("shmem", "283873920", "shared_bytes", None),
-        ("shmem", "0", "shared_bytes", 0),
-        ("shmem", "233472", "shared_bytes", 233472),
-        ("binary version", "-1104674816", "architecture", None),
-        ("binary version", "2960", "architecture", None),
-        ("binary version", "90", "architecture", 90),
-        ("cuda stream id", "-1380908160", "stream", -1380908160),
-        ("cuda stream id", "18446744073709551615", "stream", -1),
-        ("kernel name", "a = b", "mangled_name", "a = b"),
-        ("kernel name", "main_kernel", "name", "main_kernel"),
-    ],
-)
-def test_numbers_of_the_header_that_are_rubbish(key, value, field, expected):
-    lines = header_text(Form("5")).split("\n")
-    text = "\n".join(f"-{key} = {value}" if x.startswith(f"-{key} = ") else x for x in lines)
-    assert getattr(parse_header(text.encode()).launch, field) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "number"), [(None, 0), ("1.2", 1), ("3", 3), ("4", 4), ("5", 5), ("6", 6)]
-)
-def test_versions(version, number):
-    assert parse_header(header_text(Form(version)).encode()).version == number
-
-
-@given(forms())
-def test_the_layout_is_told_by_the_content(form):
-    line = Instruction("FFMA", FULL, [], destinations=["R1"], sources=["R2", "R3"])
-    text = kernel_text({(0, 0, 0): [[line]]}, form).encode()
-    layout = find_layout(text, parse_header(text))
-    assert layout.is_grouped == (not form.is_raw)
-    columns = instruction_line(line, (0, 0, 0), 0, form, with_block=form.is_raw or form.has_prefix)
-    assert layout.columns == columns.split().index(form.counter)
-
-
-def test_an_unknown_key_of_the_header_does_no_harm():
-    text = header_text(Form("5"), extra="\n-cluster dim = (1,1,1)\n-rubbish").encode()
-    assert parse_header(text).launch.grid == (4, 3, 2)
 
 
 def test_many_opcodes_are_refused(monkeypatch):

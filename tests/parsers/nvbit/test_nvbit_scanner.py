@@ -1,4 +1,4 @@
-"""The compiled scanners of NVBit text, held against regular expressions and plain Python."""
+"""The compiled scanners of NVBit text, compared with regular expressions and plain Python."""
 
 import re
 

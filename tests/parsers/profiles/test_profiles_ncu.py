@@ -78,7 +78,7 @@ def test_units_row(page, unit, expected):
 
 
 def test_without_a_units_row_a_duration_means_nothing(page):
-    with pytest.raises(ProfileError, match="durations in '', which is no unit of time"):
+    with pytest.raises(ProfileError, match="durations in '', which is not a unit of time"):
         read_profile(page(RAW + raw(0)))
 
 

@@ -138,7 +138,9 @@ def test_execution_driven_kernels_without_destruction_lines(log):
 
 def test_kernels_that_share_their_statistics_have_no_time(log):
     push = "GPGPU-Sim PTX: pushing kernel 'a' to stream 0, gridDim= (1,1,1) blockDim = (1,1,1)\n"
-    with pytest.raises(ProfileError, match="2 kernels that did not end, or ended together"):
+    with pytest.raises(
+        ProfileError, match="kernels that did not end, or ended together with others: 2"
+    ):
         read_profile(log(push, push, statistics(900, 900, "a a", "1 2")))
 
 
@@ -192,7 +194,7 @@ def test_times_of_some_blocks_only_are_not_used(log):
     text = header("a") + launch("a", 1) + bind(0, 1, "a") + begins(0, 0, 5) + finishes(0, 0, 9)
     profile = read_profile(log(text, ends(1), statistics(99, 99, "a", "1")))
     assert isinstance(profile, KernelProfile)
-    assert "1 kernels have times of some blocks only" in profile.notes[0]
+    assert "kernels with times of only some blocks: 1" in profile.notes[0]
 
 
 def test_block_lines_that_do_not_pair_are_counted(log):

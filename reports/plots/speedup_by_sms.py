@@ -1,4 +1,4 @@
-"""How much could be gained on which size of GPU, and where the curve bends."""
+"""Speedup by number of SMs, and where the curve bends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAME = 0.003
 
 
 def plot(study: Study) -> Plot:
-    """Draw each curve of gains against the number of SMs."""
+    """Draw each curve of speedups against the number of SMs."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     drawn, hidden = _distinct(study.curves)
@@ -25,7 +25,7 @@ def plot(study: Study) -> Plot:
     for i, curve in enumerate(drawn):
         style = i % len(COLOURS)
         axes.plot(
-            curve.sms, curve.gain, label=curve.name, color=COLOURS[style],
+            curve.sms, curve.speedup, label=curve.name, color=COLOURS[style],
             linestyle=LINES[style], marker=MARKERS[style], zorder=3 if curve.is_bound else 4,
             markerfacecolor=COLOURS[style] if curve.is_bound else "white", markeredgewidth=0.8,
             linewidth=1.3 if curve.is_bound else 0.9,
@@ -35,8 +35,8 @@ def plot(study: Study) -> Plot:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.axhline(1, color="grey", linewidth=0.6)
-    gains = [1.0, *(gain for curve in drawn for gain in curve.gain)]
-    low, high = min(gains), max(gains)
+    values = [1.0, *(value for curve in drawn for value in curve.speedup)]
+    low, high = min(values), max(values)
     axes.set_ylim(low - max(0.02, 0.08 * (high - low)), high + max(0.1, 0.22 * (high - low)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     for sms, text, line, level in (
@@ -50,16 +50,14 @@ def plot(study: Study) -> Plot:
                 textcoords="offset points", va="top", fontsize=6.5, color="#404040",
             )  # fmt: skip
     axes.set_xlabel("SMs (logarithmic)")
-    axes.set_ylabel("gain over serial")
+    axes.set_ylabel("speedup over serialized launches")
     figure.legend(loc="outside lower center", ncols=2, handlelength=3.2, columnspacing=1)
     return Plot(
-        "gain-by-sms",
-        "Gain by number of SMs",
-        "Serial time over the time of each schedule (hollow marks), and over the lower bound that "
-        "no schedule can pass (filled marks). Left of the bend, at "
-        f"{study.bend:.3g} SMs, there is too much work for the SMs and the work "
-        "limits the gain; right of it the critical path does. Bumps come from waves that fill or "
-        "do not fill the SMs."
+        "speedup-by-sms",
+        "Speedup by number of SMs",
+        "Upper bounds (filled marks) and what schedules reach (hollow marks). Left of the bend, at "
+        f"{study.bend:.3g} SMs, work limits the speedup, right of it the critical path. Bumps come "
+        "from partly filled tail waves."
         + "".join(f" {name} coincides with {other}." for name, other in hidden),
         figure,
     )
@@ -78,7 +76,7 @@ def _distinct(curves: Sequence[Curve]) -> tuple[list[Curve], list[tuple[str, str
                 and other.is_bound == curve.is_bound
                 and all(
                     math.isclose(a, b, rel_tol=_SAME)
-                    for a, b in zip(other.gain, curve.gain, strict=True)
+                    for a, b in zip(other.speedup, curve.speedup, strict=True)
                 )
             ),
             None,

@@ -1,0 +1,101 @@
+"""What the program does today: its streams or its CUDA graph, and how busy the GPU was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.analysis.compare_mechanisms import run_without_launches
+from depgraph.mechanisms.streams import Streams
+from depgraph.system.ratios import ratio
+from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
+
+if TYPE_CHECKING:
+    from depgraph.analysis.outcome import Bound
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.timing.launch_model import LaunchModel
+    from depgraph.timing.measured_run import MeasuredRun
+
+
+@dataclass(frozen=True, slots=True)
+class AsLaunched:
+    """How far the program's own streams get, and what is left.
+
+    Attributes
+    ----------
+    streams : int
+        Streams that the program launches kernels into.
+    makespan : float
+        With those streams, and an event for each dependence between two; without launch costs.
+    serial : float
+        Kernels one after another.
+    lower_bound : float
+    run : MeasuredRun or None
+        How it ran when it was profiled.
+    unit : str
+    """
+
+    streams: int
+    makespan: float
+    serial: float
+    lower_bound: float
+    run: MeasuredRun | None
+    unit: str
+
+    @property
+    def speedup(self) -> float:
+        """Speedup of the program's streams over serialized launches."""
+        return ratio(self.serial, self.makespan)
+
+    @property
+    def remaining(self) -> float:
+        """Upper bound on the speedup over what the program does today, without launch costs."""
+        return max(1.0, ratio(self.makespan, self.lower_bound))
+
+    @property
+    def idle_share(self) -> float:
+        """Part of the wall time in which no kernel ran, 0 to 1; 0 without a profile."""
+        return 0.0 if self.run is None else min(1.0, ratio(self.run.idle, self.run.wall))
+
+
+def as_launched(scenario: Scenario, limits: Bound) -> AsLaunched:
+    """Work out how far the program's streams get.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        On one number of SMs.
+    limits : Bound
+        Of the same.
+    """
+    streams = len(np.unique(scenario.stream[scenario.is_kernel]))
+    makespan = limits.serial
+    if streams > 1:
+        makespan = min(makespan, run_without_launches(Streams(), {}, scenario)[0].makespan)
+    return AsLaunched(
+        streams=streams,
+        makespan=makespan,
+        serial=limits.serial,
+        lower_bound=limits.lower_bound,
+        run=None if scenario.measured is None else scenario.run,
+        unit=scenario.unit,
+    )
+
+
+def priced(scenario: Scenario) -> Scenario:
+    """Return the scenario with launch costs: those it has, else those of the GPU's model.
+
+    What is predicted to be measured includes what launches cost, even where the user did not ask
+    for it. Durations that are no times have none.
+    """
+    if not scenario.launch.is_off:
+        return scenario
+    model: LaunchModel = launch_model(
+        LaunchChoice(OF_GPU, {}),
+        unit=scenario.unit,
+        gpu=scenario.resources.gpu,
+        clock_mhz=scenario.clock_mhz,
+    )
+    return scenario.with_launch(model)

@@ -1,0 +1,266 @@
+"""Buffers: memory that kernels write, and the WAR and WAW dependences that rest on its reuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.dependence.sweep import build_graph, sweep_spaces
+from depgraph.errors import NotApplicableError
+from depgraph.footprint.footprints import Footprints, join_footprints
+from depgraph.graph.builder import assemble, join_order
+from depgraph.trace.records import WRITE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.scenario.scenario import Scenario
+
+BLOCK_BYTES = 512
+"""What allocations are rounded up to: ``kMinBlockSize`` of PyTorch's caching allocator."""
+_REUSES = frozenset({"WAR", "WAW"})
+_NO_BUFFER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A range of memory that the same kernels write.
+
+    Attributes
+    ----------
+    number : int
+        From 0, in the order of the addresses.
+    start, end : int
+        First byte that is written, and the one after the last.
+    writers, readers : tuple of int
+        Kernel numbers, ``-1 - i`` for host copy i, in program order.
+    more_bytes : int
+        What it takes more if each kernel that writes it has one of its own.
+    pairs : int
+        Pairs of kernels with a WAR or WAW dependence through it.
+    war, waw : int
+        Distinct edges between blocks through it. Another buffer may give the same edge.
+    """
+
+    number: int
+    start: int
+    end: int
+    writers: tuple[int, ...]
+    readers: tuple[int, ...]
+    more_bytes: int
+    pairs: int
+    war: int
+    waw: int
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self.end - self.start
+
+    @property
+    def is_reused(self) -> bool:
+        """Whether a WAR or WAW dependence rests on it."""
+        return self.pairs > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """The dependences of a program, each WAR and WAW with the buffer that it rests on.
+
+    Attributes
+    ----------
+    buffers : tuple of Buffer
+        All of them, by address.
+    graph : BlockGraph
+        Certain dependences. One edge stands there once for each buffer that gives it.
+    label : int64[n_joins]
+        Number of the buffer that each join rests on; -1 for RAW.
+    """
+
+    buffers: tuple[Buffer, ...]
+    graph: BlockGraph
+    label: NDArray[np.int64]
+
+
+def find_buffers(scenario: Scenario) -> Reuse:
+    """Merge the ranges that a program writes into buffers, and find what rests on each.
+
+    The input knows no allocations. Written ranges are rounded out to blocks of `BLOCK_BYTES`, and
+    neighbours that the same kernels write are taken for one buffer: two tensors side by side that
+    are always written together count as one, a tensor of which kernels write parts as several.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        With footprints; its kinds of dependence count.
+
+    Raises
+    ------
+    NotApplicableError
+        If there are no footprints, or buffers have been renamed already.
+    """
+    if scenario.read_footprints is None:
+        message = "buffers need the footprints of the blocks"
+        raise NotApplicableError(message)
+    graph = scenario.graph
+    footprints = scenario.read_footprints().rounded(scenario.granularity, graph.n_blocks)
+    pieces, buffer, n_buffers = _cut(footprints, *_written_together(footprints, graph))
+    order = np.argsort(buffer, kind="stable")
+    pieces, buffer = pieces.take(order), buffer[order]
+    ends = np.searchsorted(buffer, np.arange(n_buffers + 1))
+    found, graphs = [], []
+    for number in range(n_buffers):
+        own = pieces.take(slice(ends[number], ends[number + 1]))
+        described, reuse = _describe(number, own, scenario)
+        found.append(described)
+        if reuse is not None:
+            graphs.append((number, *reuse))
+    return Reuse(tuple(found), *_stacked(scenario, graphs))
+
+
+def _written_together(
+    footprints: Footprints, graph: BlockGraph
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the starts and ends of the ranges that one and the same set of operations writes."""
+    writes = footprints.take(footprints.kind == WRITE)
+    mask = np.uint64(BLOCK_BYTES - 1)
+    last = (writes.end - np.uint64(1)) | mask
+    of_operation = join_footprints(
+        graph.operation_of_block[writes.block],
+        writes.kind,
+        writes.start & ~mask,
+        last + (last != np.iinfo(np.uint64).max),
+        graph.n_operations,
+    )
+    # A set of operations has the sum of random numbers of its members for a name.
+    numbers = np.random.default_rng(0).integers(
+        1, np.iinfo(np.uint64).max, graph.n_operations, np.uint64
+    )
+    name = numbers[of_operation.block]
+    address = np.concatenate([of_operation.start, of_operation.end])
+    change = np.concatenate([name, np.uint64(0) - name])
+    order = np.argsort(address, kind="stable")
+    address = address[order]
+    name = np.cumsum(change[order])
+    is_last = np.append(address[1:] != address[:-1], True)[: len(address)]
+    address, name = address[is_last], name[is_last]
+    # What lies between one address and the next is written by the operations of that name.
+    begins = np.append(True, name[1:] != name[:-1])[: len(name)]
+    address, name = address[begins], name[begins]
+    is_written = np.flatnonzero(name[:-1]) if len(name) else np.empty(0, np.int64)
+    return address[is_written], address[is_written + 1]
+
+
+def _cut(
+    footprints: Footprints, start: NDArray[np.uint64], end: NDArray[np.uint64]
+) -> tuple[Footprints, NDArray[np.int64], int]:
+    """Cut footprints at the ends of buffers; return the pieces and the buffer of each."""
+    low = np.searchsorted(end, footprints.start, side="right")
+    high = np.searchsorted(start, footprints.end, side="left")
+    count = np.maximum(high - low, 0)
+    row = np.repeat(np.arange(len(footprints)), count)
+    buffer = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + low[row]
+    whole = footprints.take(row)
+    pieces = Footprints(
+        whole.block,
+        whole.kind,
+        np.maximum(whole.start, start[buffer]),
+        np.minimum(whole.end, end[buffer]),
+    )
+    return pieces, buffer, len(start)
+
+
+def _describe(
+    number: int, pieces: Footprints, scenario: Scenario
+) -> tuple[Buffer, tuple[BlockGraph, NDArray[np.int64], NDArray[np.int64]] | None]:
+    """Describe a buffer; return its WAR and WAW as a graph of the blocks that touch it, if any.
+
+    That graph comes with the number in the program of each of its operations and of its blocks.
+    """
+    graph = scenario.graph
+    is_write = pieces.kind == WRITE
+    operation = graph.operation_of_block[pieces.block]
+    writers, readers = np.unique(operation[is_write]), np.unique(operation[~is_write])
+    start, end = pieces.start[is_write], pieces.end[is_write]
+    of_writer = join_footprints(
+        operation[is_write], pieces.kind[is_write], start, end, graph.n_operations
+    )
+    together = join_footprints(np.zeros(len(start), np.int32), pieces.kind[is_write], start, end, 1)
+    copies = sum(
+        factor * int((ranges.end - ranges.start).sum())
+        for factor, ranges in ((1, of_writer), (-1, together))
+    )
+    reuse, pairs = None, []
+    if writers[-1] > operation.min() and _REUSES & graph.kinds:
+        reuse = _reuse(pieces, scenario)
+        pairs = reuse[0].pairs()
+    described = Buffer(
+        number=number,
+        start=int(start.min()),
+        end=int(end.max()),
+        writers=tuple(graph.kernel[writers].tolist()),
+        readers=tuple(graph.kernel[readers].tolist()),
+        more_bytes=copies,
+        pairs=len(pairs),
+        war=sum(p.war for p in pairs),
+        waw=sum(p.waw for p in pairs),
+    )
+    return described, reuse if pairs else None
+
+
+def _reuse(
+    pieces: Footprints, scenario: Scenario
+) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.int64]]:
+    """Find the WAR and WAW dependences through some bytes, of the blocks that touch them alone."""
+    graph = scenario.graph
+    blocks, block = np.unique(pieces.block, return_inverse=True)
+    operations, member = np.unique(graph.operation_of_block[blocks], return_inverse=True)
+    operation: NDArray[np.int32] = member.astype(np.int32)
+    own = Footprints(block.astype(np.int32), pieces.kind, pieces.start, pieces.end)
+    space = None if graph.space is None else graph.space[operations]
+    swept = sweep_spaces(own, operation, len(operations), space)
+    first_block = np.searchsorted(operation, np.arange(len(operations) + 1))
+    found = build_graph(swept, first_block, graph.kernel[operations])
+    found = found.with_kinds(_REUSES & graph.kinds)
+    return found, operations.astype(np.int64), blocks.astype(np.int64)
+
+
+def _stacked(
+    scenario: Scenario,
+    graphs: list[tuple[int, BlockGraph, NDArray[np.int64], NDArray[np.int64]]],
+) -> tuple[BlockGraph, NDArray[np.int64]]:
+    """Put the RAW dependences of a program and what rests on each buffer into one graph."""
+    program = scenario.graph
+    everything = np.arange(program.n_operations), np.arange(program.n_blocks)
+    parts = [(_NO_BUFFER, scenario.bound_graph.with_kinds({"RAW"}), *everything), *graphs]
+    n_sets = np.cumsum([0, *(len(g.set_operation) for _, g, *_ in parts)])
+
+    def lists(name: str, values: str) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        sizes = np.concatenate([np.diff(getattr(g, name)) for _, g, *_ in parts])
+        moved = [getattr(g, values) + n for (_, g, *_), n in zip(parts, n_sets, strict=False)]
+        return np.append(0, np.cumsum(sizes)), np.concatenate(moved).astype(np.int32)
+
+    set_sizes = np.concatenate([np.diff(g.set_offsets) for _, g, *_ in parts])
+    set_blocks = np.concatenate([blocks[g.set_blocks] for _, g, _, blocks in parts])
+    set_operation = np.concatenate([names[g.set_operation] for _, g, names, _ in parts])
+    kind = np.concatenate([g.join_kind for _, g, *_ in parts])
+    label = np.repeat([number for number, *_ in parts], [len(g.join_kind) for _, g, *_ in parts])
+    sources, targets = lists("source_offsets", "sources"), lists("target_offsets", "targets")
+    stacked = assemble(
+        program.kernel,
+        program.first_block,
+        (
+            set_operation.astype(np.int32),
+            np.append(0, np.cumsum(set_sizes)),
+            set_blocks.astype(np.int32),
+        ),
+        kind,
+        sources,
+        targets,
+    )
+    # Labels go where the joins went.
+    ends = (set_operation[values[offsets[:-1]]] for offsets, values in (sources, targets))
+    return stacked, label[join_order(kind, None, *ends)]

@@ -1,0 +1,184 @@
+"""What is known of a program on one GPU size when a verdict is made; worked out when asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.as_launched import AsLaunched, as_launched, priced
+from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+from depgraph.analysis.kernel_loads import kernel_loads
+from depgraph.analysis.next_steps import AS_USUAL, Asked
+from depgraph.analysis.outcome import limits_of
+from depgraph.analysis.renaming import study_renaming
+from depgraph.errors import NotApplicableError
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
+from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.streams import Streams
+from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
+from depgraph.system.ratios import ratio, share_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.analysis.kernel_loads import KernelLoad
+    from depgraph.analysis.outcome import Bound
+    from depgraph.analysis.renaming import BufferSet, Renaming
+    from depgraph.mechanisms import Mechanism
+    from depgraph.scenario.scenario import Scenario
+
+_MOST_OF_IT = 0.9
+_AS_GOOD = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a policy would be measured at, launch costs included where durations are times.
+
+    Attributes
+    ----------
+    policy : str
+    makespan : float
+    speedup : float
+        Over the same kernels one after another, launched in the same way. What launches win by
+        lying side by side is left out: it is at most `overlap`.
+    overlap : float
+        Speedup without launch costs on either side: at most the upper bound.
+    """
+
+    policy: str
+    makespan: float
+    speedup: float
+    overlap: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A program on one GPU size.
+
+    Attributes
+    ----------
+    scenario : Scenario
+        On one number of SMs.
+    asked : Asked
+        How the user asked about it.
+    known : sequence of Bound
+        Bounds of this scenario that need not be worked out again.
+    """
+
+    scenario: Scenario
+    asked: Asked = AS_USUAL
+    known: Sequence[Bound] = ()
+
+    @cached_property
+    def bound(self) -> Bound:
+        """The bound with all dependences that count."""
+        return self._bound(self.scenario)
+
+    @cached_property
+    def renamed(self) -> Bound:
+        """The bound with RAW dependences only."""
+        if "RAW" not in self.scenario.graph.kinds:
+            return self.bound
+        return self._bound(self.scenario.with_kinds({"RAW"}))
+
+    def _bound(self, scenario: Scenario) -> Bound:
+        wanted = scenario.sms, scenario.dependences
+        known = (b for b in self.known if (b.sms, b.dependences) == wanted)
+        return next(known, None) or limits_of(scenario.without_launches())
+
+    @property
+    def utilization(self) -> float:
+        """Share of the SMs that kernels, one after another, keep busy, 0 to 1."""
+        return share_of(self.bound.work, self.bound.serial)
+
+    @cached_property
+    def launched(self) -> AsLaunched:
+        """What the program does today."""
+        return as_launched(self.scenario, self.bound)
+
+    @cached_property
+    def loads(self) -> list[KernelLoad]:
+        """How each kernel, alone, fills the SMs."""
+        return [] if math.isinf(self.scenario.sms) else kernel_loads(self.scenario)
+
+    @cached_property
+    def renaming(self) -> Renaming | None:
+        """What renaming buffers brings; None where addresses are not known."""
+        try:
+            return study_renaming(self.scenario.without_launches())
+        except NotApplicableError:
+            return None
+
+    @property
+    def buffer_set(self) -> BufferSet | None:
+        """The smallest set of buffers that brings most of what renaming all would."""
+        if self.renaming is None or not self.renaming.sets:
+            return None
+        sets = self.renaming.sets
+        least = _MOST_OF_IT * sets[-1].upper_bound
+        return next(each for each in sets if each.upper_bound >= least)
+
+    @cached_property
+    def predictions(self) -> list[Prediction]:
+        """What policies that ship today would be measured at, the cheapest to use first."""
+        policies: list[Mechanism] = [CudaGraph(), ProgrammaticDependentLaunch()]
+        if self.launched.streams > 1:
+            policies.insert(0, Streams())
+        return [p for policy in policies if (p := predict(policy, self.scenario)) is not None]
+
+    @property
+    def best_prediction(self) -> Prediction:
+        """The cheapest of the policies that ship today among those that are as good as the best."""
+        best = max(each.speedup for each in self.predictions)
+        return next(each for each in self.predictions if each.speedup >= _AS_GOOD * best)
+
+    @cached_property
+    def renamed_prediction(self) -> Prediction | None:
+        """What a CUDA graph would be measured at with the buffers of `buffer_set` renamed."""
+        if self.buffer_set is None:
+            return None
+        statements = [parse_what_if(text) for text in self.buffer_set.what_ifs]
+        return predict(CudaGraph(), apply_what_ifs(self.scenario, statements))
+
+    @cached_property
+    def graph_chain(self) -> float:
+        """Makespan of the kernels one after another as a CUDA graph, with launch costs."""
+        return serial(priced(self.scenario), as_graph=True).makespan
+
+    @cached_property
+    def tails(self) -> Sequence[KernelLoad]:
+        """Kernels whose last wave does not fill the SMs, those that lose most first."""
+        found = [load for load in self.loads if load.tail_cost > 0]
+        return sorted(found, key=lambda load: (-load.tail_cost, load.kernel))
+
+
+def predict(policy: Mechanism, scenario: Scenario) -> Prediction | None:
+    """Predict what a policy would be measured at; None if it cannot be had.
+
+    Parameters
+    ----------
+    policy : Mechanism
+    scenario : Scenario
+        On one number of SMs; where launches cost nothing in it, the GPU's model says what they do.
+    """
+    alone, launched = scenario.without_launches(), priced(scenario)
+
+    def makespan(of: Scenario) -> float:
+        return run_mechanism(policy, of, charges_of(policy, {}, of))[0].makespan
+
+    as_graph = isinstance(policy, CudaGraph)
+    try:
+        time = makespan(launched)
+        overlap = ratio(serial(alone).makespan, makespan(alone))
+    except NotApplicableError:
+        return None
+    return Prediction(
+        policy=policy.name,
+        makespan=time,
+        speedup=min(overlap, ratio(serial(launched, as_graph=as_graph).makespan, time)),
+        overlap=overlap,
+    )

@@ -1,0 +1,70 @@
+"""What to do next: a sentence and, where the program can do it, the command."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to do.
+
+    Attributes
+    ----------
+    text : str
+        What, and why.
+    command : str
+        Ready for a shell; empty where there is none.
+    """
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How the user asked, so that a command can ask further.
+
+    Attributes
+    ----------
+    store : str
+    options : tuple of (tuple of str)
+        Options that say which program on which GPU is meant, as the user gave them: the name and,
+        but for a flag, the value.
+    """
+
+    store: str = "depgraph.out"
+    options: tuple[tuple[str, ...], ...] = ()
+
+    def has(self, option: str) -> bool:
+        """Tell whether the user gave an option."""
+        return any(name == option for name, *_ in self.options)
+
+    def command(self, verb: str, *words: str) -> str:
+        """Return a command line about the same program.
+
+        Parameters
+        ----------
+        verb : str
+            Such as "bound".
+        *words : str
+            Further words; what `show` is to show stands first.
+        """
+        of_show = words[:1] if verb == "show" else ()
+        rest = words[len(of_show) :]
+        options = [
+            word for option in self.options if _is_taken(option[0], verb, words) for word in option
+        ]
+        return shlex.join(["depgraph", verb, self.store, *of_show, *rest, *options])
+
+
+def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
+    """Tell whether a command takes an option that another one was given."""
+    if words == ("pairs",):
+        return option in {"--deps", "--what-if"}
+    return verb != "show" or option not in {"--launch", "--memory-bandwidth"}
+
+
+AS_USUAL = Asked()
+"""The store that `extract` writes, and no options."""

@@ -1,0 +1,306 @@
+"""Which buffers to rename: small sets of them, and what the bound becomes without their reuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.analysis.buffers import BLOCK_BYTES, find_buffers
+from depgraph.analysis.next_steps import Step
+from depgraph.analysis.outcome import limits_of
+from depgraph.graph.lists import gather_lists
+from depgraph.graph.lists_jit import invert_lists
+from depgraph.graph.paths_jit import earliest_finish
+from depgraph.system.ratios import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.analysis.buffers import Buffer, Reuse
+    from depgraph.analysis.next_steps import Asked
+    from depgraph.scenario.scenario import Scenario
+
+SHARES = (0.5, 0.9, 1.0)
+"""Parts of the possible speedup that a set of buffers is looked for."""
+_CLOSE = 1e-9
+_RAW = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSet:
+    """Buffers that are worth renaming together.
+
+    Attributes
+    ----------
+    buffers : tuple of int
+        Numbers of buffers, none of which can be left out.
+    upper_bound : float
+        On the speedup, without the WAR and WAW dependences through them.
+    critical_path : float
+    more_bytes : int
+        Memory that it takes, at most: one copy for each kernel that writes a buffer.
+    what_ifs : tuple of str
+        The same as statements of ``--what-if``.
+    """
+
+    buffers: tuple[int, ...]
+    upper_bound: float
+    critical_path: float
+    more_bytes: int
+    what_ifs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """What renaming buffers would bring on one GPU size.
+
+    Attributes
+    ----------
+    buffers : tuple of Buffer
+        By address.
+    upper_bound_alone : tuple of float
+        Upper bound on the speedup with each of them renamed alone.
+    sets : tuple of BufferSet
+        From small to large; empty where renaming brings nothing.
+    upper_bound, renamed_upper_bound : float
+        Upper bound with no buffer renamed, and with all.
+    sms : float
+    """
+
+    buffers: tuple[Buffer, ...]
+    upper_bound_alone: tuple[float, ...]
+    sets: tuple[BufferSet, ...]
+    upper_bound: float
+    renamed_upper_bound: float
+    sms: float
+
+    @property
+    def ranked(self) -> list[Buffer]:
+        """Buffers that are reused: those of the smallest sets first, then what brings most."""
+        place = {n: at for at, found in reversed(list(enumerate(self.sets))) for n in found.buffers}
+        return sorted(
+            (b for b in self.buffers if b.is_reused),
+            key=lambda b: (
+                place.get(b.number, len(self.sets)),
+                -self.upper_bound_alone[b.number],
+                -(b.war + b.waw),
+                b.number,
+            ),
+        )
+
+
+def study_renaming(scenario: Scenario) -> Renaming:
+    """Find the buffers of a program, and small sets of them that keep blocks waiting.
+
+    What lies on the critical path is renamed until the path has RAW dependences alone, or the work
+    is longer; then what is not needed for that, or for a part of it, is taken back.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        On one number of SMs, with footprints.
+
+    Raises
+    ------
+    NotApplicableError
+        If there are no footprints, or buffers have been renamed already.
+    """
+    reuse = find_buffers(scenario)
+    limits = limits_of(scenario)
+    paths = _Paths(reuse, scenario.durations, max(limits.work, limits.memory))
+
+    def speedup(length: float) -> float:
+        return ratio(limits.serial, max(length, paths.floor))
+
+    everything = frozenset(b.number for b in reuse.buffers)
+    before = paths.length(frozenset())
+    alone = dict.fromkeys(everything, before)
+    for number in paths.sole_supports():
+        alone[number] = paths.length(frozenset({number}))
+    return Renaming(
+        buffers=reuse.buffers,
+        upper_bound_alone=tuple(speedup(alone[b.number]) for b in reuse.buffers),
+        sets=tuple(
+            BufferSet(
+                buffers=numbers,
+                upper_bound=speedup(length),
+                critical_path=length,
+                more_bytes=sum(reuse.buffers[n].more_bytes for n in numbers),
+                what_ifs=what_ifs([reuse.buffers[n] for n in numbers]),
+            )
+            for numbers, length in _sets(paths, reuse.buffers)
+        ),
+        upper_bound=speedup(before),
+        renamed_upper_bound=speedup(paths.length(everything)),
+        sms=scenario.sms,
+    )
+
+
+def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
+    """Return the commands that show what the sets of buffers would bring."""
+    steps = []
+    for each in found.sets:
+        these = "this buffer" if len(each.buffers) == 1 else f"these {len(each.buffers)} buffers"
+        words = [word for text in each.what_ifs for word in ("--what-if", text)]
+        steps.append(
+            Step(
+                f"see the program with {these} renamed:",
+                asked.command("bound", "--sms", f"{found.sms:g}", *words),
+            )
+        )
+    return steps
+
+
+def what_ifs(buffers: Sequence[Buffer]) -> tuple[str, ...]:
+    """Return the statements that rename buffers, side by side ones together."""
+    spans: list[list[int]] = []
+    for buffer in sorted(buffers, key=lambda b: b.start):
+        if spans and -(-spans[-1][1] // BLOCK_BYTES) == buffer.start // BLOCK_BYTES:
+            spans[-1][1] = buffer.end
+        else:
+            spans.append([buffer.start, buffer.end])
+    return tuple(f"buffer={low:#x}:{high:#x} drop=war,waw" for low, high in spans)
+
+
+def _sets(paths: _Paths, buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Yield sets of buffers that bring a part of what all would, and the path that remains."""
+    chosen = paths.greedy()
+    before, after = (max(paths.length(s), paths.floor) for s in (frozenset[int](), chosen))
+    if after <= 0 or before <= after * (1 + _CLOSE):
+        return
+    # What takes most memory is taken back first.
+    order = sorted(chosen, key=lambda n: (-buffers[n].more_bytes, n))
+    known: set[tuple[int, ...]] = set()
+    for share in SHARES:
+        # Speedups are inverse to times.
+        longest = 1 / (1 / before + share * (1 / after - 1 / before))
+        found = paths.reduced(order, longest)
+        if found not in known:
+            known.add(found)
+            yield found, paths.length(frozenset(found))
+
+
+class _Paths:
+    """Critical paths of a program with some of its buffers renamed.
+
+    Parameters
+    ----------
+    reuse : Reuse
+    durations : float64[n_blocks]
+    floor : float
+        No schedule is shorter, whatever is renamed.
+    """
+
+    def __init__(self, reuse: Reuse, durations: NDArray[np.float64], floor: float) -> None:
+        self._graph, self._label = reuse.graph, reuse.label
+        self._durations = durations
+        self.floor = floor
+        graph = reuse.graph
+        self._sets_of_block = invert_lists(graph.set_offsets, graph.set_blocks, graph.n_blocks)
+        self._known: dict[frozenset[int], float] = {}
+
+    def length(self, renamed: frozenset[int]) -> float:
+        """Return the critical path with some buffers renamed."""
+        if renamed not in self._known:
+            self._finish(renamed)
+        return self._known[renamed]
+
+    def _finish(
+        self, renamed: frozenset[int]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int64]]:
+        """Return when blocks end, what they wait for last, and the joins that are left."""
+        graph = self._graph
+        kept = np.flatnonzero(~np.isin(self._label, np.array(sorted(renamed), np.int64)))
+        source_offsets, sources = gather_lists(graph.source_offsets, graph.sources, kept)
+        target_offsets, targets = gather_lists(graph.target_offsets, graph.targets, kept)
+        left = graph.arrays._replace(
+            join_code=graph.join_code[kept],
+            join_source_operation=graph.join_source_operation[kept],
+            join_target_operation=graph.join_target_operation[kept],
+            source_offsets=source_offsets,
+            sources=sources,
+            target_offsets=target_offsets,
+            targets=targets,
+        )
+        finish, critical = earliest_finish(left, self._durations)
+        self._known[renamed] = float(finish.max(initial=0.0))
+        return finish, critical, kept
+
+    def supports(self, renamed: frozenset[int]) -> list[set[int]]:
+        """Return for each step of a critical path the buffers it rests on, and -1 for RAW."""
+        finish, critical, kept = self._finish(renamed)
+        if not len(finish):
+            return []
+        path = [int(np.argmax(finish))]
+        while critical[path[-1]] >= 0:
+            path.append(int(critical[path[-1]]))
+        path.reverse()
+        return [self._labels(*step, kept) for step in pairwise(path)]
+
+    def _labels(self, source: int, target: int, kept: NDArray[np.int64]) -> set[int]:
+        graph = self._graph
+        operation = graph.operation_of_block
+        ends = np.array([0, 1], np.int32)
+        # Joins are sorted by target, then by source.
+        low, high = np.searchsorted(
+            graph.join_target_operation[kept], operation[target] + ends
+        ).tolist()
+        kept = kept[low:high]
+        low, high = np.searchsorted(
+            graph.join_source_operation[kept], operation[source] + ends
+        ).tolist()
+        kept = kept[low:high]
+        for offsets, sets, block in (
+            (graph.source_offsets, graph.sources, source),
+            (graph.target_offsets, graph.targets, target),
+        ):
+            kept = kept[self._holds(offsets, sets, kept, block)]
+        return set(self._label[kept].tolist())
+
+    def _holds(
+        self, offsets: NDArray[np.int64], sets: NDArray[np.int32], joins: NDArray[np.int64],
+        block: int,
+    ) -> NDArray[np.bool_]:  # fmt: skip
+        """Tell which joins have a set that a block is in."""
+        begins, inverse = self._sets_of_block
+        own = inverse[begins[block] : begins[block + 1]]
+        lists, members = gather_lists(offsets, sets, joins)
+        is_own = np.append(0, np.cumsum(np.isin(members, own)))
+        found: NDArray[np.bool_] = is_own[lists[1:]] > is_own[lists[:-1]]
+        return found
+
+    def sole_supports(self) -> set[int]:
+        """Return the buffers without which a step of the critical path would not be there."""
+        steps = self.supports(frozenset())
+        return {next(iter(labels)) for labels in steps if len(labels) == 1} - {_RAW}
+
+    def greedy(self) -> frozenset[int]:
+        """Rename what lies on the critical path until that helps no more."""
+        renamed: frozenset[int] = frozenset()
+        while True:
+            steps = self.supports(renamed)
+            found = {n for labels in steps if _RAW not in labels for n in labels}
+            if not found or self.length(renamed) <= self.floor * (1 + _CLOSE):
+                return renamed
+            renamed |= found
+
+    def reduced(self, order: Sequence[int], longest: float) -> tuple[int, ...]:
+        """Leave out buffers, in an order, as long as the path stays within a length."""
+        kept = list(order)
+        size = max(1, len(kept) // 2)
+        while True:
+            at = 0
+            while at < len(kept):
+                rest = kept[:at] + kept[at + size :]
+                if max(self.length(frozenset(rest)), self.floor) <= longest * (1 + _CLOSE):
+                    kept = rest
+                else:
+                    at += size
+            if size == 1:
+                return tuple(sorted(kept))
+            size //= 2

@@ -1,0 +1,73 @@
+"""The verdict: what keeps a program slow, in one or two sentences, and what to do next.
+
+Of the rules about launches one may apply; of those about overlap the first that applies does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.findings import Findings
+from depgraph.analysis.next_steps import AS_USUAL, Step
+from depgraph.analysis.verdict_rules import RULES, Topic
+from depgraph.system.time_units import TIMES
+
+if TYPE_CHECKING:
+    from depgraph.analysis.next_steps import Asked
+    from depgraph.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What keeps a program slow, and what to do next.
+
+    Attributes
+    ----------
+    rules : tuple of str
+        Names of the rules that apply.
+    sentences : tuple of str
+    steps : tuple of Step
+    """
+
+    rules: tuple[str, ...]
+    sentences: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def text(self) -> str:
+        """All sentences."""
+        return " ".join(self.sentences)
+
+
+def conclude(scenario: Scenario, asked: Asked | None = None) -> Verdict:
+    """Say what keeps a program slow.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        On one number of SMs.
+    asked : Asked, optional
+        How the user asked, for the commands among the next steps.
+    """
+    return verdict_of(Findings(scenario, asked or AS_USUAL))
+
+
+def verdict_of(found: Findings) -> Verdict:
+    """As `conclude`, from what has been found."""
+    rules = []
+    for topic in Topic:
+        first = next((r for r in RULES if r.topic is topic and r.applies(found)), None)
+        rules += [first] if first else []
+    steps = [step for rule in rules for step in rule.steps(found)]
+    return Verdict(
+        tuple(rule.name for rule in rules),
+        tuple(rule.says(found) for rule in rules),
+        tuple(dict.fromkeys([*steps, *_times_step(found)])),
+    )
+
+
+def _times_step(found: Findings) -> list[Step]:
+    if found.scenario.unit in TIMES:
+        return []
+    return [Step("these are counts, not times: profile the program and pass --timing FILE")]

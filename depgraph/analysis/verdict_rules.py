@@ -1,0 +1,344 @@
+"""Rules of the verdict as data: when each applies, what it says, what to do next.
+
+``docs/verdicts.md`` explains each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.next_steps import Step
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
+from depgraph.mechanisms.streams import Streams
+from depgraph.system.text import (
+    clean_text,
+    counted,
+    in_short,
+    kernels_text,
+    show_bytes,
+    show_factor,
+    show_number,
+    show_percent,
+    size_text,
+)
+from depgraph.trace.names import base_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from depgraph.analysis.findings import Findings, Prediction
+
+BUFFERS = "reused-buffers"
+"""The rule that names buffers."""
+MOSTLY_IDLE = 0.5
+"""A program is launch-bound where no kernel runs for more than this part of its wall time."""
+FAR_ABOVE = 1.25
+"""Buffers are named where the bound with RAW only is so many times the bound."""
+LITTLE = 1.1
+"""Less than this is no speedup worth having."""
+BUSY = 0.5
+"""Kernels fill the GPU where they keep this part of it busy, one after another."""
+TAIL_COST = 0.05
+"""Tail waves are named where they cost this part of the serial time."""
+_SHOWN = 3
+_NAME_WIDTH = 32
+_STATEMENTS_SHOWN = 20
+_DIFFERENT = 0.02
+_POLICIES = {
+    Streams.name: "with its own streams",
+    CudaGraph.name: "as a CUDA graph with parallel branches",
+    ProgrammaticDependentLaunch.name: "with programmatic dependent launch",
+}
+
+
+class Topic(Enum):
+    """What a rule is about: of each topic one applies at most."""
+
+    LAUNCHES = "launches"
+    OVERLAP = "overlap"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the verdict.
+
+    Attributes
+    ----------
+    name : str
+        As in ``docs/verdicts.md``.
+    topic : Topic
+    applies : callable
+        Whether it applies to what was found.
+    says : callable
+        The sentence.
+    steps : callable
+        What to do next.
+    """
+
+    name: str
+    topic: Topic
+    applies: Callable[[Findings], bool]
+    says: Callable[[Findings], str]
+    steps: Callable[[Findings], Sequence[Step]]
+
+
+def _mostly_idle(found: Findings) -> bool:
+    return found.launched.idle_share > MOSTLY_IDLE
+
+
+def _is_graph(found: Findings) -> bool:
+    return found.launched.run is not None and found.launched.run.is_graph
+
+
+def _idle(found: Findings) -> str:
+    run = found.launched.run
+    wall = 0.0 if run is None else run.wall
+    return f"no kernel runs for {show_percent(found.launched.idle_share)} of {_time(found, wall)}"
+
+
+def _launch_bound(found: Findings) -> str:
+    return (
+        f"Launch-bound: use a CUDA graph. In the profile {_idle(found)}; predicted "
+        f"{_time(found, found.graph_chain)} as a CUDA graph, one kernel after another"
+        f"{_and_overlapped(found)}."
+    )
+
+
+def _and_overlapped(found: Findings) -> str:
+    graph = next(each for each in found.predictions if each.policy == CudaGraph.name)
+    if graph.speedup < LITTLE:
+        return ""
+    return f", {_time(found, graph.makespan)} with parallel branches"
+
+
+def _launch_steps(found: Findings) -> list[Step]:
+    return [
+        Step(
+            "capture it: torch.cuda.graph or torch.compile(mode='reduce-overhead'), in CUDA C++ "
+            "cudaStreamBeginCapture"
+        ),
+        Step(
+            "see what launches cost, and what each policy keeps of it:",
+            _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph,pdl")
+            + ("" if found.asked.has("--launch") else " --launch measured"),
+        ),
+    ]
+
+
+def _idle_graph(found: Findings) -> str:
+    return (
+        f"Nodes too short: launched as a CUDA graph, {_idle(found)}: fewer, longer kernels would "
+        "fill it."
+    )
+
+
+def _buffers_apply(found: Findings) -> bool:
+    far = found.renamed.upper_bound >= FAR_ABOVE * found.bound.upper_bound
+    return far and found.buffer_set is not None
+
+
+def _buffers(found: Findings) -> str:
+    each, renaming, best = found.buffer_set, found.renaming, found.renamed_prediction
+    if each is None or renaming is None or best is None:
+        return ""
+    own = [renaming.buffers[n] for n in each.buffers]
+    writers = {k for b in own for k in b.writers}
+    n = len(own)
+    where = " and ".join(f"{b.start:#x}" for b in own) if n <= _SHOWN else ""
+    return (
+        f"{counted(n, 'buffer')} ({show_bytes(sum(b.size for b in own))}{where and f', {where}'}), "
+        f"written by {len(writers)} of {counted(len(found.scenario.kernels), 'kernel')}, "
+        f"{'keeps' if n == 1 else 'keep'} independent work apart: renamed, {_predicted(best)}, "
+        f"upper bound {show_factor(each.upper_bound)} on {_size(found)} instead of "
+        f"{show_factor(found.bound.upper_bound)}; {show_bytes(each.more_bytes)} more memory at "
+        "most."
+    )
+
+
+def _buffer_steps(found: Findings) -> list[Step]:
+    steps = [
+        Step("see the buffers and how to keep them apart:", _with_sms(found, "show", "buffers"))
+    ]
+    if found.buffer_set is not None and len(found.buffer_set.what_ifs) <= _STATEMENTS_SHOWN:
+        words = [w for text in found.buffer_set.what_ifs for w in ("--what-if", text)]
+        steps.append(Step("see the program with them renamed:", _with_sms(found, "bound", *words)))
+    return steps
+
+
+def _overlapped_applies(found: Findings) -> bool:
+    launched = found.launched
+    return launched.streams > 1 and launched.remaining <= LITTLE <= found.bound.upper_bound
+
+
+def _overlapped(found: Findings) -> str:
+    own = next(each for each in found.predictions if each.policy == Streams.name)
+    said = f"predicted {show_factor(own.speedup)}"
+    if abs(own.speedup - own.overlap) > _DIFFERENT * own.overlap:
+        said = f"{show_factor(own.overlap)} before launch costs, {said} with them"
+    return (
+        f"Already overlapped by its {found.launched.streams} streams: {said}, {_bound(found)}; at "
+        f"most {show_factor(found.launched.remaining)} is left."
+    )
+
+
+def _full_applies(found: Findings) -> bool:
+    return found.utilization >= BUSY and found.bound.upper_bound < LITTLE
+
+
+def _full(found: Findings) -> str:
+    return (
+        f"Nothing to gain from overlap: one after another, the kernels keep "
+        f"{show_percent(found.utilization)} of {_size(found)} busy; "
+        f"{_predicted(found.best_prediction)}, {_bound(found)}."
+    )
+
+
+def _small_applies(found: Findings) -> bool:
+    return found.utilization < BUSY and found.bound.upper_bound < LITTLE
+
+
+def _small(found: Findings) -> str:
+    return (
+        f"Kernels too small: batch, or fuse. Each waits for the one before it, and they keep "
+        f"{show_percent(found.utilization)} of {_size(found)} busy; "
+        f"{_predicted(found.best_prediction)}, {_bound(found)}."
+    )
+
+
+def _small_steps(found: Findings) -> list[Step]:
+    return [
+        Step("batch more work into each kernel, or fuse: torch.compile, fused optimizers"),
+        Step("see which kernels take the time:", found.asked.command("show", "path")),
+    ]
+
+
+def _tails_apply(found: Findings) -> bool:
+    cost = sum(load.tail_cost for load in found.tails)
+    over = found.bound.serial - found.bound.lower_bound
+    return cost >= TAIL_COST * found.bound.serial and cost >= over / 2
+
+
+def _tails(found: Findings) -> str:
+    names = {k.kernel: k.name for k in found.scenario.kernels}
+    alike: dict[tuple[str, int, int, int], list[int]] = {}
+    for load in found.tails:
+        name = in_short(clean_text(base_name(names.get(load.kernel, ""))), _NAME_WIDTH)
+        key = name, load.tail_blocks, load.blocks, load.slots
+        alike.setdefault(key, []).append(load.kernel)
+    shown = [
+        f"{kernels_text(sorted(kernels))} ({name}): {tail} of {counted(blocks, 'block')} on "
+        f"{counted(slots, 'slot')}"
+        for (name, tail, blocks, slots), kernels in list(alike.items())[:_SHOWN]
+    ]
+    more = len(alike) - _SHOWN
+    share = sum(load.tail_cost for load in found.tails) / found.bound.serial
+    return (
+        f"Tail waves cost {show_percent(share)} of the serial time. Last waves: {'; '.join(shown)}"
+        f"{f'; and {more} more' if more > 0 else ''}. Overlap: "
+        f"{_predicted(found.best_prediction)}, {_bound(found)}."
+    )
+
+
+def _tail_steps(found: Findings) -> list[Step]:
+    return [
+        Step("change tile or batch sizes so that blocks fill whole waves, or cut tiles (Stream-K)"),
+        Step("compare with cutting them:", _with_sms(found, "bound", "--mechanism", "all")),
+    ]
+
+
+def _ships_applies(found: Findings) -> bool:
+    return found.best_prediction.overlap >= LITTLE
+
+
+def _ships(found: Findings) -> str:
+    return (
+        f"Kernels could overlap: {_predicted(found.best_prediction)}, {_bound(found)}"
+        f"{_streams_today(found)}."
+    )
+
+
+def _streams_today(found: Findings) -> str:
+    launched = found.launched
+    if launched.streams == 1:
+        return ""
+    return (
+        f"; its {launched.streams} streams reach {show_factor(launched.speedup)} before launch "
+        f"costs, at most {show_factor(launched.remaining)} is left"
+    )
+
+
+def _ships_steps(found: Findings) -> list[Step]:
+    steps = {
+        Streams.name: "keep its streams: more of the work fits side by side already",
+        CudaGraph.name: "capture independent branches on streams of their own: torch.cuda.graph "
+        "with torch.cuda.stream inside",
+    }
+    text = steps.get(found.best_prediction.policy, "launch with programmatic stream serialization")
+    return [
+        Step(text),
+        Step("see who depends on whom:", found.asked.command("show", "pairs")),
+        Step("compare all policies:", _with_sms(found, "bound", "--mechanism", "all")),
+    ]
+
+
+def _always(_: Findings) -> bool:
+    return True
+
+
+def _blocks(found: Findings) -> str:
+    return (
+        f"Only blocks could overlap, not whole kernels: {_predicted(found.best_prediction)}, "
+        f"{_bound(found)}. Blocks would have to wait for single blocks."
+    )
+
+
+def _blocks_steps(found: Findings) -> list[Step]:
+    return [
+        Step("compare policies that wait block by block:",
+             _with_sms(found, "bound", "--mechanism", "all")),
+        Step("see which pairs would gain:", _with_sms(found, "show", "pairs", "--cusync")),
+    ]  # fmt: skip
+
+
+def _nothing(_: Findings) -> list[Step]:
+    return []
+
+
+RULES = (
+    Rule(
+        "launch-bound", Topic.LAUNCHES, lambda f: _mostly_idle(f) and not _is_graph(f),
+        _launch_bound, _launch_steps,
+    ),
+    Rule("short-nodes", Topic.LAUNCHES, _mostly_idle, _idle_graph, _small_steps),
+    Rule(BUFFERS, Topic.OVERLAP, _buffers_apply, _buffers, _buffer_steps),
+    Rule("already-overlapped", Topic.OVERLAP, _overlapped_applies, _overlapped, _nothing),
+    Rule("enough-waves", Topic.OVERLAP, _full_applies, _full, _nothing),
+    Rule("too-small", Topic.OVERLAP, _small_applies, _small, _small_steps),
+    Rule("tail-waves", Topic.OVERLAP, _tails_apply, _tails, _tail_steps),
+    Rule("ships-today", Topic.OVERLAP, _ships_applies, _ships, _ships_steps),
+    Rule("block-by-block", Topic.OVERLAP, _always, _blocks, _blocks_steps),
+)  # fmt: skip
+"""In the order in which they are tried."""
+
+
+def _size(found: Findings) -> str:
+    return size_text(found.scenario.sms)
+
+
+def _time(found: Findings, value: float) -> str:
+    return f"{show_number(value)} {found.scenario.unit}"
+
+
+def _predicted(best: Prediction) -> str:
+    return f"predicted {show_factor(best.speedup)} {_POLICIES[best.policy]}"
+
+
+def _bound(found: Findings) -> str:
+    return f"upper bound {show_factor(found.bound.upper_bound)} on {_size(found)}"
+
+
+def _with_sms(found: Findings, verb: str, *words: str) -> str:
+    return found.asked.command(verb, *words, "--sms", f"{found.scenario.sms:g}")

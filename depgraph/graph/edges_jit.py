@@ -1,0 +1,274 @@
+"""The edges between two operations: counted, compared and written out, without holding them all.
+
+`graph` is the `GraphArrays` of a block graph, `groups` the `Groups` of the operation that waits,
+`source` the operation that it waits for. A *code* says what an edge rests on: RAW, WAR and WAW that
+were seen are 0 to 2, RAW and WAR by LDGSTS alone 3 and 4, the three where they are only possible 5
+to 7; a *mask* has a bit for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from depgraph.system.compiled import compiled, compiled_if_large
+from depgraph.system.hashing_jit import SALT, mix64
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Groups(NamedTuple):
+    """The blocks of an operation, grouped by the joins that they wait for.
+
+    Attributes
+    ----------
+    number : int32[blocks of the operation]
+        Group of each block.
+    join_offsets, joins : int64[n_groups + 1], int32[...]
+    member_offsets, members : int64[n_groups + 1], int32[blocks of the operation]
+        Global block numbers.
+    """
+
+    number: NDArray[np.int32]
+    join_offsets: NDArray[np.int64]
+    joins: NDArray[np.int32]
+    member_offsets: NDArray[np.int64]
+    members: NDArray[np.int32]
+
+
+@compiled_if_large
+def joins_of_targets(graph, low_join, high_join, target):
+    """List for each block of an operation the joins that it waits for, of some.
+
+    Parameters
+    ----------
+    graph : GraphArrays
+    low_join, high_join : int
+        A range of joins with one target operation.
+    target : int
+        That operation.
+
+    Returns
+    -------
+    offsets, joins : int64[n_blocks + 1], int32[...]
+        Each join of a block once, ascending.
+    """
+    first_block = graph.first_block[target]
+    n_blocks = graph.first_block[target + 1] - first_block
+    offsets = np.zeros(n_blocks + 1, np.int64)
+    last = np.full(n_blocks, -1, np.int64)
+    for j in range(low_join, high_join):
+        for t in range(graph.target_offsets[j], graph.target_offsets[j + 1]):
+            set_ = graph.targets[t]
+            for at in range(graph.set_offsets[set_], graph.set_offsets[set_ + 1]):
+                block = graph.set_blocks[at] - first_block
+                if last[block] != j:
+                    last[block] = j
+                    offsets[block + 1] += 1
+    for block in range(n_blocks):
+        offsets[block + 1] += offsets[block]
+        last[block] = -1
+    joins = np.empty(offsets[n_blocks], np.int32)
+    fill = offsets[:-1].copy()
+    for j in range(low_join, high_join):
+        for t in range(graph.target_offsets[j], graph.target_offsets[j + 1]):
+            set_ = graph.targets[t]
+            for at in range(graph.set_offsets[set_], graph.set_offsets[set_ + 1]):
+                block = graph.set_blocks[at] - first_block
+                if last[block] != j:
+                    last[block] = j
+                    joins[fill[block]] = j
+                    fill[block] += 1
+    return offsets, joins
+
+
+@compiled_if_large
+def union_sources(graph, groups, group, source, masks, found):
+    """Collect the blocks that a group waits for, with a mask for each.
+
+    Parameters
+    ----------
+    masks : uint8[blocks of the source operation]
+        Scratch, all zero. The caller resets the entries in `found`.
+    found : int32[blocks of the source operation]
+        Receives the distinct sources (global block numbers), in order of discovery.
+
+    Returns
+    -------
+    int
+        The number of distinct sources.
+    """
+    first_block = graph.first_block[source]
+    n = 0
+    for i in range(groups.join_offsets[group], groups.join_offsets[group + 1]):
+        j = groups.joins[i]
+        bit = np.uint8(1 << graph.join_code[j])
+        for s in range(graph.source_offsets[j], graph.source_offsets[j + 1]):
+            set_ = graph.sources[s]
+            for at in range(graph.set_offsets[set_], graph.set_offsets[set_ + 1]):
+                block = graph.set_blocks[at]
+                if masks[block - first_block] == 0:
+                    found[n] = block
+                    n += 1
+                masks[block - first_block] |= bit
+    return n
+
+
+@compiled
+def kinds_of(mask):
+    """Return a mask of kinds, whatever they rest on."""
+    mask = np.int64(mask)
+    return mask & 7 | mask >> 3 & 3 | mask >> 5
+
+
+@compiled
+def strongest_codes(mask):
+    """Keep of each kind the code that says most: seen, else by LDGSTS, else possible."""
+    mask = np.int64(mask)
+    certain = mask & 7 | mask >> 3 & 3
+    return mask & 7 | (mask >> 3 & 3 & ~mask) << 3 | (mask >> 5 & ~certain) << 5
+
+
+@compiled_if_large
+def describe_pair(graph, groups, source):
+    """Count the distinct edges between two operations and measure their pattern.
+
+    Returns
+    -------
+    counts : int64[9]
+        Edges of kind RAW, WAR, WAW, of any kind; target blocks that wait; source blocks waited
+        for; largest number of sources of a target; of targets of a source; edges of a kind that
+        rest on LDGSTS alone.
+    names, sizes : uint64[n], int64[n]
+        A hash and the size of the source set of each group of targets; equal sets may recur.
+    """
+    result = np.zeros(9, np.int64)
+    first_block = graph.first_block[source]
+    source_blocks = graph.first_block[source + 1] - first_block
+    n_groups = len(groups.join_offsets) - 1
+    masks = np.zeros(source_blocks, np.uint8)
+    found = np.empty(source_blocks, np.int32)
+    fan_out = np.zeros(source_blocks, np.int64)
+    names = np.empty(n_groups, np.uint64)
+    sizes = np.empty(n_groups, np.int64)
+    n_names = 0
+    for g in range(n_groups):
+        n_sources = union_sources(graph, groups, g, source, masks, found)
+        if n_sources == 0:
+            continue
+        n_members = groups.member_offsets[g + 1] - groups.member_offsets[g]
+        name = np.uint64(0)
+        for i in range(n_sources):
+            local = found[i] - first_block
+            mask = np.int64(masks[local])
+            kinds = kinds_of(mask)
+            ldgsts = mask >> 3 & 3 & ~mask
+            for kind in range(3):
+                if kinds >> kind & 1:
+                    result[kind] += n_members
+            result[8] += n_members * ((ldgsts & 1) + (ldgsts >> 1))
+            masks[local] = 0
+            fan_out[local] += n_members
+            name += mix64(np.uint64(found[i]), SALT)
+        result[3] += n_members * n_sources
+        result[4] += n_members
+        result[6] = max(result[6], n_sources)
+        names[n_names] = name
+        sizes[n_names] = n_sources
+        n_names += 1
+    for local in range(source_blocks):
+        if fan_out[local] > 0:
+            result[5] += 1
+            result[7] = max(result[7], fan_out[local])
+    return result, names[:n_names], sizes[:n_names]
+
+
+@compiled_if_large
+def count_lacking(graph, groups, other, other_groups, source, both):
+    """Count the edges and kinds between two operations that one graph has and another lacks.
+
+    Parameters
+    ----------
+    other, other_groups : GraphArrays, Groups
+        Of the other graph, over the same blocks.
+    both : int64[n, 3]
+        Group in one graph, group in the other, and how many blocks are in both.
+    """
+    first_block = graph.first_block[source]
+    source_blocks = graph.first_block[source + 1] - first_block
+    masks = np.zeros(source_blocks, np.uint8)
+    found = np.empty(source_blocks, np.int32)
+    other_masks = np.zeros(source_blocks, np.uint8)
+    other_found = np.empty(source_blocks, np.int32)
+    total = np.int64(0)
+    for row in range(len(both)):
+        n_found = union_sources(graph, groups, both[row, 0], source, masks, found)
+        n_other = union_sources(other, other_groups, both[row, 1], source, other_masks, other_found)
+        lacking = np.int64(0)
+        for i in range(n_found):
+            local = found[i] - first_block
+            rest = kinds_of(masks[local]) & ~kinds_of(other_masks[local])
+            lacking += (rest & 1) + (rest >> 1 & 1) + (rest >> 2 & 1)
+            masks[local] = 0
+        for i in range(n_other):
+            other_masks[other_found[i] - first_block] = 0
+        total += lacking * both[row, 2]
+    return total
+
+
+@compiled_if_large
+def fill_edges(graph, groups, source, cursor, out):
+    """Write expanded edges into the output arrays until they are full.
+
+    Parameters
+    ----------
+    cursor : int64[2]
+        Group and member to go on with; updated. The group is past the end when all is written.
+    out : (int32[n], int32[n], uint8[n])
+        Receive source, target, and of each kind the strongest code.
+
+    Returns
+    -------
+    int
+        Number of edges written. 0 with groups left means that one block's edges do not fit.
+    """
+    out_source, out_target, out_code = out
+    n = 0
+    first_block = graph.first_block[source]
+    source_blocks = graph.first_block[source + 1] - first_block
+    masks = np.zeros(source_blocks, np.uint8)
+    found = np.empty(source_blocks, np.int32)
+    while cursor[0] < len(groups.join_offsets) - 1:
+        g = cursor[0]
+        n_sources = union_sources(graph, groups, g, source, masks, found)
+        per_member = np.int64(0)
+        for i in range(n_sources):
+            mask = strongest_codes(masks[found[i] - first_block])
+            masks[found[i] - first_block] = mask
+            while mask:
+                per_member += mask & 1
+                mask >>= 1
+        at = groups.member_offsets[g] + cursor[1]
+        while at < groups.member_offsets[g + 1] and n + per_member <= len(out_source):
+            for i in range(n_sources):
+                mask = np.int64(masks[found[i] - first_block])
+                code = 0
+                while mask:
+                    if mask & 1:
+                        out_source[n] = found[i]
+                        out_target[n] = groups.members[at]
+                        out_code[n] = code
+                        n += 1
+                    mask >>= 1
+                    code += 1
+            at += 1
+        for i in range(n_sources):
+            masks[found[i] - first_block] = 0
+        if at < groups.member_offsets[g + 1]:
+            cursor[1] = at - groups.member_offsets[g]
+            return n
+        cursor[0] += 1
+        cursor[1] = 0
+    return n

@@ -1,0 +1,257 @@
+"""Who waits for whom, in factored form: sets of blocks, and joins of sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.graph.arrays import GraphArrays
+from depgraph.graph.edges import EDGE_BATCH, coded_edges
+from depgraph.graph.kinds import CODES, KIND_OF_CODE, Basis
+from depgraph.graph.lists import gather_lists, list_of_each
+from depgraph.graph.pairs import count_pairs
+from depgraph.graph.paths_jit import earliest_finish, longest_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.lists import Lists
+    from depgraph.graph.pairs import PairSummary
+
+
+@dataclass(frozen=True)
+class FactoredGraph:
+    """Thread blocks and their dependences, linear in size in what the blocks touch.
+
+    A *set* is a set of blocks of one operation. A *join* says that every block in any of its
+    target sets waits for every block in each of its source sets. Blocks of kernel k, copies
+    included, are numbered ``first_block[i] .. first_block[i + 1] - 1``, where i is the operation
+    (kernel or host copy) in program order.
+
+    Attributes
+    ----------
+    kernel : int32[n_operations]
+        Kernel number of each operation, ``-1 - i`` for host copy i.
+    first_block : int64[n_operations + 1]
+    set_operation : int32[n_sets]
+        Ascending.
+    set_offsets, set_blocks : int64[n_sets + 1], int32[...]
+        Members of each set, ascending.
+    join_kind : uint8[n_joins]
+        Index into `KIND_NAMES`.
+    join_source_operation, join_target_operation : int32[n_joins]
+        Joins are sorted by target and source; of a pair the certain ones come first, then by kind.
+    source_offsets, sources : int64[n_joins + 1], int32[...]
+        Source sets of each join.
+    target_offsets, targets : int64[n_joins + 1], int32[...]
+        Target sets of each join.
+    join_basis : uint8[n_joins] or None
+        What each join rests on, a `Basis`; None where all was seen.
+    first_use, last_use : float64[n_set_blocks] or None
+        For each member of each set the share of its work before it first touches what the set
+        shares, rounded up, and after which it has last touched it, rounded down; None where the
+        trace was read without positions.
+    position_step : float
+        How far the two were rounded at most.
+    counted : tuple of PairSummary or None
+        What `pairs` returns, where that is known already.
+    """
+
+    kernel: NDArray[np.int32]
+    first_block: NDArray[np.int64]
+    set_operation: NDArray[np.int32]
+    set_offsets: NDArray[np.int64]
+    set_blocks: NDArray[np.int32]
+    join_kind: NDArray[np.uint8]
+    join_source_operation: NDArray[np.int32]
+    join_target_operation: NDArray[np.int32]
+    source_offsets: NDArray[np.int64]
+    sources: NDArray[np.int32]
+    target_offsets: NDArray[np.int64]
+    targets: NDArray[np.int32]
+    join_basis: NDArray[np.uint8] | None = None
+    first_use: NDArray[np.float64] | None = None
+    last_use: NDArray[np.float64] | None = None
+    position_step: float = 0.0
+    counted: tuple[PairSummary, ...] | None = None
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, host copies included."""
+        return int(self.first_block[-1])
+
+    @property
+    def n_operations(self) -> int:
+        """Number of kernels and host copies."""
+        return len(self.kernel)
+
+    @cached_property
+    def operation_of_block(self) -> NDArray[np.int32]:
+        """Operation of each block: int32[n_blocks]."""
+        return list_of_each(self.first_block)
+
+    @property
+    def set_lists(self) -> Lists:
+        """The blocks of each set."""
+        return self.set_offsets, self.set_blocks
+
+    @property
+    def source_lists(self) -> Lists:
+        """The source sets of each join."""
+        return self.source_offsets, self.sources
+
+    @property
+    def target_lists(self) -> Lists:
+        """The target sets of each join."""
+        return self.target_offsets, self.targets
+
+    def blocks_of(self, lists: Lists, join: int) -> NDArray[np.int32]:
+        """Return the blocks that a join waits for or that wait: those of its list of sets."""
+        offsets, sets = lists
+        own = sets[offsets[join] : offsets[join + 1]]
+        return np.unique(gather_lists(*self.set_lists, own)[1])
+
+    @cached_property
+    def basis(self) -> NDArray[np.uint8]:
+        """What each join rests on, a `Basis`: uint8[n_joins]."""
+        return np.zeros_like(self.join_kind) if self.join_basis is None else self.join_basis
+
+    @cached_property
+    def join_certain(self) -> NDArray[np.bool_]:
+        """Whether each join is certain, not only possible: bool[n_joins]."""
+        return self.basis < Basis.OPAQUE
+
+    @cached_property
+    def join_code(self) -> NDArray[np.uint8]:
+        """Kind and basis of each join in one number, one of `CODES`: uint8[n_joins]."""
+        return CODES[self.join_kind, self.basis]
+
+    def span(self, operation: int) -> tuple[int, int]:
+        """Return the first block of an operation, and how many it has."""
+        first = int(self.first_block[operation])
+        return first, int(self.first_block[operation + 1]) - first
+
+    def joins_between(self, source: int, target: int) -> range:
+        """Return the numbers of the joins between two operations."""
+        # Numbers of another type would copy the columns.
+        ends = np.array([0, 1], np.int32)
+        low, high = np.searchsorted(self.join_target_operation, np.int32(target) + ends).tolist()
+        sources = self.join_source_operation[low:high]
+        begin, end = (low + np.searchsorted(sources, np.int32(source) + ends)).tolist()
+        return range(begin, end)
+
+    @cached_property
+    def arrays(self) -> GraphArrays:
+        """The dependences as compiled code takes them."""
+        return GraphArrays(*(getattr(self, name) for name in GraphArrays._fields))
+
+    def block_names(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the kernel number and the number within the kernel of every block."""
+        operation = self.operation_of_block
+        index = np.arange(self.n_blocks) - self.first_block[operation]
+        return self.kernel[operation].astype(np.int64), index
+
+    def earliest_finish(
+        self, durations: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """Return when each block ends with unlimited SMs, and which block it waits for last.
+
+        Parameters
+        ----------
+        durations : float64[n_blocks]
+
+        Returns
+        -------
+        finish : float64[n_blocks]
+            In the unit of `durations`. Its maximum is the critical path.
+        critical : int32[n_blocks]
+            -1 for a block that waits for none.
+        """
+        finish, critical = earliest_finish(self.arrays, durations)
+        return finish, critical
+
+    def longest_tail(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the longest path from the start of each block to the end: float64[n_blocks]."""
+        tail: NDArray[np.float64] = longest_tail(self.arrays, durations)
+        return tail
+
+    @cached_property
+    def _pairs(self) -> tuple[PairSummary, ...]:
+        if self.counted is not None:
+            return self.counted
+        return tuple(count_pairs(self.arrays, self.kernel, self.join_certain))
+
+    def pairs(self) -> list[PairSummary]:
+        """Count the distinct edges of each pair of operations that depend on one another.
+
+        Returns
+        -------
+        list of PairSummary
+            In the order of the target, then of the source.
+        """
+        return list(self._pairs)
+
+    def edges(
+        self, batch: int = EDGE_BATCH
+    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]]:
+        """Yield the expanded edges in batches: source block, target block, kind.
+
+        Parameters
+        ----------
+        batch : int
+            Edges a batch holds at most; raised where a single block has more.
+
+        Yields
+        ------
+        source, target : int32[n]
+            Global block numbers.
+        kind : uint8[n]
+            Index into `KIND_NAMES`. Each edge and kind occurs once, certain or only possible.
+        """
+        for source, target, code in coded_edges(self.arrays, batch):
+            yield source, target, KIND_OF_CODE[code]
+
+    def with_dependences_of(self, other: FactoredGraph) -> Self:
+        """Return the graph with the sets and joins of another one over the same blocks."""
+        return replace(self, **{f.name: getattr(other, f.name) for f in fields(FactoredGraph)})
+
+    def only_joins(self, is_kept: NDArray[np.bool_]) -> Self:
+        """Return the graph with some of its joins, and the sets that they need."""
+        if is_kept.all():
+            return self
+        kept = np.flatnonzero(is_kept)
+        source_offsets, sources = gather_lists(*self.source_lists, kept)
+        target_offsets, targets = gather_lists(*self.target_lists, kept)
+        is_used = np.zeros(len(self.set_operation), np.bool_)
+        is_used[sources] = True
+        is_used[targets] = True
+        used = np.flatnonzero(is_used)
+        number = (np.cumsum(is_used) - 1).astype(np.int32)
+        set_offsets, set_blocks = gather_lists(*self.set_lists, used)
+
+        def of_members(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+            return None if values is None else gather_lists(self.set_offsets, values, used)[1]
+
+        return replace(
+            self,
+            set_operation=self.set_operation[used],
+            set_offsets=set_offsets,
+            set_blocks=set_blocks,
+            join_kind=self.join_kind[kept],
+            join_basis=None if self.join_basis is None else self.join_basis[kept],
+            join_source_operation=self.join_source_operation[kept],
+            join_target_operation=self.join_target_operation[kept],
+            source_offsets=source_offsets,
+            sources=number[sources],
+            target_offsets=target_offsets,
+            targets=number[targets],
+            first_use=of_members(self.first_use),
+            last_use=of_members(self.last_use),
+            counted=None,
+        )

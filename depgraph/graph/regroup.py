@@ -1,0 +1,211 @@
+"""Graphs whose blocks wait for other groups of blocks: whole rows, single steps, all alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.graph.builder import assemble, join_order
+from depgraph.graph.edges import group_targets, pair_joins
+from depgraph.graph.kinds import RAW
+from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, list_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.lists import Lists
+
+    Numbers = NDArray[np.int64]
+    StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
+
+# Assumed steps finer than the positions that a trace gives would be of no use.
+_MOST_STEPS = 16
+
+
+def joined_source_blocks(graph: BlockGraph, joins: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the distinct pairs of a join and a block among its sources, sorted.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    joins : int64[n]
+        Numbers of the joins to look at.
+
+    Returns
+    -------
+    join, block : int64[n_pairs]
+    """
+    offsets, sets = gather_lists(*graph.source_lists, joins)
+    member_offsets, blocks = gather_lists(*graph.set_lists, sets)
+    join = np.repeat(joins[list_of_each(offsets)], np.diff(member_offsets))
+    key = np.unique(join * graph.n_blocks + blocks)
+    return key // max(graph.n_blocks, 1), key % max(graph.n_blocks, 1)
+
+
+def grouped_pairs(
+    graph: BlockGraph,
+) -> Iterator[tuple[int, int, list[tuple[Numbers, NDArray[np.int32]]]]]:
+    """Yield the dependent pairs of operations with their blocks grouped by what they wait for.
+
+    Yields
+    ------
+    source, target : int
+        Operations.
+    groups : list of (int64[n], int32[m])
+        Blocks waited for, and the blocks that wait for all of them.
+    """
+    for low, high, source, target in pair_joins(graph.arrays):
+        _, join_offsets, joins, member_offsets, members = group_targets(
+            graph.arrays, low, high, target
+        )
+        groups = []
+        for g in range(len(join_offsets) - 1):
+            own = joins[join_offsets[g] : join_offsets[g + 1]].astype(np.int64)
+            if len(own):
+                sources = np.unique(joined_source_blocks(graph, own)[1])
+                groups.append((sources, members[member_offsets[g] : member_offsets[g + 1]]))
+        yield source, target, groups
+
+
+def columns_and_rows(graph: BlockGraph, shape: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the column of every block, and its row, numbered through all operations.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    shape : int64[n_operations, 3]
+        Grids; blocks of a row have equal y and z.
+    """
+    operation = graph.operation_of_block
+    index = np.arange(graph.n_blocks) - graph.first_block[operation]
+    width = shape[operation, 0]
+    rows = list_offsets(shape[:, 1] * shape[:, 2])
+    return index % width, rows[operation] + index // width
+
+
+def row_graph(graph: BlockGraph, shape: Numbers) -> BlockGraph:
+    """Let blocks depend on the whole rows of the blocks they depend on."""
+    return widen_sources(graph, columns_and_rows(graph, shape)[1])[0]
+
+
+def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Numbers]:
+    """Let blocks depend on all blocks that are in a group with those they depend on.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    group : int64[n_blocks]
+        Number of the group of each block; those of two operations are never the same.
+
+    Returns
+    -------
+    graph : BlockGraph
+        With the joins of `graph` and their targets, and more sets, of sources.
+    origin : int64[n_set_blocks]
+        Place of each member of a set in the sets of `graph`; -1 for those that were added.
+    """
+    joins = np.arange(len(graph.join_kind))
+    _, group = np.unique(group, return_inverse=True)
+    n_groups = max(int(group.max(initial=-1)) + 1, 1)
+    join, block = joined_source_blocks(graph, joins)
+    key = np.unique(join * n_groups + group[block])
+    used, source = np.unique(key % n_groups, return_inverse=True)
+    by_group = np.argsort(group, kind="stable").astype(np.int32)
+    added = gather_lists(list_offsets(np.bincount(group, minlength=n_groups)), by_group, used)
+    sources = (
+        list_offsets(np.bincount(key // n_groups, minlength=len(joins))),
+        (len(graph.set_operation) + source).astype(np.int32),
+    )
+    changed, order = _with_sets(graph, added, joins, sources)
+    offsets, _ = concatenate_lists([graph.set_lists, added])
+    origin = np.append(np.arange(len(graph.set_blocks)), np.full(len(added[1]), -1))
+    return changed, gather_lists(offsets, origin, order)[1]
+
+
+def stepped_graph(
+    graph: BlockGraph, shape: Numbers, step: StepRule
+) -> tuple[BlockGraph, NDArray[np.float64]]:
+    """Split certain read-after-write joins by the step at which their targets need a column.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    shape : int64[n_operations, 3]
+        Grids.
+    step : callable
+        From the rank of a column among those a join needs, and their number, to the step that
+        needs it and the number of steps.
+
+    Returns
+    -------
+    graph : BlockGraph
+    join_need : float64[n_joins]
+        Share of a target's work that comes before the step.
+    """
+    column, _ = columns_and_rows(graph, shape)
+    is_split = (graph.join_kind == RAW) & graph.join_certain
+    join, block = joined_source_blocks(graph, np.flatnonzero(is_split))
+    width = int(shape[:, 0].max(initial=1))
+    key, of_pair = np.unique(join * width + column[block], return_inverse=True)
+    group_join = key // width
+    first = np.searchsorted(group_join, group_join)
+    n = np.searchsorted(group_join, group_join, side="right") - first
+    at, steps = step(np.arange(len(key)) - first, n)
+    coarse = np.minimum(steps, _MOST_STEPS)
+    at = at * coarse // steps
+    # One new join for each old one and step, with a set of sources of its own.
+    number = join * _MOST_STEPS + at[of_pair]
+    order = np.argsort(number, kind="stable")
+    begins = np.flatnonzero(np.diff(number[order], prepend=-1))
+    added = np.append(begins, len(order)), block[order].astype(np.int32)
+    rest = np.flatnonzero(~is_split)
+    origin = np.append(rest, join[order][begins])
+    new_sets = len(graph.set_operation) + np.arange(len(begins), dtype=np.int32)
+    sources = concatenate_lists(
+        [
+            gather_lists(*graph.source_lists, rest),
+            (np.arange(len(begins) + 1), new_sets),
+        ]
+    )
+    changed, _ = _with_sets(graph, added, origin, sources)
+    need = np.append(np.zeros(len(rest)), (at / coarse)[of_pair][order][begins])
+    order = join_order(
+        graph.join_kind[origin],
+        None if graph.join_basis is None else graph.join_basis[origin],
+        graph.join_source_operation[origin],
+        graph.join_target_operation[origin],
+    )
+    return changed, need[order]
+
+
+def _with_sets(
+    graph: BlockGraph, added: Lists, origin: Numbers, sources: Lists
+) -> tuple[BlockGraph, Numbers]:
+    """Return a graph with more sets and other joins, and the order of its sets.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+    added : (int64[n + 1], int32[...])
+        Members of the sets to add.
+    origin : int64[n_joins]
+        For each new join the one of `graph` that it has kind, basis and targets of.
+    sources : (int64[n_joins + 1], int32[...])
+        Its source sets; those that are added come after those of `graph`.
+    """
+    of_added = graph.operation_of_block[added[1][added[0][:-1]]]
+    operation = np.append(graph.set_operation, of_added)
+    changed = assemble(
+        graph.kernel,
+        graph.first_block,
+        (operation, *concatenate_lists([graph.set_lists, added])),
+        graph.join_kind[origin],
+        sources,
+        gather_lists(*graph.target_lists, origin),
+        None if graph.join_basis is None else graph.join_basis[origin],
+    )
+    return changed, np.argsort(operation, kind="stable")

@@ -1,0 +1,121 @@
+"""The mechanisms that there are, and finding them by name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from depgraph.errors import ModelError
+from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
+from depgraph.mechanisms.base import Mechanism
+from depgraph.mechanisms.blockmaestro import BlockMaestro
+from depgraph.mechanisms.bloom import DataflowBloom
+from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
+from depgraph.mechanisms.dataflow import Dataflow
+from depgraph.mechanisms.ideal import Ideal
+from depgraph.mechanisms.learned import DataflowLearned
+from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
+from depgraph.mechanisms.serial import Serial
+from depgraph.mechanisms.stream_k import StreamK
+from depgraph.mechanisms.streams import Streams
+from depgraph.mechanisms.wireframe import Wireframe
+from depgraph.system.text import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MECHANISMS: dict[str, type[Mechanism]] = {
+    mechanism.name: mechanism
+    for mechanism in (
+        Serial,
+        Streams,
+        CudaGraph,
+        ProgrammaticDependentLaunch,
+        AcsSoftware,
+        AcsHardware,
+        CuSyncRow,
+        CuSyncTile,
+        CuSyncStrided,
+        CuSyncConv2d,
+        StreamK,
+        BlockMaestro,
+        Wireframe,
+        Dataflow,
+        DataflowLearned,
+        DataflowBloom,
+        Ideal,
+    )
+}
+
+# What mechanisms were called before.
+_FORMER_NAMES = {"kernel-graph": "cuda-graph"}
+
+_NAME = re.compile(r"([\w.:-]+)\s*(?:\(([^()]*)\))?")
+
+
+def split_names(text: str) -> list[str]:
+    """Split a list of mechanisms at the commas outside parentheses."""
+    return [name.strip() for name in re.split(r",(?![^(]*\))", text) if name.strip()]
+
+
+def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
+    """Return the mechanisms with these names.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Such as ``"dataflow"``, ``"wireframe(4)"``, ``"all"``, or ``"mymodule:MyRule"`` for a class
+        of the user's own.
+
+    Raises
+    ------
+    ModelError
+        If there is no such mechanism, or it takes other parameters.
+    """
+    found: list[Mechanism] = []
+    for name in names:
+        if name == "all":
+            found += [each for kind in MECHANISMS.values() for each in kind.every()]
+            continue
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise ModelError(
+                f"{in_short(name)!r} is not a mechanism: give NAME, NAME(PARAMETERS) or all"
+            )
+        named = MECHANISMS.get(_FORMER_NAMES.get(match[1], match[1]))
+        kind = _imported(match[1]) if ":" in match[1] else named
+        if kind is None:
+            raise ModelError(
+                f"there is no mechanism {in_short(match[1])!r}; known: {', '.join(MECHANISMS)}, or "
+                "MODULE:CLASS for one of your own"
+            )
+        if match[2] is None:
+            found += kind.variants()
+        else:
+            found.append(kind.with_parameters([part.strip() for part in match[2].split(",")]))
+    return found
+
+
+def _imported(name: str) -> type[Mechanism]:
+    """Import a user's mechanism, from the current folder too."""
+    module_name, _, class_name = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise ModelError(f"mechanism {in_short(name)!r}: there is no module of that name")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # noqa: BLE001 - it is the code of the user
+        reason = str(error) if isinstance(error, ImportError) else repr(error)
+        raise ModelError(
+            f"mechanism {in_short(name)!r}: cannot import {module_name!r}: {in_short(reason, 400)}"
+        ) from None
+    found = getattr(module, class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Mechanism)):
+        raise ModelError(f"mechanism {name!r}: {module_name} has no subclass of Mechanism so named")
+    return found

@@ -1,0 +1,148 @@
+"""How a program ran when it was profiled: wall time, gaps between kernels, launch calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.timing.profile import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.timing.matched_profile import Match
+    from depgraph.timing.profile import KernelProfile
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """How the program ran when it was profiled.
+
+    Attributes
+    ----------
+    wall : float
+        From the start of the first matched kernel to the end of the last one; the mean over the
+        iterations picked.
+    kernel_time : float
+        Durations of all kernels that ran in that time, added up.
+    idle : float
+        The part of that time in which none ran; copies may have.
+    is_graph : bool
+        Whether most of the kernels were launched as CUDA graphs.
+    gap : float
+        Median time between the end of the kernels before and the start of the next one, 0 where
+        they overlap; kernels that the trace lacks count as well.
+    interval : float
+        Median time between the start of a kernel and that of the next.
+    host : float or None
+        Median time between two launch calls of the host, where the profile has them.
+    queued_gap : float or None
+        As `gap`, of kernels alone that were launched before the kernel before them in their stream
+        had ended: what the GPU needs between two kernels. None where there are none.
+    unit : str
+    sms : int or None
+        SMs of the GPU, where the profile says.
+    others : int
+        Kernels that ran in that time and are not in the trace.
+    """
+
+    wall: float
+    kernel_time: float
+    idle: float
+    is_graph: bool
+    gap: float
+    interval: float
+    host: float | None
+    queued_gap: float | None
+    unit: str
+    sms: int | None
+    others: int
+
+
+def measured_run(match: Match) -> MeasuredRun | None:
+    """Return wall time and gaps of the iterations picked; None without start times."""
+    profile, scale = match.profile, match.scale
+    if profile.start is None:
+        return None
+    # Relative to the first, so that nanoseconds since 1970 keep their last digits.
+    start = (profile.start - profile.start.min()).astype(np.float64)
+    end = start + profile.duration
+    walls, kernel_times, gaps, intervals, others = [], [], [], [], 0
+    of_graphs: list[NDArray[np.bool_]] = []
+    calls, queued = [np.empty(0)], [np.empty(0)]
+    for line in match.rows[match.picked]:
+        rows = line[line >= 0]
+        first, last = start[rows].min(), end[rows].max()
+        walls.append(last - first)
+        inside = np.flatnonzero((start >= first) & (start <= last) & (end <= last))
+        inside = inside[np.argsort(start[inside], kind="stable")]
+        ended = np.maximum.accumulate(end[inside])
+        gaps.append(np.maximum(0.0, start[inside][1:] - ended[:-1]))
+        intervals.append(np.diff(start[inside]))
+        kernel_times.append(profile.duration[inside].sum())
+        of_graphs.append(_shares_launch(profile, inside))
+        calls.append(_between_calls(profile, inside))
+        queued.append(_queued_gaps(profile, inside, end))
+        others += len(np.setdiff1d(inside, match.rows))
+
+    def median(times: Sequence[NDArray[np.float64]]) -> float | None:
+        every = np.concatenate(times)
+        return float(np.median(every)) * scale if len(every) else None
+
+    return MeasuredRun(
+        wall=float(np.mean(walls)) * scale,
+        kernel_time=float(np.mean(kernel_times)) * scale,
+        idle=float(np.mean([each.sum() for each in gaps])) * scale,
+        is_graph=bool(np.mean(np.concatenate(of_graphs)) > 1 / 2),
+        gap=median(gaps) or 0.0,
+        interval=median(intervals) or 0.0,
+        host=median(calls),
+        queued_gap=median(queued),
+        unit=match.unit,
+        sms=None if profile.measured_sms is None else match.measured_sms,
+        others=others,
+    )
+
+
+def _shares_launch(profile: KernelProfile, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Tell which kernels were launched together with another one: nodes of a CUDA graph."""
+    if profile.correlation is None:
+        return np.zeros(len(rows), np.bool_)
+    process = np.zeros(len(rows)) if profile.process is None else profile.process[rows]
+    call = np.stack([process, profile.correlation[rows]])
+    _, member, count = np.unique(call, axis=1, return_inverse=True, return_counts=True)
+    shares: NDArray[np.bool_] = (count[member.reshape(-1)] > 1) & (call[1] != UNKNOWN)
+    return shares
+
+
+def _between_calls(profile: KernelProfile, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the times from launch call to launch call, one for all nodes of a CUDA graph."""
+    if profile.issued is None:
+        return np.empty(0)
+    issued = profile.issued[rows]
+    return np.diff(np.unique(issued[issued != UNKNOWN])).astype(np.float64)
+
+
+def _queued_gaps(
+    profile: KernelProfile, rows: NDArray[np.intp], end: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the gaps before kernels that were launched while the one before them ran."""
+    if profile.issued is None or profile.start is None:
+        return np.empty(0)
+    if profile.stream is not None:
+        rows = rows[np.argsort(profile.stream[rows], kind="stable")]
+    before, after = rows[:-1], rows[1:]
+    origin = profile.start.min()
+    issued = (profile.issued[after] - origin).astype(np.float64)
+    gap = (profile.start[after] - origin).astype(np.float64) - end[before]
+    ready = (profile.issued[after] != UNKNOWN) & (issued < end[before]) & (gap >= 0)
+    if profile.stream is not None:
+        ready &= profile.stream[before] == profile.stream[after]
+    if profile.correlation is not None:
+        ready &= profile.correlation[before] != profile.correlation[after]
+    queued: NDArray[np.float64] = gap[ready]
+    return queued

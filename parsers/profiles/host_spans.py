@@ -1,0 +1,189 @@
+"""What the host was doing when it launched kernels: operators, modules, lines, ranges."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from depgraph.timing.launch_sites import NOWHERE, Site
+from depgraph.timing.profile import UNKNOWN
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_SPANS = 1 << 23
+MOST_CHARACTERS = 1 << 28
+OP, MODULE, LINE, RANGE, BACKWARD = range(5)
+_FORWARD = -2  # in place of a process: it is an operator of the forward pass, not a launch
+_MODULE = "nn.Module: "
+_STEP = "ProfilerStep#"
+_LINE = re.compile(r".+\.py\(\d+\): .+")
+_OF_LIBRARY = re.compile(r"torch/|<|.*(?:site|dist)-packages/")
+# What torch.autograd.profiler.emit_nvtx writes: "aten::mm, op_id = 12", and more.
+_OP_OF_NVTX = re.compile(r"(?P<op>[^,]+), (?:seq|op_id|sizes) = .*", re.DOTALL)
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    kind: int
+    name: str
+
+
+class HostSpans:
+    """Collects what threads of the host were at, and which launches they called for.
+
+    Attributes
+    ----------
+    left_out : int
+        Spans that were too many to keep.
+    """
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._n_spans = 0
+        self._characters = 0
+        self._names: dict[str, str] = {}
+        self._spans: dict[object, list[_Span]] = defaultdict(list)
+        self._calls: dict[object, list[tuple[int, tuple[int, int]]]] = defaultdict(list)
+        self._op_of_id: dict[int, str] = {}
+
+    def add_call(self, correlation: int, start: int, thread: object, process: int) -> None:
+        """Note a call that launched kernels; they have its correlation id."""
+        self._calls[thread].append((start, (process, correlation)))
+
+    def add_op(
+        self, name: str, start: int, end: int, thread: object, number: int | None = None
+    ) -> None:
+        """Note an operator; kernels may name it by its number."""
+        self._add(OP, name, start, end, thread)
+        if number is not None and len(self._op_of_id) < MOST_SPANS:
+            self._op_of_id[number] = self._kept(name)
+
+    def add_forward(self, sequence: int, start: int, thread: object) -> None:
+        """Note an operator that has a backward pass, by PyTorch's sequence number."""
+        self._calls[thread].append((start, (_FORWARD, sequence)))
+
+    def add_backward(self, sequence: int, start: int, end: int, thread: object) -> None:
+        """Note the backward pass of the operator of a sequence number."""
+        self._add(BACKWARD, str(sequence), start, end, thread)
+
+    def add_python(self, name: str, start: int, end: int, thread: object) -> None:
+        """Note a call of a Python function, if it is a module or of the program itself."""
+        if name.startswith(_MODULE):
+            self._add(MODULE, name.removeprefix(_MODULE), start, end, thread)
+        elif _LINE.fullmatch(name) and not _OF_LIBRARY.match(name):
+            self._add(LINE, name, start, end, thread)
+
+    def add_range(self, name: str, start: int, end: int, thread: object) -> None:
+        """Note an annotation or an NVTX range; those that PyTorch makes of operators are such."""
+        found = _OP_OF_NVTX.fullmatch(name)
+        if found is not None:
+            self._add(OP, found["op"], start, end, thread)
+        elif not name.startswith(_STEP):
+            self._add(RANGE, name, start, end, thread)
+
+    def _add(self, kind: int, name: str, start: int, end: int, thread: object) -> None:
+        if self._n_spans >= MOST_SPANS or self._characters > MOST_CHARACTERS:
+            self.left_out += 1
+            return
+        self._n_spans += 1
+        self._spans[thread].append(_Span(start, end, kind, self._kept(name)))
+
+    def _kept(self, name: str) -> str:
+        """Return one string for all spans of a name, one that can be printed."""
+        found = self._names.get(name)
+        if found is None:
+            self._characters += len(name)
+            found = name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
+            self._names[name] = found
+        return found
+
+    def sites(
+        self,
+        correlation: NDArray[np.int64] | None,
+        process: NDArray[np.int64] | None,
+        number: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64] | None, tuple[Site, ...]]:
+        """Say where each kernel was launched.
+
+        Parameters
+        ----------
+        correlation, process : int64[n] or None
+            Of the kernels.
+        number : int64[n]
+            Number of the operator that a kernel names.
+
+        Returns
+        -------
+        site : int64[n] or None
+            Index into `sites`; None if nothing is known of any kernel.
+        sites : tuple of Site
+        """
+        of_call = self._sites_of_calls() if self._n_spans else {}
+        codes = {NOWHERE: 0}
+        site = np.zeros(len(number), np.int64)
+        for row in range(len(number)):
+            found = NOWHERE
+            if correlation is not None:
+                key = UNKNOWN if process is None else int(process[row]), int(correlation[row])
+                found = of_call.get(key, NOWHERE)
+            if not found.op and int(number[row]) in self._op_of_id:
+                op = self._op_of_id[int(number[row])]
+                found = Site(op, found.module, found.line, found.range)
+            site[row] = codes.setdefault(found, len(codes))
+        return (site, tuple(codes)) if len(codes) > 1 else (None, ())
+
+    def _sites_of_calls(self) -> dict[tuple[int, int], Site]:
+        """Return the site of each launch call: the spans of its thread that it lies within."""
+        found: dict[tuple[int, int], Site] = {}
+        backward: dict[tuple[int, int], int] = {}
+        known: dict[tuple[tuple[int, str], ...], Site] = {}
+        for thread, calls in self._calls.items():
+            spans = sorted(self._spans.get(thread, ()), key=lambda s: (s.start, -s.end))
+            around: list[_Span] = []
+            at = 0
+            for start, key in sorted(calls):
+                while at < len(spans) and spans[at].start <= start:
+                    around = [s for s in around if s.end >= spans[at].start]
+                    around.append(spans[at])
+                    at += 1
+                around = [s for s in around if s.end >= start]
+                stack = tuple((s.kind, s.name) for s in around)
+                if stack not in known:
+                    known[stack] = _site_of(stack)
+                found.setdefault(key, known[stack])
+                sequences = [int(s.name) for s in around if s.kind == BACKWARD]
+                if sequences:
+                    backward[key] = sequences[-1]
+        for key, sequence in backward.items():
+            found[key] = _filled(found[key], found.get((_FORWARD, sequence), NOWHERE))
+        return found
+
+
+def _filled(site: Site, forward: Site) -> Site:
+    """Return the site of a backward pass, with what only the forward pass shows."""
+    return Site(
+        op=site.op,
+        module=site.module or forward.module,
+        line=site.line or forward.line,
+        range=site.range,
+    )
+
+
+def _site_of(stack: tuple[tuple[int, str], ...]) -> Site:
+    """Return the site of a call from what it lies within, outermost first."""
+    names: list[list[str]] = [[], [], [], [], []]
+    for kind, name in stack:
+        # PyTorch records some annotations twice.
+        if names[kind][-1:] != [name]:
+            names[kind].append(name)
+    return Site(
+        op=names[OP][-1] if names[OP] else "",
+        module="/".join(names[MODULE]),
+        line=names[LINE][-1] if names[LINE] else "",
+        range="/".join(names[RANGE]),
+    )

@@ -1,0 +1,244 @@
+"""Buffers that are used again: tables of them, sentences, and how to keep them apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.buffers import BLOCK_BYTES
+from depgraph.reports.tables.table import (
+    Column,
+    Report,
+    Table,
+    kernel_name,
+    show_bytes,
+    show_factor,
+    show_number,
+)
+from depgraph.system.text import counted, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.analysis.buffers import Buffer
+    from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.renaming import BufferSet, Renaming
+    from depgraph.graph.program import Kernel
+    from depgraph.scenario.scenario import Scenario
+
+_FUNCTIONS_SHOWN = 2
+_NUMBERS_SHOWN = 8
+_HOW_FOUND = (
+    f"""the trace has no allocations: written ranges, rounded out to {BLOCK_BYTES} bytes as
+    PyTorch's allocator does, are one buffer where the same kernels write them side by side""",
+    """a renamed buffer has no WAR and WAW dependences, as if every kernel that writes it wrote a
+    copy of its own; the memory stated is for all copies at once""",
+    """WAR and WAW count edges between blocks; another buffer may give the same edge""",
+)
+_WORKSPACE = """cuBLAS gives all matrix products of a handle and stream one workspace: run
+    independent branches on streams of their own, or do without it (CUBLAS_WORKSPACE_CONFIG=:0:0 and
+    CUBLASLT_WORKSPACE_SIZE=0, set before the first product; split-K products get slower)"""
+_IN_PYTORCH = (
+    """the caching allocator gives freed memory to the next tensor of that size: keep the tensors
+    of a branch alive until the branches have joined""",
+    """allocate each branch from a pool of its own: torch.cuda.use_mem_pool(torch.cuda.MemPool()),
+    or for a CUDA graph torch.cuda.graph(g, pool=torch.cuda.graph_pool_handle())""",
+    """let operators write to tensors made beforehand, one for each branch:
+    torch.mm(a, b, out=result[i])""",
+)
+_IN_CUDA = """allocate a buffer for each branch, or two in turn where kernels follow one another;
+    with cudaMallocAsync, from a memory pool for each branch (cudaMallocFromPoolAsync)"""
+_WORKSPACE_IN_CUDA = """give cuBLAS a workspace for each stream (cublasSetWorkspace; cublasLtMatmul
+    takes one a call)"""
+
+
+def renaming_sentence(found: Renaming) -> str:
+    """Say what renaming a few buffers would bring."""
+    if not any(b.is_reused for b in found.buffers):
+        return "no WAR or WAW dependence rests on a buffer"
+    if not found.sets:
+        return (
+            f"{counted(sum(b.is_reused for b in found.buffers), 'buffer')} are used again, but "
+            f"renaming them does not raise the upper bound on {size_text(found.sms)}: "
+            f"{show_factor(found.upper_bound)} with and without"
+        )
+    return "; ".join(_set_text(found, each) for each in found.sets)
+
+
+def _set_text(found: Renaming, each: BufferSet) -> str:
+    own = [found.buffers[n] for n in each.buffers]
+    writers = {k for b in own for k in b.writers}
+    these = "this buffer" if len(own) == 1 else f"these {len(own)} buffers"
+    return (
+        f"{these} ({show_bytes(sum(b.size for b in own))}, written by "
+        f"{counted(len(writers), 'kernel')}): upper bound {show_factor(found.upper_bound)} -> "
+        f"{show_factor(each.upper_bound)} when renamed, for {show_bytes(each.more_bytes)} more "
+        f"memory at most"
+    )
+
+
+def buffer_tables(found: Renaming, kernels: Sequence[Kernel]) -> list[Table]:
+    """Build the tables of buffers that are used again, and of sets worth renaming."""
+    return [_set_table(found), _buffer_table(found, kernels)]
+
+
+def _set_table(found: Renaming) -> Table:
+    return Table(
+        "buffer_sets",
+        "Buffers worth renaming together",
+        [
+            Column("buffers", "buffers", is_text=True, show=_numbers),
+            Column("bytes", "size", show=show_bytes),
+            Column("kernels", "kernels that write them", show=show_number),
+            Column("more_bytes", "more memory, at most", show=show_bytes),
+            Column("upper_bound", "upper bound", show=show_factor),
+            Column("critical_path", "critical path", show=show_number),
+        ],
+        [
+            (
+                each.buffers,
+                sum(found.buffers[n].size for n in each.buffers),
+                len({k for n in each.buffers for k in found.buffers[n].writers}),
+                each.more_bytes,
+                each.upper_bound,
+                each.critical_path,
+            )
+            for each in found.sets
+        ],
+    )
+
+
+def _buffer_table(found: Renaming, kernels: Sequence[Kernel]) -> Table:
+    names = {k.kernel: kernel_name(k.name) for k in kernels}
+    place = {n: i for i, each in reversed(list(enumerate(found.sets))) for n in each.buffers}
+    return Table(
+        "buffers",
+        "Buffers that are used again",
+        [
+            Column("buffer", "buffer"),
+            Column("start", "address", show=hex),
+            Column("bytes", "size", show=show_bytes),
+            Column("writers", "kernels", show=_length),
+            Column("written_by", "written by", is_text=True),
+            Column("war", "WAR", show=show_number),
+            Column("waw", "WAW", show=show_number),
+            Column("upper_bound_alone", "alone", show=show_factor),
+            Column("set", "set", show=_number_or_dash),
+        ],
+        [
+            (b.number, b.start, b.size, b.writers, _functions(b, names), b.war, b.waw,
+             found.upper_bound_alone[b.number],
+             place[b.number] + 1 if b.number in place else None)
+            for b in found.ranked
+        ],
+    )  # fmt: skip
+
+
+def buffers_report(
+    found: Renaming, scenario: Scenario, steps: Sequence[Step], *, top: int | None = None
+) -> Report:
+    """Describe the buffers of a program: which keep blocks waiting, and how to keep them apart.
+
+    Parameters
+    ----------
+    found : Renaming
+    scenario : Scenario
+        That it was found for.
+    steps : sequence of Step
+    top : int, optional
+        Rows of the table of buffers at most; default all.
+    """
+    kernels = scenario.kernels
+    tables = buffer_tables(found, kernels)
+    rest = max(0, len(tables[1].rows) - len(tables[1].rows[:top]))
+    flat = tables[1]
+    tables[1] = Table(
+        flat.key, flat.title, flat.columns, flat.rows[:top], rest, "--format csv or json shows all"
+    )
+    names = {k.kernel: k.name for k in kernels}
+    advice = renaming_advice(found, names)
+    return Report(
+        "buffers",
+        {
+            "sms": found.sms,
+            "unit": scenario.unit,
+            "durations": scenario.timing.source,
+            "gpu": scenario.resources.gpu.name,
+            "upper_bound": found.upper_bound,
+            "upper_bound_renamed": found.renamed_upper_bound,
+            "n_buffers": len(found.buffers),
+        },
+        headline=[
+            f"{size_text(found.sms)}: {renaming_sentence(found)}",
+            f"durations: {scenario.timing.source} ({scenario.unit})",
+        ],
+        steps=steps,
+        tables=tables,
+        csv_table=flat,
+        notes=[*scenario.assumptions, *_one_line(_HOW_FOUND)],
+        sections=advice,
+        extra={
+            "what_ifs": [list(each.what_ifs) for each in found.sets],
+            "advice": {title: list(lines) for title, lines in advice},
+        },
+    )
+
+
+def renaming_advice(found: Renaming, names: dict[int, str]) -> list[tuple[str, list[str]]]:
+    """Say how to keep apart the buffers that are worth it, by the language of the program.
+
+    Parameters
+    ----------
+    found : Renaming
+    names : dict
+        Kernel number to name.
+    """
+    if not found.sets:
+        return []
+    chosen = [found.buffers[n] for n in found.sets[-1].buffers]
+    workspaces = sum(is_workspace(b, names) for b in chosen)
+    in_pytorch = (*[_WORKSPACE] * (workspaces > 0), *_IN_PYTORCH * (workspaces < len(chosen)))
+    in_cuda = (*[_WORKSPACE_IN_CUDA] * (workspaces > 0), *[_IN_CUDA] * (workspaces < len(chosen)))
+    return [("In PyTorch", _one_line(in_pytorch)), ("In CUDA C++", _one_line(in_cuda))]
+
+
+def _one_line(texts: Sequence[str]) -> list[str]:
+    return [" ".join(text.split()) for text in texts]
+
+
+def is_workspace(buffer: Buffer, names: dict[int, str]) -> bool:
+    """Tell whether a buffer seems to be a workspace of matrix products.
+
+    Matrix products alone write it, and it is read by them or by kernels that add up their parts.
+    """
+
+    def name(kernel: int) -> str:
+        return names.get(kernel, "").lower()
+
+    return (
+        all("gemm" in name(k) or "splitk" in name(k) for k in buffer.writers)
+        and all(k in buffer.writers or "splitk" in name(k) for k in buffer.readers)
+        and bool(buffer.readers)
+    )
+
+
+def _functions(buffer: Buffer, names: dict[int, str]) -> str:
+    """Name the functions that write a buffer, those of most launches first."""
+    counts = Counter(names.get(k, "host copy") for k in buffer.writers)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{name} x{n}" if n > 1 else name for name, n in ranked[:_FUNCTIONS_SHOWN]]
+    more = len(ranked) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _numbers(values: tuple[int, ...]) -> str:
+    more = len(values) - _NUMBERS_SHOWN
+    return ", ".join(map(str, values[:_NUMBERS_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def _length(values: tuple[int, ...]) -> str:
+    return show_number(len(values))
+
+
+def _number_or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,260 @@
+"""The four forms that a report is written in: table, JSON, CSV, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from depgraph.reports.tables.table import plain, shorten, show_number, table_rows
+from depgraph.system.text import clean_text, csv_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from depgraph.reports.tables.table import Column, Report, Table
+
+JSON_SCHEMA_VERSION = 2
+FORMATS = ("table", "json", "csv", "markdown")
+WIDTH = 100
+_LEAST_WRAPPED = 24
+_STEPS = "Next steps"
+_SHORT_UNITS = {"(instructions)": "(instr.)"}
+
+
+def render(report: Report, form: str, *, color: bool = False) -> str:
+    """Write a report in one of `FORMATS`.
+
+    Parameters
+    ----------
+    report : Report
+    form : {"table", "json", "csv", "markdown"}
+    color : bool
+        Bold heads, for a terminal.
+    """
+    return {
+        "table": lambda: _as_text(report, color=color),
+        "json": lambda: _as_json(report),
+        "csv": lambda: _as_csv(report),
+        "markdown": lambda: _as_markdown(report),
+    }[form]()
+
+
+def _as_json(report: Report) -> str:
+    content = {
+        "schema_version": JSON_SCHEMA_VERSION,
+        "report": report.name,
+        **{key: plain(value) for key, value in report.facts.items()},
+        **{table.key: table_rows(table) for table in report.tables},
+        **report.extra,
+        **({"next_steps": [asdict(step) for step in report.steps]} if report.steps else {}),
+        "notes": list(report.notes),
+    }
+    # In ASCII: names from a trace may hold characters that steer a terminal.
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _as_csv(report: Report) -> str:
+    table = report.csv_table or (report.tables[0] if report.tables else None)
+    if table is None:
+        return ""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows([[_csv_value(v) for v in row] for row in table.rows])
+    return out.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, list):
+        return csv_cell("; ".join(map(str, value)))
+    return csv_cell(value) if isinstance(value, str) else plain(value)
+
+
+def _head(column: Column) -> str:
+    return f"{column.head} ({column.unit})" if column.unit else column.head
+
+
+def _cells(table: Table) -> list[list[str]]:
+    return [
+        [
+            clean_text(c.show(v)) if c.is_text else c.show(v)
+            for c, v in zip(table.columns, row, strict=True)
+        ]
+        for row in table.rows
+    ]
+
+
+def _as_markdown(report: Report) -> str:
+    def escaped(text: str) -> str:
+        text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
+        text = text.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")
+        text = text.replace("*", "\\*").replace("_", "\\_")
+        return text.replace("~", "\\~").replace("@", "&#64;")  # struck out text, mentions
+
+    lines: list[str] = []
+    lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
+    if report.steps:
+        lines.append(f"**{_STEPS}**\n")
+        for step in report.steps:
+            lines.append(f"- {escaped(clean_text(step.text))}")
+            lines += (
+                ["", "  ```sh", f"  {clean_text(step.command)}", "  ```"] if step.command else []
+            )
+        lines.append("")
+    for table in report.tables:
+        lines.append(f"**{table.title}**\n")
+        if not table.rows:
+            lines.append("none\n")
+            continue
+        lines.append("| " + " | ".join(_head(c) for c in table.columns) + " |")
+        lines.append(
+            "|" + "|".join(" --- " if c.is_text else " ---: " for c in table.columns) + "|"
+        )
+        lines += ["| " + " | ".join(map(escaped, row)) + " |" for row in _cells(table)]
+        lines.append("")
+        if table.omitted:
+            rows = "row" if table.omitted == 1 else "rows"
+            lines.append(f"{show_number(table.omitted)} more {rows}{_more(table)}\n")
+    for title, notes in _note_sections(report):
+        lines.append(f"**{title}**\n")
+        lines += [*(f"- {escaped(clean_text(note))}" for note in notes), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _note_sections(report: Report) -> list[tuple[str, Sequence[str]]]:
+    sections = [(report.notes_title, report.notes), *report.sections]
+    return [(title, notes) for title, notes in sections if notes]
+
+
+def _more(table: Table) -> str:
+    return f": {table.more}" if table.more else ""
+
+
+def _as_text(report: Report, *, color: bool) -> str:
+    bold, plain_ = ("\x1b[1m", "\x1b[0m") if color else ("", "")
+    lines: list[str] = []
+    for sentence in report.headline:
+        lines += _wrapped(clean_text(sentence))
+    if report.steps:
+        lines += ["", f"{bold}{_STEPS}{plain_}"]
+    for step in report.steps:
+        lines += _wrapped(clean_text(step.text), "  - ", "    ")
+        # Not wrapped: it is to be pasted.
+        lines += [f"      {clean_text(step.command)}"] if step.command else []
+    for table in report.tables:
+        lines += ["", f"{bold}{table.title}{plain_}"]
+        lines += _text_table(table, bold, plain_) if table.rows else ["  none"]
+        if table.omitted:
+            lines.append(f"  ... and {show_number(table.omitted)} more{_more(table)}")
+    for title, notes in _note_sections(report):
+        lines += ["", f"{bold}{title}{plain_}"]
+        for note in notes:
+            lines += _wrapped(clean_text(note), "  - ", "    ")
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _wrapped(text: str, first: str = "", rest: str = "", *, width: int = WIDTH) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]  # fmt: skip
+
+
+def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
+    """Set a table within `WIDTH`; columns for which there is no room follow below."""
+    heads = [column.head for column in table.columns]
+    cells = _cells(table)
+    units = [f"({column.unit})" if column.unit else "" for column in table.columns]
+    is_text = [column.is_text for column in table.columns]
+    wraps = [column.wraps for column in table.columns]
+    widths = _widths(heads, units, cells)
+    if _excess(widths) > 0:
+        units = [_SHORT_UNITS.get(unit, unit) for unit in units]
+        widths = _widths(heads, units, cells)
+    if _excess(widths) > 0:
+        least = [
+            min(len(head), 8)
+            if text and not wrap
+            else min(width, _LEAST_WRAPPED)
+            if wrap
+            else width
+            for head, text, wrap, width in zip(heads, is_text, wraps, widths, strict=True)
+        ]
+        widths = _narrowed(widths, least, _excess(widths))
+    lines: list[str] = []
+    for columns in _pieces(widths):
+
+        def line(row: Sequence[str], columns: Sequence[int] = columns) -> str:
+            parts = [
+                shorten(row[i], max(widths[i], wraps[i] * len(row[i]))).ljust(widths[i])
+                if is_text[i]
+                else row[i].rjust(widths[i])
+                for i in columns
+            ]
+            return ("  " + "  ".join(parts)).rstrip()
+
+        lines += [] if not lines else [""]
+        lines.append(f"{bold}{line(heads)}{plain_}")
+        if any(units[i] for i in columns):
+            lines.append(line(units))
+        lines += [line(part) for row in cells for part in _wrapped_row(row, widths, wraps)]
+    return lines
+
+
+def _wrapped_row(
+    row: Sequence[str], widths: Sequence[int], wraps: Sequence[bool]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the lines that a row takes: one where no cell is too wide for its column."""
+    cells = [
+        _wrapped(cell, width=width) if wrap else [cell]
+        for cell, width, wrap in zip(row, widths, wraps, strict=True)
+    ]
+    return zip_longest(*cells, fillvalue="")
+
+
+def _widths(
+    heads: Sequence[str], units: Sequence[str], cells: Sequence[Sequence[str]]
+) -> list[int]:
+    return [
+        max([len(head), len(unit), *(len(row[i]) for row in cells)])
+        for i, (head, unit) in enumerate(zip(heads, units, strict=True))
+    ]
+
+
+def _excess(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * len(widths) - WIDTH
+
+
+def _pieces(widths: Sequence[int]) -> list[list[int]]:
+    """Split columns into groups that fit, each led by the first column."""
+    pieces = [[0]] if widths else []
+    for i in range(1, len(widths)):
+        if len(pieces[-1]) > 1 and _excess([widths[k] for k in [*pieces[-1], i]]) > 0:
+            pieces.append([0])
+        pieces[-1].append(i)
+    return pieces
+
+
+def _narrowed(widths: list[int], least: Sequence[int], excess: int) -> list[int]:
+    """Take `excess` characters from the widest columns, as far as that leaves each its least."""
+    while excess > 0:
+        widest = max(
+            (i for i, width in enumerate(widths) if width > least[i]),
+            key=lambda i: widths[i],
+            default=None,
+        )
+        if widest is None:
+            break
+        widths[widest] -= 1
+        excess -= 1
+    return widths

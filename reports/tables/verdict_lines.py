@@ -1,0 +1,91 @@
+"""The first lines of a report: the verdict, how the program runs today, what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.verdict import verdict_of
+from depgraph.reports.tables.table import show_factor, show_number, show_percent
+from depgraph.system.ratios import ratio
+from depgraph.system.text import counted, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.analysis.as_launched import AsLaunched
+    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.verdict import Verdict
+    from depgraph.reports.tables.table import Report
+
+
+def with_verdict(
+    report: Report, found: Findings, verdict: Verdict | None = None, *, more: Sequence[Step] = ()
+) -> Report:
+    """Put the verdict in front of a report.
+
+    Parameters
+    ----------
+    report : Report
+    found : Findings
+        Of the program that it is about.
+    verdict : Verdict, optional
+        Where it is known already.
+    more : sequence of Step
+        What to do next beside what the verdict says.
+    """
+    verdict = verdict or verdict_of(found)
+    return replace(
+        report,
+        facts={
+            "verdict": verdict.text,
+            "verdict_rules": list(verdict.rules),
+            "as_launched": launched_facts(found.launched),
+            **report.facts,
+        },
+        headline=[*verdict.sentences, *launched_lines(found), *report.headline],
+        steps=[*verdict.steps, *more],
+    )
+
+
+def launched_lines(found: Findings) -> list[str]:
+    """Say how busy the GPU was when the program was profiled, and what its streams leave."""
+    launched = found.launched
+    run = launched.run
+    lines = []
+    if run is not None:
+        unit = launched.unit
+        share = show_percent(ratio(run.kernel_time, run.wall))
+        lines.append(
+            f"as profiled: wall time {show_number(run.wall)} {unit}; kernels "
+            f"{show_number(run.kernel_time)} {unit} ({share}), no kernel "
+            f"running {show_number(run.idle)} {unit} ({show_percent(launched.idle_share)})"
+        )
+    today = (
+        "one stream, serial"
+        if launched.streams <= 1
+        else f"{counted(launched.streams, 'stream')}, {show_factor(launched.speedup)} over serial"
+    )
+    if run is not None and run.is_graph:
+        today += ", in CUDA graphs"
+    lines.append(
+        f"as launched: {today}; upper bound on what is left {show_factor(launched.remaining)} on "
+        f"{size_text(found.scenario.sms)}, launch costs aside"
+    )
+    return lines
+
+
+def launched_facts(launched: AsLaunched) -> dict[str, float | int | bool | None]:
+    """Return the same as plain values."""
+    run = launched.run
+    return {
+        "streams": launched.streams,
+        "makespan": launched.makespan,
+        "speedup": launched.speedup,
+        "remaining_upper_bound": launched.remaining,
+        "wall": None if run is None else run.wall,
+        "kernel_time": None if run is None else run.kernel_time,
+        "idle": None if run is None else run.idle,
+        "is_cuda_graph": None if run is None else run.is_graph,
+    }

@@ -1,0 +1,461 @@
+"""Programs whose concurrency is measured: what they launch, and which launch waits for which.
+
+A program is a list of operations; each names its kernel (``gemm32:512x512x512``) and the earlier
+operations it needs. Operations own what they write, so that the edges given are the only ones.
+"""
+
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+FLOAT, HALF = torch.float32, torch.bfloat16
+
+
+@dataclass
+class Operation:
+    """One call into the library.
+
+    ``call()`` launches it on the current stream, ``output`` is what it wrote last, ``read`` and
+    ``written`` are bytes by construction.
+    """
+
+    call: Callable[[], object]
+    output: Tensor
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is launched, in order, and for each the earlier ones that it needs."""
+
+    name: str
+    kind: str
+    kernels: tuple[str, ...]
+    needs: tuple[tuple[int, ...], ...]
+
+    @property
+    def half(self) -> int:
+        """0: constants are fitted on it. 1: errors are reported on it. By name, so it stays."""
+        return zlib.crc32(self.name.encode()) & 1
+
+
+def size(*tensors: Tensor) -> int:
+    """Bytes."""
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def fresh(*shape: int, dtype: torch.dtype = FLOAT) -> Tensor:
+    """Make random data on the GPU."""
+    return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+class Inputs:
+    """The outputs of what an operation needs, each to be read once, wherever its size fits."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self.left = list(tensors)
+
+    def take(self, *shape: int, dtype: torch.dtype = FLOAT) -> Tensor:
+        """Give one of that size, or fresh data."""
+        count = torch.Size(shape).numel()
+        for i, tensor in enumerate(self.left):
+            if tensor.numel() == count and tensor.dtype == dtype and tensor.is_contiguous():
+                return self.left.pop(i).view(shape)
+        return fresh(*shape, dtype=dtype)
+
+
+def into(
+    function: Callable[..., object],
+    *arguments: object,
+    shape: tuple[int, ...],
+    dtype: torch.dtype = FLOAT,
+) -> Operation:
+    """Make an operation that writes a tensor of its own."""
+    out = torch.empty(shape, device="cuda", dtype=dtype)
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    return Operation(lambda: function(*arguments, out=out), out, size(*tensors), size(out))
+
+
+def returning(function: Callable[[], Tensor], *tensors: Tensor) -> Operation:
+    """Make an operation whose output is new each time."""
+    operation = Operation(function, function(), size(*tensors), 0)
+    operation.written = size(operation.output)
+
+    def call() -> None:
+        operation.output = function()
+
+    operation.call = call
+    return operation
+
+
+def gemm(x: Inputs, m: int, n: int, k: int, dtype: torch.dtype = FLOAT) -> Operation:
+    """Multiply M x K by K x N."""
+    a, b = x.take(m, k, dtype=dtype), fresh(k, n, dtype=dtype)
+    return into(torch.mm, a, b, shape=(m, n), dtype=dtype)
+
+
+def linear(x: Inputs, rows: int, k: int, n: int) -> Operation:
+    """Multiply and add a bias, as ``nn.Linear`` does."""
+    a, w, b = x.take(rows, k), fresh(n, k), fresh(n)
+    return into(torch.addmm, b, a, w.t(), shape=(rows, n))
+
+
+def transpose(x: Inputs, rows: int, columns: int) -> Operation:
+    """Copy, turned."""
+    a, out = x.take(rows, columns), torch.empty(columns, rows, device="cuda")
+    return Operation(lambda: out.copy_(a.t()), out, size(a), size(out))
+
+
+def gather(_: Inputs, rows: int, width: int) -> Operation:
+    """Read rows of a table in random order."""
+    table, index = fresh(rows, width), torch.randperm(rows, device="cuda")
+    return into(torch.index_select, table, 0, index, shape=(rows, width))
+
+
+def stack(x: Inputs, *shape: int) -> Operation:
+    """Put tensors together."""
+    parts = [x.take(*shape[1:]) for _ in range(shape[0])]
+    out = torch.empty(shape, device="cuda")
+    return Operation(lambda: torch.stack(parts, out=out), out, size(out), size(out))
+
+
+def norm(x: Inputs, rows: int, width: int) -> Operation:
+    """Normalise each row."""
+    a, weight, bias = x.take(rows, width), fresh(width), fresh(width)
+    return returning(lambda: functional.layer_norm(a, (width,), weight, bias), a)
+
+
+def convolution(batch: int, channels: int, side: int, dtype: torch.dtype) -> Operation:
+    """Convolve 3 x 3; bf16 with channels last."""
+    x = fresh(batch, channels, side, side, dtype=dtype)
+    w = fresh(channels, channels, 3, 3, dtype=dtype)
+    if dtype == HALF:
+        x = x.to(memory_format=torch.channels_last)
+        w = w.to(memory_format=torch.channels_last)
+    return returning(lambda: functional.conv2d(x, w, padding=1), x, w)
+
+
+def attention(_: Inputs, *shape: int) -> Operation:
+    """Attend, by FlashAttention in bf16."""
+    q, k, v = (fresh(*shape, dtype=HALF) for _ in range(3))
+
+    def attend() -> Tensor:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return functional.scaled_dot_product_attention(q, k, v)
+
+    return returning(attend, q, k, v)
+
+
+def add(x: Inputs, *n: int) -> Operation:
+    """Add two tensors."""
+    return into(torch.add, x.take(*n), x.take(*n), shape=n)
+
+
+MAKERS: dict[str, Callable[..., Operation]] = {
+    "gemm32": gemm,
+    "gemm16": lambda x, m, n, k: gemm(x, m, n, k, HALF),
+    "linear": linear,
+    "add": add,
+    "tiny": add,
+    "relu": lambda x, *n: into(torch.clamp_min, x.take(*n), 0.0, shape=n),
+    "gelu": lambda x, *n: into(torch.ops.aten.gelu.out, x.take(*n), shape=n),
+    "lgamma": lambda x, *n: into(torch.lgamma, x.take(*n), shape=n),
+    "sum": lambda x, *n: into(torch.sum, x.take(*n), -1, shape=n[:1]),
+    "mean": lambda x, *n: into(torch.mean, x.take(*n), 0, shape=n[1:]),
+    "cumsum": lambda x, *n: into(torch.cumsum, x.take(*n), -1, shape=n),
+    "softmax": lambda x, *n: into(torch.ops.aten._softmax.out, x.take(*n), -1, False, shape=n),  # noqa: FBT003
+    "transpose": transpose,
+    "gather": gather,
+    "stack": stack,
+    "norm": norm,
+    "conv32": lambda _, *n: convolution(*n, dtype=FLOAT),
+    "conv16": lambda _, *n: convolution(*n, dtype=HALF),
+    "attention": attention,
+}
+
+
+def build(kernel: str, inputs: list[Tensor]) -> Operation:
+    """Make one operation; it reads the outputs of those it needs wherever their size fits."""
+    name, _, text = kernel.partition(":")
+    return MAKERS[name](Inputs(inputs), *(int(x) for x in text.split("x")))
+
+
+FANS = {
+    "gemm32:128x128x512": (4, 8, 16, 24),
+    "gemm32:256x256x1024": (2, 4, 8, 24),
+    "gemm32:512x512x512": (2, 8, 16),
+    "gemm32:512x1024x1024": (2, 4, 8),
+    "gemm32:1024x1024x1024": (2, 4, 8),
+    "gemm32:2048x2048x512": (2, 4),
+    "gemm16:256x256x4096": (2, 8, 16),
+    "gemm16:512x512x2048": (4, 8, 24),
+    "gemm16:1024x1024x2048": (2, 4, 8),
+    "gemm16:2048x2048x1024": (2, 8),
+    "gemm16:4096x4096x1024": (2, 4),
+    "add:65536": (8, 24),
+    "add:1048576": (2, 4, 8, 16),
+    "add:4194304": (2, 4, 8),
+    "add:33554432": (2, 4),
+    "gelu:262144": (4, 16),
+    "gelu:2097152": (4, 8),
+    "gelu:16777216": (2, 4),
+    "lgamma:524288": (4, 8),
+    "lgamma:4194304": (2, 4),
+    "sum:128x8192": (4, 16),
+    "sum:1024x4096": (2, 8),
+    "sum:8192x4096": (2, 4),
+    "softmax:128x1024": (8, 24),
+    "softmax:1024x4096": (2, 4, 8),
+    "softmax:16384x2048": (2, 4),
+    "norm:512x1024": (8,),
+    "norm:4096x1024": (2, 4),
+    "conv32:8x64x56": (2, 4, 8),
+    "conv32:1x128x28": (4, 16),
+    "conv16:16x128x28": (2, 4, 8),
+    "attention:1x8x512x64": (4, 16),
+    "attention:2x16x1024x64": (2, 4, 8),
+    "attention:1x16x2048x128": (2, 4),
+    "transpose:1024x1024": (4, 8),
+    "transpose:8192x4096": (2,),
+    "gather:16384x512": (2, 4),
+    "cumsum:256x8192": (4, 8),
+    "tiny:256": (2, 4, 8, 16, 24, 32),
+}
+MIXED = [k for k in FANS if k not in ("tiny:256", "add:33554432", "transpose:8192x4096")]
+
+
+OTHER = (
+    "gemm32:384x768x512", "gemm32:640x640x2048", "gemm32:1536x1536x256", "gemm32:200x300x400",
+    "gemm16:768x768x3072", "gemm16:1536x1024x1024", "gemm16:3072x1024x512", "gemm16:320x640x1280",
+    "add:2097152", "add:500000", "gelu:1048576", "gelu:8388608", "lgamma:1048576",
+    "sum:512x2048", "sum:4096x1024", "softmax:256x2048", "softmax:2048x2048", "norm:2048x512",
+    "conv32:4x32x56", "conv32:2x256x14", "conv16:8x64x56", "attention:1x4x1024x64",
+    "attention:4x8x256x128", "transpose:2048x1024", "gather:4096x256", "cumsum:128x4096",
+    "linear:32x512x512", "relu:300000",
+)  # fmt: skip
+
+
+def fan(kernels: list[str], name: str, kind: str) -> Program:
+    """Put independent kernels side by side."""
+    return Program(name, kind, tuple(kernels), ((),) * len(kernels))
+
+
+def branches(count: int, chain: list[str], name: str, kind: str = "chains") -> Program:
+    """Put equal chains side by side."""
+    kernels, needs = [], []
+    for _ in range(count):
+        for i, kernel in enumerate(chain):
+            needs.append((len(kernels) - 1,) if i else ())
+            kernels.append(kernel)
+    return Program(name, kind, tuple(kernels), tuple(needs))
+
+
+def diamond(first: str, middle: list[str], last: str, times: int, name: str) -> Program:
+    """Fork and join, several times over."""
+    kernels: list[str] = []
+    needs: list[tuple[int, ...]] = []
+    for _ in range(times):
+        before = (len(kernels) - 1,) if kernels else ()
+        kernels.append(first)
+        needs.append(before)
+        root = len(kernels) - 1
+        for kernel in middle:
+            kernels.append(kernel)
+            needs.append((root,))
+        kernels.append(last)
+        needs.append(tuple(range(root + 1, root + 1 + len(middle))))
+    return Program(name, "diamond", tuple(kernels), tuple(needs))
+
+
+def mixture_of_experts(items: int, width: int, depth: int, seed: int = 0) -> Program:
+    """Each item goes through two of six experts a layer; 12, 64, 3 gives 254 kernels."""
+    pick = random.Random(seed)
+    kernels: list[str] = []
+    needs: list[tuple[int, ...]] = []
+
+    def put(kernel: str, *before: int) -> int:
+        kernels.append(kernel)
+        needs.append(before)
+        return len(kernels) - 1
+
+    state: list[tuple[int, ...]] = [()] * items
+    for _ in range(depth):
+        for i in range(items):
+            ends = []
+            for _ in range(2):
+                a = put(f"linear:8x{width}x{width}", *state[i])
+                ends.append(put(f"linear:8x{width}x{width}", put(f"relu:8x{width}", a)))
+            state[i] = (put(f"add:8x{width}", *ends),)
+        pick.random()
+    last = put(f"stack:{items}x8x{width}", *(s[0] for s in state))
+    put(f"mean:{items}x8x{width}", last)
+    return Program(f"moe-{items}x{width}x{depth}", "moe", tuple(kernels), tuple(needs))
+
+
+def random_graph(seed: int, count: int, choice: tuple[str, ...] | None = None) -> Program:
+    """Draw kernels, and for each up to two of the six before it that it needs."""
+    pick = random.Random(seed)
+    kernels = [pick.choice(choice or MIXED) for _ in range(count)]
+    needs = []
+    for i in range(count):
+        before = range(max(0, i - 6), i)
+        number = 0 if i < 3 else pick.choice((0, 1, 1, 1, 2))
+        needs.append(tuple(sorted(pick.sample(before, min(number, len(before))))))
+    return Program(f"graph-{seed}-{count}", "graph", tuple(kernels), tuple(needs))
+
+
+def transformer(width: int, tokens: int, name: str) -> Program:
+    """One block with separate query, key and value projections, two layers of it."""
+    gemm = f"gemm32:{tokens}x{width}x{width}"
+    up, down = f"gemm32:{tokens}x{4 * width}x{width}", f"gemm32:{tokens}x{width}x{4 * width}"
+    norm, plus = f"norm:{tokens}x{width}", f"add:{tokens}x{width}"
+    kernels: list[str] = []
+    needs: list[tuple[int, ...]] = []
+
+    def put(kernel: str, *before: int) -> int:
+        kernels.append(kernel)
+        needs.append(before)
+        return len(kernels) - 1
+
+    at: tuple[int, ...] = ()
+    for _ in range(2):
+        n1 = put(norm, *at)
+        q, k, v = (put(gemm, n1) for _ in range(3))
+        s = put(f"gemm32:{tokens}x{tokens}x{width}", q, k)
+        a = put(f"gemm32:{tokens}x{width}x{tokens}", put(f"softmax:{tokens}x{tokens}", s), v)
+        r = put(plus, put(gemm, a), *at)
+        f = put(up, put(norm, r))
+        at = (put(plus, put(down, put(f"gelu:{tokens}x{4 * width}", f)), r),)
+    return Program(name, "graph", tuple(kernels), tuple(needs))
+
+
+def unseen_programs() -> list[Program]:
+    """Programs of other sizes, made after the model's form and constants were fixed."""
+    pick = random.Random(2025)
+    found = [
+        fan([k] * n, f"new-fan{n}-{k}", "fan")
+        for k in OTHER
+        for n in (pick.choice((2, 3, 4)), pick.choice((6, 8, 12)))
+    ]
+    for i in range(24):
+        a, b = pick.sample(OTHER, 2)
+        found.append(fan([a, b], f"new-pair{i}-{a}-{b}", "pair"))
+    for i in range(16):
+        kernels = [pick.choice(OTHER) for _ in range(pick.choice((3, 5, 7, 10)))]
+        found.append(fan(kernels, f"new-mixed{len(kernels)}-{i}", "mixed"))
+    for i in range(12):
+        chain = [pick.choice(OTHER) for _ in range(pick.choice((2, 3, 4)))]
+        found.append(branches(pick.choice((2, 3, 5, 8)), chain, f"new-chains-{i}"))
+    found += [random_graph(100 + i, n, OTHER) for i, n in enumerate((8, 8, 12, 12, 16, 16, 20, 24))]
+    return [
+        *found,
+        mixture_of_experts(10, 128, 3, 7),
+        mixture_of_experts(16, 64, 2, 8),
+        transformer(512, 192, "new-gpt-512"),
+        transformer(384, 64, "new-gpt-384"),
+    ]
+
+
+def all_programs() -> list[Program]:
+    """Every program, in a fixed order."""
+    found = [
+        fan([k] * n, f"fan{n}-{k}", "tiny" if k.startswith("tiny") else "fan")
+        for k, counts in FANS.items()
+        for n in counts
+    ]
+    pick = random.Random(14)
+    pairs: set[tuple[str, str]] = set()
+    while len(pairs) < 44:
+        a, b = pick.sample(MIXED, 2)
+        pairs.add((a, b) if a < b else (b, a))
+    found += [fan([a, b], f"pair-{a}-{b}", "pair") for a, b in sorted(pairs)]
+    for i in range(26):
+        kernels = [pick.choice(MIXED) for _ in range(pick.choice((3, 4, 6, 8, 12, 16)))]
+        found.append(fan(kernels, f"mixed{len(kernels)}-{i}", "mixed"))
+    found += [
+        branches(4, ["gemm32:256x1024x256", "gelu:256x1024", "gemm32:256x256x1024"], "mlp4-256"),
+        branches(8, ["gemm32:128x512x256", "gelu:128x512", "gemm32:128x256x512"], "mlp8-128"),
+        branches(8, ["gemm32:64x256x256", "relu:64x256"] * 3, "ensemble8-64"),
+        branches(16, ["gemm32:64x256x256", "relu:64x256"] * 2, "ensemble16-64"),
+        branches(2, ["gemm32:512x2048x512", "gelu:512x2048", "gemm32:512x512x2048"], "mlp2-512"),
+        branches(2, ["gemm16:1024x4096x1024", "gemm16:1024x1024x4096"] * 2, "mlp2-bf16-1024"),
+        branches(4, ["gemm16:512x2048x512", "gemm16:512x512x2048"] * 2, "mlp4-bf16-512"),
+        branches(8, ["gemm16:256x1024x256", "gemm16:256x256x1024"] * 2, "mlp8-bf16-256"),
+        branches(4, ["softmax:1024x1024", "sum:1024x1024"], "rows4"),
+        branches(8, ["add:262144", "gelu:262144", "add:262144"], "pointwise8"),
+        branches(4, ["add:4194304", "gelu:4194304", "add:4194304"], "pointwise4-large"),
+        branches(4, ["conv32:4x64x28", "relu:4x64x28x28"], "conv4"),
+        branches(2, ["norm:4096x1024", "gelu:4096x1024", "softmax:4096x1024"], "rows2-large"),
+        branches(8, ["tiny:256"] * 8, "tiny8x8"),
+        branches(24, ["tiny:256"] * 4, "tiny24x4"),
+        branches(2, ["tiny:256"] * 16, "tiny2x16"),
+        branches(6, ["cumsum:256x4096", "transpose:256x4096"], "scan6"),
+    ]
+    found += [
+        diamond(
+            "gemm32:512x512x512", ["gemm32:512x512x512"] * 2, "add:512x512", 2, "diamond2-gemm"
+        ),
+        diamond("norm:512x512", ["gemm32:512x512x512"] * 3, "add:512x512", 2, "diamond3-qkv"),
+        diamond(
+            "gelu:1048576",
+            ["softmax:1024x1024", "sum:1024x1024"],
+            "add:1024x1024",
+            2,
+            "diamond2-rows",
+        ),
+        diamond(
+            "gemm16:1024x1024x1024",
+            ["gemm16:1024x1024x1024"] * 4,
+            "gelu:1024x1024",
+            2,
+            "diamond4-bf16",
+        ),
+        diamond("add:262144", ["gelu:262144"] * 8, "add:262144", 2, "diamond8-pointwise"),
+        diamond("tiny:256", ["tiny:256"] * 4, "tiny:256", 6, "diamond4-tiny"),
+        diamond("tiny:256", ["tiny:256"] * 16, "tiny:256", 3, "diamond16-tiny"),
+        diamond(
+            "relu:256x1024",
+            ["gemm32:256x256x1024", "gemm32:256x1024x1024"],
+            "relu:256x1024",
+            3,
+            "diamond2-uneven",
+        ),
+        diamond(
+            "norm:1024x1024",
+            ["attention:1x16x1024x64", "gemm16:1024x4096x1024"],
+            "add:1024x1024",
+            2,
+            "diamond2-attention",
+        ),
+        diamond(
+            "sum:128x8192",
+            ["lgamma:524288", "gemm32:256x256x1024", "cumsum:256x8192"],
+            "tiny:128",
+            2,
+            "diamond3-kinds",
+        ),
+    ]
+    found += [
+        random_graph(seed, count) for seed, count in enumerate((8, 12, 12, 16, 16, 20, 20, 24, 24))
+    ]
+    found += [
+        transformer(256, 128, "gpt-256"),
+        transformer(768, 256, "gpt-768"),
+        transformer(1024, 1024, "gpt-1024"),
+    ]
+    found += [
+        mixture_of_experts(12, 64, 3),
+        mixture_of_experts(8, 256, 2),
+        mixture_of_experts(4, 64, 4),
+    ]
+    names = [p.name for p in found]
+    if len(set(names)) < len(names):
+        raise ValueError("two programs of one name")
+    return found

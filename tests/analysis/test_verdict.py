@@ -1,0 +1,202 @@
+"""Verdicts: a program for each rule, and what holds for all of them."""
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from programs import programs
+from reused_buffers import overwriting, traced
+from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
+
+from depgraph.analysis.findings import Findings
+from depgraph.analysis.next_steps import Asked
+from depgraph.analysis.verdict import conclude
+from depgraph.analysis.verdict_rules import RULES, Topic
+from depgraph.scenario.scenario import MeasuredSchedule
+from depgraph.timing.measured_run import MeasuredRun
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def program(sizes, edges=(), durations=None, *, sms=4, streams=None, names=None):
+    """Return kernels of so many blocks, one block per SM, in microseconds."""
+    graph = graph_of(sizes, list(edges))
+    if streams is not None:
+        graph = replace(graph, resources=replace(graph.resources, stream=np.array(streams)))
+    durations = np.ones(graph.n_blocks) if durations is None else durations
+    return scenario_of(graph, durations, kernels=kernels_of(sizes, names), sms=sms)
+
+
+def barriers(sizes):
+    """Return edges that let every kernel wait for all blocks of the one before it."""
+    return [
+        ((k, a), (k + 1, b))
+        for k in range(len(sizes) - 1)
+        for a in range(sizes[k])
+        for b in range(sizes[k + 1])
+    ]
+
+
+def profiled(scenario, *, wall, idle, is_graph=False):
+    run = MeasuredRun(
+        wall=wall, kernel_time=wall - idle, idle=idle, is_graph=is_graph, gap=1.0, interval=1.0,
+        host=None, queued_gap=None, unit="us", sms=4, others=0,
+    )  # fmt: skip
+    return replace(scenario, run=run, measured=MeasuredSchedule(4, wall, 1.0, 0.5))
+
+
+CHAIN = program([1, 1, 1], barriers([1, 1, 1]))
+CASES = {
+    "launch-bound": (
+        profiled(CHAIN, wall=100.0, idle=97.0),
+        "Launch-bound: use a CUDA graph. In the profile no kernel runs for 97.0 % of 100.0 us",
+    ),
+    "short-nodes": (
+        profiled(CHAIN, wall=10.0, idle=7.0, is_graph=True),
+        "Nodes too short: launched as a CUDA graph, no kernel runs for 70.0 % of 10.00 us",
+    ),
+    "reused-buffers": (
+        traced(overwriting(4), sms=100),
+        "2 buffers (1.0 KiB, 0x7f0000000000 and 0x7f0000000200), written by 4 of 4 kernels, keep",
+    ),
+    "already-overlapped": (
+        program([2, 2], streams=[7, 8]),
+        "Already overlapped by its 2 streams: 2.00x before launch costs, predicted",
+    ),
+    "enough-waves": (
+        program([8, 8], barriers([8, 8])),
+        "Nothing to gain from overlap: one after another, the kernels keep 100.0 % of 4 SMs busy",
+    ),
+    "too-small": (
+        CHAIN,
+        "Kernels too small: batch, or fuse. Each waits for the one before it, and they keep 25.0 %",
+    ),
+    "tail-waves": (
+        program([5, 5], barriers([5, 5]), names=["gemm", "gemm"]),
+        "Tail waves cost 37.5 % of the serial time. Last waves: kernels 0, 1 (gemm): 1 of 5 blocks",
+    ),
+    "ships-today": (program([2, 2]), "Kernels could overlap: predicted"),
+    "block-by-block": (
+        program([2, 2], chain_edges([2, 2]), [1, 9, 9, 1], sms=2),
+        "Only blocks could overlap, not whole kernels: predicted 1.00x",
+    ),
+}  # fmt: skip
+
+
+def test_there_is_a_case_for_every_rule():
+    assert set(CASES) == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_each_rule_says(name):
+    scenario, beginning = CASES[name]
+    verdict = conclude(scenario)
+    assert name in verdict.rules
+    sentence = verdict.sentences[verdict.rules.index(name)]
+    assert sentence.startswith(beginning)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_bound_never_stands_without_a_prediction(name):
+    verdict = conclude(CASES[name][0])
+    assert re.search(r"predicted \d", verdict.text)
+    assert re.search(r"upper bound \d", verdict.text)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_verdict_is_two_sentences_about_two_things_at_most(name):
+    verdict = conclude(CASES[name][0])
+    topic = {rule.name: rule.topic for rule in RULES}
+    topics = [topic[rule] for rule in verdict.rules]
+    assert topics in ([Topic.OVERLAP], [Topic.LAUNCHES, Topic.OVERLAP])
+    assert len(verdict.sentences) == len(verdict.rules)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_next_steps_ask_about_the_same_program(name):
+    asked = Asked("runs/my store", (("--gpu", "H100 SXM"),))
+    for step in conclude(CASES[name][0], asked).steps:
+        assert step.text.endswith(":") == bool(step.command)
+        if step.command:
+            words = shlex.split(step.command)
+            assert (words[0], words[2]) == ("depgraph", "runs/my store")
+            assert words[1] in {"bound", "show", "report"}
+
+
+def test_each_rule_is_explained():
+    text = (DOCS / "verdicts.md").read_text()
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert [h for h in headings if "-" in h] == [rule.name for rule in RULES]
+
+
+def test_the_smallest_set_of_buffers_that_brings_most_is_named():
+    found = Findings(traced(overwriting(4), sms=100))
+    assert found.buffer_set.upper_bound == 4
+    assert found.renamed_prediction.speedup <= 4
+
+
+def test_buffers_that_bring_little_are_not_named():
+    # Of two kernels that overwrite a buffer one takes nearly all of the time.
+    program_ = [{0: (set(), {0})}, {1: (set(), {0})}]
+    assert "reused-buffers" not in conclude(traced(program_, [20, 1])).rules
+    assert "reused-buffers" in conclude(traced(program_, [2, 1])).rules
+
+
+def test_buffers_are_not_named_where_addresses_are_not_known():
+    edges = [((0, 0), (1, 0), "WAW")]
+    assert conclude(program([1, 1], edges)).rules == ("too-small",)
+
+
+def test_counts_are_no_times():
+    graph = graph_of([2, 2], [])
+    verdict = conclude(scenario_of(graph, kernels=kernels_of([2, 2]), sms=4))
+    assert verdict.steps[-1].text.startswith("these are counts, not times")
+    assert not any("counts" in step.text for step in conclude(program([2, 2])).steps)
+
+
+def test_as_good_is_the_cheapest():
+    # A CUDA graph and programmatic launches win nothing over one another: the graph is named.
+    found = Findings(program([1, 1], barriers([1, 1]), [1000, 1000]))
+    assert [p.policy for p in found.predictions] == ["cuda-graph", "pdl"]
+    assert found.best_prediction.policy == "cuda-graph"
+
+
+def test_streams_leave_what_they_do_not_overlap():
+    # Two of three independent kernels are in one stream.
+    found = Findings(program([1, 1, 1], streams=[0, 0, 1]))
+    assert found.launched.streams == 2
+    assert found.launched.speedup == pytest.approx(3 / 2)
+    assert found.launched.remaining == pytest.approx(2)
+    assert conclude(found.scenario).rules == ("ships-today",)
+    assert "its 2 streams reach 1.50x" in conclude(found.scenario).text
+
+
+def test_one_stream_is_serial():
+    launched = Findings(CHAIN).launched
+    assert (launched.streams, launched.speedup, launched.run) == (1, 1, None)
+    assert launched.idle_share == 0
+
+
+def test_how_it_ran_is_not_said_of_a_changed_program():
+    scenario = replace(profiled(CHAIN, wall=100.0, idle=97.0), measured=None)
+    assert Findings(scenario).launched.run is None
+    assert conclude(scenario).rules == ("too-small",)
+
+
+def test_unlimited_sms_have_no_tails():
+    assert conclude(replace(CASES["tail-waves"][0], sms=float("inf"))).rules == ("too-small",)
+
+
+@given(programs(max_operations=6, memory=8))
+def test_what_is_predicted_is_within_the_bound(program):
+    found = Findings(traced(program, sms=2))
+    verdict = conclude(found.scenario)
+    assert len(verdict.rules) == 1
+    for each in found.predictions:
+        assert each.speedup <= each.overlap <= found.bound.upper_bound * (1 + 1e-9)
+    if found.renamed_prediction is not None:
+        assert found.renamed_prediction.overlap <= found.buffer_set.upper_bound * (1 + 1e-9)

@@ -1,0 +1,124 @@
+"""The first lines of a command: the verdict, how the program ran, and steps that can be run."""
+
+import json
+import shlex
+
+import pytest
+
+from depgraph.samples import KERNEL_TIMES, sample_path
+
+
+@pytest.fixture
+def timing():
+    return sample_path(KERNEL_TIMES)
+
+
+def test_bound_begins_with_the_verdict(program, sample_store, timing):
+    lines = program("bound", sample_store.path, "--sms", 132, "--timing", timing).out.splitlines()
+    assert lines[0].startswith("Launch-bound: use a CUDA graph. In the profile no kernel runs for")
+    text = " ".join(lines)
+    assert "Kernels could overlap: predicted 1.37x" in text
+    assert "as profiled: wall time 5 025 us; kernels 54.15 us (1.1 %)" in text
+    assert "as launched: one stream, serial; upper bound on what is left 1.43x" in text
+
+
+@pytest.mark.parametrize("more", [[], ["--mechanism", "streams,cuda-graph"]])
+def test_json_has_the_verdict(program, sample_store, timing, more):
+    shown = program(
+        "bound", sample_store.path, "--sms", 132, "--timing", timing, "--format", "json", *more
+    )
+    answer = json.loads(shown.out)
+    assert answer["verdict_rules"] == ["launch-bound", "ships-today"]
+    assert answer["verdict"].startswith("Launch-bound")
+    launched = answer["as_launched"]
+    assert launched["streams"] == 1
+    assert launched["wall"] == pytest.approx(launched["idle"] + launched["kernel_time"], rel=0.01)
+    assert launched["is_cuda_graph"] is False
+
+
+def test_next_steps_run(program, sample_store, timing):
+    shown = program(
+        "bound", sample_store.path, "--sms", "8,132", "--timing", timing, "--launch", "gpu",
+        "--deps", "raw,war,waw", "--memory-bandwidth", "gpu", "--format", "json",
+    )  # fmt: skip
+    commands = [step["command"] for step in json.loads(shown.out)["next_steps"]]
+    commands = [words for words in map(shlex.split, filter(None, commands)) if words[1] != "report"]
+    assert len(commands) == 3
+    for words in commands:
+        assert program(*words[1:]).code == 0, words
+
+
+def test_a_report_says_the_same(program, sample_store, timing, tmp_path):
+    common = ["--sms", 132, "--timing", timing]
+    first = json.loads(
+        program("bound", sample_store.path, *common, "--format", "json").out
+    )  # fmt: skip
+    shown = program("report", sample_store.path, *common, "-o", tmp_path / "r", "--group-by", "op")
+    assert shown.out.startswith("Launch-bound")
+    full = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert (full["verdict"], full["as_launched"]) == (first["verdict"], first["as_launched"])
+    page = (tmp_path / "r" / "index.html").read_text()
+    for sentence in ("Launch-bound: use a CUDA graph.", "As profiled: wall time", "Next steps"):
+        assert sentence in page
+    assert full["functions"][0]["op"] == "aten::mm"
+    assert {row["op"] for row in full["kernels"]} >= {"aten::mm", "aten::sum"}
+    assert [row["buffer"] for row in full["buffers"]][:2] == [15, 17]
+    assert (tmp_path / "r" / "report.md").read_text().startswith("Launch-bound")
+
+
+def test_a_renamed_program_has_no_section_of_buffers(program, sample_store):
+    shown = program(
+        "report", sample_store.path, "--sms", 8, "--format", "json",
+        "--what-if", "buffer=0:0xffffffffffffffff drop=war,waw",
+    )  # fmt: skip
+    assert "buffers" not in json.loads(shown.out)
+
+
+def test_kernels_by_operator(program, sample_store, timing):
+    common = [sample_store.path, "kernels", "--timing", timing]
+    rows = json.loads(program("show", *common, "--format", "json").out)["kernels"]
+    assert (rows[0]["op"], rows[0]["time"]) == ("aten::mm", pytest.approx(2.208))
+    groups = json.loads(program("show", *common, "--group-by", "op", "--format", "json").out)
+    assert groups["groups"][0]["op"] == "aten::mm"
+    assert sum(row["kernels"] for row in groups["groups"]) == 25
+    assert sum(row["share"] for row in groups["groups"]) == pytest.approx(1)
+
+
+def test_groups_without_a_profile(program, sample_store):
+    table = program("show", sample_store.path, "kernels", "--group-by", "name").out
+    assert "Kernels by name" in table
+    assert "share" not in table
+    assert "time" not in program("show", sample_store.path, "kernels").out
+    missing = program("show", sample_store.path, "pairs", "--group-by", "module")
+    assert missing.code == 1
+    assert "with_stack=True" in missing.err
+
+
+def test_pairs_by_operator(program, sample_store, timing):
+    shown = program(
+        "show",
+        sample_store.path,
+        "pairs",
+        "--timing",
+        timing,
+        "--group-by",
+        "op",
+        "--format",
+        "csv",
+    )
+    assert shown.out.splitlines()[0] == "target,source,pairs,edges,raw,war,waw"
+    assert program("show", sample_store.path, "pairs", "--timing", timing).code == 2
+
+
+def test_only_kernels_and_pairs_are_grouped(program, sample_store):
+    for words in (["path"], ["buffers"], ["block", "0:0"], ["pairs", "--cusync"]):
+        refused = program("show", sample_store.path, *words, "--group-by", "name")
+        assert (refused.code, "--group-by needs kernels or pairs" in refused.err) == (2, True)
+
+
+def test_a_graph_for_other_tools_knows_operators(program, sample_store, timing, tmp_path):
+    file = tmp_path / "graph.json"
+    program("export", sample_store.path, "--what", "graph", "--timing", timing, "-o", file)
+    nodes = json.loads(file.read_text())["nodes"]
+    assert nodes[0]["op"] == "aten::mm"
+    assert nodes[0]["duration"] == pytest.approx(2.208)
