@@ -30,7 +30,7 @@ COMMANDS = {
     "bound": "Bound the speedup over serialized launches on a GPU, and compare mechanisms.",
     "report": "Write plots, an HTML page, a timeline and a summary for one GPU size.",
     "compare": "Say what changed between two stores: kernels, dependences, bound, utilization.",
-    "show": "Look inside a store: kernels, pairs, the critical path, a block.",
+    "show": "Look inside a store: kernels, pairs, the critical path, buffers, a block.",
     "export": "Write edges, kernels, blocks, pairs, graph or schedule for other tools.",
     "mechanisms": "List the synchronisation mechanisms that bound and export know.",
     "timing": "Show which measured kernel of FILE is which kernel of STORE.",

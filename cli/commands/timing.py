@@ -29,16 +29,32 @@ def command(
 
     FILE is a PyTorch profiler trace, an nsys, ncu or nvprof export, a simulator's log, or a table
     of your own; which one is told by its contents. What --timing FILE would take of it is shown:
-    kernels that match, those that were guessed because the name or the grid differs, and those
-    that only one side has. Exit code 1 if --timing FILE would be refused.
+    kernels that match, those that were guessed because the name or the grid differs, those that are
+    estimated because they have no measurement, memsets and copies, and what only the profile has.
+    Exit code 1 if --timing FILE would be refused.
     """
+    from depgraph.errors import ProfileError
     from depgraph.parsers.profiles import read_profile
     from depgraph.reports.tables.match_table import fit_report
+    from depgraph.scenario.build_scenario import build_scenario
     from depgraph.store.store import Store
+    from depgraph.timing.estimates import Estimates
     from depgraph.timing.fit import fit_profile
 
-    where = where_from(options)
-    fit = fit_profile(read_profile(file), Store(store).kernels, where)
-    print_report(fit_report(fit), form)
+    opened = Store(store)
+    fit = fit_profile(read_profile(file), opened.kernels, where_from(options))
+    estimated = Estimates()
+    refused = None
+    if fit.has_times:
+        try:
+            scenario = build_scenario(
+                opened.graph(), opened.kernels, profile=fit, allow_mismatch=True
+            )
+            estimated = scenario.timing.estimated
+        except ProfileError as error:
+            refused = error
+    print_report(fit_report(fit, estimated), form)
+    if refused is not None:
+        raise refused
     fit.check(allow_mismatch=options["allow_mismatch"])
     warn_of_mismatch(fit)

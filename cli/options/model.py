@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from depgraph.analysis.next_steps import Asked
+    from depgraph.scenario.contention import Contention
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.store.store import Store
@@ -46,6 +47,7 @@ class ModelOptions(ProfileOptions):
     gpu_file: Path | None
     fixed_occupancy: int | None
     launch: LaunchChoice
+    contention: Contention | None
     what_ifs: tuple[Statement, ...]
     ignore_waits_inside: bool
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
@@ -87,7 +89,8 @@ def profile_options(function: Function) -> Function:
                 for what in ("device", "process", "context", "stream")
             ),
             click.option(
-                "--iteration", default="mean", show_default=True, metavar="N|mean|min|last",
+                "--iteration", default="median", show_default=True,
+                metavar="N|median|mean|min|last",
                 help="What to take of a profile of several iterations, numbered from 0.",
             ),
             click.option(
@@ -132,6 +135,12 @@ def model_options(function: Function) -> Function:
                 help="Launch costs: none (default), from the GPU's model, from the profile, or "
                 "times in the durations' unit: the host's for each launch, the GPU's before each "
                 "kernel, a CUDA graph's for each node.",
+            ),
+            click.option(
+                "--contention", type=click.Choice(("none", "sm", "full")),
+                help="What predictions let blocks on one SM do to each other: nothing, slow each "
+                "other, or that and kernels that need different shared-memory carve-outs share no "
+                "SM. [default: full with --timing, else none]",
             ),
             click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
@@ -211,6 +220,7 @@ def scenario_from(
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
+        contention=options["contention"],
         what_ifs=options["what_ifs"],
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),

@@ -22,7 +22,7 @@ from depgraph.schedule.policy import Rules
 from depgraph.schedule.priorities import PRIORITIES
 from depgraph.schedule.schedule import Schedule
 from depgraph.system.workers import available_jobs
-from depgraph.timing.stated import default_durations
+from depgraph.timing.durations import default_durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

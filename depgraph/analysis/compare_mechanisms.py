@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
+from depgraph.mechanisms.serial import Serial
+from depgraph.scenario.contention import run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
+from depgraph.system.ratios import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -208,9 +212,10 @@ def compare_mechanisms(
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
         limits.append(limit)
+        serial_time = predicted(Serial(), {}, sized)
         for mechanism in mechanisms:
             try:
-                found = _outcome(mechanism, costs, limit, sized)
+                found = _outcome(mechanism, costs, limit, sized, serial_time)
             except NotApplicableError as error:
                 left_out[mechanism.label] = str(error)
                 continue
@@ -239,6 +244,7 @@ def _outcome(
     costs: ChangedCosts,
     limit: Bound,
     scenario: Scenario,
+    serial_time: float | None,
 ) -> Outcome:
     """Run a mechanism with launch costs and, where there are any, without."""
     charges = charges_of(mechanism, costs, scenario)
@@ -251,4 +257,26 @@ def _outcome(
         rules = mechanism.rules(scenario, charges)
         return deadlocked(mechanism, rules, limit, scenario, error)
     charged = tuple(charges.notes)
-    return outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)
+    found = outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)
+    time = predicted(mechanism, costs, scenario)
+    if serial_time is None or time is None:
+        return found
+    return replace(found, predicted=time, predicted_speedup=ratio(serial_time, time))
+
+
+def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> float | None:
+    """Return the makespan of a mechanism with contention; None where that is left out.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    costs : mapping
+        Mechanism to the costs that are not the defaults.
+    scenario : Scenario
+        On one number of SMs.
+    """
+    if scenario.sharing is None or math.isinf(scenario.sms):
+        return None
+    contended = scenario.contended
+    rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))
+    return run_contended(mechanism.label, rules, contended).makespan

@@ -10,6 +10,7 @@ import numpy as np
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
+from depgraph.scenario.contention import contended_bound, longest_path
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
 from depgraph.system.ratios import ratio, share_of
@@ -62,6 +63,9 @@ class Outcome:
     assumptions : tuple of str
     deadlock : str
         The first block that never runs; empty if all do.
+    predicted, predicted_speedup : float or None
+        Makespan, and speedup over serialized launches, as blocks that share an SM slow each other;
+        None where contention is left out. No bound for fixed durations holds for them.
     """
 
     mechanism: str
@@ -80,6 +84,8 @@ class Outcome:
     upper_bound: float
     assumptions: tuple[str, ...]
     deadlock: str = ""
+    predicted: float | None = None
+    predicted_speedup: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,8 @@ class Bound:
         Launches cost nothing, serial first; empty where none were asked for.
     launches : LaunchCosts or None
         What launches cost on top of that; None where they cost nothing.
+    contended : float or None
+        The lower bound where blocks that share an SM slow each other; None where they do not.
     """
 
     sms: float
@@ -117,6 +125,12 @@ class Bound:
     intra_block_path: float | None = None
     schedules: tuple[Outcome, ...] = ()
     launches: LaunchCosts | None = None
+    contended: float | None = None
+
+    @property
+    def contended_upper_bound(self) -> float | None:
+        """Upper bound on predicted speedups; None without contention."""
+        return None if self.contended is None else ratio(self.serial, self.contended)
 
     @property
     def lower_bound(self) -> float:
@@ -167,12 +181,6 @@ class Bound:
             (s for s in self.schedules if s.against == Against.BLOCK.value),
             key=lambda schedule: schedule.makespan,
         )
-
-
-def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
-    """Return the critical path: the time that unlimited SMs need."""
-    finish, _ = graph.earliest_finish(durations)
-    return float(finish.max(initial=0.0))
 
 
 def intra_block_path(
@@ -240,6 +248,7 @@ def limits_of(
         memory=scenario.memory,
         intra_block_path=paths.intra_block,
         launches=launch_costs(scenario),
+        contended=None if scenario.sharing is None else contended_bound(scenario.contended),
     )
 
 

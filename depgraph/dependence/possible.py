@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.dependence.sweep_jit import EXCHANGES, RAW, SYNCHRONISES, WAR, WAW
+from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
 from depgraph.graph.builder import extend
-from depgraph.graph.kinds import KIND_NAMES, Basis
+from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, WAW, Basis
 from depgraph.system.text import counted, kernels_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def waits_inside(evidence: int) -> str | None:
     Parameters
     ----------
     evidence : int
-        `SYNCHRONISES`, `EXCHANGES`, both or none, as `sweep_addresses` finds it.
+        `SYNCHRONISES`, `EXCHANGES`, both or none, as `sum_sharing` finds it.
 
     Returns
     -------

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.dependence.sweep_jit import RAW, WAR, sweep_addresses
+from depgraph.dependence.sweep_jit import Ranges, find_changes, pair_changes, sum_sharing
 from depgraph.graph.builder import assemble
-from depgraph.graph.kinds import KIND_NAMES, Basis
+from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, Basis
 from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, list_offsets
 from depgraph.graph.lists_jit import intern_lists
 from depgraph.trace.records import KernelLaunch
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.lists import Lists
     from depgraph.trace.records import Operation
 
 
@@ -30,18 +31,21 @@ class SetPairs:
 
     Attributes
     ----------
-    set_operation, set_ldgsts, set_offsets, set_blocks, set_hash
-        As `sweep_addresses` returns them.
+    set_label : int64[n_sets]
+        Twice the operation, plus one where the blocks read by LDGSTS alone.
+    set_hash : uint64[n_sets, 2]
+        Names the blocks, whatever their order.
+    sets : (int64[n_sets + 1], int32[...])
+        Blocks of each set, in no order.
     pairs : uint64[n_pairs]
-    shared_bytes : int64[n_operations]
-    inside : uint8[n_operations]
+        As `pair_changes` returns them.
+    shared_bytes, inside : int64[n_operations], uint8[n_operations]
+        As `sum_sharing` returns them.
     """
 
-    set_operation: NDArray[np.int32]
-    set_ldgsts: NDArray[np.bool_]
-    set_offsets: NDArray[np.int64]
-    set_blocks: NDArray[np.int32]
+    set_label: NDArray[np.int64]
     set_hash: NDArray[np.uint64]
+    sets: Lists
     pairs: NDArray[np.uint64]
     shared_bytes: NDArray[np.int64]
     inside: NDArray[np.uint8]
@@ -51,19 +55,20 @@ def sweep(
     footprints: Footprints, operation_of_block: NDArray[np.int32], n_operations: int
 ) -> SetPairs:
     """Sweep over some addresses; see `depgraph.dependence.sweep_jit`."""
+    ranges = Ranges(
+        footprints.block,
+        4 * operation_of_block[footprints.block] + footprints.kind,
+        footprints.start,
+        footprints.end,
+        np.argsort(footprints.start),
+        np.argsort(footprints.end),
+    )
     with np.errstate(over="ignore"):
-        return SetPairs(
-            *sweep_addresses(
-                footprints.block,
-                footprints.kind,
-                footprints.start,
-                footprints.end,
-                np.argsort(footprints.start),
-                np.argsort(footprints.end),
-                operation_of_block,
-                n_operations,
-            )
-        )
+        changes, names, offsets, blocks = find_changes(ranges, n_operations)
+        pairs = pair_changes(changes, n_operations)
+    sets = offsets, blocks[: offsets[-1]]
+    sharing = sum_sharing(changes, n_operations)
+    return SetPairs(names[:, 0].astype(np.int64), names[:, 1:], sets, pairs, *sharing)
 
 
 def sweep_spaces(
@@ -141,6 +146,9 @@ def build_graph(
 ) -> BlockGraph:
     """Put together what sweeps over disjoint addresses found.
 
+    The numbering of sets and joins depends on their contents alone, not on the order in which the
+    sweep met them, so that an analysis in pieces gives the same graph.
+
     Parameters
     ----------
     swept : sequence of SetPairs
@@ -148,100 +156,79 @@ def build_graph(
     first_block, kernel
         As for `find_dependences`.
     """
-    set_offsets, set_blocks = concatenate_lists([(p.set_offsets, p.set_blocks) for p in swept])
-    pairs = []
-    n_sets = 0
-    for piece in swept:
-        shift = np.uint64(n_sets)
-        pairs.append(piece.pairs + (shift << np.uint64(33)) + (shift << np.uint64(2)))
-        n_sets += len(piece.set_operation)
-    set_operation = np.concatenate([piece.set_operation for piece in swept])
-    set_hash = np.concatenate([piece.set_hash for piece in swept])
-    pair = np.concatenate(pairs)
-    source = (pair >> np.uint64(33)).astype(np.int64)
-    target = (pair >> np.uint64(2) & np.uint64(2**31 - 1)).astype(np.int64)
-    kind = (pair & np.uint64(3)).astype(np.uint8)
-    set_ldgsts = np.concatenate([piece.set_ldgsts for piece in swept])
-    by_ldgsts = np.where(kind == RAW, set_ldgsts[target], (kind == WAR) & set_ldgsts[source])
-    if len(swept) > 1 or set_ldgsts.any():
-        order = np.lexsort((set_hash[:, 1], set_hash[:, 0], set_operation))
-        differs = (set_operation[order[1:]] != set_operation[order[:-1]]) | np.any(
-            set_hash[order[1:]] != set_hash[order[:-1]], axis=1
-        )
-        group = np.append(0, np.cumsum(differs))[: len(order)]
-        representative = np.empty(len(order), np.int64)
-        representative[order] = order[np.append(0, np.flatnonzero(differs) + 1)[group]]
-        source, target = representative[source], representative[target]
-    return _factor(
-        set_operation,
-        set_offsets,
-        set_blocks,
-        set_hash,
-        source,
-        target,
-        kind,
-        by_ldgsts,
-        first_block,
-        kernel,
-    )
-
-
-def _factor(
-    set_operation: NDArray[np.int32],
-    set_offsets: NDArray[np.int64],
-    set_blocks: NDArray[np.int32],
-    set_hash: NDArray[np.uint64],
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-    kind: NDArray[np.uint8],
-    by_ldgsts: NDArray[np.bool_],
-    first_block: NDArray[np.int64],
-    kernel: NDArray[np.int32],
-) -> BlockGraph:
-    """Join the pairs whose targets follow the same sources.
-
-    The numbering of sets and joins depends on their contents alone, not on the order in which the
-    sweep met them, so that an analysis in pieces gives the same graph.
-    """
-    used = np.zeros(len(set_operation), np.bool_)
-    used[source] = True
-    used[target] = True
-    order = np.flatnonzero(used)
-    if len(order):
-        first_member = set_blocks[set_offsets[order]]
-        size = np.diff(set_offsets)[order]
-        order = order[np.lexsort((set_hash[order, 0], size, first_member, set_operation[order]))]
-    renumbered = np.full(len(set_operation), -1, np.int64)
-    renumbered[order] = np.arange(len(order))
-    set_operation = set_operation[order]
-    set_offsets, set_blocks = gather_lists(set_offsets, set_blocks, order)
-    source = renumbered[source]
-    target = renumbered[target]
+    label = np.concatenate([piece.set_label for piece in swept])
+    names = np.concatenate([piece.set_hash for piece in swept])
+    operation, is_ldgsts = (label >> 1).astype(np.int32), label & 1 == 1
+    source, target, kind = _unpacked(swept)
+    by_ldgsts = np.where(kind == RAW, is_ldgsts[target], (kind == WAR) & is_ldgsts[source])
+    if len(swept) > 1 or is_ldgsts.any():
+        one = _one_of_equals(operation, names)
+        source, target = one[source], one[target]
+    used, ends = np.unique(np.stack([source, target]), return_inverse=True)
+    offsets, blocks = gather_lists(*concatenate_lists([piece.sets for piece in swept]), used)
+    blocks = _sorted_members(offsets, blocks)
+    order = np.lexsort((names[used, 0], np.diff(offsets), blocks[offsets[:-1]], operation[used]))
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    source, target = number[ends.reshape(2, -1)]
+    operation = operation[used[order]]
 
     labels = [(k, Basis.SEEN) for k in range(len(KIND_NAMES))]
     if by_ldgsts.any():
         labels += [(RAW, Basis.LDGSTS), (WAR, Basis.LDGSTS)]
-    pieces = []
+    sources, targets = [], []
     for k, basis in labels:
         chosen = (kind == k) & (by_ldgsts == (basis == Basis.LDGSTS))
-        pieces.append(_join_one_kind(source[chosen], target[chosen], set_operation))
+        of_kind = _join_one_kind(source[chosen], target[chosen], operation)
+        sources.append(of_kind[0])
+        targets.append(of_kind[1])
     join_kind, join_basis = np.repeat(
-        np.array(labels, np.uint8), [len(p[0]) - 1 for p in pieces], axis=0
+        np.array(labels, np.uint8), [len(offsets) - 1 for offsets, _ in sources], axis=0
     ).T
     return assemble(
         kernel,
         first_block,
-        (set_operation, set_offsets, set_blocks),
+        (operation, *gather_lists(offsets, blocks, order)),
         join_kind,
-        concatenate_lists([(p[0], p[1]) for p in pieces]),
-        concatenate_lists([(p[2], p[3]) for p in pieces]),
+        concatenate_lists(sources),
+        concatenate_lists(targets),
         join_basis,
     )
 
 
+def _unpacked(
+    swept: Sequence[SetPairs],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """Return source set, target set and kind of all pairs, the sets numbered through."""
+    first = list_offsets([len(piece.set_label) for piece in swept])
+    shift = np.repeat(first[:-1], [len(piece.pairs) for piece in swept])
+    pair = np.concatenate([piece.pairs for piece in swept])
+    source = (pair >> np.uint64(33)).astype(np.int64) + shift
+    target = (pair >> np.uint64(2) & np.uint64(2**31 - 1)).astype(np.int64) + shift
+    return source, target, (pair & np.uint64(3)).astype(np.uint8)
+
+
+def _one_of_equals(operation: NDArray[np.int32], names: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return for each set the first one with the same blocks."""
+    order = np.lexsort((names[:, 1], names[:, 0], operation))
+    differs = (operation[order[1:]] != operation[order[:-1]]) | np.any(
+        names[order[1:]] != names[order[:-1]], axis=1
+    )
+    begins = np.append(0, np.flatnonzero(differs) + 1)
+    one = np.empty(len(order), np.int64)
+    one[order] = np.repeat(order[begins[: len(order)]], np.diff(np.append(begins, len(order))))
+    return one
+
+
+def _sorted_members(offsets: NDArray[np.int64], blocks: NDArray[np.int32]) -> NDArray[np.int32]:
+    key = list_of_each(offsets).astype(np.int64) << 32 | blocks
+    key.sort()
+    return (key & (1 << 32) - 1).astype(np.int32)
+
+
 def _join_one_kind(
     source: NDArray[np.int64], target: NDArray[np.int64], set_operation: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+) -> tuple[Lists, Lists]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
     keys = np.unique((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
     later = (keys >> np.uint64(32)).astype(np.int32)
@@ -254,7 +241,6 @@ def _join_one_kind(
     # Equal source lists have one source operation; the target operation has to be told apart.
     with np.errstate(over="ignore"):
         number, first = intern_lists(offsets, earlier, set_operation[group_target].astype(np.int64))
-    source_offsets, sources = gather_lists(offsets, earlier, first)
     by_join = np.argsort(number, kind="stable")
-    target_offsets = list_offsets(np.bincount(number, minlength=len(first)))
-    return source_offsets, sources, target_offsets, group_target[by_join].astype(np.int32)
+    targets = list_offsets(np.bincount(number, minlength=len(first))), group_target[by_join]
+    return gather_lists(offsets, earlier, first), targets

@@ -41,11 +41,9 @@ def _graph() -> None:
     from depgraph.dependence.sweep import SetPairs, build_graph
 
     swept = SetPairs(
-        np.array([0, 1], np.int32),
-        np.zeros(2, np.bool_),
-        np.array([0, 1, 2], np.int64),
-        np.array([0, 1], np.int32),
+        np.array([0, 2], np.int64),
         np.array([[1, 1], [2, 2]], np.uint64),
+        (np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)),
         np.array([1 << 2], np.uint64),
         np.zeros(2, np.int64),
         np.zeros(2, np.uint8),
@@ -65,10 +63,10 @@ def _toy_footprints() -> Footprints:
 
 
 def _jobs() -> dict[str, tuple[Any, Callable[[], None]]]:
-    from depgraph.dependence.sweep_jit import sweep_addresses
+    from depgraph.dependence.sweep_jit import find_changes
     from depgraph.graph.edges_jit import describe_pair
 
-    return {"dependences": (sweep_addresses, _dependences), "graph": (describe_pair, _graph)}
+    return {"dependences": (find_changes, _dependences), "graph": (describe_pair, _graph)}
 
 
 class CompileAhead:

@@ -37,7 +37,7 @@ def kernel_rows(
     shared_bytes : int64[n_operations]
         Bytes that a block writes and another block of the same operation touches.
     inside : uint8[n_operations]
-        What blocks do with each other's bytes, as `sweep_addresses` finds it.
+        What blocks do with each other's bytes, as `sum_sharing` finds it.
     """
     first_block, numbers = gathered.first_block, gathered.operation_kernel.tolist()
     read, written, ldgsts = operation_bytes.tolist()

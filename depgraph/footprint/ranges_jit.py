@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
 from depgraph.system.compiled import compiled, compiled_if_large, compiled_if_larger
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-@compiled_if_large
-def _begins(offsets):
-    """Return where each list begins, to be counted up while the lists are filled."""
-    begins = np.empty(len(offsets) - 1, np.int64)
-    for i in range(len(begins)):
-        begins[i] = offsets[i]
-    return begins
+
+class Groups(NamedTuple):
+    """Ranges grouped by row and kind: group ``4 * row + kind`` is ``[offsets[g], stops[g])``."""
+
+    starts: NDArray[np.uint64]
+    ends: NDArray[np.uint64]
+    offsets: NDArray[np.int64]
+    stops: NDArray[np.int64]
 
 
 @compiled_if_large
@@ -62,13 +67,18 @@ def _sort_ranges(starts, ends, low, high):
 
 
 @compiled
-def _subtract(starts, ends, low, high, cut, cut_end, other, other_end, out_start, out_end, n):
-    """Write the ranges ``[low, high)`` less those of ``[cut, cut_end)`` and ``[other, other_end)``.
+def _subtract(groups, group, out_start, out_end, n):
+    """Write the ranges of a group of kind 2 or 3 less those of the kinds of reads before it.
 
-    All three are sorted and disjoint. Returns the new number of ranges in the output, which is
-    only counted where it has no room.
+    All are sorted and disjoint. Returns the new number of ranges in the output, which is only
+    counted where it has no room.
     """
-    for i in range(low, high):
+    starts, ends, offsets, stops = groups
+    plain = group & ~3
+    other_kind = plain + 2 if group & 1 else plain
+    cut, cut_end = offsets[plain], stops[plain]
+    other, other_end = offsets[other_kind], stops[other_kind]
+    for i in range(offsets[group], stops[group]):
         start = starts[i]
         while start < ends[i]:
             while cut < cut_end and ends[cut] <= start:
@@ -164,9 +174,10 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
         offsets[4 * np.int64(row[i]) + kind[i] + 1] += 1
     for g in range(4 * n_rows):
         offsets[g + 1] += offsets[g]
-    stops = _begins(offsets)
+    stops = offsets[:-1].copy()
     starts = np.empty(n_ranges, np.uint64)
     ends = np.empty(n_ranges, np.uint64)
+    groups = Groups(starts, ends, offsets, stops)
     for i in range(n_ranges):
         group = 4 * np.int64(row[i]) + kind[i]
         at = stops[group]
@@ -202,12 +213,7 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
                 ends[last] = ends[i]
         stops[group] = last + 1
         if group & 2:
-            plain = group & ~3
-            other = plain + 2 if group & 1 else plain
-            total = _subtract(
-                starts, ends, low, last + 1, offsets[plain], stops[plain],
-                offsets[other], stops[other], nothing, nothing, total,
-            )  # fmt: skip
+            total = _subtract(groups, group, nothing, nothing, total)
         else:
             total += last + 1 - low
 
@@ -220,12 +226,7 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
         low = offsets[group]
         first = n
         if group & 2 and low < stops[group]:
-            plain = group & ~3
-            other = plain + 2 if group & 1 else plain
-            n = _subtract(
-                starts, ends, low, stops[group], offsets[plain], stops[plain],
-                offsets[other], stops[other], out_start, out_end, n,
-            )  # fmt: skip
+            n = _subtract(groups, group, out_start, out_end, n)
         else:
             for i in range(low, stops[group]):
                 out_start[n] = starts[i]
@@ -283,7 +284,7 @@ def cut_ranges(block, kind, start, end, boundaries):
     out_kind = np.empty(total, np.uint8)
     out_start = np.empty(total, np.uint64)
     out_end = np.empty(total, np.uint64)
-    fill = _begins(offsets)
+    fill = offsets[:-1].copy()
     for i in range(len(start)):
         piece = np.int64(first[i])
         low_address = start[i]

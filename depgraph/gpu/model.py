@@ -58,9 +58,13 @@ class Gpu:
     launch_host_us, launch_gap_us, launch_sync_us : float or None
         What the host needs to issue a launch, what the GPU needs before a kernel that was launched
         in time, and what a synchronisation with the host adds; None if not stated.
-    graph_node_us, graph_path_us, graph_fork_us, graph_launch_us : float or None
+    graph_node_us, graph_path_us, graph_fork_us, graph_root_us, graph_launch_us : float or None
         What a CUDA graph needs a node, between a node and the next, the same after a node that
-        several wait for, and once; None if not stated.
+        several wait for, for each further node that waits for none, and once; None if not stated.
+    contention, block_spread, kernel_lead_us : float or None
+        How blocks on one SM slow each other, by how much blocks of a kernel that share an SM
+        differ, and what of a kernel's measured time holds no SM: see `SmSharing`; None if nobody
+        measured them.
     sources : tuple of Source
     """
 
@@ -91,7 +95,11 @@ class Gpu:
     graph_node_us: float | None = None
     graph_path_us: float | None = None
     graph_fork_us: float | None = None
+    graph_root_us: float | None = None
     graph_launch_us: float | None = None
+    contention: float | None = None
+    block_spread: float | None = None
+    kernel_lead_us: float | None = None
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
 
     @property

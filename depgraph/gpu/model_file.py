@@ -128,6 +128,13 @@ def _rate(value: object) -> float:
     return float(value)
 
 
+def _share(value: object) -> float:
+    share = _rate(value)
+    if share >= 1:
+        raise ValueError("a number below 1")
+    return share
+
+
 def _size(value: object) -> int:
     if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,15}) ?([KMG])iB", value)):
         value = int(match[1]) << {"K": 10, "M": 20, "G": 30}[match[2]]
@@ -187,6 +194,10 @@ READERS: dict[str, Callable[[object], Any]] = {
     "graph_node_us": _rate,
     "graph_path_us": _rate,
     "graph_fork_us": _rate,
+    "graph_root_us": _rate,
     "graph_launch_us": _rate,
+    "contention": _rate,
+    "block_spread": _share,
+    "kernel_lead_us": _rate,
     "sources": _sources,
 }

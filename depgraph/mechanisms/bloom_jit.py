@@ -5,26 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from depgraph.system.compiled import compiled
+from depgraph.system.hashing_jit import OTHER_SALT, SALT, mix64
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SALT = np.uint64(0xD1B54A32D192ED03)
 _ONE = np.uint64(1)
-
-
-@compiled
-def mix64(value, salt):
-    """Scramble a 64-bit value (the finaliser of splitmix64; Steele et al., OOPSLA 2014)."""
-    value = (value + salt) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0x94D049BB133111EB)
-    value = (value ^ (value >> np.uint64(27))) * _GOLDEN
-    return value ^ (value >> np.uint64(31))
 
 
 @compiled
 def filter_bit(line, hash_, bits):
     """Return the bit that hash `hash_` gives a line; any two hashes are independent."""
-    salt = mix64(np.uint64(hash_), _SALT)
-    return np.int64(mix64(line ^ salt, _GOLDEN + salt) % np.uint64(bits))
+    salt = mix64(np.uint64(hash_), OTHER_SALT)
+    return np.int64(mix64(line ^ salt, SALT + salt) % np.uint64(bits))
 
 
 @compiled

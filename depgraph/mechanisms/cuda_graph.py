@@ -21,8 +21,8 @@ class CudaGraph(Mechanism):
     name = "cuda-graph"
     rule = "a kernel starts once every kernel that it depends on has ended"
     cost = (
-        "launches: one of the whole graph, then a node at a time, and what a node needs after "
-        "those it waits for"
+        "launches: one of the whole graph, then a node at a time, each further one that waits for "
+        "none, and what a node needs after those it waits for"
     )
     availability = Availability.SHIPS
     source = "CUDA C++ programming guide, CUDA graphs; ideal: edges are the true dependences"
@@ -35,9 +35,15 @@ class CudaGraph(Mechanism):
         latency[target] = model.path.value
         is_fork = np.bincount(source, minlength=len(latency)) > 1
         latency[target[is_fork[source]]] = max(model.path.value, model.fork.value)
+        enter = program.is_kernel * model.node.value + first(program, model.graph.value)
+        # Roots become known one after another, beside the other nodes.
+        waits = np.bincount(target, minlength=len(latency)) > 0
+        roots = np.flatnonzero(program.is_kernel & ~waits)
+        known = np.cumsum(enter)[roots] - model.graph.value
+        latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
         return Rules(
             joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
             gates=Gates.between(source, target, ALL_ENDED),
-            enter=program.is_kernel * model.node.value + first(program, model.graph.value),
+            enter=enter,
             launch=program.is_kernel * latency,
         )

@@ -14,16 +14,16 @@ from depgraph.scenario.what_if import apply_what_ifs
 from depgraph.system.ratios import ratio, share_of
 from depgraph.system.text import counted, kernels_text
 from depgraph.timing.durations import (
+    default_durations,
     kernel_makespans,
     matched_durations,
     measured_block_durations,
 )
-from depgraph.timing.fit import fit_profile
+from depgraph.timing.fit import Fit, fit_profile
 from depgraph.timing.launch_model import MEASURED, NO_LAUNCHES, launch_model
 from depgraph.timing.matched_profile import fill_resources
 from depgraph.timing.measured_run import measured_run
 from depgraph.timing.profile import BlockProfile
-from depgraph.timing.stated import default_durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
+    from depgraph.scenario.contention import Contention
     from depgraph.scenario.what_if import Statement
     from depgraph.timing.durations import Durations
-    from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile, Where
@@ -45,7 +45,7 @@ def build_scenario(
     graph: BlockGraph,
     kernels: Sequence[Kernel],
     *,
-    profile: KernelProfile | BlockProfile | None = None,
+    profile: KernelProfile | BlockProfile | Fit | None = None,
     where: Where | None = None,
     allow_mismatch: bool = False,
     measured_sms: int | None = None,
@@ -58,6 +58,7 @@ def build_scenario(
     footprints: Callable[[], Footprints] | None = None,
     granularity: int = 1,
     metadata: Mapping[str, Any] | None = None,
+    contention: Contention | None = None,
 ) -> Scenario:
     """Put together what bounds, mechanisms, reports and exports are made from.
 
@@ -66,8 +67,9 @@ def build_scenario(
     graph : BlockGraph
         With the kinds of dependence that count.
     kernels : sequence of Kernel
-    profile : KernelProfile or BlockProfile, optional
-        Measured times; default the instructions that the trace shows.
+    profile : KernelProfile, BlockProfile or Fit, optional
+        Measured times, or how they fit if that is known; default the instructions that the trace
+        shows.
     where : Where, optional
         Which kernels of the profile count.
     allow_mismatch : bool
@@ -96,6 +98,8 @@ def build_scenario(
         Bytes that the dependences of `graph` were tracked by.
     metadata : mapping, optional
         The store's provenance.
+    contention : {"none", "sm", "full"}, optional
+        Of predictions; default "full" where durations were measured, else "none".
 
     Raises
     ------
@@ -105,7 +109,9 @@ def build_scenario(
     said: tuple[str, ...] = ()
     if ignore_waits_inside:
         graph, kernels, said = _without_units(graph, kernels)
-    fit = None if profile is None else fit_profile(profile, kernels, where)
+    fit = profile
+    if fit is not None and not isinstance(fit, Fit):
+        fit = fit_profile(fit, kernels, where)
     if fit is not None:
         fit.check(allow_mismatch=allow_mismatch)
     match = None if fit is None else fit.match
@@ -130,19 +136,28 @@ def build_scenario(
         read_footprints=footprints,
         granularity=granularity,
         metadata=metadata or {},
-        profile_clock_mhz=None if profile is None else profile.clock_mhz,
+        profile_clock_mhz=None if fit is None else fit.profile.clock_mhz,
         sites={} if match is None else match.sites,
     )
-    if fit is not None and isinstance(profile, BlockProfile):
-        times = _block_durations(graph, profile, fit)
-        scenario = replace(scenario, timing=times)
+    if fit is not None and isinstance(fit.profile, BlockProfile):
+        scenario = replace(scenario, timing=_block_durations(graph, fit.profile, fit))
     elif match is not None:
         measured_on = sm_resources(graph, named or default_gpu(graph, gpu)[0], fixed_occupancy)
         scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
     scenario = _with_launches(scenario.noting(*said), launch)
     if memory_gb_per_s is not None:
         scenario = _with_memory(scenario, memory_gb_per_s)
+    if contention is None:
+        contention = "none" if profile is None else "full"
+    scenario = _with_contention(scenario, contention, named)
     return apply_what_ifs(scenario, what_ifs)
+
+
+def _with_contention(scenario: Scenario, contention: Contention, measured: Gpu | None) -> Scenario:
+    scenario = replace(scenario, contention=contention, measured_gpu=measured)
+    if contention != "none" and scenario.unit == "instructions":
+        return scenario.noting("contention is left out: durations are instructions, not times")
+    return scenario
 
 
 def _without_units(
@@ -229,6 +244,7 @@ def _with_kernel_times(
     stated = measured_sms or match.measured_sms
     sms = stated or gpu.sms
     timing = matched_durations(graph, match, measured_on.occupancy, sms)
+    scenario = replace(scenario, measured_sms=sms)
     if stated is None:
         timing = timing.noting(
             f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,9 @@ from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.timing.durations import kernel_makespans
+from depgraph.scenario.contention import sharing_of, work_of_blocks
+from depgraph.scenario.described_graph import described_graph
 from depgraph.timing.launch_model import OFF
-from depgraph.timing.launch_sites import NOWHERE
-from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,10 +26,13 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
+    from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
+    from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
+    from depgraph.scenario.contention import Contention
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
@@ -96,6 +98,12 @@ class Scenario:
         The store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
+    measured_gpu : Gpu or None
+    measured_sms : int or None
+        The GPU that kernels were measured on, and its SMs; None for the one of `resources`.
+    contention : {"none", "sm", "full"}
+        Whether predictions let blocks of one SM slow each other, and keep kernels that need
+        different carve-outs from sharing one.
     sites : mapping of int to Site
         Where in the code kernels were launched, by kernel number; empty where unknown.
     """
@@ -114,6 +122,9 @@ class Scenario:
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
+    measured_gpu: Gpu | None = None
+    measured_sms: int | None = None
+    contention: Contention = "none"
     sites: Mapping[int, Site] = field(default_factory=dict)
 
     def on(self, sms: float) -> Scenario:
@@ -172,6 +183,20 @@ class Scenario:
     def resources(self) -> SmResources:
         """What one SM holds, and what blocks take of it."""
         return self.resources_of(self.graph)
+
+    @cached_property
+    def sharing(self) -> SmSharing | None:
+        """How blocks on one SM slow each other; None where predictions have no contention."""
+        return sharing_of(self)
+
+    @cached_property
+    def _work_of_blocks(self) -> NDArray[np.float64]:
+        return work_of_blocks(self)
+
+    @property
+    def contended(self) -> Scenario:
+        """The same, the durations being what blocks would take at a rate of 1."""
+        return self._with("timing", replace(self.timing, values=self._work_of_blocks))
 
     @property
     def occupancy(self) -> NDArray[np.int64]:
@@ -241,38 +266,8 @@ class Scenario:
         return tuple(names)
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
-        """Return the graph for networkx, as `BlockGraph.to_networkx`, and what is known of nodes.
-
-        Kernels have a name, where in the code they were launched as far as that is known, and a
-        duration: how long each takes alone on the SMs. Blocks have a duration alone.
-
-        Parameters
-        ----------
-        level : {"kernel", "block"}
-        """
-        result = self.graph.to_networkx(level)
-        if level == "kernel":
-            for node, attributes in self.kernel_attributes().items():
-                result.nodes[node].update(attributes)
-        else:
-            names = zip(*(a.tolist() for a in self.graph.block_names()), strict=True)
-            for name, duration in zip(names, self.durations.tolist(), strict=True):
-                result.nodes[name]["duration"] = duration
-        return result
-
-    def kernel_attributes(self) -> dict[int, dict[str, str | float]]:
-        """Return name, duration and place in the code of each kernel, by kernel number."""
-        size = min(self.sms, float(np.diff(self.graph.first_block).max(initial=1)))
-        alone = kernel_makespans(self.graph, self.durations, self.occupancy * int(size))
-        found: dict[int, dict[str, str | float]] = {}
-        for kernel in self.kernels:
-            site = self.sites.get(kernel.kernel, NOWHERE)
-            found[kernel.kernel] = {
-                "name": base_name(kernel.name),
-                "duration": float(alone[kernel.operation]),
-                **{name: text for name, text in asdict(site).items() if text},
-            }
-        return found
+        """Return the graph for networkx, with what is known of its nodes; see `described_graph`."""
+        return described_graph(self, level)
 
     @cached_property
     def shape(self) -> NDArray[np.int64]:

@@ -14,12 +14,15 @@ from depgraph.schedule.simulate_jit import (
     HOLDS,
     PLACES,
     Blocks,
+    CarveOutLists,
     Events,
     GateLists,
     GraphLists,
     Joins,
     Operations,
     Room,
+    Running,
+    Sharing,
     Stages,
     Waiting,
     Window,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.gpu.sm_resources import SmResources
+    from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.schedule.policy import Gates, Rules
 
@@ -49,6 +53,7 @@ def run_rules(
     sms: float,
     *,
     device_order: Sequence[int] | None = None,
+    sharing: SmSharing | None = None,
 ) -> Schedule:
     """Schedule the blocks of a graph by some rules.
 
@@ -64,6 +69,8 @@ def run_rules(
         Number of SMs, infinite for no limit: all blocks then stand on SM 0.
     device_order : sequence of int, optional
         Order of SMs that decides ties; default ascending.
+    sharing : SmSharing, optional
+        How blocks on one SM slow each other; `durations` are then the work of the blocks.
 
     Raises
     ------
@@ -73,15 +80,18 @@ def run_rules(
     graph = rules.graph or graph
     durations = _writable(durations if rules.durations is None else rules.durations)
     need, capacity = resources.binding
+    if sharing is not None and sharing.carve_outs is not None:
+        need, capacity = resources.placed, resources.capacity
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
+        sharing = None
     # A block takes the first empty SM if there is one, so that further ones stay empty.
     size = min(int(sms), max(1, graph.n_blocks))
     lists = _graph_lists(graph)
     joins, places_left, holds_left = _joins(rules, graph)
     gates = _gate_lists(rules.gates, graph.n_operations)
     operations = _operations(rules, graph, gates)
-    room = _room(need, capacity, size, graph.n_blocks)
+    room = _room(need, capacity, size, graph.n_blocks, sharing)
     blocks = _blocks(durations, places_left, holds_left)
     waiting = _waiting(rules, room.class_of_operation, len(room.need), operations.running)
     event_schedule(
@@ -94,7 +104,10 @@ def run_rules(
         waiting,
         _stages(rules, graph.n_blocks),
         room,
-        _events(graph.n_blocks + 2 * graph.n_operations + 1),
+        Running(
+            _events(graph.n_blocks + 2 * graph.n_operations + 1),
+            _sharing(sharing, need, capacity, size),
+        ),
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
     stuck = np.flatnonzero(end < 0)
@@ -104,6 +117,8 @@ def run_rules(
         raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
     if device_order is not None:
         sm = np.asarray(device_order, np.int32)[sm]
+    if sharing is not None:
+        return Schedule(name, start, end, sm)
     waited = end - start - durations
     waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
     return Schedule(name, start, end, sm, float(waited.sum()))
@@ -259,10 +274,22 @@ def _stages(rules: Rules, n_blocks: int) -> Stages:
     )
 
 
-def _room(need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int, n_blocks: int) -> Room:
+def _room(
+    need: NDArray[np.int64],
+    capacity: NDArray[np.int64],
+    sms: int,
+    n_blocks: int,
+    sharing: SmSharing | None,
+) -> Room:
     """Return SMs that are empty."""
-    class_need, class_of_operation = np.unique(need, axis=0, return_inverse=True)
-    n_classes = len(class_need)
+    carve_outs = None if sharing is None else sharing.carve_outs
+    columns = need
+    if carve_outs is not None:
+        columns = np.column_stack([need, carve_outs.least, carve_outs.chosen])
+    _, first, class_of_operation = np.unique(
+        columns, axis=0, return_index=True, return_inverse=True
+    )
+    n_classes = len(first)
     n_trees = 1 if len(capacity) == 1 else n_classes
     leaves = 1 << (sms - 1).bit_length()
     tree = np.full((n_trees, 2 * leaves), -1, np.int64)
@@ -270,15 +297,51 @@ def _room(need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int, n_bloc
         tree[0, leaves : leaves + sms] = capacity[0]
         for at in range(leaves - 1, 0, -1):
             tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
+    none = np.empty(0, np.int64)
     return Room(
         class_of_operation=class_of_operation.reshape(-1).astype(np.int32),
-        need=np.ascontiguousarray(class_need),
+        need=np.ascontiguousarray(need[first]),
         free=np.tile(capacity, (sms, 1)),
         tree=tree,
         changed=np.empty(2 * n_blocks if len(capacity) > 1 else 0, np.int32),
         n_changed=_counter(),
         # So far behind that each tree is made anew.
         seen=np.full(n_classes, -1 - leaves, np.int64),
+        carve_out=CarveOutLists(
+            shared=0 if carve_outs is None else carve_outs.shared,
+            capacity=0 if carve_outs is None else int(capacity[carve_outs.shared]),
+            least=none if carve_outs is None else carve_outs.least[first],
+            chosen=none if carve_outs is None else carve_outs.chosen[first],
+            of_sm=np.zeros(sms, np.int64),
+            residents=np.zeros(sms, np.int64),
+        ),
+    )
+
+
+def _sharing(
+    sharing: SmSharing | None, need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int
+) -> Sharing:
+    """Return SMs on which nothing runs."""
+    if sharing is None:
+        sms, most, load, slowdown = 1, 1, _NONE, 0.0
+    else:
+        load, slowdown = sharing.load, sharing.slowdown
+        loaded = need[load > 0]
+        # Each block takes something of one resource at least.
+        scarce = (loaded > 0).all(axis=0)
+        held = capacity[scarce] // loaded[:, scarce].min(axis=0, initial=1 << 62)
+        most = int(held.min(initial=1 << 30)) if len(loaded) else 1
+    leaves = 1 << max(0, (sms - 1).bit_length())
+    return Sharing(
+        slowdown=slowdown,
+        load=load,
+        held=np.zeros(sms, np.float64),
+        clock=np.zeros(sms, np.float64),
+        since=np.zeros(sms, np.float64),
+        ends=np.empty((sms, most + 1), np.float64),
+        items=np.empty((sms, most + 1), np.int64),
+        n=np.zeros(sms, np.int64),
+        next=np.full(2 * leaves, np.inf),
     )
 
 

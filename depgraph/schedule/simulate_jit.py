@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.system.compiled import (
-    compiled_helper,
     compiled_if_large,
     compiled_in_place,
     compiled_within,
@@ -249,6 +248,30 @@ class Stages(NamedTuple):
     next_kept: NDArray[np.int32]
 
 
+class CarveOutLists(NamedTuple):
+    """How the SMs divide what is both L1 cache and shared memory.
+
+    Attributes
+    ----------
+    shared : int
+        The resource that is shared memory.
+    capacity : int
+        Of an SM at its largest carve-out.
+    least, chosen : int64[n_classes] or int64[0]
+        What an SM where others run must have for a block of the class, and what an empty one is
+        set to. Empty where carve-outs do not count.
+    of_sm, residents : int64[n_sms]
+        The carve-out of each SM, and its blocks.
+    """
+
+    shared: int
+    capacity: int
+    least: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+    of_sm: NDArray[np.int64]
+    residents: NDArray[np.int64]
+
+
 class Room(NamedTuple):
     """What is free on the SMs, and for each class of blocks a tree of maxima to find room by.
 
@@ -265,6 +288,7 @@ class Room(NamedTuple):
         On which SMs room was taken or given back.
     seen : int64[n_classes]
         How much of `changed` the tree of each class has seen.
+    carve_out : CarveOutLists
     """
 
     class_of_operation: NDArray[np.int32]
@@ -274,6 +298,7 @@ class Room(NamedTuple):
     changed: NDArray[np.int32]
     n_changed: NDArray[np.int64]
     seen: NDArray[np.int64]
+    carve_out: CarveOutLists
 
 
 class Events(NamedTuple):
@@ -291,7 +316,45 @@ class Events(NamedTuple):
     n: NDArray[np.int64]
 
 
-@compiled_helper
+class Sharing(NamedTuple):
+    """How blocks that run on one SM slow each other, and where each SM stands.
+
+    All blocks of an SM run at one rate. Its clock counts the work that a block has done which
+    has run from the beginning: a block ends when the clock reaches where it stood, plus its work.
+
+    Attributes
+    ----------
+    slowdown : float
+        The rate is 1 / (1 + slowdown * load).
+    load : float64[n_operations] or float64[0]
+        Of a running block. Empty where blocks do not slow each other.
+    held, clock, since : float64[n_sms]
+        Load of the running blocks, the clock, and the time at which both were so.
+    ends, items, n : float64[n_sms, most], int64[n_sms, most], int64[n_sms]
+        Of each SM a heap: where the clock stands as each running block ends.
+    next : float64[2 * leaves]
+        A tree of minima: when each SM's first block ends.
+    """
+
+    slowdown: float
+    load: NDArray[np.float64]
+    held: NDArray[np.float64]
+    clock: NDArray[np.float64]
+    since: NDArray[np.float64]
+    ends: NDArray[np.float64]
+    items: NDArray[np.int64]
+    n: NDArray[np.int64]
+    next: NDArray[np.float64]
+
+
+class Running(NamedTuple):
+    """What happens when: at times that are known, and as blocks on SMs come to their ends."""
+
+    events: Events
+    sharing: Sharing
+
+
+@compiled_if_large
 def _push_time(times, items, n, time, item):
     """Add to a binary heap of ``n[0]`` elements, ordered by (time, item)."""
     at = n[0]
@@ -307,7 +370,7 @@ def _push_time(times, items, n, time, item):
     items[at] = item
 
 
-@compiled_helper
+@compiled_if_large
 def _pop_time(times, items, n):
     """Remove the first element of a heap of ``n[0]``; return its time and item."""
     n[0] -= 1
@@ -390,7 +453,7 @@ def serial_schedule(durations, first_block, slots, issued, gap):
     return start, slot, ends
 
 
-@compiled_helper
+@compiled_if_large
 def _push_rank(heap, low, size, rank):
     """Add to the binary heap of `size` ranks that starts at `low`."""
     at = size
@@ -403,7 +466,7 @@ def _push_rank(heap, low, size, rank):
     heap[low + at] = rank
 
 
-@compiled_helper
+@compiled_if_large
 def _pop_rank(heap, low, size):
     """Remove the lowest of the `size` ranks of the heap that starts at `low`."""
     first = heap[low]
@@ -424,7 +487,7 @@ def _pop_rank(heap, low, size):
     return first
 
 
-@compiled_helper
+@compiled_if_large
 def _set_key(tree, c, sm, key):
     """Write the key of an SM into row `c` of some trees of maxima."""
     at = tree.shape[1] // 2 + sm
@@ -438,7 +501,7 @@ def _set_key(tree, c, sm, key):
         at >>= 1
 
 
-@compiled_helper
+@compiled_if_large
 def _first_with(tree, c, least):
     """Return the lowest SM whose key in row `c` is at least `least`; there must be one."""
     leaves = tree.shape[1] // 2
@@ -448,36 +511,54 @@ def _first_with(tree, c, least):
     return at - leaves
 
 
-@compiled_helper
-def _hosts(free, sm, need, c):
-    """Return how many blocks that take row `c` of `need` fit into what is free on an SM."""
-    for r in range(need.shape[1]):
-        if free[sm, r] < need[c, r]:
+@compiled_if_large
+def _hosts(room, sm, c):
+    """Return how many blocks of class `c` fit into what is free on an SM."""
+    for r in range(room.need.shape[1]):
+        if room.free[sm, r] < room.need[c, r]:
             return np.int64(0)
     most = _NO_LIMIT
-    for r in range(need.shape[1]):
-        if need[c, r] > 0:
-            most = min(most, free[sm, r] // need[c, r])
-    return most
+    for r in range(room.need.shape[1]):
+        if room.need[c, r] > 0:
+            most = min(most, room.free[sm, r] // room.need[c, r])
+    return min(most, _hosts_by_carve_out(room, sm, c))
 
 
-@compiled_helper
+@compiled_if_large
+def _hosts_by_carve_out(room, sm, c):
+    """Return how many blocks of class `c` the carve-out of an SM leaves shared memory for."""
+    carve_out = room.carve_out
+    if len(carve_out.least) == 0:
+        return _NO_LIMIT
+    size = carve_out.chosen[c]
+    if carve_out.residents[sm] > 0:
+        size = carve_out.of_sm[sm]
+        if size < carve_out.least[c]:
+            return np.int64(0)
+    left = size - (carve_out.capacity - room.free[sm, carve_out.shared])
+    wanted = room.need[c, carve_out.shared]
+    if left < wanted:
+        return np.int64(0)
+    return left // wanted if wanted > 0 else _NO_LIMIT
+
+
+@compiled_if_large
 def _catch_up(room, c):
     """Bring the tree of class `c` up to what is free by now."""
     leaves = room.tree.shape[1] // 2
     if room.n_changed[0] - room.seen[c] > leaves:
         for sm in range(len(room.free)):
-            room.tree[c, leaves + sm] = _hosts(room.free, sm, room.need, c)
+            room.tree[c, leaves + sm] = _hosts(room, sm, c)
         for at in range(leaves - 1, 0, -1):
             room.tree[c, at] = max(room.tree[c, 2 * at], room.tree[c, 2 * at + 1])
     else:
         for at in range(room.seen[c], room.n_changed[0]):
             sm = np.int64(room.changed[at])
-            _set_key(room.tree, c, sm, _hosts(room.free, sm, room.need, c))
+            _set_key(room.tree, c, sm, _hosts(room, sm, c))
     room.seen[c] = room.n_changed[0]
 
 
-@compiled_helper
+@compiled_if_large
 def _roomiest(tree, need, c):
     """Return the lowest SM that could host most blocks of class `c`; there must be one."""
     if need.shape[1] > 1:
@@ -488,13 +569,14 @@ def _roomiest(tree, need, c):
 
 
 @compiled_in_place
-def event_schedule(graph, joins, gates, operations, window, blocks, waiting, stages, room, events):
+def event_schedule(graph, joins, gates, operations, window, blocks, waiting, stages, room, running):
     """Run blocks on SMs by rules that are data.
 
     An operation *enters* in program order, one at a time, *opens* once its gates have, and its
     blocks are then placed as soon as their own gates have opened and an SM has room, on the SM
     that could host most further blocks of its class, the lowest such. A placed block may have to
-    wait in its place for others.
+    wait in its place for others. Blocks that run on one SM may slow each other; the duration of a
+    block is then its work, the time it would take at a rate of 1.
 
     Parameters
     ----------
@@ -509,21 +591,30 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
     waiting : Waiting
     stages : Stages
     room : Room
-    events : Events
+    running : Running
     """
     n_blocks = len(blocks.duration)
     n_operations = len(operations.launch)
+    events, sharing = running.events, running.sharing
     now = 0.0
     while True:
         _enter(operations, window, events, n_blocks, now)
         _open(operations, window, graph, blocks, events, now)
         _queue_ready(blocks, graph, room, waiting, stages)
         _place(waiting, room, graph, operations, gates, window, blocks, now)
-        _run_released(blocks, events)
+        _run_released(blocks, graph, running, now)
         if window.n_opening[0] > 0:
             continue
-        if events.n[0] == 0:
+        if events.n[0] == 0 and sharing.next[1] == np.inf:
             break
+        if events.n[0] == 0 or sharing.next[1] < events.times[0]:
+            # Blocks are placed after each single end: two that end at once free two SMs in turn.
+            now = sharing.next[1]
+            block = _first_to_end(sharing, graph, now)
+            blocks.end[block] = now
+            _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, block)
+            _run_released(blocks, graph, running, now)
+            continue
         now = events.times[0]
         while events.n[0] > 0 and events.times[0] == now:
             _, item = _pop_time(events.times, events.items, events.n)
@@ -534,15 +625,75 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
                 window.opening[window.n_opening[0]] = item - n_blocks
                 window.n_opening[0] += 1
             else:
-                k = graph.operation_of_block[item]
-                _take(room, blocks.sm[item], room.class_of_operation[k], -1)
-                _end_in_stage(stages, blocks, item)
-                _wake(graph, joins, operations, blocks, now, item)
-                operations.running[k] -= 1
-                if operations.running[k] == 0:
-                    _end_operation(operations, window, k)
-                    _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
-                _run_released(blocks, events)
+                _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, item)
+                _run_released(blocks, graph, running, now)
+
+
+@compiled_within
+def _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, block):
+    """Give back the room of a block, and tell all that waits for its end."""
+    k = graph.operation_of_block[block]
+    _take(room, blocks.sm[block], room.class_of_operation[k], -1)
+    _end_in_stage(stages, blocks, block)
+    _wake(graph, joins, operations, blocks, now, block)
+    operations.running[k] -= 1
+    if operations.running[k] == 0:
+        _end_operation(operations, window, k)
+        _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
+
+
+@compiled_if_large
+def _first_to_end(sharing, graph, now):
+    """Take the block that ends now off its SM; return it."""
+    sm = np.int64(1)
+    while sm < len(sharing.next) // 2:
+        sm = 2 * sm if sharing.next[2 * sm] <= sharing.next[2 * sm + 1] else 2 * sm + 1
+    sm -= len(sharing.next) // 2
+    _advance(sharing, sm, now)
+    _, block = _pop_time(sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1])
+    sharing.held[sm] -= sharing.load[graph.operation_of_block[block]]
+    if sharing.n[sm] == 0:
+        sharing.held[sm] = 0.0  # no rounding is carried on
+    _renew(sharing, sm)
+    return block
+
+
+@compiled_if_large
+def _advance(sharing, sm, now):
+    """Let time pass on an SM."""
+    rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
+    sharing.clock[sm] += (now - sharing.since[sm]) * rate
+    sharing.since[sm] = now
+
+
+@compiled_if_large
+def _renew(sharing, sm):
+    """Say when the first block of an SM ends if nothing changes there."""
+    time = np.inf
+    if sharing.n[sm] > 0:
+        left = max(0.0, sharing.ends[sm, 0] - sharing.clock[sm])
+        time = sharing.since[sm] + left * (1.0 + sharing.slowdown * sharing.held[sm])
+    at = len(sharing.next) // 2 + sm
+    sharing.next[at] = time
+    at >>= 1
+    while at > 0:
+        sharing.next[at] = min(sharing.next[2 * at], sharing.next[2 * at + 1])
+        at >>= 1
+
+
+@compiled_if_large
+def _begin(sharing, blocks, block, operation, now):
+    """Let a block run on its SM, beside others; what it did before it waited counts as done."""
+    sm = np.int64(blocks.sm[block])
+    _advance(sharing, sm, now)
+    rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
+    done = (now - max(blocks.start[block], blocks.earliest[block])) * rate
+    sharing.held[sm] += sharing.load[operation]
+    left = max(0.0, blocks.duration[block] - done)
+    _push_time(
+        sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1], sharing.clock[sm] + left, block
+    )
+    _renew(sharing, sm)
 
 
 @compiled_within
@@ -672,6 +823,10 @@ def _take(room, sm, c, times):
     else:
         room.changed[room.n_changed[0]] = sm
         room.n_changed[0] += 1
+    if len(room.carve_out.least) > 0:
+        if room.carve_out.residents[sm] == 0:
+            room.carve_out.of_sm[sm] = room.carve_out.chosen[c]
+        room.carve_out.residents[sm] += times
 
 
 @compiled_within
@@ -688,10 +843,15 @@ def _release(blocks, operations, block, operation):
 
 
 @compiled_within
-def _run_released(blocks, events):
+def _run_released(blocks, graph, running, now):
     """Let blocks that nothing holds any more run to their ends."""
+    events, sharing = running.events, running.sharing
     for at in range(blocks.n_released[0]):
         block = np.int64(blocks.released[at])
+        operation = graph.operation_of_block[block]
+        if len(sharing.load) > 0 and sharing.load[operation] > 0:
+            _begin(sharing, blocks, block, operation, now)
+            continue
         end = max(blocks.start[block], blocks.earliest[block]) + blocks.duration[block]
         blocks.end[block] = end
         _push_time(events.times, events.items, events.n, end, block)

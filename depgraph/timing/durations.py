@@ -1,25 +1,26 @@
-"""Durations of blocks: measured, scaled from measured kernels, or counted in the trace."""
+"""Durations of blocks: measured, scaled from measured kernels, stated, or counted in the trace."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
+from depgraph.system.text import show_number
+from depgraph.timing.estimates import Estimates, estimate_times
+from depgraph.timing.memory_operations import memory_operations
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
     from depgraph.timing.matched_profile import Match
-
-_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,52 @@ class Durations:
         One line for reports.
     assumptions : tuple of str
         What was assumed to get from the source to the values.
+    estimated : Estimates
+        Of the kernels that were not measured.
+    of_blocks : bool
+        Whether single blocks were measured, and not kernels.
     """
 
     values: NDArray[np.float64]
     unit: str
     source: str
     assumptions: tuple[str, ...] = ()
+    estimated: Estimates = field(default_factory=Estimates)
+    of_blocks: bool = False
 
     def noting(self, *notes: str) -> Durations:
         """Return the durations with more assumptions."""
         return replace(self, assumptions=(*self.assumptions, *notes))
+
+
+def default_durations(graph: BlockGraph) -> Durations:
+    """Return what to take for durations where the user gives no times.
+
+    Parameters
+    ----------
+    graph : BlockGraph
+
+    Returns
+    -------
+    Durations
+        What the input states, if it does so for any block of a kernel; else counts. A block for
+        which it states nothing usable is given the median of its kernel's other blocks; in a kernel
+        without any, the others' median time per instruction. How many there are is noted.
+
+    Raises
+    ------
+    ModelError
+        If the graph carries neither.
+    """
+    if graph.duration is None:
+        return counted_durations(graph)
+    is_kernel = graph.kernel[graph.operation_of_block] >= 0
+    is_usable = np.isfinite(graph.duration) & (graph.duration >= 0)
+    if not (is_kernel & is_usable).any():
+        return counted_durations(graph)
+    values = np.where(is_kernel & is_usable, graph.duration, 0.0)
+    notes = _fill_unstated(graph, values, is_kernel & ~is_usable)
+    return Durations(values, graph.duration_unit, "as the input states them", notes)
 
 
 def counted_durations(graph: BlockGraph) -> Durations:
@@ -68,6 +105,32 @@ def counted_durations(graph: BlockGraph) -> Durations:
                 "a block takes as long as it has traced warp instructions: only ratios mean "
                 "anything; pass --timing for times"
             ),
+        ),
+    )
+
+
+def _fill_unstated(
+    graph: BlockGraph, values: NDArray[np.float64], missing: NDArray[np.bool_]
+) -> tuple[str, ...]:
+    """Give the missing blocks durations, in place; say which they are."""
+    if not missing.any():
+        return ()
+    cost = np.ones(graph.n_blocks) if graph.cost is None else np.maximum(graph.cost, 1)
+    present = ~missing & (graph.kernel[graph.operation_of_block] >= 0)
+    rate = float(np.median(values[present] / cost[present]))
+    for operation in np.unique(graph.operation_of_block[missing]).tolist():
+        blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
+        own, others = values[blocks], present[blocks]
+        given = np.median(own[others]) if others.any() else cost[blocks] * rate
+        values[blocks] = np.where(others, own, given)
+    first = block_name(graph, int(np.argmax(missing)))
+    count = int(missing.sum())
+    which = first if count == 1 else f"{first} and {count - 1} more"
+    return (
+        (
+            f"no usable duration is stated for {count} of {int((missing | present).sum())} blocks "
+            f"({which}): they are given the median of their kernel's other blocks, or the others' "
+            "median time per instruction"
         ),
     )
 
@@ -112,27 +175,28 @@ def measured_block_durations(
     if not len(operation):
         raise ModelError(f"{source}: holds no time of a block of the store")
     number = graph.first_block[operation] + block
-    times = np.bincount(number, minlength=graph.n_blocks)
-    if times.max(initial=0) > 1:
-        twice = int(np.argmax(times > 1))
+    given = np.bincount(number, minlength=graph.n_blocks)
+    if given.max(initial=0) > 1:
+        twice = int(np.argmax(given > 1))
         raise ModelError(f"{source}: {block_name(graph, twice)} has more than one duration")
     if (duration < 0).any() or not np.isfinite(duration).all():
         raise ModelError(f"{source}: a duration is negative or not a number")
     values = np.zeros(graph.n_blocks, np.float64)
     values[number] = duration
     measured = np.bincount(operation, minlength=graph.n_operations) > 0
-    missing = np.flatnonzero((times == 0) & measured[graph.operation_of_block])
+    missing = np.flatnonzero((given == 0) & measured[graph.operation_of_block])
     if len(missing):
         raise ModelError(
             f"{source}: {block_name(graph, int(missing[0]))} has no duration"
             + (f", nor have {len(missing) - 1} more blocks" if len(missing) > 1 else "")
         )
     cost = _costs(graph)
-    whole = _sums(graph, values)
-    notes = _fill_unmeasured(
-        graph, values, cost, measured, whole, _ratios(whole, _sums(graph, cost)), kernels
-    )
-    return Durations(values, unit, source, notes)
+    mean_cost = _ratios(_sums(graph, cost), size)
+    mean = np.where(measured, _ratios(_sums(graph, values), size), np.nan)
+    times, estimates = estimate_times(mean, mean_cost, graph.kernel, kernels, unit)
+    rates = np.where(measured, 0.0, _ratios(times, mean_cost))
+    values += cost * rates[graph.operation_of_block]
+    return Durations(values, unit, source, estimates.notes, estimates, of_blocks=True)
 
 
 def scaled_durations(
@@ -154,9 +218,7 @@ def scaled_durations(
     ----------
     graph : BlockGraph
     kernel_times : mapping
-        Kernel number to time. A kernel without one takes as long as others that are like it: the
-        median time of launches of the same function with the same grid and block, else its own
-        cost at the median time per cost of the same function, else of all.
+        Kernel number to time. That of a kernel without one is estimated, see `estimate_times`.
     slots : int64[n_operations]
         Blocks that run at once on the measured GPU.
     unit, source : str
@@ -184,22 +246,13 @@ def scaled_durations(
     cost = _costs(graph)
     alone = kernel_makespans(graph, cost, slots)
     whole = np.array([kernel_times.get(kernel, np.nan) for kernel in graph.kernel.tolist()])
-    measured = ~np.isnan(whole)
-    rates = _ratios(whole, alone)
-    values = cost * np.where(measured, rates, 0.0)[graph.operation_of_block]
-    notes = _fill_unmeasured(graph, values, cost, measured, whole, rates, kernels, alone=alone)
-    return Durations(
-        values,
-        unit,
-        source,
-        (
-            (
-                "the blocks of a kernel share its measured time in proportion to their "
-                f"instructions, so that the kernel alone takes that time on {sms} SMs"
-            ),
-            *notes,
-        ),
+    times, estimates = estimate_times(whole, alone, graph.kernel, kernels, unit)
+    values = cost * _ratios(times, alone)[graph.operation_of_block]
+    shared = (
+        "the blocks of a kernel share its measured time in proportion to their "
+        f"instructions, so that the kernel alone takes that time on {sms} SMs"
     )
+    return Durations(values, unit, source, (shared, *estimates.notes), estimates)
 
 
 def matched_durations(
@@ -232,6 +285,14 @@ def matched_durations(
         kernels=match.kernels,
     )
     notes = [f"profile and trace: {match.summary()}", *match.notes, *match.profile.notes]
+    memory = [m for m in memory_operations(match) if m.before is not None]
+    if memory:
+        time = show_number(sum(m.time for m in memory))
+        count = sum(m.count for m in memory)
+        notes.append(
+            f"memsets and copies between kernels of the profile: {count}, {time} {match.unit} in "
+            "all; no schedule has them"
+        )
     if latency:
         notes.append(f"the launch latency of {latency:g} {match.unit} is left out of kernel times")
     return replace(durations, assumptions=(*notes, *durations.assumptions))
@@ -258,71 +319,6 @@ def _ratios(
     numerator: NDArray[np.float64], denominator: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     return np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator > 0)
-
-
-def _fill_unmeasured(
-    graph: BlockGraph,
-    values: NDArray[np.float64],
-    cost: NDArray[np.float64],
-    measured: NDArray[np.bool_],
-    whole: NDArray[np.float64],
-    rates: NDArray[np.float64],
-    kernels: Sequence[Kernel],
-    *,
-    alone: NDArray[np.float64] | None = None,
-) -> tuple[str, ...]:
-    """Give blocks of kernels that were not measured durations after those that were.
-
-    Parameters
-    ----------
-    values : float64[n_blocks]
-        Filled in.
-    cost : float64[n_blocks]
-    measured : bool[n_operations]
-    whole, rates : float64[n_operations]
-        Time of each measured kernel, and time per cost.
-    alone : float64[n_operations], optional
-        Cost that `whole` is the time of; default the sum over the blocks.
-    """
-    missing = np.flatnonzero(~measured & (graph.kernel >= 0))
-    if not len(missing):
-        return ()
-    scale = _sums(graph, cost) if alone is None else alone
-    launches: dict[int, tuple[Hashable, Hashable]] = {
-        k.operation: (k.name, (k.grid, k.block)) for k in kernels
-    }
-    same_launch: dict[Hashable, list[float]] = {}
-    same_function: dict[Hashable, list[float]] = {}
-    for operation in np.flatnonzero(measured & (graph.kernel >= 0)).tolist():
-        launch = launches.get(operation)
-        if launch is not None:
-            same_launch.setdefault(launch, []).append(float(whole[operation]))
-            same_function.setdefault(launch[0], []).append(float(rates[operation]))
-    overall = float(np.median(rates[measured & (graph.kernel >= 0)]))
-    how: dict[str, list[int]] = {}
-    for operation in missing.tolist():
-        launch = launches.get(operation)
-        if launch in same_launch:
-            rate = float(np.median(same_launch[launch])) / float(scale[operation])
-            reason = "the median time of launches of the same function, grid and block"
-        elif launch is not None and launch[0] in same_function:
-            rate = float(np.median(same_function[launch[0]]))
-            reason = "the median time per instruction of the same function"
-        else:
-            rate = overall
-            reason = "the median time per instruction of the others"
-        blocks = slice(graph.first_block[operation], graph.first_block[operation + 1])
-        values[blocks] = cost[blocks] * rate
-        how.setdefault(reason, []).append(int(graph.kernel[operation]))
-    return tuple(
-        f"kernels without a measured time ({_listed(which)}) are given {reason}"
-        for reason, which in how.items()
-    )
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
-    return ", ".join(map(str, numbers[:_LISTED])) + more
 
 
 def kernel_makespans(

@@ -61,6 +61,13 @@ class Fit:
         return text + (f"; {self.misfit}" if self.misfit else "")
 
     @property
+    def has_times(self) -> bool:
+        """Whether any kernel has times that can be used, a guess included."""
+        if self.place is None and self.match is not None:
+            return not np.isnan(self.match.duration).all()
+        return bool(self.is_measured.any())
+
+    @property
     def warning(self) -> str | None:
         """What to tell who uses the times; None if every kernel has its own.
 

@@ -25,6 +25,7 @@ _FIELDS = {
     "node": "graph_node_us",
     "path": "graph_path_us",
     "fork": "graph_fork_us",
+    "root": "graph_root_us",
     "graph": "graph_launch_us",
 }
 NONE, OF_GPU, MEASURED = "none", "gpu", "measured"
@@ -69,6 +70,8 @@ class LaunchModel:
         What a CUDA graph needs between a node and the one that waits for it.
     fork : LaunchTime
         The same after a node that several wait for.
+    root : LaunchTime
+        What each kernel after the first costs that waits for no other one of its CUDA graph.
     graph : LaunchTime
         What launching a CUDA graph needs, once.
     notes : tuple of str
@@ -81,6 +84,7 @@ class LaunchModel:
     node: LaunchTime = LaunchTime()
     path: LaunchTime = LaunchTime()
     fork: LaunchTime = LaunchTime()
+    root: LaunchTime = LaunchTime()
     graph: LaunchTime = LaunchTime()
     notes: tuple[str, ...] = ()
 
@@ -125,6 +129,7 @@ _MEANINGS = {
     "node": "CUDA graph a node",
     "path": "on a path",
     "fork": "after a fork",
+    "root": "a further root",
     "graph": "for launching it",
 }
 OFF = LaunchModel()
@@ -179,7 +184,7 @@ def parse_launch(text: str) -> LaunchChoice:
         raise ModelError(f"launch costs {in_short(text)!r}: {_FORM}")
     if len(plain) == _THREE:
         times = {"host": plain[0], "gap": plain[1], "node": plain[2], "path": plain[2],
-                 "fork": plain[2]}  # fmt: skip
+                 "fork": plain[2], "root": plain[2]}  # fmt: skip
     elif plain:
         times = {"gap": plain[0], "path": plain[0], "fork": plain[0]}
     return LaunchChoice(base or NONE, times)

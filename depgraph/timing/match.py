@@ -13,7 +13,7 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
-from depgraph.system.text import counted
+from depgraph.system.text import counted, show_number, show_percent
 from depgraph.timing.align import UNPAIRED, align
 from depgraph.timing.matched_profile import PICKS, Match
 from depgraph.timing.profile import UNKNOWN, Where
@@ -93,10 +93,19 @@ def match_profile(
     found = Match(profile, kernels, rows, guessed, iteration, picked)
     notes += _stream_notes(found)
     if len(rows) > 1:
-        what = {"mean": "the mean is taken", "min": "the shortest is taken"}.get(
-            iteration, f"iteration {found.picked[0]} is taken"
+        what = {
+            "median": "the median of each kernel",
+            "mean": "the mean of each kernel",
+            "min": "the shortest time of each kernel",
+        }.get(iteration, f"number {found.picked[0]}")
+        low, high = (show_number(time) for time in found.kernel_time_range)
+        known = found.spread[~np.isnan(found.spread)]
+        spread = show_percent(float(np.median(known)) if len(known) else 0.0)
+        notes.append(
+            f"iterations of the profile: {len(rows)}, {what} is taken (--iteration); together the "
+            f"kernels take {low} to {high} {found.unit} an iteration; from its shortest to its "
+            f"longest time a kernel differs by {spread} of its median, in the median"
         )
-        notes.append(f"the profile has {len(rows)} iterations: {what} (--iteration)")
     return replace(found, notes=tuple(notes))
 
 
@@ -277,7 +286,7 @@ def _whole_iterations(
 
 
 def _picked(profile: KernelProfile, iteration: str, n_iterations: int) -> NDArray[np.int64]:
-    if iteration in {"mean", "min"}:
+    if iteration in {"median", "mean", "min"}:
         return np.arange(n_iterations)
     if iteration == "last":
         return np.array([n_iterations - 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from depgraph.timing.profile import KernelProfile
 
 MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"
-PICKS = ("mean", "min", "last")
+PICKS = ("median", "mean", "min", "last")
 
 _MOST_REGISTERS = 255
 
@@ -43,7 +43,7 @@ class Match:
     guessed : bool[n_iterations, n_kernels]
         Paired by order although the name or the grid differs.
     iteration : str
-        What is taken of several iterations: "mean", "min", "last" or a number.
+        What is taken of several iterations: "median", "mean", "min", "last" or a number.
     picked : int64[n_picked]
         The iterations that are taken.
     notes : tuple of str
@@ -71,14 +71,53 @@ class Match:
     @property
     def duration(self) -> NDArray[np.float64]:
         """Measured time of each kernel, in `unit`; NaN where there is none."""
-        rows = self.rows[self.picked]
-        times = np.where(rows >= 0, self.profile.duration[rows], np.nan) * self.scale
-        result = np.full(len(self.kernels), np.nan)
-        some = (rows >= 0).any(axis=0)
+        return self.reduced(self._times(self.picked))
+
+    def _times(self, iterations: slice | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the times of all kernels in some iterations, NaN where there is none."""
+        rows = self.rows[iterations]
+        return np.where(rows >= 0, self.profile.duration[rows], np.nan) * self.scale
+
+    def reduced(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Take of times of several iterations what was asked for.
+
+        Parameters
+        ----------
+        times : float64[n_iterations, n]
+            NaN where an iteration has none.
+
+        Returns
+        -------
+        float64[n]
+            NaN where no iteration has one.
+        """
+        result = np.full(times.shape[1], np.nan)
+        some = ~np.isnan(times).all(axis=0)
         if some.any():
-            take = np.nanmin if self.iteration == "min" else np.nanmean
+            take: Any = {"min": np.nanmin, "mean": np.nanmean}.get(self.iteration, np.nanmedian)
             result[some] = take(times[:, some], axis=0)
         return result
+
+    @property
+    def spread(self) -> NDArray[np.float64]:
+        """From the shortest to the longest time of each kernel over its median: float64[n].
+
+        Of all iterations; 0 where there is one, NaN where there is none or all times are 0.
+        """
+        times = self._times(slice(None))
+        result = np.full(times.shape[1], np.nan)
+        some = np.nanmax(times, axis=0, initial=-1.0) > 0
+        if some.any():
+            known = times[:, some]
+            apart = np.nanmax(known, axis=0) - np.nanmin(known, axis=0)
+            result[some] = apart / np.nanmedian(known, axis=0)
+        return result
+
+    @property
+    def kernel_time_range(self) -> tuple[float, float]:
+        """Time that the kernels take together in the shortest and in the longest iteration."""
+        together = np.nansum(self._times(slice(None)), axis=1)
+        return float(together.min()), float(together.max())
 
     @property
     def status(self) -> list[str]:

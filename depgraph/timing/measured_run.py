@@ -25,8 +25,8 @@ class MeasuredRun:
     Attributes
     ----------
     wall : float
-        From the start of the first matched kernel to the end of the last one; the mean over the
-        iterations picked.
+        From the start of the first matched kernel to the end of the last one; of several
+        iterations what is taken of kernels too.
     kernel_time : float
         Durations of all kernels that ran in that time, added up.
     idle : float
@@ -93,10 +93,12 @@ def measured_run(match: Match) -> MeasuredRun | None:
         every = np.concatenate(times)
         return float(np.median(every)) * scale if len(every) else None
 
+    each = np.stack([walls, kernel_times, [gap.sum() for gap in gaps]], axis=1) * scale
+    wall, kernel_time, idle = match.reduced(each).tolist()
     return MeasuredRun(
-        wall=float(np.mean(walls)) * scale,
-        kernel_time=float(np.mean(kernel_times)) * scale,
-        idle=float(np.mean([each.sum() for each in gaps])) * scale,
+        wall=wall,
+        kernel_time=kernel_time,
+        idle=idle,
         is_graph=bool(np.mean(np.concatenate(of_graphs)) > 1 / 2),
         gap=median(gaps) or 0.0,
         interval=median(intervals) or 0.0,

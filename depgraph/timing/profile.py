@@ -32,15 +32,15 @@ class Where:
     ----------
     device, process, context, stream : int or None
     iteration : str
-        Of several iterations the "mean" of each kernel, its "min", the "last", or that of a number
-        from 0.
+        Of several iterations the "median" of each kernel, its "mean" or "min", the "last", or that
+        of a number from 0.
     """
 
     device: int | None = None
     process: int | None = None
     context: int | None = None
     stream: int | None = None
-    iteration: str = "mean"
+    iteration: str = "median"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +92,8 @@ class KernelProfile:
         Part of every duration that is the launch, not the kernel; in `unit`.
     device_names : mapping of int to str
         Name of each device, where the file gives it.
+    memory : KernelProfile or None
+        Memsets and copies of the same run, in the same columns; None where the file has none.
     notes : tuple of str
         What the user should know about these numbers, one sentence each.
     skipped : mapping of str to int
@@ -123,6 +125,7 @@ class KernelProfile:
     clock_mhz: float | None = None
     launch_latency: float = 0.0
     device_names: Mapping[int, str] = field(default_factory=dict)
+    memory: KernelProfile | None = None
     notes: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)
 
@@ -179,13 +182,14 @@ class KernelProfile:
     ) -> KernelProfile:
         """Return the kernels of one device, process, context or stream, or of several of them.
 
+        Memsets and copies that the file says ran elsewhere go too.
+
         Raises
         ------
         ProfileError
             If the file does not say where its kernels ran, or if none ran there.
         """
         wanted = {"device": device, "process": process, "context": context, "stream": stream}
-        keep = np.ones(len(self), np.bool_)
         for what, number in wanted.items():
             if number is None:
                 continue
@@ -197,11 +201,24 @@ class KernelProfile:
             if not np.any(column == number):
                 there = ", ".join(map(str, _distinct(column)))
                 raise ProfileError(self.source, f"has no kernel of {what} {number}", f"has {there}")
-            keep &= column == number
+        keep = _is_there(self, wanted)
         if not keep.any():
             asked = ", ".join(f"{what} {n}" for what, n in wanted.items() if n is not None)
             raise ProfileError(self.source, f"has no kernel of {asked} at once")
-        return self.take(keep)
+        found = self.take(keep)
+        if self.memory is None:
+            return found
+        return replace(found, memory=self.memory.take(_is_there(self.memory, wanted)))
+
+
+def _is_there(profile: KernelProfile, wanted: Mapping[str, int | None]) -> NDArray[np.bool_]:
+    """Tell which rows ran in a place, as far as the file says."""
+    keep = np.ones(len(profile), np.bool_)
+    for what, number in wanted.items():
+        column = getattr(profile, what)
+        if number is not None and column is not None:
+            keep &= column == number
+    return keep
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.parsers.accelsim import scanner_jit as scanner
 from depgraph.parsers.scanning.launch_limits import (
     check_dimensions,
     signed64,
@@ -21,7 +20,7 @@ from depgraph.parsers.scanning.launch_limits import (
     usable_registers,
     usable_shared_bytes,
 )
-from depgraph.parsers.scanning.text_jit import ADDRESS_END
+from depgraph.parsers.scanning.touch_table_jit import ADDRESS_END
 from depgraph.trace.names import demangle
 from depgraph.trace.records import KernelLaunch
 
@@ -69,6 +68,11 @@ class KernelHeader:
     local_base: int = 0
     has_line_numbers: bool = False
 
+    @property
+    def lists_active_lanes(self) -> bool:
+        """Whether an access may list more lanes than its mask has."""
+        return self.version <= _LAST_VERSION_WITH_ACTIVE_LANES
+
     def windows(self) -> NDArray[np.uint64]:
         """Return begin and end of the shared and the local window, as the scanner takes them."""
         windows = np.zeros(4, np.uint64)
@@ -92,14 +96,6 @@ class Layout:
 
     is_grouped: bool
     columns: int
-
-    def as_array(self, version: int) -> NDArray[np.int64]:
-        """Return the layout as the scanner takes it."""
-        layout = np.zeros(scanner.LAYOUT_SIZE, np.int64)
-        layout[scanner.IS_GROUPED] = self.is_grouped
-        layout[scanner.COLUMNS_BEFORE_PC] = self.columns
-        layout[scanner.LISTS_ACTIVE_LANES] = version <= _LAST_VERSION_WITH_ACTIVE_LANES
-        return layout
 
 
 def parse_header(text: bytes, *, context: int = 0) -> KernelHeader:

@@ -1,61 +1,62 @@
 """Byte scanner for Accel-Sim kernel traces: compiled, restartable, over one buffer at a time.
 
 It reads grouped text (``.traceg``: instructions below the thread block that ran them) and raw text
-(``.trace``: every line names its block) of all tracer versions. What differs is told by `layout`.
+(``.trace``: every line names its block) of all tracer versions. What differs is told by `Kernel`.
 
 `scan_lines` returns whenever it meets something that is rare and better handled in Python (a new
 opcode, a full table), together with the position of the line it stopped at; the caller deals with
-it and calls again. What has to survive from buffer to buffer is in `state`.
+it and calls again. What has to survive from buffer to buffer is in `Kernel.state`. Bulk copies are
+only noted: most traces have none, and need no compiled reader of them.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
+from depgraph.parsers.scanning.opcode_table_jit import ASYNC_COPY, IGNORE, find_opcode
 from depgraph.parsers.scanning.text_jit import (
-    ADDRESS_END,
-    ASYNC_COPY,
     COMMA,
     DIGIT_0,
-    GLOBAL_UPDATE,
-    GLOBAL_WRITE,
-    IGNORE,
-    LANES,
     MAX_LINE_BYTES,
     MINUS,
-    READ_KINDS,
-    SHARED_WINDOW_END,
     SPACE,
-    WRITE,
-    emit_ranges,
     find_line_end,
-    find_opcode,
-    find_row,
-    parse_decimal,
     parse_hex8,
+    read_coordinates,
     read_hex,
     read_number,
     read_signed,
     skip_token,
+    word_of,
 )
-from depgraph.system.compiled import compiled
+from depgraph.parsers.scanning.touch_table_jit import (
+    ADDRESS_END,
+    LANES,
+    SHARED_WINDOW_END,
+    add_lanes,
+    largest_of,
+    take_row,
+)
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Why `scan_lines` returned.
 DONE = 0
 NEW_OPCODE = 1
 ROWS_FULL = 2
 RANGES_FULL = 3
+BULK_LINES_FULL = 4
+
+MAX_RANGES_PER_LINE = 2 * LANES
 
 # Added to what an opcode means for global memory.
 MEANING = 7
 WINDOWED = 8  # a generic address: lanes in the shared or local window do not count
 BULK = 16  # a bulk or tensor copy: a list of addresses of its own
-
-# Elements of `layout`.
-IS_GROUPED = 0
-COLUMNS_BEFORE_PC = 1
-LISTS_ACTIVE_LANES = 2  # versions that may list more lanes than the mask has
-LAYOUT_SIZE = 3
 
 # Elements of `windows`.
 SHARED_BEGIN = 0
@@ -69,7 +70,16 @@ ROW = 1  # of that block, -1 where it has no instruction yet
 DECLARED = 2  # instructions of the warp as the trace says, -1 for no warp
 SEEN = 3  # instructions of the warp
 IN_BLOCK = 4  # 1 between #BEGIN_TB and #END_TB
-STATE_SIZE = 5
+N_BULK_LINES = 5  # noted
+STATE_SIZE = 6
+
+# Columns of `Kernel.bulk_lines`.
+BULK_OPCODE = 0  # where it starts
+BULK_STOP = 1  # where the line ends
+BULK_SLOT = 2  # of the opcode
+BULK_ROW = 3
+BULK_LINE = 4  # its number
+BULK_COLUMNS = 5
 
 # Elements of `counters`.
 LINES = 0
@@ -91,44 +101,77 @@ OVERLONG_LINES = 15
 OUT_OF_RANGE_LINES = 16
 N_COUNTERS = 17
 
-_MAX_BULK_BYTES = 1 << 20
 _MAX_REGISTERS = 64  # in one instruction, of one kind
 _ZERO = np.uint64(0)
 _CR = 0x0D
 _HASH = 0x23
+_DIGIT_9 = 0x39
 _EQUALS = 0x3D
-_EOL = 0x0A
-
-
-def _word(text: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(text, "little"))
-
-
-_BEGIN_TB = _word(b"#BEGIN_T")
-_END_TB = _word(b"#END_TB\0")
-_THREAD_BLOCK = _word(b"thread b")
-_WARP = _word(b"warp = \0")
-_INSTS = _word(b"insts = ")
-_CLUSTER = _word(b"cluster ")
+_CAPITAL_A = 0x41
+_CAPITAL_Z = 0x5A
+_LETTER_A = 0x61
+_LETTER_F = 0x66
+_LETTER_X = 0x78
+_BEGIN_TB = word_of(b"#BEGIN_T")
+_END_TB = word_of(b"#END_TB\0")
+_THREAD_BLOCK = word_of(b"thread b")
+_WARP = word_of(b"warp = \0")
+_INSTS = word_of(b"insts = ")
+_CLUSTER = word_of(b"cluster ")
 _SEVEN_BYTES = np.uint64(0x00FFFFFFFFFFFFFF)
 
 
-@compiled
-def read_coordinates(text, position, stop, separator):
-    """Decode ``x,y,z``; return them packed and the position after them, -1 if they are bad."""
-    x, position = parse_decimal(text, position)
-    if x < 0 or x >= 1 << 31 or position >= stop or text[position] != separator:
-        return np.int64(-1), position
-    y, position = parse_decimal(text, position + 1)
-    if y < 0 or y >= 1 << 16 or position >= stop or text[position] != separator:
-        return np.int64(-1), position
-    z, position = parse_decimal(text, position + 1)
-    if z < 0 or z >= 1 << 16 or position > stop:
-        return np.int64(-1), position
-    return x | (y << 31) | (z << 47), position
+class Kernel(NamedTuple):
+    """The kernel whose text is scanned.
+
+    Attributes
+    ----------
+    launch : int
+        Its index in the part.
+    is_grouped : bool
+        Whether instructions stand below their thread block.
+    columns : int
+        Columns in front of the program counter.
+    lists_active_lanes : bool
+        Whether more lanes may be listed than the mask has (old tracers).
+    windows : uint64[4]
+        Where the shared and the local window of generic addresses begin and end.
+    state : int64[STATE_SIZE]
+    lanes : uint64[32]
+        Scratch.
+    bulk_lines : int64[n, BULK_COLUMNS]
+        Bulk copies that were met.
+    """
+
+    launch: int
+    is_grouped: bool
+    columns: int
+    lists_active_lanes: bool
+    windows: NDArray[np.uint64]
+    state: NDArray[np.int64]
+    lanes: NDArray[np.uint64]
+    bulk_lines: NDArray[np.int64]
 
 
-@compiled
+class Instruction(NamedTuple):
+    """The columns of an instruction up to its opcode.
+
+    Attributes
+    ----------
+    block : int
+        Coordinates as `read_coordinates` packs them; -1 if there is no block.
+    mask : uint64
+        The lanes that take part.
+    at_opcode : int
+        Where the opcode starts; -1 if the line is damaged.
+    """
+
+    block: np.int64
+    mask: np.uint64
+    at_opcode: np.int64
+
+
+@compiled_helper
 def read_structure(text, words, position, stop, state, counters):
     """Take a line that is no instruction: a block or warp that begins or ends, or foreign text."""
     while position < stop and text[position] == SPACE:
@@ -154,10 +197,9 @@ def read_structure(text, words, position, stop, state, counters):
         at += 1
     if word == _THREAD_BLOCK:
         end_warp(state, counters)
-        packed, after = read_coordinates(text, at, stop, np.int64(COMMA))
-        state[BLOCK] = packed
+        state[BLOCK], _ = read_coordinates(text, at, stop, np.int64(COMMA))
         state[ROW] = -1
-        if packed >= 0 and after <= stop:
+        if state[BLOCK] >= 0:
             return
     elif word & _SEVEN_BYTES == _WARP:
         end_warp(state, counters)
@@ -173,14 +215,15 @@ def read_structure(text, words, position, stop, state, counters):
     counters[FOREIGN_LINES] += 1
 
 
-@compiled
-def note_damaged(counters):
-    """Remember the first line that lost something."""
-    if counters[FIRST_DAMAGED] == 0:
-        counters[FIRST_DAMAGED] = counters[LINES] + 1
+@compiled_helper
+def note_damaged(counters, kind, line):
+    """Count a line that lost something, and remember the first by its 1-based number."""
+    counters[kind] += 1
+    if counters[FIRST_DAMAGED] == 0 or line < counters[FIRST_DAMAGED]:
+        counters[FIRST_DAMAGED] = line
 
 
-@compiled
+@compiled_helper
 def end_warp(state, counters):
     """Compare the instructions of a warp with their declared number."""
     if state[DECLARED] >= 0 and state[DECLARED] != state[SEEN]:
@@ -188,7 +231,7 @@ def end_warp(state, counters):
     state[DECLARED] = -1
 
 
-@compiled
+@compiled_helper
 def read_addresses(text, position, stop, mask, lists_active_lanes, lanes):
     """Decode ``MODE addresses`` into `lanes`, one element an accessing lane.
 
@@ -209,14 +252,16 @@ def read_addresses(text, position, stop, mask, lists_active_lanes, lanes):
         while count < LANES and position < stop:
             # Nothing but an address starts with 0x; fork traces leave the 0x out.
             if count >= wanted and (
-                position + 1 >= stop or text[position] != DIGIT_0 or text[position + 1] != 0x78
+                position + 1 >= stop or text[position] != DIGIT_0 or text[position + 1] != _LETTER_X
             ):
                 break
             lanes[count], position = read_hex(text, position, stop)
             if position < 0:
                 return bad
             count += 1
-        has_more = position + 1 < stop and text[position] == DIGIT_0 and text[position + 1] == 0x78
+        has_more = (
+            position + 1 < stop and text[position] == DIGIT_0 and text[position + 1] == _LETTER_X
+        )
         if count < wanted or has_more:
             return bad
         return count, np.int64(count > wanted), np.int64(0)
@@ -251,7 +296,7 @@ def read_addresses(text, position, stop, mask, lists_active_lanes, lanes):
     return count, np.int64(count > wanted), np.int64(0)
 
 
-@compiled
+@compiled_helper
 def drop_windows(lanes, count, windows):
     """Keep the lanes outside the shared and the local window; return their number."""
     kept = np.int64(0)
@@ -266,102 +311,163 @@ def drop_windows(lanes, count, windows):
     return kept
 
 
-@compiled
-def read_bulk_head(text, position, stop):
-    """Decode ``MBAR MULTICAST [MASK] BYTES OUTSIDE MODE`` and the number of addresses.
+@compiled_helper
+def is_shared_side(lanes, count, largest, windows):
+    """Tell whether the lanes of an asynchronous copy are the shared addresses it writes to."""
+    if largest < SHARED_WINDOW_END:
+        return True
+    smallest = lanes[0]
+    for lane in range(count):
+        smallest = min(smallest, lanes[lane])
+    return smallest >= windows[SHARED_BEGIN] and largest < windows[SHARED_END]
 
-    Returns (mode, addresses, bytes an address stands for, base, position behind); mode -1 if the
-    line holds no such columns, mode 0 if there is nothing to copy.
+
+@compiled_within
+def read_instruction(text, words, p, stop, kernel):
+    """Decode the columns of the line at `p` up to its opcode.
+
+    Returns
+    -------
+    Instruction
     """
-    bad = (np.int64(-1), np.int64(0), np.int64(0), _ZERO, position)
-    _, position = read_hex(text, position, stop)
-    if position < 0:
-        return bad
-    multicast, position = read_number(text, position, stop)
-    if multicast < 0 or multicast > 1:
-        return bad
-    if multicast == 1:
-        _, position = read_hex(text, position, stop)
-        if position < 0:
-            return bad
-    total, position = read_number(text, position, stop)
-    outside, position = read_number(text, position, stop)
-    mode, position = read_number(text, position, stop)
-    if total < 0 or outside < 0 or (mode != 3 and mode != 4):
-        return bad
-    base = _ZERO
-    if mode == 4:
-        base, position = read_hex(text, position, stop)
-        if position < 0:
-            return bad
-    number, position = read_number(text, position, stop)
-    # Every address but a base takes two characters at least.
-    if number < 0 or number > stop - position + 2 or total > _MAX_BULK_BYTES:
-        return bad
-    if number == 0 or outside >= total:
-        return np.int64(0), np.int64(0), np.int64(0), base, position
-    each = (total - outside + number - 1) // number
-    return mode, number, each, base, position
+    block = kernel.state[BLOCK]
+    destinations = np.int64(-1)
+    mask = _ZERO
+    bad = ~_ZERO
+    if (
+        # Most lines by far: a counter of four digits, and fewer than ten destinations.
+        kernel.is_grouped
+        and kernel.columns == 0
+        and p + 17 <= stop
+        and text[p + 4] == SPACE
+        and text[p + 13] == SPACE
+        and text[p + 15] == SPACE
+        and text[p + 16] != SPACE
+    ):
+        mask, bad = parse_hex8(words[p + 5])
+        destinations = np.int64(text[p + 14]) - DIGIT_0
+        p += 16
+    else:
+        skipped = kernel.columns
+        is_placed = True
+        if not kernel.is_grouped:
+            block, p = read_coordinates(text, p, stop, np.int64(SPACE))
+            is_placed = block >= 0
+            p = skip_token(text, words, p, stop)
+            skipped -= 3
+        for _ in range(skipped):
+            p = skip_token(text, words, p, stop)
+        after = skip_token(text, words, p, stop)
+        if is_placed and after - p >= 5 and after + 10 <= stop and text[after + 8] == SPACE:
+            mask, bad = parse_hex8(words[after])
+            p = skip_token(text, words, after, stop)
+            destinations, p = read_number(text, p, stop)
+    if bad != _ZERO or destinations < 0 or destinations > _MAX_REGISTERS:
+        return Instruction(block, mask, np.int64(-1))
+    for _ in range(destinations):
+        p = skip_token(text, words, p, stop)
+    is_opcode = p < stop and text[p] >= _CAPITAL_A and text[p] <= _CAPITAL_Z
+    return Instruction(block, mask, np.int64(p) if is_opcode else np.int64(-1))
 
 
-@compiled
-def emit_bulk(
-    text, position, stop, mode, number, each, base, row, meaning,
-    range_row, range_kind, range_start, range_end, n,
-):  # fmt: skip
-    """Append the bytes of a bulk copy; return the new number of ranges, -1 if the line is bad."""
-    width = np.uint64(each)
-    address = base
-    for i in range(number):
-        if mode == 3:
-            address, position = read_hex(text, position, stop)
-        elif i > 0:
-            delta, position = read_signed(text, position, stop)
-            address += np.uint64(delta)
-        if position < 0 or address == _ZERO or address >= ADDRESS_END:
-            return np.int64(-1)
-        if meaning != GLOBAL_WRITE:
-            range_row[n] = row
-            range_kind[n] = READ_KINDS[meaning]
-            range_start[n] = address
-            range_end[n] = address + width
-            n += 1
-        if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
-            range_row[n] = row
-            range_kind[n] = WRITE
-            range_start[n] = address
-            range_end[n] = address + width
-            n += 1
-    return np.int64(n)
+@compiled_helper
+def is_instruction(text, words, p, stop):
+    """Tell whether the line at `p` is an instruction."""
+    first = text[p]
+    is_decimal = first >= DIGIT_0 and first <= _DIGIT_9
+    is_letter = first >= _LETTER_A and first <= _LETTER_F and words[p] != _CLUSTER
+    return p < stop and (is_decimal or is_letter)
 
 
-@compiled
-def scan_lines(
-    text,
-    words,
-    position,
-    end,
-    layout,
-    windows,
-    state,
-    launch,
-    opcode_words,
-    opcode_meaning,
-    opcode_width,
-    opcode_count,
-    row_launch,
-    row_cta,
-    row_accesses,
-    row_instructions,
-    row_table,
-    range_row,
-    range_kind,
-    range_start,
-    range_end,
-    counters,
-    sizes,
-    lanes,
-):
+@compiled_helper
+def read_width(text, words, at_opcode, stop):
+    """Decode the column behind the sources; return it and the next one's start, -1 if bad."""
+    p = skip_token(text, words, at_opcode, stop)
+    sources, p = read_number(text, p, stop)
+    if sources < 0 or sources > _MAX_REGISTERS:
+        return np.int64(-1), p
+    for _ in range(sources):
+        p = skip_token(text, words, p, stop)
+    return read_number(text, p, stop)
+
+
+@compiled_within
+def row_of(block, kernel, touches):
+    """Return the row of a block, most often that of the line above; -1 if there is no room."""
+    state = kernel.state
+    if state[ROW] < 0 or block != state[BLOCK]:
+        row = take_row(touches.rows, touches.sizes, kernel.launch, block)
+        if row < 0:
+            return row
+        state[ROW] = row
+        state[BLOCK] = block
+    return state[ROW]
+
+
+@compiled_within
+def note_bulk(kernel, at_opcode, stop, slot, row, line):
+    """Note a bulk copy, to be read with others; tell whether there was room for it."""
+    n = kernel.state[N_BULK_LINES]
+    if n == kernel.bulk_lines.shape[0]:
+        return False
+    kernel.bulk_lines[n, BULK_OPCODE] = at_opcode
+    kernel.bulk_lines[n, BULK_STOP] = stop
+    kernel.bulk_lines[n, BULK_SLOT] = slot
+    kernel.bulk_lines[n, BULK_ROW] = row
+    kernel.bulk_lines[n, BULK_LINE] = line
+    kernel.state[N_BULK_LINES] = n + 1
+    return True
+
+
+@compiled_within
+def count_instruction(touches, opcodes, slot, row):
+    """Count an instruction that is no side of an asynchronous copy."""
+    opcodes.count[slot] += 1
+    touches.rows.instructions[row] += 1
+
+
+@compiled_within
+def take_access(text, words, instruction, stop, slot, row, kernel, opcodes, touches, counters):
+    """Enter what a memory instruction touches; return what is wrong with it, -1 if nothing is."""
+    width, p = read_width(text, words, instruction.at_opcode, stop)
+    if width < 0:
+        return MALFORMED_LINES
+    if width == 0:
+        counters[UNTRACED_LINES] += 1
+        count_instruction(touches, opcodes, slot, row)
+        return -1
+    lanes = kernel.lanes
+    count, superset, holes = read_addresses(
+        text, p, stop, instruction.mask, kernel.lists_active_lanes, lanes
+    )
+    if count < 0:
+        return MALFORMED_LINES
+    largest = largest_of(lanes, count)
+    if largest >= ADDRESS_END:
+        return OUT_OF_RANGE_LINES
+    counters[SUPERSET_LINES] += superset
+    counters[HOLE_LINES] += holes
+    meaning = opcodes.meaning[slot] & MEANING
+    if meaning == ASYNC_COPY and is_shared_side(lanes, count, largest, kernel.windows):
+        counters[SHARED_SIDE_LINES] += 1
+        return -1
+    count_instruction(touches, opcodes, slot, row)
+    if opcodes.meaning[slot] & WINDOWED != 0:
+        count = drop_windows(lanes, count, kernel.windows)
+    if count == 0:
+        counters[WINDOW_LINES] += 1
+        return -1
+    counters[ZERO_LINES] += largest == _ZERO
+    counters[ACCESS_LINES] += 1
+    touches.rows.accesses[row] += 1
+    touches.sizes[1] = add_lanes(
+        touches.ranges, touches.sizes[1], row, meaning, lanes, count, opcodes.width[slot]
+    )
+    return -1
+
+
+@compiled_in_place
+def scan_lines(text, words, position, end, kernel, opcodes, touches, counters):
     """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
 
     Parameters
@@ -370,24 +476,12 @@ def scan_lines(
         The buffer, as bytes and as overlapping words, padded by `PADDING` bytes.
     position, end : int
         Where to start (a line start, or where the last call stopped) and stop.
-    layout : int64[LAYOUT_SIZE]
-    windows : uint64[4]
-        Where the shared and the local window of generic addresses begin and end.
-    state : int64[STATE_SIZE]
-    launch : int
-        Index of this kernel in the part.
-    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row per opcode slot
-        Hash table of opcode texts with what they do to global memory and how wide a lane is.
-    row_launch, row_cta, row_accesses, row_instructions : arrays of one row per block
-    row_table : int32[slots]
-        Hash table of the rows.
-    range_row, range_kind, range_start, range_end : arrays of one element a range
-        Output, in the order of the text.
+    kernel : Kernel
+        Its `bulk_lines` are to be read before the buffer or `opcodes` change.
+    opcodes : Opcodes
+    touches : Touches
+        Rows and ranges are appended.
     counters : int64[N_COUNTERS]
-    sizes : int64[2]
-        Rows and ranges in use.
-    lanes : uint64[32]
-        Scratch.
 
     Returns
     -------
@@ -396,212 +490,67 @@ def scan_lines(
     position : int
         Start of the line to go on with.
     detail : int
-        For `NEW_OPCODE` its position, for `RANGES_FULL` how many ranges the line may need.
+        For `NEW_OPCODE` its position.
     """
-    grouped = layout[IS_GROUPED] != 0
-    columns = layout[COLUMNS_BEFORE_PC]
     while position < end:
         line_end = find_line_end(words, position, end)
-        if line_end - position > MAX_LINE_BYTES:
-            counters[OVERLONG_LINES] += 1
-            note_damaged(counters)
-            counters[LINES] += 1
-            position = line_end + 1
-            continue
+        line = counters[LINES] + 1
         stop = line_end
         if stop > position and text[stop - 1] == _CR:
             stop -= 1
         p = position
         while p < stop and text[p] == SPACE:
             p += 1
-        first = text[p]
-        is_instruction = (first >= DIGIT_0 and first <= 0x39) or (
-            first >= 0x61 and first <= 0x66 and words[p] != _CLUSTER
-        )
-        if p >= stop or not is_instruction:
-            read_structure(text, words, p, stop, state, counters)
-            counters[LINES] += 1
-            position = line_end + 1
-            continue
-
-        # Columns up to the opcode.
-        block = state[BLOCK]
-        good = True
-        destinations = np.int64(-1)
-        mask = _ZERO
-        bad = _ZERO
-        if (
-            # Most lines by far: a counter of four digits, and fewer than ten destinations.
-            grouped
-            and columns == 0
-            and p + 17 <= stop
-            and text[p + 4] == SPACE
-            and text[p + 13] == SPACE
-            and text[p + 15] == SPACE
-            and text[p + 16] != SPACE
-        ):
-            mask, bad = parse_hex8(words[p + 5])
-            destinations = np.int64(text[p + 14]) - DIGIT_0
-            p += 16
+        if line_end - position > MAX_LINE_BYTES:
+            note_damaged(counters, np.int64(OVERLONG_LINES), line)
+        elif not is_instruction(text, words, p, stop):
+            read_structure(text, words, p, stop, kernel.state, counters)
         else:
-            skipped = columns
-            if not grouped:
-                block, p = read_coordinates(text, p, stop, np.int64(SPACE))
-                good = block >= 0
-                p = skip_token(text, words, p, stop)
-                skipped -= 3
-            for _ in range(skipped):
-                p = skip_token(text, words, p, stop)
-            after = skip_token(text, words, p, stop)
-            if after - p < 5 or after + 10 > stop or text[after + 8] != SPACE:
-                good = False
-            else:
-                mask, bad = parse_hex8(words[after])
-                p = skip_token(text, words, after, stop)
-                destinations, p = read_number(text, p, stop)
-        good = bool(good and bad == _ZERO and destinations >= 0 and destinations <= _MAX_REGISTERS)
-        if good:
-            for _ in range(destinations):
-                p = skip_token(text, words, p, stop)
-            good = p < stop and text[p] >= 0x41 and text[p] <= 0x5A
-        slot = np.int64(-1)
-        length = 0
-        if good:
-            slot, length = find_opcode(words, p, opcode_words)
-            good = length > 0 and p + length < stop
-        if not good:
-            counters[MALFORMED_LINES] += 1
-            note_damaged(counters)
-            state[SEEN] += 1
-            counters[LINES] += 1
-            position = line_end + 1
-            continue
-        if slot < 0:
-            return NEW_OPCODE, position, np.int64(p)
-        if grouped and block < 0:
-            counters[BLOCKLESS_LINES] += 1
-            note_damaged(counters)
-            state[SEEN] += 1
-            counters[LINES] += 1
-            position = line_end + 1
-            continue
-
-        # The row of the block.
-        row = state[ROW]
-        if row < 0 or block != state[BLOCK]:
-            row = find_row(launch, block, row_launch, row_cta, row_table)
-            if row < 0:
-                n_rows = sizes[0]
-                if n_rows >= row_launch.shape[0]:
+            instruction = read_instruction(text, words, p, stop, kernel)
+            slot = np.int64(-1)
+            length = np.int64(0)
+            if instruction.at_opcode >= 0:
+                slot, length = find_opcode(words, instruction.at_opcode, opcodes.words)
+            is_readable = length > 0 and instruction.at_opcode + length < stop
+            if is_readable and slot < 0:
+                return NEW_OPCODE, position, instruction.at_opcode
+            if is_readable and instruction.block >= 0:
+                row = row_of(instruction.block, kernel, touches)
+                if row < 0:
                     return ROWS_FULL, position, np.int64(0)
-                row_table[-1 - row] = n_rows
-                row = n_rows
-                row_launch[row] = launch
-                row_cta[row] = block
-                row_accesses[row] = 0
-                row_instructions[row] = 0
-                sizes[0] = n_rows + 1
-            state[ROW] = row
-            state[BLOCK] = block
-        meaning = opcode_meaning[slot] & MEANING
-
-        if meaning == IGNORE or mask == _ZERO:
-            # Both sides of an asynchronous copy look the same when no lane takes part.
-            if meaning != ASYNC_COPY:
-                row_instructions[row] += 1
-                opcode_count[slot] += 1
-            if meaning != IGNORE:
-                counters[MASKED_LINES] += 1
-            counters[INSTRUCTION_LINES] += 1
-            state[SEEN] += 1
-            counters[LINES] += 1
-            position = line_end + 1
-            continue
-
-        # Sources, width, addresses.
-        p = skip_token(text, words, p, stop)
-        sources, p = read_number(text, p, stop)
-        good = sources >= 0 and sources <= _MAX_REGISTERS
-        width = np.int64(-1)
-        if good:
-            for _ in range(sources):
-                p = skip_token(text, words, p, stop)
-            width, p = read_number(text, p, stop)
-            good = width >= 0
-        n_ranges = sizes[1]
-        counts = True
-        seen = True
-        fault = MALFORMED_LINES
-        if good and opcode_meaning[slot] & BULK != 0:
-            mode, number, each, base, p = read_bulk_head(text, p, stop)
-            if n_ranges + 2 * number > range_row.shape[0]:
-                return RANGES_FULL, position, 2 * number
-            if mode < 0:
-                seen = False
-            elif mode > 0:
-                n_ranges = emit_bulk(
-                    text, p, stop, mode, number, each, base, row, meaning,
-                    range_row, range_kind, range_start, range_end, n_ranges,
-                )  # fmt: skip
-                good = n_ranges >= 0
-        elif good and width == 0:
-            seen = False
-        elif good:
-            if n_ranges + 2 * LANES > range_row.shape[0]:
-                return RANGES_FULL, position, np.int64(2 * LANES)
-            count, superset, holes = read_addresses(
-                text, p, stop, mask, layout[LISTS_ACTIVE_LANES] != 0, lanes
-            )
-            largest = _ZERO
-            smallest = ADDRESS_END
-            for lane in range(count):
-                largest = max(largest, lanes[lane])
-                smallest = min(smallest, lanes[lane])
-            if largest >= ADDRESS_END:
-                fault = OUT_OF_RANGE_LINES
-            good = bool(count >= 0 and largest < ADDRESS_END)
-            if good:
-                counters[SUPERSET_LINES] += superset
-                counters[HOLE_LINES] += holes
-                if meaning == ASYNC_COPY and (
-                    largest < SHARED_WINDOW_END
-                    or (smallest >= windows[SHARED_BEGIN] and largest < windows[SHARED_END])
-                ):
-                    counters[SHARED_SIDE_LINES] += 1
-                    counts = False
+                meaning = opcodes.meaning[slot] & MEANING
+                if meaning == IGNORE or instruction.mask == _ZERO:
+                    counters[INSTRUCTION_LINES] += 1
+                    counters[MASKED_LINES] += meaning != IGNORE
+                    # Both sides of an asynchronous copy look the same when no lane takes part.
+                    if meaning != ASYNC_COPY:
+                        count_instruction(touches, opcodes, slot, row)
+                elif opcodes.meaning[slot] & BULK != 0:
+                    if not note_bulk(kernel, instruction.at_opcode, stop, slot, row, line):
+                        return BULK_LINES_FULL, position, np.int64(0)
                 else:
-                    if opcode_meaning[slot] & WINDOWED != 0:
-                        count = drop_windows(lanes, count, windows)
-                    if count == 0:
-                        counters[WINDOW_LINES] += 1
-                        seen = False
-                    elif largest == _ZERO:
-                        counters[ZERO_LINES] += 1
-                    if meaning != GLOBAL_WRITE:
-                        n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, READ_KINDS[meaning],
-                            range_row, range_kind, range_start, range_end, n_ranges,
-                        )  # fmt: skip
-                    if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
-                        n_ranges = emit_ranges(
-                            lanes, count, opcode_width[slot], row, WRITE,
-                            range_row, range_kind, range_start, range_end, n_ranges,
-                        )  # fmt: skip
-        if good:
-            sizes[1] = n_ranges
-            if counts:
-                row_instructions[row] += 1
-                opcode_count[slot] += 1
-                if seen:
-                    row_accesses[row] += 1
-                    counters[ACCESS_LINES] += 1
-                elif opcode_meaning[slot] & BULK != 0 or width == 0:
-                    counters[UNTRACED_LINES] += 1
-            counters[INSTRUCTION_LINES] += 1
-        else:
-            counters[fault] += 1
-            note_damaged(counters)
-        state[SEEN] += 1
+                    if touches.sizes[1] + MAX_RANGES_PER_LINE > touches.ranges.row.shape[0]:
+                        return RANGES_FULL, position, np.int64(0)
+                    fault = take_access(
+                        text,
+                        words,
+                        instruction,
+                        stop,
+                        slot,
+                        row,
+                        kernel,
+                        opcodes,
+                        touches,
+                        counters,
+                    )
+                    if fault < 0:
+                        counters[INSTRUCTION_LINES] += 1
+                    else:
+                        note_damaged(counters, fault, line)
+            else:
+                fault = np.int64(BLOCKLESS_LINES if is_readable else MALFORMED_LINES)
+                note_damaged(counters, fault, line)
+            kernel.state[SEEN] += 1
         counters[LINES] += 1
         position = line_end + 1
     return DONE, end, np.int64(0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import TraceError
+from depgraph.parsers.accelsim import bulk_scanner_jit as bulk_scanner
 from depgraph.parsers.accelsim import scanner_jit as scanner
 from depgraph.parsers.accelsim.header import find_layout, parse_header
 from depgraph.parsers.scanning.line_buffers import whole_lines
@@ -19,9 +20,11 @@ from depgraph.parsers.scanning.opcode_table import (
     effect_on_global,
     global_meaning,
 )
+from depgraph.parsers.scanning.opcode_table_jit import IGNORE
 from depgraph.parsers.scanning.opcodes import Space, untraced_by
-from depgraph.parsers.scanning.text_jit import IGNORE, LANES, overlapping_words
+from depgraph.parsers.scanning.text_jit import overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
+from depgraph.parsers.scanning.touch_table_jit import LANES
 from depgraph.trace.records import Damage, ScannedPart
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ _TAIL_BYTES = 1 << 14
 _LINE_BYTES = 1 << 12
 # Address 0 belongs to no allocation: above this many in a hundred the tracer was at fault.
 _ZERO_LINES_LIMIT = 0.01
+_BULK_LINES = 1024  # noted before they are read
 
 _LEFT_OUT = (
     (scanner.MALFORMED_LINES, "damaged instruction lines"),
@@ -78,6 +82,7 @@ class _Workspace(threading.local):
         self.opcodes = OpcodeTable(_meaning)
         self.touches = TouchTable()
         self.lanes = np.zeros(LANES, np.uint64)
+        self.bulk_lines = np.zeros((_BULK_LINES, scanner.BULK_COLUMNS), np.int64)
 
 
 _workspace = _Workspace()
@@ -170,12 +175,19 @@ class _KernelScanner:
         self._part = part
         self._index = index
         self._path = path
-        self._layout = layout
-        self._layout_array = layout.as_array(header.version)
-        self._windows = header.windows()
         self._counters = np.zeros(scanner.N_COUNTERS, np.int64)
         self._state = np.zeros(scanner.STATE_SIZE, np.int64)
         self._state[: scanner.IN_BLOCK] = -1
+        self._kernel = scanner.Kernel(
+            launch=index,
+            is_grouped=layout.is_grouped,
+            columns=layout.columns,
+            lists_active_lanes=header.lists_active_lanes,
+            windows=header.windows(),
+            state=self._state,
+            lanes=_workspace.lanes,
+            bulk_lines=_workspace.bulk_lines,
+        )
         self._tail = b""
         self._failed = False
         _workspace.opcodes.clear_counts()
@@ -190,29 +202,37 @@ class _KernelScanner:
             while True:
                 status, position, detail = scanner.scan_lines(
                     text, words, position, buffer.size,
-                    self._layout_array, self._windows, self._state, self._index,
-                    opcodes.words, opcodes.meaning, opcodes.width, opcodes.count,
-                    touches.row_launch, touches.row_cta, touches.row_accesses,
-                    touches.row_instructions, touches.row_table,
-                    touches.range_row, touches.range_kind, touches.range_start, touches.range_end,
-                    self._counters, touches.sizes, _workspace.lanes,
+                    self._kernel, opcodes.arrays, touches.arrays, self._counters,
                 )  # fmt: skip
+                if self._state[scanner.N_BULK_LINES]:
+                    self._scan_bulk_lines(text, words)
                 if status == scanner.DONE:
                     break
                 if status == scanner.NEW_OPCODE:
                     self._add_opcode(text, words, int(detail))
                 elif status == scanner.ROWS_FULL:
                     touches.grow_rows()
-                else:
-                    touches.make_room(int(detail))
+                elif status == scanner.RANGES_FULL:
+                    touches.make_room(scanner.MAX_RANGES_PER_LINE)
         self._tail = text[max(0, buffer.size - _TAIL_BYTES) : buffer.size].tobytes()
         if buffer.overlong:
-            self._counters[scanner.OVERLONG_LINES] += 1
-            scanner.note_damaged(self._counters)
+            line = self._counters[scanner.LINES] + 1
+            scanner.note_damaged(self._counters, scanner.OVERLONG_LINES, line)
             self._counters[scanner.LINES] += 1
         if buffer.failure is not None:
             self._failed = True
             self._note(buffer.failure)
+
+    def _scan_bulk_lines(self, text: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+        opcodes, touches = _workspace.opcodes, _workspace.touches
+        first = 0
+        while True:
+            first, ranges = bulk_scanner.scan_bulk_lines(
+                text, words, first, self._kernel, opcodes.arrays, touches.arrays, self._counters
+            )
+            if not ranges:
+                break
+            touches.make_room(int(ranges))
 
     def _add_opcode(self, text: NDArray[np.uint8], words: NDArray[np.uint64], at: int) -> None:
         try:

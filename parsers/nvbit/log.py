@@ -17,8 +17,8 @@ from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, begun_launc
 from depgraph.parsers.nvbit.opaque_names import copies_by_tma
 from depgraph.parsers.nvbit.text import OVERLONG, is_launch, scan_text, text_buffer
 from depgraph.parsers.scanning.compression import TraceInput
-from depgraph.parsers.scanning.line_buffers import last_line_end, whole_lines
-from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING, end_of_line
+from depgraph.parsers.scanning.line_buffers import end_of_line, last_line_end, whole_lines
+from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING
 from depgraph.trace.records import Damage, KernelLaunch, ScannedPart
 from depgraph.trace.sources import FileState, SourceFiles, unreadable
 

@@ -6,33 +6,34 @@ accesses, once to emit ranges with their positions.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
 from depgraph.parsers.nvbit.scanner_jit import (
     LINE_END,
+    MAX_RANGES_PER_LINE,
     find_launch,
     find_memtrace,
     line_end_at,
-    parse_access_head,
     parse_lanes,
+    read_access,
 )
-from depgraph.parsers.scanning.text_jit import (
+from depgraph.parsers.scanning.opcode_table_jit import ASYNC_COPY, IGNORE
+from depgraph.parsers.scanning.text_jit import DIGIT_0, MAX_LINE_BYTES, X_BITS, Y_BITS
+from depgraph.parsers.scanning.touch_table_jit import (
     ADDRESS_END,
-    ASYNC_COPY,
-    DIGIT_0,
-    GLOBAL_UPDATE,
-    GLOBAL_WRITE,
-    IGNORE,
-    LANES,
-    MAX_LINE_BYTES,
-    READ_KINDS,
     SHARED_WINDOW_END,
-    WRITE,
-    emit_ranges,
-    find_opcode,
-    parse_hex8,
+    add_lanes,
+    largest_of,
 )
-from depgraph.system.compiled import compiled
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.nvbit.scanner_jit import Launches
+    from depgraph.parsers.scanning.touch_table_jit import Ranges
 
 # Why `scan_positions` returned.
 DONE = 0
@@ -40,40 +41,109 @@ NEW_OPCODE = 1
 RANGES_FULL = 2
 
 WARPS = 32  # of a block at most
-MAX_RANGES_PER_LINE = 2 * LANES
-_DASH = 0x2D
-_X_BITS = 31
-_Y_BITS = 16
-_ZERO = np.uint64(0)
+
+# Elements of `state`, beside `LINE_END`.
+N_RANGES = 1
+STATE_SIZE = 2
 
 
-@compiled
-def scan_positions(
-    text,
-    words,
-    position,
-    end,
-    opcode_words,
-    opcode_meaning,
-    opcode_width,
-    launch_context,
-    launch_id,
-    launch_operation,
-    first_block,
-    grid,
-    steps,
-    seen,
-    totals,
-    range_block,
-    range_kind,
-    range_start,
-    range_end,
-    range_first,
-    range_last,
-    n_ranges,
-    state,
-    lanes,
-):
+class Program(NamedTuple):
+    """What the first reading has found.
+
+    Attributes
+    ----------
+    launches : Launches
+        `index` is that of an operation.
+    first_block : int64[n_operations + 1]
+    grid : int64[n_operations, 3]
+    """
+
+    launches: Launches
+    first_block: NDArray[np.int64]
+    grid: NDArray[np.int64]
+
+
+class Warps(NamedTuple):
+    """Accesses of each warp.
+
+    Attributes
+    ----------
+    steps : int
+        Positions are counted in 1/steps of a warp's accesses; 0 to count accesses only.
+    seen : int32[n_blocks, WARPS]
+        So far; updated.
+    totals : int32[n_blocks, WARPS]
+        In all.
+    """
+
+    steps: int
+    seen: NDArray[np.int32]
+    totals: NDArray[np.int32]
+
+
+class Positioned(NamedTuple):
+    """Ranges, whose rows are blocks, with their positions.
+
+    Attributes
+    ----------
+    ranges : Ranges
+    first : uint8[capacity]
+        Share done before the access, in steps, rounded up.
+    last : uint8[capacity]
+        Share done with it, rounded down.
+    """
+
+    ranges: Ranges
+    first: NDArray[np.uint8]
+    last: NDArray[np.uint8]
+
+
+@compiled_within
+def block_of(access, program):
+    """Return the block that made an access; -1 if the program has no such block."""
+    at_launch = find_launch(program.launches, access.context, access.identifier)
+    if at_launch < 0:
+        return np.int64(-1)
+    operation = program.launches.index[at_launch]
+    x = access.cta & ((1 << X_BITS) - 1)
+    y = (access.cta >> X_BITS) & ((1 << Y_BITS) - 1)
+    z = access.cta >> (X_BITS + Y_BITS)
+    grid = program.grid
+    if x >= grid[operation, 0] or y >= grid[operation, 1] or z >= grid[operation, 2]:
+        return np.int64(-1)
+    return program.first_block[operation] + x + grid[operation, 0] * (y + grid[operation, 1] * z)
+
+
+@compiled_helper
+def warp_before(text, at_opcode):
+    """Return the number of the warp that stands before an opcode."""
+    warp = np.int64(0)
+    factor = np.int64(1)
+    at = at_opcode - 4
+    while text[at] >= DIGIT_0 and text[at] <= DIGIT_0 + 9:
+        warp += factor * (np.int64(text[at]) - DIGIT_0)
+        factor *= 10
+        at -= 1
+    return warp % WARPS
+
+
+@compiled_within
+def place_lanes(out, n, block, warp, warps, lanes, count, meaning, width):
+    """Count an access of a warp, and append what it touches; return the new number of ranges."""
+    ordinal = np.int64(warps.seen[block, warp])
+    warps.seen[block, warp] += 1
+    if warps.steps == 0:
+        return n
+    total = np.int64(warps.totals[block, warp])
+    after = add_lanes(out.ranges, n, block, meaning, lanes, count, width)
+    for i in range(n, after):
+        out.first[i] = (warps.steps * ordinal + total - 1) // total
+        out.last[i] = warps.steps * (ordinal + 1) // total
+    return after
+
+
+@compiled_in_place
+def scan_positions(text, words, position, end, opcodes, program, warps, out, state, lanes):
     """Scan the lines in ``text[position:end]``.
 
     Parameters
@@ -81,118 +151,51 @@ def scan_positions(
     text, words : uint8[n], uint64[n - 7]
         The buffer, as bytes and as overlapping words.
     position, end : int
-    opcode_words, opcode_meaning, opcode_width
-        Hash table of opcode texts.
-    launch_context, launch_id, launch_operation
-        Hash table from (context, launch id) to an operation.
-    first_block : int64[n_operations + 1]
-    grid : int64[n_operations, 3]
-    steps : int
-        Positions are counted in 1/steps of a warp's accesses; 0 to count accesses only.
-    seen : int32[n_blocks, WARPS]
-        Accesses of each warp so far; updated.
-    totals : int32[n_blocks, WARPS]
-        Accesses of each warp in all.
-    range_block, range_kind, range_start, range_end, range_first, range_last
-        Output: `range_first` is the share done before the access, rounded up, `range_last` the
-        share done with it, rounded down.
-    n_ranges : int
-        Ranges in use.
+    opcodes : Opcodes
+    program : Program
+    warps : Warps
+    out : Positioned
     state : int64[STATE_SIZE]
-        What is known of the line that `position` is in, from call to call.
+        What is known of the line that `position` is in, and the ranges in use.
     lanes : uint64[32]
         Scratch.
 
     Returns
     -------
-    status, position, detail, n_ranges : int
+    status, position, detail : int
         `detail` is where the new opcode starts.
     """
-    line_end = state[LINE_END]
     while position < end:
-        line_end = line_end_at(words, position, end, line_end)
-        if line_end - position > MAX_LINE_BYTES:
-            position = line_end + 1
-            continue
-        start = find_memtrace(words, position, line_end)
+        line_end = line_end_at(words, position, end, state[LINE_END])
+        state[LINE_END] = line_end
+        start = line_end
+        if line_end - position <= MAX_LINE_BYTES:
+            start = find_memtrace(words, position, line_end)
         if start == line_end:
             position = line_end + 1
             continue
         next_start = find_memtrace(words, start + 1, line_end)
         following = next_start if next_start < line_end else line_end + 1
-        stop = min(next_start, line_end)
-        high, bad = parse_hex8(words[start + 16])
-        low, bad_low = parse_hex8(words[start + 24])
-        if bad | bad_low != _ZERO:
+        access = read_access(text, words, start, end, opcodes.words)
+        if access.at_opcode < 0 or access.at_lanes > line_end + 3:
             position = following
             continue
-        identifier, cta, at_opcode = parse_access_head(text, words, start + 32, end)
-        if at_opcode < 0:
-            position = following
-            continue
-        slot, length = find_opcode(words, at_opcode, opcode_words)
-        at_lanes = at_opcode + length + 3
-        if length == 0 or at_lanes > end or text[at_lanes - 2] != _DASH:
-            position = following
-            continue
-        if at_lanes > line_end + 3:
-            position = following
-            continue
-        state[LINE_END] = line_end
-        if slot < 0:
-            return NEW_OPCODE, position, at_opcode, n_ranges
-        if n_ranges + MAX_RANGES_PER_LINE > len(range_block):
-            return RANGES_FULL, position, np.int64(0), n_ranges
+        if access.slot < 0:
+            return NEW_OPCODE, position, access.at_opcode
+        if state[N_RANGES] + MAX_RANGES_PER_LINE > out.first.shape[0]:
+            return RANGES_FULL, position, np.int64(0)
         position = following
-        meaning = opcode_meaning[slot]
-        place = find_launch(
-            (high << np.uint64(32)) | low, identifier, launch_context, launch_id, launch_operation
-        )
-        if meaning == IGNORE or place < 0:
+        meaning = opcodes.meaning[access.slot]
+        block = block_of(access, program)
+        if meaning == IGNORE or block < 0:
             continue
-        operation = launch_operation[place]
-        x = cta & ((1 << _X_BITS) - 1)
-        y = (cta >> _X_BITS) & ((1 << _Y_BITS) - 1)
-        z = cta >> (_X_BITS + _Y_BITS)
-        if x >= grid[operation, 0] or y >= grid[operation, 1] or z >= grid[operation, 2]:
-            continue
-        block = first_block[operation] + x + grid[operation, 0] * (y + grid[operation, 1] * z)
-        warp = np.int64(0)
-        factor = np.int64(1)
-        at = at_opcode - 4
-        while text[at] >= DIGIT_0 and text[at] <= DIGIT_0 + 9:
-            warp += factor * (np.int64(text[at]) - DIGIT_0)
-            factor *= 10
-            at -= 1
-        warp %= WARPS
-        count, _ = parse_lanes(text, words, at_lanes, stop, lanes)
-        largest = _ZERO
-        for lane in range(count):
-            largest = max(largest, lanes[lane])
-        if count == 0 or largest >= ADDRESS_END:
-            continue
-        if meaning == ASYNC_COPY and largest < SHARED_WINDOW_END:
-            continue
-        ordinal = np.int64(seen[block, warp])
-        seen[block, warp] += 1
-        if steps == 0:
-            continue
-        total = np.int64(totals[block, warp])
-        first = (steps * ordinal + total - 1) // total
-        last = steps * (ordinal + 1) // total
-        before = n_ranges
-        if meaning != GLOBAL_WRITE:
-            n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, READ_KINDS[meaning],
-                range_block, range_kind, range_start, range_end, n_ranges,
-            )  # fmt: skip
-        if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
-            n_ranges = emit_ranges(
-                lanes, count, opcode_width[slot], block, WRITE,
-                range_block, range_kind, range_start, range_end, n_ranges,
-            )  # fmt: skip
-        for i in range(before, n_ranges):
-            range_first[i] = first
-            range_last[i] = last
-    state[LINE_END] = line_end
-    return DONE, end, np.int64(0), n_ranges
+        count, _ = parse_lanes(text, words, access.at_lanes, next_start, lanes)
+        largest = largest_of(lanes, count)
+        is_shared_side = meaning == ASYNC_COPY and largest < SHARED_WINDOW_END
+        if count > 0 and largest < ADDRESS_END and not is_shared_side:
+            warp = warp_before(text, access.at_opcode)
+            width = opcodes.width[access.slot]
+            state[N_RANGES] = place_lanes(
+                out, state[N_RANGES], block, warp, warps, lanes, count, meaning, width
+            )
+    return DONE, end, np.int64(0)

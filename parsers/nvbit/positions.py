@@ -10,11 +10,12 @@ from depgraph.dependence.positions import STEPS, PositionedRanges, join_position
 from depgraph.errors import ModelError, TraceError
 from depgraph.parsers.nvbit import position_scanner_jit as scanner
 from depgraph.parsers.nvbit.log import NvbitTrace
-from depgraph.parsers.nvbit.scanner_jit import STATE_SIZE, find_launch
+from depgraph.parsers.nvbit.scanner_jit import Launches, find_launch
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.opcode_table import OpcodeTable
-from depgraph.parsers.scanning.text_jit import LANES, overlapping_words
+from depgraph.parsers.scanning.text_jit import overlapping_words
+from depgraph.parsers.scanning.touch_table_jit import LANES, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,30 +66,28 @@ class _Reader:
     def __init__(self, items: list[TraceInput], extraction: Extraction, offset: int) -> None:
         graph = extraction.graph
         self._items = items
-        self._first_block = graph.first_block
-        self._grid = np.ones((graph.n_operations, 3), np.int64)
         slots = 64
         while slots < 4 * len(extraction.kernels):
             slots *= 2
-        self._context = np.zeros(slots, np.uint64)
-        self._id = np.zeros(slots, np.int64)
-        self._operation = np.full(slots, -1, np.int32)
+        launches = Launches(
+            np.zeros(slots, np.uint64), np.zeros(slots, np.int64), np.full(slots, -1, np.int32)
+        )
+        grid = np.ones((graph.n_operations, 3), np.int64)
         with np.errstate(over="ignore"):
             for kernel in extraction.kernels:
-                self._grid[kernel.operation] = kernel.grid
+                grid[kernel.operation] = kernel.grid
                 identifier = (kernel.trace_id or 0) - offset
-                context = np.uint64(kernel.context)
-                slot = find_launch(context, identifier, self._context, self._id, self._operation)
-                if slot >= 0:
+                slot = -1 - find_launch(launches, np.uint64(kernel.context), identifier)
+                if slot < 0:
                     message = (
                         "--positions: launch ids start again, as if of another process; give the "
                         "log of one process"
                     )
                     raise ModelError(message)
-                slot = -1 - slot
-                self._context[slot] = context
-                self._id[slot] = identifier
-                self._operation[slot] = kernel.operation
+                launches.context[slot] = kernel.context
+                launches.identifier[slot] = identifier
+                launches.index[slot] = kernel.operation
+        self._program = scanner.Program(launches, graph.first_block, grid)
         self._opcodes = OpcodeTable()
         self.seen = np.zeros((graph.n_blocks, scanner.WARPS), np.int32)
         self.totals = self.seen
@@ -105,26 +104,25 @@ class _Reader:
         self, text: NDArray[np.uint8], end: int, steps: int
     ) -> Iterator[PositionedRanges]:
         words = overlapping_words(text)
-        position, used = 0, 0
+        position = 0
         out = PositionedRanges.reserve(_RANGES)
+        ranges = Ranges(out.block, out.kind, out.start, out.end)
+        positioned = scanner.Positioned(ranges, out.first, out.last)
+        warps = scanner.Warps(steps, self.seen, self.totals)
         lanes = np.zeros(LANES, np.uint64)
-        state = np.full(STATE_SIZE, -1, np.int64)
+        state = np.full(scanner.STATE_SIZE, -1, np.int64)
+        state[scanner.N_RANGES] = 0
         while True:
             with np.errstate(over="ignore"):
-                status, position, detail, used = scanner.scan_positions(
+                status, position, detail = scanner.scan_positions(
                     text, words, position, end,
-                    self._opcodes.words, self._opcodes.meaning, self._opcodes.width,
-                    self._context, self._id, self._operation, self._first_block, self._grid,
-                    steps, self.seen, self.totals,
-                    out.block, out.kind, out.start, out.end, out.first, out.last, used,
-                    state, lanes,
+                    self._opcodes.arrays, self._program, warps, positioned, state, lanes,
                 )  # fmt: skip
-            if status == scanner.NEW_OPCODE:
-                with np.errstate(over="ignore"):
+                if status == scanner.NEW_OPCODE:
                     self._opcodes.add(words, detail)
-                continue
-            if used:
+                    continue
+            if used := int(state[scanner.N_RANGES]):
                 yield join_positioned([out.take(used)])
-                used = 0
+                state[scanner.N_RANGES] = 0
             if status == scanner.DONE:
                 return

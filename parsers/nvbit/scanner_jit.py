@@ -7,34 +7,39 @@ the caller deals with it and calls again.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
+from depgraph.parsers.scanning.opcode_table_jit import ASYNC_COPY, IGNORE, find_opcode
 from depgraph.parsers.scanning.text_jit import (
-    ADDRESS_END,
-    ASYNC_COPY,
     COMMA,
     DIGIT_0,
-    GLOBAL_UPDATE,
-    GLOBAL_WRITE,
     HASH_FACTOR,
     HIGHS,
-    IGNORE,
-    LANES,
     MAX_LINE_BYTES,
+    MINUS,
     NEWLINE,
     ONES,
-    READ_KINDS,
-    SHARED_WINDOW_END,
     SPACE,
-    WRITE,
-    emit_ranges,
     find_line_end,
-    find_opcode,
-    find_row,
     parse_decimal,
     parse_hex8,
+    read_coordinates,
+    word_of,
 )
-from depgraph.system.compiled import compiled
+from depgraph.parsers.scanning.touch_table_jit import (
+    ADDRESS_END,
+    LANES,
+    SHARED_WINDOW_END,
+    add_lanes,
+    largest_of,
+    take_row,
+)
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAX_RANGES_PER_LINE = 2 * LANES
 
@@ -72,22 +77,64 @@ _CAPITAL_MS = np.uint64(0x4D4D4D4D4D4D4D4D)
 _ZERO = np.uint64(0)
 
 
-def _word(text: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(text, "little"))
-
-
-_MEMTRACE = _word(b"MEMTRACE")
-_CTX = _word(b": CTX 0x")
-_LAUNCH_1 = _word(b" - LAUNC")
-_GRID_1 = _word(b" - grid_")
-_GRID_2 = _word(b"launch_i")
-_SM_ID = _word(b" - SM_id")
-_CTA = _word(b" - CTA \0")
-_WARP = _word(b" - warp ")
+_MEMTRACE = word_of(b"MEMTRACE")
+_CTX = word_of(b": CTX 0x")
+_LAUNCH_1 = word_of(b" - LAUNC")
+_GRID_1 = word_of(b" - grid_")
+_GRID_2 = word_of(b"launch_i")
+_SM_ID = word_of(b" - SM_id")
+_CTA = word_of(b" - CTA \0")
+_WARP = word_of(b" - warp ")
+_INSPECTING = word_of(b"Inspecti")
 _SEVEN_BYTES = np.uint64(0x00FFFFFFFFFFFFFF)
+_LETTER_A = 0x41
+_LETTER_X = 0x78
+_LETTER_Z = 0x5A
+_CR = 0x0D
 
 
-@compiled
+class Launches(NamedTuple):
+    """A hash table from (context, launch id) to a launch; `index` is -1 where it is empty.
+
+    Attributes
+    ----------
+    context : uint64[slots]
+    identifier : int64[slots]
+    index : int32[slots]
+    """
+
+    context: NDArray[np.uint64]
+    identifier: NDArray[np.int64]
+    index: NDArray[np.int32]
+
+
+class Access(NamedTuple):
+    """The head of an access line.
+
+    Attributes
+    ----------
+    context : uint64
+    identifier : int
+        Of the launch.
+    cta : int
+        Coordinates as `read_coordinates` packs them.
+    at_opcode : int
+        Where the opcode starts; -1 if the line is no access line.
+    slot : int
+        Of the opcode; negative if it is not in the table.
+    at_lanes : int
+        Where the addresses start, if there are any.
+    """
+
+    context: np.uint64
+    identifier: np.int64
+    cta: np.int64
+    at_opcode: np.int64
+    slot: np.int64
+    at_lanes: np.int64
+
+
+@compiled_helper
 def find_memtrace(words, position, end):
     """Return where ``MEMTRACE: CTX 0x`` next starts in ``[position, end)``, or `end`."""
     while position < end:
@@ -102,7 +149,7 @@ def find_memtrace(words, position, end):
     return end
 
 
-@compiled
+@compiled_helper
 def parse_lanes(text, words, position, end, lanes):
     """Decode up to 32 addresses ``0x`` + 16 digits, each followed by a blank or the line's end.
 
@@ -112,7 +159,7 @@ def parse_lanes(text, words, position, end, lanes):
     high = _ZERO
     count = 0
     while count < LANES and position + 18 <= end:
-        if text[position] != DIGIT_0 or text[position + 1] != 0x78:
+        if text[position] != DIGIT_0 or text[position + 1] != _LETTER_X:
             break
         word = words[position + 2]
         if word != previous_high or count == 0:
@@ -124,7 +171,7 @@ def parse_lanes(text, words, position, end, lanes):
         if bad != _ZERO:
             break
         after = text[position + 18]
-        if position + 18 < end and after != SPACE and after != 0x0D and after != NEWLINE:
+        if position + 18 < end and after != SPACE and after != _CR and after != NEWLINE:
             break
         lanes[count] = (high << np.uint64(32)) | low
         count += 1
@@ -134,7 +181,7 @@ def parse_lanes(text, words, position, end, lanes):
     return count, position
 
 
-@compiled
+@compiled_helper
 def line_end_at(words, position, end, known):
     """Return where the line at `position` ends; `known` if that is not the end of one above.
 
@@ -143,7 +190,7 @@ def line_end_at(words, position, end, known):
     return known if known >= position else find_line_end(words, position, end)
 
 
-@compiled
+@compiled_helper
 def note_damaged(counters, kind):
     """Count an access line that lost something, and remember the first."""
     counters[kind] += 1
@@ -152,25 +199,25 @@ def note_damaged(counters, kind):
         counters[FIRST_DAMAGE] = kind
 
 
-@compiled
-def find_launch(context, identifier, launch_context, launch_id, launch_index):
-    """Return the part's current index of a launch key, or -1 - slot where it is to be entered."""
-    slots = launch_context.shape[0]
+@compiled_helper
+def find_launch(launches, context, identifier):
+    """Return the slot of a launch key, or -1 - slot where it is to be entered."""
+    slots = launches.index.shape[0]
     mixed = (context ^ (np.uint64(identifier) * HASH_FACTOR)) * HASH_FACTOR
     slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
-    while launch_index[slot] >= 0:
-        if launch_id[slot] == identifier and launch_context[slot] == context:
+    while launches.index[slot] >= 0:
+        if launches.identifier[slot] == identifier and launches.context[slot] == context:
             return slot
         slot = (slot + 1) & (slots - 1)
     return -1 - slot
 
 
-@compiled
+@compiled_helper
 def parse_access_head(text, words, position, end):
-    """Decode an access line up to its opcode.
+    """Decode an access line from behind its context up to its opcode.
 
     Returns (launch id, packed block coordinates, opcode position); the position is -1 if the
-    line is no access line. Coordinates are packed as ``x + (y << 31) + (z << 47)``.
+    line is no access line.
     """
     bad = (np.int64(-1), np.int64(-1), np.int64(-1))
     if position + 8 <= end and words[position] == _SM_ID:
@@ -180,48 +227,143 @@ def parse_access_head(text, words, position, end):
     identifier, position = parse_decimal(text, position + 18)
     if identifier < 0 or position + 7 > end or words[position] & _SEVEN_BYTES != _CTA:
         return bad
-    x, position = parse_decimal(text, position + 7)
-    if x < 0 or x >= 1 << 31 or text[position] != COMMA:
-        return bad
-    y, position = parse_decimal(text, position + 1)
-    if y < 0 or y >= 1 << 16 or text[position] != COMMA:
-        return bad
-    z, position = parse_decimal(text, position + 1)
-    if z < 0 or z >= 1 << 16 or position + 8 > end or words[position] != _WARP:
+    cta, position = read_coordinates(text, position + 7, end, COMMA)
+    if cta < 0 or position + 8 > end or words[position] != _WARP:
         return bad
     warp, position = parse_decimal(text, position + 8)
-    if warp < 0 or position + 3 > end or text[position] != SPACE or text[position + 1] != 0x2D:
+    if warp < 0 or position + 3 > end or text[position] != SPACE or text[position + 1] != MINUS:
         return bad
-    return identifier, x | (y << 31) | (z << 47), np.int64(position + 3)
+    return identifier, cta, np.int64(position + 3)
 
 
-@compiled
+@compiled_helper
+def is_marked(words, position):
+    """Tell whether a record starts at `position`."""
+    return words[position] == _MEMTRACE and words[position + 8] == _CTX
+
+
+@compiled_helper
+def read_access(text, words, position, end, opcode_words):
+    """Decode the access line that may stand at `position`, up to its addresses.
+
+    Returns
+    -------
+    Access
+    """
+    identifier = cta = at_opcode = slot = np.int64(-1)
+    at_lanes = np.int64(position)
+    high, bad = parse_hex8(words[position + 16])
+    low, bad_low = parse_hex8(words[position + 24])
+    if is_marked(words, position) and bad | bad_low == _ZERO:
+        identifier, cta, at_opcode = parse_access_head(text, words, position + 32, end)
+    if at_opcode >= 0:
+        slot, length = find_opcode(words, at_opcode, opcode_words)
+        at_lanes = at_opcode + length + 3
+        is_word = text[at_opcode] >= _LETTER_A and text[at_opcode] <= _LETTER_Z
+        if not is_word or length == 0 or at_lanes > end or text[at_lanes - 2] != MINUS:
+            at_opcode = np.int64(-1)
+    return Access((high << np.uint64(32)) | low, identifier, cta, at_opcode, slot, at_lanes)
+
+
+@compiled_helper
+def is_launch(words, position):
+    """Tell whether the record at `position` is a launch line."""
+    bad = parse_hex8(words[position + 16])[1] | parse_hex8(words[position + 24])[1]
+    return bad == _ZERO and words[position + 32] == _LAUNCH_1
+
+
+@compiled_helper
+def find_record(words, position, line_end, counters):
+    """Return where a record starts in the line, or the next line, counting what is passed over."""
+    start = line_end
+    if line_end - position > MAX_LINE_BYTES:
+        counters[OVERLONG_LINES] += 1
+    elif is_marked(words, position):
+        start = position
+    else:
+        start = find_memtrace(words, position, line_end)
+        counters[FOREIGN_LINES if start == line_end else SPLICED_LINES] += 1
+    return start if start < line_end else end_line(line_end, counters)
+
+
+@compiled_helper
+def find_next_record(words, after, line_end, counters):
+    """Return where the next record starts that stands in or after the line."""
+    start = line_end
+    if line_end - after > 2:
+        start = find_memtrace(words, after, line_end)
+    if start < line_end:
+        counters[SPLICED_LINES] += 1
+        return start
+    return end_line(line_end, counters)
+
+
+@compiled_helper
+def end_line(line_end, counters):
+    """Count a line; return where the next one starts."""
+    counters[LINES] += 1
+    return line_end + 1
+
+
+@compiled_helper
+def pass_damaged(words, position, line_end, counters):
+    """Pass over a record that cannot be read, or is verbose; return where to go on."""
+    if is_verbose(words, position + 16, line_end):
+        counters[VERBOSE_LINES] += 1
+    else:
+        note_damaged(counters, np.int64(MALFORMED_LINES))
+    return find_next_record(words, position + 1, line_end, counters)
+
+
+@compiled_helper
+def is_verbose(words, position, line_end):
+    """Tell whether ``MEMTRACE: CTX 0x...`` goes on as ``, Inspecting CUfunction``."""
+    while position < line_end:
+        if words[position] == _INSPECTING:
+            return True
+        position += 1
+        if words[position] & np.uint64(0xFF) == np.uint64(SPACE):
+            return words[position + 1] == _INSPECTING
+    return False
+
+
+@compiled_within
+def take_lanes(touches, opcodes, slot, row, lanes, count, is_long, counters):
+    """Enter what the `count` lanes of an access line touch, unless the line is damaged."""
+    largest = largest_of(lanes, count)
+    kind = ACCESS_LINES
+    if count == 0:
+        kind = EMPTY_LINES
+    elif largest >= ADDRESS_END:
+        kind = OUT_OF_RANGE_LINES
+    elif count < LANES:
+        kind = SHORT_LINES
+    elif is_long:
+        kind = LONG_LINES
+    if kind == ACCESS_LINES:
+        counters[ACCESS_LINES] += 1
+    else:
+        note_damaged(counters, kind)
+    if count == 0 or largest >= ADDRESS_END:
+        return
+    opcodes.count[slot] += 1
+    meaning = opcodes.meaning[slot]
+    if meaning == ASYNC_COPY and largest < SHARED_WINDOW_END:
+        counters[SHARED_SIDE_LINES] += 1
+        return
+    if largest == _ZERO:
+        counters[ZERO_LINES] += 1
+    touches.rows.instructions[row] += 1
+    touches.rows.accesses[row] += 1
+    touches.sizes[1] = add_lanes(
+        touches.ranges, touches.sizes[1], row, meaning, lanes, count, opcodes.width[slot]
+    )
+
+
+@compiled_in_place
 def scan_lines(
-    text,
-    words,
-    position,
-    end,
-    opcode_words,
-    opcode_meaning,
-    opcode_width,
-    opcode_count,
-    launch_context,
-    launch_id,
-    launch_index,
-    row_launch,
-    row_cta,
-    row_accesses,
-    row_instructions,
-    row_table,
-    range_row,
-    range_kind,
-    range_start,
-    range_end,
-    counters,
-    sizes,
-    state,
-    lanes,
-):
+    text, words, position, end, opcodes, launches, touches, counters, state, lanes
+):  # fmt: skip
     """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
 
     Parameters
@@ -230,18 +372,12 @@ def scan_lines(
         The buffer, as bytes and as overlapping words, padded by `PADDING` bytes.
     position, end : int
         Where to start (a line start, or where the last call stopped) and stop.
-    opcode_words, opcode_meaning, opcode_width, opcode_count : arrays of one row per opcode slot
-        Hash table of opcode texts with what they do to global memory and how wide a lane is.
-    launch_context, launch_id, launch_index : arrays of one row per slot
-        Hash table from (context, launch id) to the launch of this part it now stands for.
-    row_launch, row_cta, row_accesses, row_instructions : arrays of one row per block
-    row_table : int32[slots]
-        Hash table of the rows.
-    range_row, range_kind, range_start, range_end : arrays of one element a range
-        Output, in the order of the text.
+    opcodes : Opcodes
+    launches : Launches
+        Of this part.
+    touches : Touches
+        Rows and ranges are appended.
     counters : int64[N_COUNTERS]
-    sizes : int64[2]
-        Rows and ranges in use.
     state : int64[STATE_SIZE]
         What is known of the line that `position` is in, from call to call.
     lanes : uint64[32]
@@ -256,181 +392,61 @@ def scan_lines(
     detail : int
         For `NEW_OPCODE` its position, for `NEW_LAUNCH_KEY` the launch id.
     """
-    last_context = _ZERO
-    last_identifier = np.int64(-1)
-    last_launch = np.int64(-1)
-    last_slot = np.int64(-1)
-    line_end = state[LINE_END]
     while position < end:
-        is_marked = words[position] == _MEMTRACE and words[position + 8] == _CTX
-        high, bad = parse_hex8(words[position + 16])
-        low, bad_low = parse_hex8(words[position + 24])
-        is_marked = is_marked and bad | bad_low == _ZERO
-        is_launch = is_marked and words[position + 32] == _LAUNCH_1
-        identifier = np.int64(-1)
-        cta = np.int64(-1)
-        at_opcode = np.int64(-1)
-        if is_marked and not is_launch:
-            identifier, cta, at_opcode = parse_access_head(text, words, position + 32, end)
-        slot = np.int64(-1)
-        length = 0
-        at_lanes = position
-        if at_opcode >= 0:
-            slot, length = find_opcode(words, at_opcode, opcode_words)
-            at_lanes = at_opcode + length + 3
-            is_word = text[at_opcode] >= 0x41 and text[at_opcode] <= 0x5A
-            if not is_word or length == 0 or at_lanes > end or text[at_lanes - 2] != 0x2D:
-                at_opcode = np.int64(-1)
-
+        access = read_access(text, words, position, end, opcodes.words)
         # Most lines by far: an access with 32 addresses and nothing else.
-        expected_end = at_lanes + 19 * LANES
-        is_plain = at_opcode >= 0 and expected_end < end and text[expected_end] == NEWLINE
+        expected_end = access.at_lanes + 19 * LANES
+        is_plain = access.at_opcode >= 0 and expected_end < end and text[expected_end] == NEWLINE
+        line_end = expected_end
         if not is_plain:
-            line_end = line_end_at(words, position, end, line_end)
-            if line_end - position > MAX_LINE_BYTES:
-                counters[OVERLONG_LINES] += 1
-                counters[LINES] += 1
-                position = line_end + 1
-                continue
-            start = position
-            if words[position] != _MEMTRACE or words[position + 8] != _CTX:
-                start = find_memtrace(words, position, line_end)
-                if start == line_end:
-                    counters[FOREIGN_LINES] += 1
-                    counters[LINES] += 1
-                    position = line_end + 1
-                    continue
-                counters[SPLICED_LINES] += 1
+            line_end = line_end_at(words, position, end, state[LINE_END])
+            state[LINE_END] = line_end
+            start = find_record(words, position, line_end, counters)
+            if start != position:
                 position = start
                 continue
-            if is_launch:
-                state[LINE_END] = line_end
+            if is_launch(words, position):
                 return AT_LAUNCH, position, np.int64(0)
-            if at_opcode < 0 or at_lanes > line_end + 3:
-                next_start = find_memtrace(words, position + 1, line_end)
-                if _is_verbose(words, position + 16, line_end):
-                    counters[VERBOSE_LINES] += 1
-                else:
-                    note_damaged(counters, MALFORMED_LINES)
-                if next_start < line_end:
-                    counters[SPLICED_LINES] += 1
-                    position = next_start
-                else:
-                    counters[LINES] += 1
-                    position = line_end + 1
+            if access.at_opcode < 0 or access.at_lanes > line_end + 3:
+                position = pass_damaged(words, position, line_end, counters)
                 continue
-        if slot < 0:
-            state[LINE_END] = line_end
-            return NEW_OPCODE, position, at_opcode
-
-        context = (high << np.uint64(32)) | low
-        if identifier != last_identifier or context != last_context:
-            last_slot = find_launch(context, identifier, launch_context, launch_id, launch_index)
-            if last_slot < 0:
-                state[LINE_END] = line_end
-                return NEW_LAUNCH_KEY, position, identifier
-            last_context = context
-            last_identifier = identifier
-            last_launch = np.int64(launch_index[last_slot])
-        n_rows = sizes[0]
-        row = find_row(last_launch, cta, row_launch, row_cta, row_table)
+        if access.slot < 0:
+            return NEW_OPCODE, position, access.at_opcode
+        at_launch = find_launch(launches, access.context, access.identifier)
+        if at_launch < 0:
+            return NEW_LAUNCH_KEY, position, access.identifier
+        row = take_row(touches.rows, touches.sizes, launches.index[at_launch], access.cta)
         if row < 0:
-            if n_rows >= row_launch.shape[0] or 2 * n_rows >= row_table.shape[0]:
-                state[LINE_END] = line_end
-                return ROWS_FULL, position, np.int64(0)
-            row_table[-1 - row] = n_rows
-            row = n_rows
-            row_launch[row] = last_launch
-            row_cta[row] = cta
-            row_accesses[row] = 0
-            row_instructions[row] = 0
-            sizes[0] = n_rows + 1
-        n_ranges = sizes[1]
-        if n_ranges + MAX_RANGES_PER_LINE > range_row.shape[0]:
-            state[LINE_END] = line_end
+            return ROWS_FULL, position, np.int64(0)
+        if touches.sizes[1] + MAX_RANGES_PER_LINE > touches.ranges.row.shape[0]:
             return RANGES_FULL, position, np.int64(0)
 
-        meaning = opcode_meaning[slot]
-        after = at_lanes
+        after = access.at_lanes
         count = np.int64(0)
-        if meaning == IGNORE:
-            opcode_count[slot] += 1
+        is_ignored = opcodes.meaning[access.slot] == IGNORE
+        if is_ignored:
+            opcodes.count[access.slot] += 1
             counters[ACCESS_LINES] += 1
-            row_instructions[row] += 1
-            if is_plain and text[expected_end - 1] == SPACE and text[expected_end - 18] == 0x78:
-                counters[LINES] += 1
-                position = expected_end + 1
-                continue
-        else:
-            stop = expected_end if is_plain else line_end
-            count, after = parse_lanes(text, words, at_lanes, stop, lanes)
-        if is_plain:
-            # With fewer addresses the line is shorter, and the newline is of another one.
-            line_end = (
-                expected_end if count == LANES else line_end_at(words, position, end, line_end)
+            touches.rows.instructions[row] += 1
+            is_whole = (
+                is_plain
+                and text[expected_end - 1] == SPACE
+                and text[expected_end - 18] == _LETTER_X
             )
-        if meaning != IGNORE:
-            largest = _ZERO
-            for lane in range(count):
-                largest = max(largest, lanes[lane])
-            kind = ACCESS_LINES
-            if count == 0:
-                kind = EMPTY_LINES
-            elif largest >= ADDRESS_END:
-                kind = OUT_OF_RANGE_LINES
-            elif count < LANES:
-                kind = SHORT_LINES
-            elif after + 2 < line_end and text[after] == DIGIT_0 and text[after + 1] == 0x78:
-                kind = LONG_LINES
-            if kind == ACCESS_LINES:
-                counters[ACCESS_LINES] += 1
-            else:
-                note_damaged(counters, kind)
-            if count > 0 and largest < ADDRESS_END:
-                opcode_count[slot] += 1
-                if meaning == ASYNC_COPY and largest < SHARED_WINDOW_END:
-                    counters[SHARED_SIDE_LINES] += 1
-                else:
-                    row_instructions[row] += 1
-                    row_accesses[row] += 1
-                    if largest == _ZERO:
-                        counters[ZERO_LINES] += 1
-                    width = opcode_width[slot]
-                    if meaning != GLOBAL_WRITE:
-                        n_ranges = emit_ranges(
-                            lanes, count, width, row, READ_KINDS[meaning],
-                            range_row, range_kind, range_start, range_end, n_ranges,
-                        )  # fmt: skip
-                    if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
-                        n_ranges = emit_ranges(
-                            lanes, count, width, row, WRITE,
-                            range_row, range_kind, range_start, range_end, n_ranges,
-                        )  # fmt: skip
-                    sizes[1] = n_ranges
-        next_start = line_end
-        if line_end - after > 2:
-            next_start = find_memtrace(words, after, line_end)
-        if next_start < line_end:
-            counters[SPLICED_LINES] += 1
-            position = next_start
         else:
-            counters[LINES] += 1
-            position = line_end + 1
-    state[LINE_END] = line_end
+            count, after = parse_lanes(text, words, after, line_end, lanes)
+            is_whole = is_plain and count == LANES
+        if is_plain and not is_whole:
+            # With fewer addresses the line is shorter, and the newline is of another one.
+            line_end = line_end_at(words, position, end, state[LINE_END])
+            state[LINE_END] = line_end
+        if not is_ignored:
+            is_long = (
+                after + 2 < line_end and text[after] == DIGIT_0 and text[after + 1] == _LETTER_X
+            )
+            take_lanes(touches, opcodes, access.slot, row, lanes, count, is_long, counters)
+        if is_whole:
+            position = end_line(line_end, counters)
+        else:
+            position = find_next_record(words, after, line_end, counters)
     return DONE, end, np.int64(0)
-
-
-@compiled
-def _is_verbose(words, position, line_end):
-    """Tell whether ``MEMTRACE: CTX 0x...`` goes on as ``, Inspecting CUfunction``."""
-    inspecting = _word_inspect
-    while position < line_end:
-        if words[position] == inspecting:
-            return True
-        position += 1
-        if words[position] & np.uint64(0xFF) == np.uint64(SPACE):
-            return words[position + 1] == inspecting
-    return False
-
-
-_word_inspect = _word(b"Inspecti")

@@ -17,20 +17,21 @@ from depgraph.parsers.scanning.launch_limits import (
     usable_registers,
     usable_shared_bytes,
 )
+from depgraph.parsers.scanning.line_buffers import find_text
 from depgraph.parsers.scanning.opcode_table import (
     MAX_OPCODES,
     OpcodeTable,
     TooManyOpcodesError,
     global_meaning,
 )
+from depgraph.parsers.scanning.opcode_table_jit import IGNORE
 from depgraph.parsers.scanning.opcodes import Space, untraced_by
 from depgraph.parsers.scanning.text_jit import (
-    IGNORE,
-    LANES,
     PADDING,
     overlapping_words,
 )
 from depgraph.parsers.scanning.touch_table import TouchTable
+from depgraph.parsers.scanning.touch_table_jit import LANES
 from depgraph.trace.records import Damage, KernelLaunch, ScannedPart
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ _LAUNCH = re.compile(
     rb" - block size (\d{1,99}),(\d{1,99}),(\d{1,99})"
     rb" - nregs (-?\d{1,99}) - shmem (-?\d{1,99}) - cuda stream id (-?\d{1,99})"
 )
+_RECORD = b"MEMTRACE: CTX 0x"
 _MAX_LAUNCH_ID = 1 << 62
 OVERLONG = "lines of more than 1 MiB"
 _LEFT_OUT = (
@@ -138,13 +140,13 @@ class _LaunchTable:
         self._new_slots(64)
 
     def _new_slots(self, slots: int) -> None:
-        self.context = np.zeros(slots, np.uint64)
-        self.identifier = np.zeros(slots, np.int64)
-        self.index = np.full(slots, -1, np.int32)
+        self.arrays = scanner.Launches(
+            np.zeros(slots, np.uint64), np.zeros(slots, np.int64), np.full(slots, -1, np.int32)
+        )
 
     def enter(self, context: int, identifier: int, launch: KernelLaunch | None) -> None:
-        if 2 * (len(self._part.keys) + 1) > len(self.index):
-            self._new_slots(4 * len(self.index))
+        if 2 * (len(self._part.keys) + 1) > len(self.arrays.index):
+            self._new_slots(4 * len(self.arrays.index))
             for index, key in enumerate(self._part.keys):
                 self._place(key[0], key[1], index)
         self._place(context, identifier, len(self._part.keys))
@@ -152,13 +154,11 @@ class _LaunchTable:
         self._part.launches.append(launch)
 
     def _place(self, context: int, identifier: int, index: int) -> None:
-        slot = scanner.find_launch(
-            np.uint64(context), identifier, self.context, self.identifier, self.index
-        )
+        slot = scanner.find_launch(self.arrays, np.uint64(context), identifier)
         slot = slot if slot >= 0 else -1 - slot
-        self.context[slot] = context
-        self.identifier[slot] = identifier
-        self.index[slot] = index
+        self.arrays.context[slot] = context
+        self.arrays.identifier[slot] = identifier
+        self.arrays.index[slot] = index
 
 
 def scan_text(
@@ -202,12 +202,7 @@ def scan_text(
         while True:
             status, position, detail = scanner.scan_lines(
                 text, words, position, end,
-                opcodes.words, opcodes.meaning, opcodes.width, opcodes.count,
-                launches.context, launches.identifier, launches.index,
-                touches.row_launch, touches.row_cta, touches.row_accesses,
-                touches.row_instructions, touches.row_table,
-                touches.range_row, touches.range_kind, touches.range_start, touches.range_end,
-                counters, touches.sizes, state, lanes,
+                opcodes.arrays, launches.arrays, touches.arrays, counters, state, lanes,
             )  # fmt: skip
             if status == scanner.DONE:
                 break
@@ -264,7 +259,7 @@ def _take_launch(
     id_offset: int,
 ) -> int:
     """Enter the launch line at `position`; return where the next record starts."""
-    stop = int(scanner.find_memtrace(overlapping_words(text), position + 1, line_end))
+    stop = find_text(text, _RECORD, position + 1, line_end)
     try:
         launch = parse_launch(text[position:stop].tobytes())
         launches.enter(launch.context, (launch.trace_id or 0) - id_offset, launch)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from depgraph.timing.profile import KernelProfile
 
 _DEVICE = re.compile(r"(?P<name>.*?)\s*\((?P<number>\d{1,9})\)")
+_MEMORY = re.compile("memset|memcpy", re.IGNORECASE)
 _CORRELATION_MARK = re.compile(r"\s*\[(\d{1,18})\]\Z")
 
 
@@ -87,7 +88,7 @@ class Dialect:
 
 
 def read_gpu_trace(path: Path, dialect: Dialect) -> KernelProfile:
-    """Read the kernels of the first such table in a file; copies and memsets are passed over."""
+    """Read the kernels, memsets and copies of the first such table in a file."""
     rows = KernelRows(path)
     with open_text(path) as text:
         lines = enumerate(text, 1)
@@ -161,7 +162,7 @@ class _Table:
         ]
 
     def add(self, rows: KernelRows, number: int, line: str) -> bool:
-        """Add the kernel of one line, if it is one; return False where the table has ended."""
+        """Add the operation of one line; return False where the table has ended."""
         cells = cells_of(line, self.header.delimiter)
         if len(cells) != len(self.header.names):
             if line.lstrip(' "')[:1].isdigit():
@@ -171,8 +172,7 @@ class _Table:
                 return True
             return not self.dialect.ends_at_text
         self.rows_seen += 1
-        if any(self._cell(cells, column) for column in self.dialect.grid):
-            self._add_kernel(rows, cells)
+        self._add_operation(rows, cells)
         return True
 
     def _cell(self, cells: list[str], column: str) -> str:
@@ -194,25 +194,42 @@ class _Table:
         x, y, z = (self._integer(cells, column) for column in columns)
         return None if x is None or y is None or z is None else (x, y, z)
 
-    def _add_kernel(self, rows: KernelRows, cells: list[str]) -> None:
+    def _add_operation(self, rows: KernelRows, cells: list[str]) -> None:
         dialect = self.dialect
         duration = decimal(self._cell(cells, dialect.duration))
         start = decimal(self._cell(cells, dialect.start))
         name, mark = self._cell(cells, dialect.name), None
         if dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
             name = name[: mark.start()]
-        correlation = self._integer(cells, dialect.correlation)
+        is_kernel = any(self._cell(cells, column) for column in dialect.grid)
+        if not is_kernel and not _MEMORY.search(name):
+            return
+        measured = (
+            name,
+            None if duration is None else float(nanoseconds(duration, self.duration_unit)),
+            None if start is None else round(nanoseconds(start, self.start_unit)),
+        )
+        if not is_kernel:
+            rows.add_memory(*measured, **self._place(cells))
+            return
         text = tuple(cells[at] for at in self._launch_columns)
         launch = self._launches.get(text)
         if launch is None:
             launch = self._launches[text] = self._launch(rows, cells)
+        correlation = self._integer(cells, dialect.correlation)
         rows.add(
-            name,
-            None if duration is None else float(nanoseconds(duration, self.duration_unit)),
-            None if start is None else round(nanoseconds(start, self.start_unit)),
+            *measured,
             correlation=int(mark[1]) if correlation is None and mark else correlation,
             **launch,
         )
+
+    def _place(self, cells: list[str]) -> dict[str, Any]:
+        device = _DEVICE.fullmatch(self._cell(cells, self.dialect.device))
+        return {
+            "device": int(device["number"]) if device else None,
+            "context": self._integer(cells, self.dialect.context),
+            "stream": self._integer(cells, self.dialect.stream),
+        }
 
     def _launch(self, rows: KernelRows, cells: list[str]) -> dict[str, Any]:
         """Read the columns that are the same whenever a kernel is launched the same way."""
@@ -229,7 +246,5 @@ class _Table:
             "static_shared_bytes": static,
             "dynamic_shared_bytes": dynamic,
             "shared_bytes": None if static is None or dynamic is None else static + dynamic,
-            "device": int(device["number"]) if device else None,
-            "context": self._integer(cells, dialect.context),
-            "stream": self._integer(cells, dialect.stream),
+            **self._place(cells),
         }

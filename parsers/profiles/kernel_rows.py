@@ -80,6 +80,7 @@ class KernelRows:
         self._grids = array("i")
         self._blocks = array("i")
         self._integers = {column: array("q") for column in _INTEGERS}
+        self._memory: KernelRows | None = None
         self._ops = array("q")
         self.host = HostSpans()
         self._calls = {name: array("q") for name in ("process", "correlation", "start")}
@@ -134,6 +135,13 @@ class KernelRows:
             value = integers.get(column)
             values.append(value if value is not None and _fits(value) and value >= 0 else UNKNOWN)
         return True
+
+    def add_memory(self, name: str, duration: float | None, start: int | None, **more: Any) -> None:
+        """Add a memset or a copy, as `add` does a kernel."""
+        if self._memory is None:
+            self._memory = KernelRows(self._path)
+        if not self._memory.add(name, duration, start, **more):
+            self.skipped["memsets and copies without a usable duration"] += 1
 
     def add_launch_call(
         self,
@@ -218,6 +226,9 @@ class KernelRows:
         zero = sum(duration == 0 for duration in self._durations)
         if zero:
             self.notes.append(f"kernels with a duration of 0: {zero} of {len(self)} (coarse clock)")
+        memory = None
+        if self._memory is not None and len(self._memory):
+            memory = self._memory.build(format_name, unit=unit, start_origin=start_origin)
         picked: dict[str, Any] = {
             name: None if column is None else column[order] for name, column in columns.items()
         }
@@ -231,6 +242,7 @@ class KernelRows:
             grid=_triples(self._grids, order),
             block=_triples(self._blocks, order),
             clock_mhz=clock_mhz,
+            memory=memory,
             device_names=dict(self.device_names),
             sites=sites,
             notes=tuple(self.notes),

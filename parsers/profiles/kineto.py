@@ -22,6 +22,7 @@ HINT = (
     "ProfilerActivity.CUDA]) and write it with prof.export_chrome_trace(...)"
 )
 _CALLS = {"cuda_runtime", "cuda_driver"}
+_MEMORY = {"gpu_memset", "gpu_memcpy"}
 _OP, _PYTHON = "cpu_op", "python_function"
 _SPANS = {_OP, _PYTHON, "user_annotation"}
 _DIMENSIONS = 3
@@ -37,13 +38,7 @@ def read_kineto(path: Path) -> KernelProfile:
     for event in trace.events():
         if not isinstance(event, dict):
             rows.skipped["events that are no JSON object"] += 1
-        elif _is_kernel(event):
-            _add(rows, event)
-        elif _is_launch_call(event):
-            _add_call(rows, event)
-        elif _category(event) in _SPANS:
-            _add_span(rows, event)
-        else:
+        elif not _add(rows, event):
             of_rocprof += _is_of_rocprof(event)
     if of_rocprof and not len(rows):
         raise ProfileError(path, f"is {ROCPROF}", ROCPROF_HINT)
@@ -62,20 +57,31 @@ def read_kineto(path: Path) -> KernelProfile:
     return rows.build("kineto", start_origin=base, sms_of_device=sms, hint=HINT)
 
 
-def _is_kernel(event: dict[str, Any]) -> bool:
+def _add(rows: KernelRows, event: dict[str, Any]) -> bool:
+    """Take what an event says; return False if it says nothing of use."""
+    category = _category(event)
+    if category == "kernel":
+        rows.add(*_measured(event), **_launch(event))
+    elif category in _MEMORY:
+        rows.add_memory(*_measured(event), **_place(event))
+    elif _is_launch_call(event):
+        _add_call(rows, event)
+    elif category in _SPANS:
+        _add_span(rows, event)
+    else:
+        return False
+    return True
+
+
+def _category(event: dict[str, Any]) -> str:
+    """Return what sort of event has a duration; "" for others."""
     category = event.get("cat")
-    return isinstance(category, str) and category.lower() == "kernel" and event.get("ph") == "X"
+    return category.lower() if isinstance(category, str) and event.get("ph") == "X" else ""
 
 
 def _is_launch_call(event: dict[str, Any]) -> bool:
-    category, name = event.get("cat"), event.get("name")
-    return (
-        isinstance(category, str)
-        and category.lower() in _CALLS
-        and event.get("ph") == "X"
-        and isinstance(name, str)
-        and "Launch" in name
-    )
+    name = event.get("name")
+    return _category(event) in _CALLS and isinstance(name, str) and "Launch" in name
 
 
 def _add_call(rows: KernelRows, event: dict[str, Any]) -> None:
@@ -84,11 +90,6 @@ def _add_call(rows: KernelRows, event: dict[str, Any]) -> None:
     if isinstance(arguments, dict) and start is not None:
         correlation = _whole(arguments.get("correlation"))
         rows.add_launch_call(correlation, round(nanoseconds(start, "us")), thread=_thread(event))
-
-
-def _category(event: dict[str, Any]) -> str:
-    category = event.get("cat")
-    return category.lower() if isinstance(category, str) and event.get("ph") == "X" else ""
 
 
 def _thread(event: dict[str, Any]) -> tuple[str, str]:
@@ -124,27 +125,39 @@ def _is_of_rocprof(event: dict[str, Any]) -> bool:
     return isinstance(arguments, dict) and {"BeginNs", "EndNs"} <= arguments.keys()
 
 
-def _add(rows: KernelRows, event: dict[str, Any]) -> None:
-    arguments = event.get("args")
-    if not isinstance(arguments, dict):
-        arguments = {}
-    name = event.get("name")
-    duration = _number(event.get("dur"))
-    start = _number(event.get("ts"))
-    rows.add(
+def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
+    """Return name, duration and start, both in nanoseconds."""
+    name, duration, start = event.get("name"), _number(event.get("dur")), _number(event.get("ts"))
+    return (
         name if isinstance(name, str) else "",
         None if duration is None else float(nanoseconds(duration, "us")),
         None if start is None else round(nanoseconds(start, "us")),
-        grid=_sizes(arguments.get("grid")),
-        block=_sizes(arguments.get("block")),
-        registers=_whole(arguments.get("registers per thread")),
-        shared_bytes=_whole(arguments.get("shared memory")),
-        device=_whole(arguments.get("device")),
-        context=_whole(arguments.get("context")),
-        stream=_whole(arguments.get("stream")),
-        correlation=_whole(arguments.get("correlation")),
-        op_number=_whole(arguments.get("External id")),
     )
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _place(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = _arguments(event)
+    return {
+        name: _whole(arguments.get(name)) for name in ("device", "context", "stream", "correlation")
+    }
+
+
+def _launch(event: dict[str, Any]) -> dict[str, Any]:
+    """Return how a kernel was launched, and where."""
+    arguments = _arguments(event)
+    return {
+        "grid": _sizes(arguments.get("grid")),
+        "block": _sizes(arguments.get("block")),
+        "registers": _whole(arguments.get("registers per thread")),
+        "shared_bytes": _whole(arguments.get("shared memory")),
+        "op_number": _whole(arguments.get("External id")),
+        **_place(event),
+    }
 
 
 def _devices(properties: dict[str, Any], rows: KernelRows) -> dict[int, int]:

@@ -50,6 +50,10 @@ _RANGES = "NVTX_EVENTS"
 _RANGE_COLUMNS = ("start", "end", "globalTid", "eventType", "text", "textId")
 # NvtxPushPopRange and NvtxStartEndRange of the table ENUM_NSYS_EVENT_TYPE; None where not stated.
 _RANGE_KINDS = {59, 60, None}
+_COPIES, _MEMSETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+# CUpti_ActivityMemcpyKind, as cupti_activity.h numbers them.
+_COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA",
+               8: "DtoD", 9: "HtoH", 10: "PtoP"}  # fmt: skip
 _PID_UNIT = 0x1000000
 _LARGEST_ROW = 1 << 26  # bytes
 _LEAST_SECONDS = 20.0
@@ -133,8 +137,7 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
     table = next((table for table in _KERNEL_TABLES if table in tables), None)
     if table is None:
         raise ProfileError(path, "has no table of kernels", hint)
-    columns_of_table = _select(connection, ["name"], f"pragma_table_info('{table}')")
-    present = {str(name) for (name,) in columns_of_table}
+    present = _columns_of(connection, table)
     if not {"start", "end"} <= present:
         raise ProfileError(path, f"its table {table} has no start and end", hint)
     strings = next((name for name in _STRINGS if name in tables), None)
@@ -145,6 +148,8 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
     columns = [column if column in present else "NULL" for column in _COLUMNS]
     for row in _select(connection, [name_column or "NULL", *columns], table):
         _add(rows, row, spelled)
+    for memory_table in sorted(tables & {_COPIES, _MEMSETS}):
+        _add_memory(rows, connection, memory_table)
     if _CALLS in tables:
         _add_calls(rows, connection)
     if _RANGES in tables:
@@ -189,30 +194,47 @@ def _add(rows: KernelRows, row: tuple[object, ...], spelled: dict[object, str]) 
         dynamic_shared_bytes=dynamic,
         shared_bytes=None if static is None or dynamic is None else static + dynamic,
         device=device,
-        process=None if global_pid is None else global_pid // _PID_UNIT % _PID_UNIT,
+        process=_process(global_pid),
         context=context,
         stream=stream,
         correlation=correlation,
     )
 
 
+def _add_memory(rows: KernelRows, connection: sqlite3.Connection, table: str) -> None:
+    """Add memsets or copies, of tables that say when they began and ended."""
+    present = _columns_of(connection, table)
+    if not {"start", "end"} <= present:
+        return
+    wanted = ("start", "end", "deviceId", "globalPid", "contextId", "streamId", "copyKind")
+    columns = [column if column in present else "NULL" for column in wanted]
+    for row in _select(connection, columns, table):
+        start, end, device, global_pid, context, stream, kind = (_integer(value) for value in row)
+        rows.add_memory(
+            "memset" if table == _MEMSETS else f"memcpy {_COPY_KINDS.get(kind or 0, '')}".strip(),
+            None if start is None or end is None else float(end - start),
+            start,
+            device=device,
+            process=_process(global_pid),
+            context=context,
+            stream=stream,
+        )
+
+
 def _add_calls(rows: KernelRows, connection: sqlite3.Connection) -> None:
     """Note the calls of the host; those that launched nothing share no id with a kernel."""
-    present = {str(name) for (name,) in _select(connection, ["name"],
-                                                f"pragma_table_info('{_CALLS}')")}  # fmt: skip
+    present = _columns_of(connection, _CALLS)
     if not {"start", "correlationId"} <= present:
         return
     columns = ["correlationId", "start", "globalTid" if "globalTid" in present else "NULL"]
     for row in _select(connection, columns, _CALLS):
         correlation, start, thread = (_integer(value) for value in row)
-        process = None if thread is None else thread // _PID_UNIT % _PID_UNIT
-        rows.add_launch_call(correlation, start, process, thread)
+        rows.add_launch_call(correlation, start, _process(thread), thread)
 
 
 def _add_ranges(rows: KernelRows, connection: sqlite3.Connection, strings: str | None) -> None:
     """Note the NVTX ranges of the host."""
-    present = {str(name) for (name,) in _select(connection, ["name"],
-                                                f"pragma_table_info('{_RANGES}')")}  # fmt: skip
+    present = _columns_of(connection, _RANGES)
     if not {"start", "end", "globalTid"} <= present:
         return
     texts = {}
@@ -225,6 +247,15 @@ def _add_ranges(rows: KernelRows, connection: sqlite3.Connection, strings: str |
         name = text if isinstance(text, str) else texts.get(number)
         if isinstance(start, int) and isinstance(end, int) and kind in _RANGE_KINDS:
             rows.host.add_range(str(name or ""), start, end, _integer(thread))
+
+
+def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {str(name) for (name,) in _select(connection, ["name"], f"pragma_table_info('{table}')")}
+
+
+def _process(identifier: int | None) -> int | None:
+    """Return the process of what nsys calls a global process or thread."""
+    return None if identifier is None else identifier // _PID_UNIT % _PID_UNIT
 
 
 def _integer(value: object) -> int | None:

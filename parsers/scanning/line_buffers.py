@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING, end_of_line
+from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NEWLINE = 0x0A
+_FIRST_WINDOW = 512
 
 
 class Readable(Protocol):
@@ -130,6 +131,27 @@ def whole_lines(
             spare.clear()
             return
         wanted = part_bytes
+
+
+def find_text(text: NDArray[np.uint8], wanted: bytes, position: int, end: int) -> int:
+    """Return where `wanted` next starts in ``text[position:end]``, or `end`.
+
+    The time it takes grows with how far away that is.
+    """
+    window = _FIRST_WINDOW
+    while position < end:
+        piece = text[position : min(position + window + len(wanted) - 1, end)]
+        at = piece.tobytes().find(wanted)
+        if at >= 0:
+            return position + at
+        position += window
+        window *= 2
+    return end
+
+
+def end_of_line(text: NDArray[np.uint8], position: int, end: int) -> int:
+    """Return the position of the next newline at or after `position`, or `end`."""
+    return find_text(text, b"\n", position, end)
 
 
 def last_line_end(text: NDArray[np.uint8], filled: int) -> int:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.parsers.scanning.opcodes import Effect, Space, decode_opcode
-from depgraph.parsers.scanning.text_jit import (
+from depgraph.parsers.scanning.opcode_table_jit import (
     ASYNC_COPY,
     GLOBAL_READ,
     GLOBAL_UPDATE,
@@ -15,10 +14,11 @@ from depgraph.parsers.scanning.text_jit import (
     IGNORE,
     OPCODE_WORDS,
     ORDERED_READ,
-    PADDING,
+    Opcodes,
     find_opcode,
-    overlapping_words,
 )
+from depgraph.parsers.scanning.opcodes import Effect, Space, decode_opcode
+from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,9 +69,8 @@ class OpcodeTable:
 
     Attributes
     ----------
-    words : uint64[slots, OPCODE_WORDS]
-        The texts, padded by zeros; see `text_scanner.find_opcode`.
-    meaning, width, count : arrays of one element a slot
+    arrays : Opcodes
+        What the scanner sees of it.
     """
 
     def __init__(self, meaning_of: Callable[[MemoryOpcode], int] = global_meaning) -> None:
@@ -79,10 +78,12 @@ class OpcodeTable:
         self._new_slots(_SLOTS)
 
     def _new_slots(self, slots: int) -> None:
-        self.words = np.zeros((slots, OPCODE_WORDS), np.uint64)
-        self.meaning = np.zeros(slots, np.uint8)
-        self.width = np.zeros(slots, np.int64)
-        self.count = np.zeros(slots, np.int64)
+        self.arrays = Opcodes(
+            np.zeros((slots, OPCODE_WORDS), np.uint64),
+            np.zeros(slots, np.uint8),
+            np.zeros(slots, np.int64),
+            np.zeros(slots, np.int64),
+        )
         self._opcodes: dict[int, MemoryOpcode] = {}
         self._unknown_accesses: set[str] = set()
 
@@ -90,7 +91,7 @@ class OpcodeTable:
         """Start counting anew; forget all, if a damaged file filled the table."""
         if len(self._opcodes) > _KEPT_OPCODES:
             self._new_slots(_SLOTS)
-        self.count[:] = 0
+        self.arrays.count[:] = 0
 
     def add(self, words: NDArray[np.uint64], position: int) -> MemoryOpcode:
         """Enter the opcode that starts at `position` and ends before a blank.
@@ -102,34 +103,34 @@ class OpcodeTable:
         """
         if len(self._opcodes) >= MAX_OPCODES:
             raise TooManyOpcodesError
-        if 2 * len(self._opcodes) >= len(self.words):
+        if 2 * len(self._opcodes) >= len(self.arrays.words):
             self._rehash()
-        slot, length = find_opcode(words, position, self.words)
+        slot, length = find_opcode(words, position, self.arrays.words)
         text = words[position : position + 8 * OPCODE_WORDS : 8].tobytes()[:length]
         return self._enter(-1 - slot, text)
 
     def _enter(self, slot: int, text: bytes) -> MemoryOpcode:
         text = text.rstrip(b"\0")
         opcode = decode_opcode(text.decode("ascii", "replace"))
-        self.words[slot] = np.frombuffer(text.ljust(8 * OPCODE_WORDS, b"\0"), "<u8")
-        self.meaning[slot] = self._meaning_of(opcode)
-        self.width[slot] = opcode.width
+        self.arrays.words[slot] = np.frombuffer(text.ljust(8 * OPCODE_WORDS, b"\0"), "<u8")
+        self.arrays.meaning[slot] = self._meaning_of(opcode)
+        self.arrays.width[slot] = opcode.width
         self._opcodes[slot] = opcode
         return opcode
 
     def _rehash(self) -> None:
         old = [
-            (self.words[slot].tobytes().rstrip(b"\0"), int(self.count[slot]))
+            (self.arrays.words[slot].tobytes().rstrip(b"\0"), int(self.arrays.count[slot]))
             for slot in self._opcodes
         ]
         unknown = self._unknown_accesses
-        self._new_slots(2 * len(self.words))
+        self._new_slots(2 * len(self.arrays.words))
         self._unknown_accesses = unknown
         for text, count in old:
             line = np.frombuffer(text + b" " + bytes(PADDING), np.uint8)
-            slot, _ = find_opcode(overlapping_words(line), 0, self.words)
+            slot, _ = find_opcode(overlapping_words(line), 0, self.arrays.words)
             self._enter(-1 - slot, text)
-            self.count[-1 - slot] = count
+            self.arrays.count[-1 - slot] = count
 
     def note_unknown_access(self, opcode: MemoryOpcode) -> None:
         """Note that an opcode of no table comes with addresses in the trace."""
@@ -142,5 +143,5 @@ class OpcodeTable:
     def counted(self) -> Iterator[tuple[MemoryOpcode, int]]:
         """Yield the opcodes met since `clear_counts`, with how often."""
         for slot, opcode in self._opcodes.items():
-            if self.count[slot]:
-                yield opcode, int(self.count[slot])
+            if self.arrays.count[slot]:
+                yield opcode, int(self.arrays.count[slot])

@@ -1,4 +1,4 @@
-"""Helpers that every byte scanner shares: words of text, numbers, tables of blocks and ranges.
+"""The text that every byte scanner reads: words, ends of lines, numbers, tokens.
 
 The buffer of a scanner ends with at least `PADDING` bytes that belong to no line, so that eight
 bytes can be loaded at any position. `words` is the same buffer seen as overlapping little-endian
@@ -15,36 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from depgraph.system.compiled import compiled
-from depgraph.trace import records
-from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ
+from depgraph.system.compiled import compiled_helper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PADDING = 64
 MAX_LINE_BYTES = 1 << 20  # longer lines are left out
-LANES = 32
-OPCODE_WORDS = 6  # opcode texts up to 48 bytes
 
-# What a line with a memory operand means for global memory, by its opcode.
-IGNORE = 0
-GLOBAL_READ = 1
-GLOBAL_WRITE = 2
-GLOBAL_UPDATE = 3  # atomics and reductions: read and write
-ASYNC_COPY = 4  # LDGSTS: one line for the shared side, one for the global side, which is read
-ORDERED_READ = 5  # a load that is ordered with other blocks (volatile, acquire, ld.cg)
-
-# The kind of range that each of these reads, and that of writes. As plain constants they would have
-# `emit_ranges` compiled once for each.
-READ_KINDS = np.array([READ, READ, READ, SYNC_READ, LDGSTS_READ, SYNC_READ], np.uint8)
-WRITE = np.uint8(records.WRITE)
-
-# Shared-memory offsets are below the 256 KiB window; global addresses never are.
-SHARED_WINDOW_END = np.uint64(1 << 20)
-
-# Device addresses have at most 57 bits; anything above is damage.
-ADDRESS_END = np.uint64(1 << 57)
+# Of block coordinates in one integer; z has as many as y.
+X_BITS = 31
+Y_BITS = 16
 
 NEWLINE = 0x0A
 SPACE = 0x20
@@ -60,6 +41,11 @@ _LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
 _NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
 _ZERO = np.uint64(0)
 _NINE = np.uint64(9)
+
+
+def word_of(text: bytes) -> np.uint64:
+    """Return what `overlapping_words` has where this text of eight bytes starts."""
+    return np.uint64(int.from_bytes(text, "little"))
 
 
 def overlapping_words(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -78,14 +64,14 @@ def overlapping_words(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return as_strided(text[:8].view("<u8"), shape=(len(text) - 7,), strides=(1,))
 
 
-@compiled
+@compiled_helper
 def bytes_below(hit):
     """Return how many bytes of a word lie below the lowest 0x80 of `hit`, which has one."""
     lowest = hit & (~hit + np.uint64(1))
     return np.int64((((lowest - np.uint64(1)) & ONES) * ONES) >> np.uint64(56)) - 1
 
 
-@compiled
+@compiled_helper
 def find_line_end(words, position, end):
     """Return the position of the next newline at or after `position`, or `end`."""
     while position < end:
@@ -97,13 +83,7 @@ def find_line_end(words, position, end):
     return end
 
 
-@np.errstate(over="ignore")  # not compiled, numpy would warn of what is meant to wrap around
-def end_of_line(text: NDArray[np.uint8], position: int, end: int) -> int:
-    """Return the position of the next newline at or after `position`, or `end`."""
-    return int(find_line_end(overlapping_words(text), position, end))
-
-
-@compiled
+@compiled_helper
 def parse_hex8(word):
     """Decode eight lower-case hexadecimal digits; return the value and a non-zero word if bad."""
     not_digit = ((word ^ np.uint64(0x3030303030303030)) + np.uint64(0x7676767676767676)) & HIGHS
@@ -122,7 +102,7 @@ def parse_hex8(word):
     return value, bad
 
 
-@compiled
+@compiled_helper
 def parse_decimal(text, position):
     """Decode an unsigned decimal of at most 18 digits; return (value, next position), -1 if bad."""
     value = np.int64(0)
@@ -138,97 +118,7 @@ def parse_decimal(text, position):
     return value, position
 
 
-@compiled
-def emit_ranges(lanes, count, width, row, kind, range_row, range_kind, range_start, range_end, n):
-    """Append the bytes that `count` lanes of `width` bytes touch, adjacent lanes joined.
-
-    Lanes at address 0 are unused. Returns the new number of ranges.
-    """
-    width = np.uint64(width)
-    start = _ZERO
-    stop = _ZERO
-    for lane in range(count):
-        address = lanes[lane]
-        if address == _ZERO:
-            continue
-        if stop != _ZERO and address >= start and address <= stop:
-            stop = max(stop, address + width)
-            continue
-        if stop != _ZERO:
-            range_row[n] = row
-            range_kind[n] = kind
-            range_start[n] = start
-            range_end[n] = stop
-            n += 1
-        start = address
-        stop = address + width
-    if stop != _ZERO:
-        range_row[n] = row
-        range_kind[n] = kind
-        range_start[n] = start
-        range_end[n] = stop
-        n += 1
-    return n
-
-
-@compiled
-def find_opcode(words, position, opcode_words):
-    """Look up the opcode text that starts at `position` and ends before a blank.
-
-    `opcode_words` is uint64[slots, OPCODE_WORDS], a hash table whose empty slots start with 0.
-    Returns (slot, or -1 - slot where it is to be entered, and its length); length 0 if there is
-    no blank within 48 bytes.
-    """
-    mixed = _ZERO
-    last = _ZERO
-    length = 0
-    whole = 0
-    while whole < OPCODE_WORDS:
-        word = words[position + 8 * whole]
-        x = word ^ SPACES
-        hit = (x - ONES) & ~x & HIGHS
-        if hit != _ZERO:
-            kept = bytes_below(hit)
-            if kept > 0:
-                last = word & (~_ZERO >> np.uint64(64 - 8 * kept))
-                mixed = (mixed ^ last) * HASH_FACTOR
-                mixed ^= mixed >> np.uint64(29)
-            length = 8 * whole + kept
-            break
-        mixed = (mixed ^ word) * HASH_FACTOR
-        mixed ^= mixed >> np.uint64(29)
-        whole += 1
-    if length == 0:
-        return -1, 0
-    slots = opcode_words.shape[0]
-    slot = np.int64(mixed & np.uint64(slots - 1))
-    while opcode_words[slot, 0] != _ZERO:
-        same = opcode_words[slot, whole] == last and (
-            whole + 1 == OPCODE_WORDS or opcode_words[slot, whole + 1] == _ZERO
-        )
-        for i in range(whole):
-            same = same and opcode_words[slot, i] == words[position + 8 * i]
-        if same:
-            return slot, length
-        slot = (slot + 1) & (slots - 1)
-    return -1 - slot, length
-
-
-@compiled
-def find_row(launch, cta, row_launch, row_cta, row_table):
-    """Return the row of a block, or -1 - slot where it is to be entered in `row_table`."""
-    slots = row_table.shape[0]
-    mixed = (np.uint64(cta) ^ (np.uint64(launch) << np.uint64(40))) * HASH_FACTOR
-    slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
-    while row_table[slot] >= 0:
-        row = row_table[slot]
-        if row_cta[row] == cta and row_launch[row] == launch:
-            return np.int64(row)
-        slot = (slot + 1) & (slots - 1)
-    return -1 - slot
-
-
-@compiled
+@compiled_helper
 def skip_token(text, words, position, stop):
     """Return where the next token starts after the one at `position`, or `stop`."""
     while position < stop:
@@ -243,7 +133,7 @@ def skip_token(text, words, position, stop):
     return min(position, stop)
 
 
-@compiled
+@compiled_helper
 def read_number(text, position, stop):
     """Decode an unsigned decimal token; return (value, start of the next token), -1 if bad."""
     if position >= stop:
@@ -256,7 +146,7 @@ def read_number(text, position, stop):
     return value, min(position, stop)
 
 
-@compiled
+@compiled_helper
 def read_signed(text, position, stop):
     """Decode a signed decimal token; return (value, start of the next token or -1 if bad)."""
     negative = position < stop and text[position] == MINUS
@@ -266,7 +156,7 @@ def read_signed(text, position, stop):
     return -value if negative else value, np.int64(position)
 
 
-@compiled
+@compiled_helper
 def read_hex(text, position, stop):
     """Decode a token of up to 16 hexadecimal digits, with ``0x`` or without.
 
@@ -293,3 +183,21 @@ def read_hex(text, position, stop):
     while position < stop and text[position] == SPACE:
         position += 1
     return value, np.int64(position)
+
+
+@compiled_helper
+def read_coordinates(text, position, end, separator):
+    """Decode ``x,y,z`` of a block; return them packed and the position after them.
+
+    They are packed as ``x + (y << 31) + (z << 47)``, -1 if they are bad.
+    """
+    x, position = parse_decimal(text, position)
+    if x < 0 or x >= 1 << X_BITS or position >= end or text[position] != separator:
+        return np.int64(-1), position
+    y, position = parse_decimal(text, position + 1)
+    if y < 0 or y >= 1 << Y_BITS or position >= end or text[position] != separator:
+        return np.int64(-1), position
+    z, position = parse_decimal(text, position + 1)
+    if z < 0 or z >= 1 << Y_BITS or position > end:
+        return np.int64(-1), position
+    return x | (y << X_BITS) | (z << (X_BITS + Y_BITS)), position

@@ -19,6 +19,7 @@ from depgraph.parsers.accelsim.kernel_list import parse_copy
 from depgraph.parsers.scanning.launch_limits import check_dimensions
 from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
+from depgraph.parsers.scanning.touch_table_jit import Ranges
 from depgraph.trace.names import demangle
 from depgraph.trace.records import READ, WRITE, Damage, HostCopy, KernelLaunch, ScannedPart
 from depgraph.trace.sources import SourceFiles
@@ -212,12 +213,16 @@ class _Log:
         touches = self._touches
         columns = list(zip(*requests, strict=True))
         rows = np.array(columns[0], np.int32)
-        np.add.at(touches.row_accesses, rows, 1)
-        np.add.at(touches.row_instructions, rows, 1)
+        np.add.at(touches.arrays.rows.accesses, rows, 1)
+        np.add.at(touches.arrays.rows.instructions, rows, 1)
         touches.append(
-            rows, np.array(columns[1], np.uint8),
-            np.array(columns[2], np.uint64), np.array(columns[3], np.uint64),
-        )  # fmt: skip
+            Ranges(
+                rows,
+                np.array(columns[1], np.uint8),
+                np.array(columns[2], np.uint64),
+                np.array(columns[3], np.uint64),
+            )
+        )
 
     def _issue(self, line: bytes) -> None:
         match = _ISSUED.match(line)

@@ -21,59 +21,51 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import counted
 from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
 from depgraph.timing.measured_run import measured_run
+from depgraph.timing.memory_operations import memory_operations
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.timing.estimates import Estimates
     from depgraph.timing.fit import Fit
     from depgraph.timing.matched_profile import Match
+    from depgraph.timing.measured_run import MeasuredRun
+    from depgraph.timing.memory_operations import MemoryOperations
 
-
+ESTIMATED = "estimated"
 _NAMES_SHOWN = 5
 
 
-def fit_report(fit: Fit) -> Report:
-    """Describe how well a profile fits: every kernel, and what only the profile has."""
+def fit_report(fit: Fit, estimated: Estimates) -> Report:
+    """Describe how well a profile fits: every kernel, and what only the profile has.
+
+    Parameters
+    ----------
+    fit : Fit
+    estimated : Estimates
+        Of the kernels without a measurement.
+    """
     if isinstance(fit.profile, BlockProfile):
-        return _block_report(fit.profile, fit)
+        return _block_report(fit.profile, fit, estimated)
     if fit.match is None:
         raise TypeError("times of kernels are matched")
-    return match_report(fit.match)
+    return match_report(fit.match, estimated)
 
 
-def match_report(match: Match) -> Report:
+def match_report(match: Match, estimated: Estimates) -> Report:
     """Describe a match: how well it fits, every kernel, and what only the profile has."""
-    unit = match.unit
-    total = float(np.nansum(match.duration))
-    kernels = Table(
-        "kernels",
-        "Kernels of the trace",
-        [
-            Column("kernel", "kernel"),
-            Column("name", "name", is_text=True, show=kernel_name),
-            Column("grid", "grid", show=show_dimensions),
-            Column("status", "match", is_text=True),
-            Column("profile_name", "in the profile", is_text=True, show=_profile_name),
-            Column("duration", "time", unit, show_number),
-            Column("share", "share", show=show_percent),
-        ],
-        [
-            (kernel.kernel, kernel.name, kernel.grid, status,
-             match.profile.name[row] if row >= 0 else None, time, time / total if total else 0.0)
-            for kernel, status, row, time in zip(
-                match.kernels, match.status, match.row.tolist(), match.duration.tolist(),
-                strict=True,
-            )
-        ],
-    )  # fmt: skip
-    others = _only_in_profile(match)
+    kernels, others = _kernel_table(match, estimated), _only_in_profile(match)
+    memory = memory_operations(match)
     run = measured_run(match)
     counts = Counter(match.status)
+    times = _time_table(match, estimated, memory)
     return Report(
         "timing",
         {
             "profile": str(match.profile.source),
             "format": match.profile.format,
-            "unit": unit,
+            "unit": match.unit,
             "device_name": match.device_name,
             "kernels": len(match.kernels),
             "profile_kernels": len(match.profile),
@@ -82,21 +74,90 @@ def match_report(match: Match) -> Report:
             **{f"{s}_share_of_time": match.share_of_time(s) for s in (MATCHED, GUESSED, UNMATCHED)},
             "iterations": len(match.rows),
             "iteration": match.iteration,
-            "kernel_time": total,
+            "kernel_time": float(np.nansum(match.duration)),
+            "kernel_time_least": match.kernel_time_range[0],
+            "kernel_time_most": match.kernel_time_range[1],
+            "estimated_time": sum(estimated.times.values()),
+            "memory_time": sum(m.time for m in memory if m.before is not None),
             "wall_time": None if run is None else run.wall,
             "launch_gap": None if run is None else run.gap,
         },
-        headline=_headline(match, total, others),
-        tables=[kernels, *([others] if others.rows else [])],
-        notes=[*match.notes, *match.profile.notes],
+        headline=_headline(match, run, others),
+        tables=[
+            times,
+            kernels,
+            *([_memory_table(match, memory)] if memory else []),
+            *([others] if others.rows else []),
+        ],
+        csv_table=kernels,
+        notes=[*match.notes, *match.profile.notes, *estimated.notes],
         notes_title="Notes",
     )
 
 
-def _headline(match: Match, total: float, others: Table) -> list[str]:
+def _kernel_table(match: Match, estimated: Estimates) -> Table:
+    times = match.duration.tolist()
+    total = float(np.nansum(match.duration)) + sum(estimated.times.values())
+    rows = []
+    for kernel, status, row, time, spread in zip(
+        match.kernels, match.status, match.row.tolist(), times, match.spread.tolist(), strict=True
+    ):
+        name = match.profile.name[row] if row >= 0 else None
+        if kernel.kernel in estimated.times:
+            status, time = ESTIMATED, estimated.times[kernel.kernel]  # noqa: PLW2901
+        rows.append(
+            (kernel.kernel, kernel.name, kernel.grid, status, name, time,
+             *[spread] * (len(match.rows) > 1), time / total if total else 0.0)
+        )  # fmt: skip
+    return Table(
+        "kernels",
+        "Kernels of the trace",
+        [
+            Column("kernel", "kernel"),
+            Column("name", "name", is_text=True, show=kernel_name),
+            Column("grid", "grid", show=show_dimensions),
+            Column("status", "match", is_text=True),
+            Column("profile_name", "in the profile", is_text=True, show=_profile_name),
+            Column("duration", "time", match.unit, show_number),
+            *[Column("spread", "spread", show=show_percent)] * (len(match.rows) > 1),
+            Column("share", "share", show=show_percent),
+        ],
+        rows,
+    )
+
+
+def _time_table(match: Match, estimated: Estimates, memory: Sequence[MemoryOperations]) -> Table:
+    """Build the table of what the times add up to, by where they come from."""
+    status, times = np.array(match.status), match.duration
+    between = [m for m in memory if m.before is not None]
+    rows = [
+        (MATCHED, int((status == MATCHED).sum()), float(times[status == MATCHED].sum())),
+        (GUESSED, int((status == GUESSED).sum()), float(times[status == GUESSED].sum())),
+        (ESTIMATED, len(estimated.times), sum(estimated.times.values())),
+        ("memsets and copies", sum(m.count for m in between), sum(m.time for m in between)),
+    ]
+    columns = [
+        Column("what", "times", is_text=True),
+        Column("count", "count", show=show_number),
+        Column("time", "time", match.unit, show_number),
+    ]
+    return Table("times", "Times", columns, [row for row in rows if row[1]])
+
+
+def _memory_table(match: Match, memory: Sequence[MemoryOperations]) -> Table:
+    columns = [
+        Column("name", "name", is_text=True),
+        Column("before", "before kernel", show=show_value),
+        Column("count", "count", show=show_number),
+        Column("time", "time", match.unit, show_number),
+    ]
+    return Table.of("memory_operations", "Memsets and copies of the profile", columns, memory)
+
+
+def _headline(match: Match, run: MeasuredRun | None, others: Table) -> list[str]:
     lines = [f"{match.summary()} (format: {match.profile.format})"]
-    time = f"kernels take {show_number(total)} {match.unit} in all"
-    run = measured_run(match)
+    total = show_number(float(np.nansum(match.duration)))
+    time = f"kernels take {total} {match.unit} in all"
     if run is not None:
         time += (
             f"; {show_number(run.wall)} {match.unit} passed from the first start to the last end, "
@@ -106,11 +167,8 @@ def _headline(match: Match, total: float, others: Table) -> list[str]:
     if others.rows:
         names = Counter(kernel_name(row[1]) for row in others.rows)
         most = [f"{shorten(name, 40)} ({n})" for name, n in names.most_common(_NAMES_SHOWN)]
-        more = (
-            f" and {counted(len(names) - len(most), 'more function')}"
-            if len(names) > len(most)
-            else ""
-        )
+        rest = len(names) - len(most)
+        more = f" and {counted(rest, 'more function')}" if rest else ""
         lines.append(f"only in the profile: {', '.join(most)}{more}")
     return lines
 
@@ -140,16 +198,18 @@ def _only_in_profile(match: Match) -> Table:
     )
 
 
-def _block_report(profile: BlockProfile, fit: Fit) -> Report:
+def _block_report(profile: BlockProfile, fit: Fit, estimated: Estimates) -> Report:
     """Describe block times: how many blocks of each kernel have one."""
     rows = []
     for place, kernel in enumerate(fit.kernels):
         times = profile.duration[fit.place == place]
-        some = bool(len(times))
+        mean, longest = (times.mean(), times.max()) if len(times) else (np.nan, np.nan)
+        status = "fits" if fit.is_measured[place] else "differs" if len(times) else UNMATCHED
+        if kernel.kernel in estimated.times and not len(times):
+            status, mean = ESTIMATED, estimated.times[kernel.kernel]
         rows.append(
-            (kernel.kernel, kernel.name, kernel.blocks, len(times),
-             "fits" if fit.is_measured[place] else "differs" if some else UNMATCHED,
-             float(times.mean()) if some else None, float(times.max()) if some else None)
+            (kernel.kernel, kernel.name, kernel.blocks, len(times), status, float(mean),
+             float(longest))
         )  # fmt: skip
     timed = sum(row[2] for row, fits in zip(rows, fit.is_measured, strict=True) if fits)
     blocks = sum(row[2] for row in rows)
@@ -184,7 +244,11 @@ def _block_report(profile: BlockProfile, fit: Fit) -> Report:
                 rows,
             )
         ],
-        notes=[*(() if fit.match is None else fit.match.notes), *profile.notes],
+        notes=[
+            *(() if fit.match is None else fit.match.notes),
+            *profile.notes,
+            *estimated.notes,
+        ],
         notes_title="Notes",
     )
 

@@ -122,6 +122,8 @@ def _bound_table(comparison: Comparison) -> Table:
         Column("lower_bound", "lower bound", unit, show_number),
         Column("upper_bound", "upper bound", show=show_factor),
     ]
+    if comparison.scenario.sharing is not None:
+        columns.append(Column("contended_upper_bound", "of predictions", show=show_factor))
     return Table.of("bounds", "Bounds", columns, comparison.limits)
 
 
@@ -149,6 +151,7 @@ def _mechanism_table(comparison: Comparison) -> Table:
         Column("mechanism", "mechanism", is_text=True),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
+        *_predictions(comparison),
         Column("share_of_bound", "of bound", show=show_percent),
         Column("utilization", "busy", show=show_percent),
         Column("held", "held", show=show_percent),
@@ -156,6 +159,17 @@ def _mechanism_table(comparison: Comparison) -> Table:
         Column("against", "compared with", is_text=True),
     ]
     return Table.of("mechanisms", "Mechanisms", columns, comparison.outcomes)
+
+
+def _predictions(comparison: Comparison) -> list[Column]:
+    """Return the columns that hardware is expected to show, where contention counts."""
+    if comparison.scenario.sharing is None:
+        return []
+    unit = comparison.scenario.unit
+    return [
+        Column("predicted", "predicted", unit, _show_makespan),
+        Column("predicted_speedup", "speedup", show=show_factor),
+    ]
 
 
 def ranked_table(comparison: Comparison) -> Table:
@@ -170,6 +184,7 @@ def ranked_table(comparison: Comparison) -> Table:
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *[overlap] * launched,
+        *_predictions(comparison),
         Column("upper_bound", "upper bound", show=show_factor),
         Column("share_of_bound", "of bound", show=show_percent),
         Column("utilization", "busy", show=show_whole_percent, get=lambda o: o.utilization or None),

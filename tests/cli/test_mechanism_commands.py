@@ -160,7 +160,7 @@ def test_policies_of_pairs_are_those_on_so_many_sms(program, toy):
         assert float(pair["speedup"]) == pytest.approx(speedup)
     code, _, err = program("show", toy, "pairs", "--sms", 4)
     assert code == 2
-    assert "--sms needs pairs --cusync" in err
+    assert "--sms needs buffers or pairs --cusync" in err
 
 
 def test_stream_k_is_neither_first_nor_best(program, tmp_path):

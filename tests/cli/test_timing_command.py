@@ -87,9 +87,51 @@ def test_a_table_of_kernel_times_need_not_be_whole(answer, tmp_path):
     file.write_text("kernel,duration_us\n0,4\n2,3\n")
     found = answer("bound", "--sms", 132, "--timing", file, "--measured-sms", 132)
     notes = " ".join(found["notes"])
-    same = "are given the median time of launches of the same function, grid and block"
-    assert f"kernels without a measured time (1, 3, 4, 5) {same}" in notes
+    same = "estimated at the median time of launches of the same function, grid and block"
+    assert f"no measured time of kernels 1, 3, 4, 5: {same}" in notes
     assert "2 of 25 kernels matched, 23 without a measurement" in notes
+
+
+def test_estimated_times_have_rows_of_their_own(answer, tmp_path):
+    file = tmp_path / "kernels.csv"
+    file.write_text("kernel,duration_us\n0,4\n2,3\n")
+    found = answer("timing", file)
+    status = [row["status"] for row in found["kernels"]]
+    assert (status.count("matched"), status.count("estimated")) == (2, 23)
+    assert min(row["duration"] for row in found["kernels"]) == 3
+    assert sum(row["share"] for row in found["kernels"]) == pytest.approx(1)
+    assert [row["what"] for row in found["times"]] == ["matched", "estimated"]
+    assert found["times"][1]["time"] == pytest.approx(found["estimated_time"])
+    assert found["kernel_time"] == 7
+    assert "estimated at the shortest measured time, 3.000 us" in " ".join(found["notes"])
+    answered = answer("bound", "--sms", 132, "--timing", file, "--measured-sms", 132)
+    assert answered["bounds"][0]["serial"] == pytest.approx(7 + found["estimated_time"])
+
+
+def test_blocks_without_times_are_estimated_too(answer, sample_store, tmp_path):
+    kernels = sample_store.kernels
+    whole = {kernel.kernel: kernel.blocks for kernel in kernels[1:]}
+    rows = answer("timing", blocks_table(tmp_path / "blocks.csv", whole), "--allow-mismatch")
+    assert rows["kernels"][0]["status"] == "estimated"
+    assert rows["kernels"][0]["mean"] > 0
+
+
+def test_memsets_and_copies_are_rows(answer, tmp_path):
+    content = json.loads(PROFILE.read_text())
+    kernels = [e for e in content["traceEvents"] if e.get("cat") == "kernel"]
+    second = sorted(e["ts"] for e in kernels)[5]
+    memset = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "ts": second - 0.5,
+              "dur": 0.25, "args": {"device": 0, "context": 1, "stream": 7}}  # fmt: skip
+    content["traceEvents"].append(memset)
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(content))
+    found = answer("timing", file)
+    (row,) = found["memory_operations"]
+    assert (row["name"], row["count"], row["time"]) == ("Memset (Device)", 1, 0.25)
+    assert found["times"][-1] == {"what": "memsets and copies", "count": 1, "time": 0.25}
+    assert found["memory_time"] == 0.25
+    notes = " ".join(answer("bound", "--sms", 8, "--timing", file)["notes"])
+    assert "memsets and copies between kernels of the profile: 1, 0.2500 us in all" in notes
 
 
 def test_every_gpu_is_listed(answer):
@@ -219,7 +261,7 @@ def test_memory_bandwidth_is_a_column_only_when_asked_for(answer, tmp_path):
         (("--launch", "gpu,host=nan"), "'nan' is not a time from 0"),
         (("--launch", "1e999"), "'1e999' is not a time from 0"),
         (("--memory-bandwidth", "-3"), "'-3' is not a bandwidth: give 0.001 to 1e+09 GB/s, or gpu"),
-        (("--iteration", "best"), "--iteration 'best': give mean, min, last or a number from 0"),
+        (("--iteration", "best"), "'best': give median, mean, min, last or a number from 0"),
         (("--gpu", "A100", "--gpu-file", "x.toml"), "--gpu and --gpu-file: give one of them"),
     ],
 )
@@ -356,4 +398,4 @@ def test_blocks_that_fit_are_used_if_the_user_insists(run, sample_store, tmp_pat
     assert code == 0, err
     assert "kernels with a time for each block: 24 of 25" in err
     assert "kernel 0 block" in err
-    assert "kernels without a measured time (0)" in " ".join(out.split())
+    assert "no measured time of kernel 0: estimated at" in " ".join(out.split())

@@ -1,4 +1,4 @@
-"""The sweep over addresses: its bit sets and sorts, its sets of blocks, and shards of addresses."""
+"""The sweep over addresses: its bit sets, its sets of blocks, and shards of addresses."""
 
 from itertools import pairwise
 
@@ -41,19 +41,6 @@ def test_bit_sets_find_the_members_on_both_sides(changes, asked):
         )
 
 
-@given(st.lists(st.integers(0, 50), max_size=40), st.integers(0, 5), st.integers(0, 5))
-def test_sort_blocks_sorts_its_part_and_nothing_else(values, before, after):
-    blocks = np.array([9] * before + values + [1] * after, np.int32)
-    jit._sort_blocks(blocks, before, before + len(values))
-    assert blocks.tolist() == [9] * before + sorted(values) + [1] * after
-
-
-def test_sort_blocks_sorts_many():
-    blocks = np.random.default_rng(1).permutation(20_000).astype(np.int32)
-    jit._sort_blocks(blocks, 0, len(blocks))
-    assert (blocks == np.arange(20_000)).all()
-
-
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.integers(0, 2))
 def test_a_pair_is_packed_in_64_bits(source, target, kind):
     packed = int(jit._pack(source, target, kind))
@@ -68,8 +55,8 @@ def swept(program):
 @given(programs())
 def test_sets_are_distinct_sets_of_blocks_that_touch_a_byte(program):
     found = swept(program)
-    sets = [tuple(blocks) for blocks in to_lists(found.set_offsets, found.set_blocks)]
-    named = list(zip(found.set_operation.tolist(), sets, strict=True))
+    sets = [tuple(sorted(blocks)) for blocks in to_lists(*found.sets)]
+    named = list(zip((found.set_label >> 1).tolist(), sets, strict=True))
     assert len(set(named)) == len(named)
     assert len({tuple(h) for h in found.set_hash.tolist()}) == len(set(sets))
     bytes_ = {b for operation in program for both in operation.values() for b in both[0] | both[1]}
@@ -100,9 +87,9 @@ def test_tables_grow_with_what_they_hold():
         for k in range(kernels)
     ]
     found = swept(program)
-    assert len(found.set_operation) > 4096
+    assert len(found.set_label) > 4096
     assert len(found.pairs) > 4096
-    sets = [tuple(blocks) for blocks in to_lists(found.set_offsets, found.set_blocks)]
+    sets = [frozenset(blocks) for blocks in to_lists(*found.sets)]
     assert len(set(sets)) == len(sets)
     assert len(set(found.pairs.tolist())) == len(found.pairs)
     first_block = np.arange(kernels + 1) * blocks

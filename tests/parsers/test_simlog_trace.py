@@ -13,7 +13,7 @@ from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.simlog.accesses import SimlogTrace
-from depgraph.timing.stated import default_durations
+from depgraph.timing.durations import default_durations
 from depgraph.trace.records import HostCopy
 
 BASE = 0x7F4E34A00000

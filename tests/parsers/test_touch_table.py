@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from depgraph.parsers.scanning import touch_table
 from depgraph.parsers.scanning.touch_table import TouchTable, pack_block
+from depgraph.parsers.scanning.touch_table_jit import Ranges
 
 RANGES = st.lists(
     st.tuples(
@@ -23,6 +24,11 @@ RANGES = st.lists(
 def small_tables(monkeypatch):
     for name, size in (("_ROWS", 2), ("_RANGES", 4), ("_MAX_RANGES", 16)):
         monkeypatch.setattr(touch_table, name, size)
+
+
+def one_range(start, size=1, row=0, kind=0):
+    at = np.array([start], np.uint64)
+    return Ranges(np.array([row], np.int32), np.array([kind], np.uint8), at, at + np.uint64(size))
 
 
 def covered(touches):
@@ -55,10 +61,12 @@ def test_what_is_appended_is_covered(batches):
             columns = [list(column) for column in zip(*batch, strict=True)] or [[]] * 4
             start = np.array(columns[2], np.uint64)
             table.append(
-                np.array(rows, np.int32),
-                np.array(columns[1], np.uint8),
-                start,
-                start + np.array(columns[3], np.uint64),
+                Ranges(
+                    np.array(rows, np.int32),
+                    np.array(columns[1], np.uint8),
+                    start,
+                    start + np.array(columns[3], np.uint64),
+                )
             )
         keys, found = covered(table.touches())
         assert keys == blocks, times
@@ -85,12 +93,9 @@ def test_what_overflows_and_what_stays_is_all_there_was(batches, most_ranges):
     for batch in batches:
         for (launch, block), kind, start, size in batch:
             row = table.find_row(launch, pack_block(*block))
-            at = np.array([start], np.uint64)
-            table.append(
-                np.array([row], np.int32), np.array([kind], np.uint8), at, at + np.uint64(size)
-            )
+            table.append(one_range(start, size, row, kind))
             expected.setdefault((row, kind), set()).update(range(start, start + size))
-            assert len(table.range_row) <= max(most_ranges, 4)
+            assert len(table.arrays.ranges.row) <= max(most_ranges, 4)
     touches = table.touches()
     stayed = zip(touches.row, touches.kind, touches.start, touches.end, strict=True)
     found = {}
@@ -102,15 +107,14 @@ def test_what_overflows_and_what_stays_is_all_there_was(batches, most_ranges):
 def test_a_table_that_overflows_does_not_grow():
     table, kept = TouchTable(), Kept(8)
     table.clear(kept)
-    row = np.full(1, table.find_row(0, 0), np.int32)
+    row = table.find_row(0, 0)
     for start in range(0, 2000, 2):
-        at = np.array([start], np.uint64)
-        table.append(row, np.zeros(1, np.uint8), at, at + np.uint64(1))
-    assert len(table.range_row) == 8
+        table.append(one_range(start, row=row))
+    assert len(table.arrays.ranges.row) == 8
     assert sorted(start for _, _, start, _ in kept.taken) == list(range(0, 2 * len(kept.taken), 2))
     assert len(kept.taken) + len(table.touches().row) == 1000
     table.make_room(100)  # a line may need more than there is room for
-    assert len(table.range_row) >= 100
+    assert len(table.arrays.ranges.row) >= 100
     table.clear()
     assert len(table.touches().row) == 0
 
@@ -120,10 +124,10 @@ def test_room_is_made(used):
     table = TouchTable()
     row = np.full(used, table.find_row(0, 0), np.int32)
     start = 2 * np.arange(used, dtype=np.uint64)
-    table.append(row, np.zeros(used, np.uint8), start, start + np.uint64(1))
+    table.append(Ranges(row, np.zeros(used, np.uint8), start, start + np.uint64(1)))
     for wanted in (1, 5, 40):
         table.make_room(wanted)
-        assert int(table.sizes[1]) + wanted <= len(table.range_row)
+        assert int(table.arrays.sizes[1]) + wanted <= len(table.arrays.ranges.row)
     assert table.touches().start.tolist() == start.tolist()
 
 
@@ -131,9 +135,8 @@ def test_joining_makes_room_without_growing():
     table = TouchTable()
     table.find_row(0, 0)
     for start in range(1000):
-        at = np.array([start], np.uint64)
-        table.append(np.zeros(1, np.int32), np.zeros(1, np.uint8), at, at + np.uint64(1))
-    assert len(table.range_row) == 16
+        table.append(one_range(start))
+    assert len(table.arrays.ranges.row) == 16
     assert table.touches().end.tolist() == [1000]
 
 
@@ -143,5 +146,5 @@ def test_a_table_that_grew_shrinks_again():
         table.find_row(0, x)
     table.make_room(1000)
     table.clear()
-    assert (len(table.row_launch), len(table.range_row)) == (2, 4)
+    assert (len(table.arrays.rows.launch), len(table.arrays.ranges.row)) == (2, 4)
     assert table.find_row(0, 5) == 0

@@ -6,7 +6,7 @@ import pytest
 from depgraph.errors import TraceError
 from depgraph.parsers.workload import line_of, read_workload
 from depgraph.store.store import Store, write_store
-from depgraph.timing.stated import default_durations
+from depgraph.timing.durations import default_durations
 
 KERNELS = """\
 unit = "ns"

@@ -21,6 +21,7 @@ from depgraph.reports.export.tables import (
     write_schedule,
     write_table,
 )
+from depgraph.scenario.build_scenario import build_scenario
 
 COLUMNS = ["src_kernel", "src_block", "dst_kernel", "dst_block", "kind", "certain", "ldgsts"]
 
@@ -95,9 +96,9 @@ def test_parquet_keeps_units_and_meanings(sample_store, tmp_path):
 
 @pytest.mark.parametrize("form", ["graphml", "json"])
 def test_the_graph_of_kernels_is_read_again(form, sample_store, tmp_path):
-    graph = sample_store.graph()
-    write_kernel_graph(graph, sample_store.kernels, tmp_path / "file", form)
-    expected = graph.to_networkx()
+    scenario = build_scenario(sample_store.graph(), sample_store.kernels)
+    write_kernel_graph(scenario, tmp_path / "file", form)
+    expected = scenario.to_networkx()
     if form == "graphml":
         found = nx.read_graphml(tmp_path / "file", node_type=int)
     else:
@@ -107,12 +108,13 @@ def test_the_graph_of_kernels_is_read_again(form, sample_store, tmp_path):
     assert {(s, t): d for s, t, d in found.edges(data=True)} == {
         (s, t): d for s, t, d in expected.edges(data=True)
     }
+    assert dict(found.nodes(data=True)) == dict(expected.nodes(data=True))
     assert found.nodes[0]["name"] == "gemmSN_TN_kernel"
 
 
 def test_the_graph_of_kernels_for_graphviz(sample_store, tmp_path):
     graph = sample_store.graph()
-    write_kernel_graph(graph, sample_store.kernels, tmp_path / "file", "dot")
+    write_kernel_graph(build_scenario(graph, sample_store.kernels), tmp_path / "file", "dot")
     text = (tmp_path / "file").read_text()
     assert text.startswith("digraph")
     assert text.count(" -> ") == len(graph.pairs())

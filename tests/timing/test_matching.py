@@ -17,6 +17,7 @@ from depgraph.parsers.profiles import read_profile
 from depgraph.timing.match import match_profile
 from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, fill_resources
 from depgraph.timing.measured_run import measured_run
+from depgraph.timing.memory_operations import memory_operations
 from depgraph.timing.profile import KernelProfile, Where
 from depgraph.trace.names import base_name
 
@@ -110,14 +111,41 @@ def test_template_arguments_decide_between_launches_that_are_otherwise_the_same(
     assert match.row.tolist() == [0, 2]
 
 
-def test_iterations_are_averaged():
-    match = match_profile(
-        profile_of(*STEP, *STEP, duration=[1000, 2000, 3000, 4000, 3000, 4000, 5000, 6000]),
-        kernels_of(*STEP),
-    )
-    assert match.rows.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+THREE_TIMES = profile_of(
+    *STEP, *STEP, *STEP,
+    duration=[1000, 2000, 3000, 4000, 2000, 3000, 4000, 5000, 9000, 10000, 11000, 12000],
+)  # fmt: skip
+
+
+def test_of_several_iterations_the_median_is_taken():
+    match = match_profile(THREE_TIMES, kernels_of(*STEP))
+    assert match.rows.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert match.iteration == "median"
     assert match.duration.tolist() == [2, 3, 4, 5]
-    assert any("2 iterations: the mean is taken" in note for note in match.notes)
+    assert match_profile(THREE_TIMES, kernels_of(*STEP), Where(iteration="mean")).duration[0] == 4
+
+
+def test_how_far_iterations_are_apart_is_noted():
+    match = match_profile(THREE_TIMES, kernels_of(*STEP))
+    # Kernel 0 takes 1 to 9 us, its median is 2.
+    assert match.spread.tolist() == [8 / 2, 8 / 3, 8 / 4, 8 / 5]
+    assert (
+        "iterations of the profile: 3, the median of each kernel is taken (--iteration); together "
+        "the kernels take 10.00 to 42.00 us an iteration; from its shortest to its longest time a "
+        "kernel differs by 233.3 % of its median, in the median"
+    ) in match.notes
+
+
+def test_one_iteration_has_no_spread():
+    match = match_profile(profile_of(*STEP), kernels_of(*STEP))
+    assert match.spread.tolist() == [0] * 4
+    assert not any("iterations" in note for note in match.notes)
+
+
+def test_the_spread_is_of_kernels_that_were_measured():
+    profile = profile_of(*STEP, *STEP[:3], ("tanh", 9), duration=[1000] * 8)
+    match = match_profile(profile, kernels_of(*STEP))
+    assert match.spread[:3].tolist() == [0] * 3
 
 
 @pytest.mark.parametrize(
@@ -145,7 +173,7 @@ def test_an_iteration_that_was_cut_off_is_left_out():
 def test_an_iteration_that_is_not_there():
     with pytest.raises(ProfileError, match="no iteration 2; it has 2, numbered from 0"):
         match_profile(profile_of(*STEP, *STEP), kernels_of(*STEP), Where(iteration="2"))
-    with pytest.raises(ProfileError, match="'fast' cannot be taken; give mean, min, last"):
+    with pytest.raises(ProfileError, match="'fast' cannot be taken; give median, mean, min, last"):
         match_profile(profile_of(*STEP), kernels_of(*STEP), Where(iteration="fast"))
 
 
@@ -377,3 +405,55 @@ def test_kernels_of_one_launch_call_are_a_graph(correlation, is_graph):
     profile = profile_of(*STEP, start=[0, 2000, 5000, 9000], **columns)
     run = measured_run(match_profile(profile, kernels_of(*STEP)))
     assert run.is_graph is is_graph
+
+
+def memory_of(*operations):
+    """Return memsets and copies from (name, start, duration in us)."""
+    names, starts, times = zip(*operations, strict=True)
+    return KernelProfile(
+        source=Path("run.json"), format="kineto", unit="ns", name=names,
+        start=np.array(starts), duration=np.array(times) * 1e3,
+    )  # fmt: skip
+
+
+def test_memsets_and_copies_stand_before_the_kernel_that_starts_next():
+    kernels = profile_of(*STEP, ("tanh", 9), start=[100, 200, 300, 400, 500])
+    memory = memory_of(
+        ("set", 90, 1.0), ("set", 210, 2.0), ("copy", 220, 4.0), ("set", 250, 2.5),
+        ("copy", 410, 8.0), ("copy", 600, 16.0),
+    )  # fmt: skip
+    match = match_profile(replace(kernels, memory=memory), kernels_of(*STEP))
+    assert [(m.name, m.before, m.count, m.time) for m in memory_operations(match)] == [
+        ("set", 0, 1, 1.0),
+        ("copy", 2, 1, 4.0),
+        ("set", 2, 2, 4.5),
+        ("copy", None, 2, 24.0),  # before a kernel that the trace lacks, and after all
+    ]
+
+
+def test_memsets_are_those_of_an_iteration():
+    kernels = profile_of(*STEP, *STEP, *STEP, start=list(range(100, 1300, 100)))
+    memory = memory_of(
+        *(("set", start, time) for start, time in ((50, 1.0), (450, 3.0), (850, 9.0)))
+    )
+    match = match_profile(replace(kernels, memory=memory), kernels_of(*STEP))
+    (found,) = memory_operations(match)
+    assert (found.before, found.count, found.time) == (0, 1, 3.0)
+    last = match_profile(match.profile, kernels_of(*STEP), Where(iteration="last"))
+    assert memory_operations(last)[0].time == 9.0
+
+
+def test_without_starts_memsets_have_no_place():
+    memory = replace(memory_of(("set", 0, 1.0), ("set", 0, 2.0)), start=None)
+    match = match_profile(replace(profile_of(*STEP), memory=memory), kernels_of(*STEP))
+    assert [(m.before, m.count, m.time) for m in memory_operations(match)] == [(None, 2, 3.0)]
+    assert memory_operations(match_profile(profile_of(*STEP), kernels_of(*STEP))) == []
+
+
+def test_memsets_of_split_products_in_a_real_profile(shared_data):
+    profile = read_profile(shared_data / "timing/lstm_h128.kineto.json")
+    gemms = [i for i, name in enumerate(profile.name) if "gemm" in name]
+    memory = profile.memory
+    after = np.searchsorted(profile.start, memory.start)
+    assert (len(memory), memory.duration.sum()) == (8, 7392)
+    assert after.tolist() == gemms

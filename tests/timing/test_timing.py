@@ -15,16 +15,19 @@ from depgraph.footprint.footprints import Footprints
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms.serial import serial
+from depgraph.parsers.profiles import read_profile
+from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.timing.durations import (
+    default_durations,
     kernel_makespans,
     measured_block_durations,
     scaled_durations,
 )
 from depgraph.timing.launch_model import LaunchChoice
+from depgraph.timing.match import match_profile
 from depgraph.timing.profile import BlockProfile, KernelProfile
-from depgraph.timing.stated import default_durations
 
 MEASURED = LaunchChoice("measured", {})
 
@@ -71,22 +74,51 @@ def test_a_kernel_without_a_time_takes_that_of_launches_like_it():
     kernels = kernels_of([2, 2, 2, 2], ["gemm", "gemm", "gemm", "relu"])
     found = scaled(graph, {0: 4.0, 2: 6.0, 3: 100.0}, [2] * 4, kernels=kernels)
     assert found.values[2:4].tolist() == [5, 5]
-    assert "(1) are given the median time of launches of the same function" in found.assumptions[-1]
+    assert found.estimated.times == {1: 5}
+    assert found.assumptions[-1] == (
+        "no measured time of kernel 1: estimated at the median time of launches of the same "
+        "function, grid and block (5.000 us in all)"
+    )
 
 
-def test_else_the_rate_of_the_same_function():
-    graph = graph_of([2, 4, 2], [], cost=[1] * 8)
-    kernels = kernels_of([2, 4, 2], ["gemm", "gemm", "relu"])
-    found = scaled(graph, {0: 3.0, 2: 100.0}, [4] * 3, kernels=kernels)
-    assert found.values[2:6].tolist() == [3] * 4
-    assert "(1) are given the median time per instruction of the same" in found.assumptions[-1]
+def test_else_what_the_same_function_takes_beyond_the_shortest_kernel():
+    # On two slots, gemm 0 costs 10 and takes 3 us beyond the shortest; gemm 1 costs 30.
+    graph = graph_of([2, 6, 2, 2], [], cost=[10] * 8 + [1] * 4)
+    kernels = kernels_of([2, 6, 2, 2], ["gemm", "gemm", "relu", "tanh"])
+    found = scaled(graph, {0: 5.0, 2: 2.0, 3: 90.0}, [2] * 4, kernels=kernels)
+    assert found.estimated.times == {1: pytest.approx(2 + 3 * 30 / 10)}
+    assert (
+        "the shortest measured time, 2.000 us, and what launches of the same function take beyond "
+        "it per instruction (11.00 us in all)"
+    ) in found.assumptions[-1]
 
 
-def test_else_the_rate_of_all():
+def test_else_what_all_kernels_take_beyond_the_shortest():
     graph = graph_of([1, 1, 1], [], cost=[1, 1, 7])
     found = scaled(graph, {0: 3.0, 1: 5.0}, [1] * 3)
-    assert found.values[2] == 7 * 4
-    assert "(2) are given the median time per instruction of the others" in found.assumptions[-1]
+    assert found.values[2] == 3 + 7 * 1  # a median of 1 us an instruction: 0 and 2
+    assert "and what all kernels take beyond it" in found.assumptions[-1]
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=6), st.floats(1, 1e6))
+def test_no_estimate_is_below_the_shortest_measured_kernel(times, cost):
+    graph = graph_of([1] * (len(times) + 1), [], cost=[5.0] * len(times) + [cost])
+    found = scaled(graph, dict(enumerate(times)), [1] * (len(times) + 1))
+    assert found.estimated.times[len(times)] >= min(times)
+
+
+def test_half_of_a_real_program_is_estimated_from_the_other_half(sample_store):
+    graph, kernels = sample_store.graph(), sample_store.kernels
+    slots = np.full(graph.n_operations, 264)
+    profile = read_profile(sample_path(KERNEL_TIMES))
+    times = match_profile(profile, kernels).duration
+    errors = []
+    for seed in range(30):
+        is_measured = np.random.default_rng(seed).random(len(kernels)) < 1 / 2
+        measured = {int(k): times[k] for k in np.flatnonzero(is_measured)}
+        found = scaled(graph, measured, slots, kernels=kernels)
+        errors.append(abs(sum(found.estimated.times.values()) / times[~is_measured].sum() - 1))
+    assert np.mean(errors) < 0.15
 
 
 def test_a_kernel_without_counts_shares_its_time_evenly():
@@ -123,8 +155,10 @@ def test_measured_blocks_keep_their_times():
 def test_a_kernel_without_block_times_is_estimated():
     graph = graph_of([2, 2], [], cost=[1, 3, 1, 1])
     found = block_times(graph, [(0, 0, 2), (0, 1, 6)])
-    assert found.values.tolist() == [2, 6, 2, 2]
-    assert "kernels without a measured time (1)" in found.assumptions[0]
+    # Blocks of kernel 0 take 4 us on average, and no kernel is shorter.
+    assert found.values.tolist() == [2, 6, 4, 4]
+    assert found.estimated.times == {1: 4}
+    assert "no measured time of kernel 1: estimated at the shortest" in found.assumptions[0]
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,42 @@ def test_a_bulk_copy_of_nothing():
     assert (block.instructions, block.accesses, block.read) == (1, 1, set())
 
 
+BULK = f"0100 00000001 0 UBLKCP.S.G 2 R4 UR6 16 0x400 0 256 0 4 0x{GLOBAL:x}"
+
+
+def test_more_bulk_copies_than_are_noted_at_a_time():
+    lines = [f"{BULK} 2 {1024 * i} 0 0 NoVal" for i in range(1, 3000)]
+    block = only_block(body(*lines, form=Form("6")))
+    assert (block.instructions, block.accesses) == (2999, 2999)
+    assert block.read == bytes_of(*((GLOBAL + 1024 * i, 128) for i in range(3000)))
+
+
+def test_bulk_copies_between_more_opcodes_than_the_table_begins_with():
+    lines = [f"{BULK} 2 1024 0 0 NoVal"]
+    for i in range(600):
+        lines += [f"0090 ffffffff 0 OP{i} 0 0 0", f"{BULK} 2 1024 0 0 NoVal"]
+    part = scan(body(*lines, form=Form("6")))
+    assert part.opcodes["UBLKCP.S.G"] == 601
+    assert sum(part.opcodes.values()) == 1201
+
+
+def test_bulk_copies_of_many_addresses_make_room():
+    lines = [f"{BULK} 20000 {'512 ' * 19999}0 0 NoVal"] * 8
+    block = only_block(body(*lines, form=Form("6")))
+    assert block.accesses == 8
+    assert len(block.read) == 20_000
+
+
+@pytest.mark.parametrize("bad_first", [True, False])
+def test_the_first_damaged_line_may_be_a_bulk_copy(bad_first):
+    bulk, other = f"{BULK} 2 x", "0090 0000z001 1 R0 LDG.E 1 R4 4 1 0x10 0 0"
+    text = body(*((bulk, other) if bad_first else (other, bulk)), form=Form("6"))
+    part = scan(text)
+    assert part.damaged_lines == 2
+    first = bulk if bad_first else other
+    assert part.damaged_line.line == text[: text.index(first)].count("\n") + 1
+
+
 def test_bulk_copies_of_older_tracers_are_not_seen():
     part = scan(body("0100 00000001 0 UTMALDG.2D 2 R4 UR6 0 0"))
     assert part.untraced == {0: "reaches global memory at addresses the trace does not hold"}

@@ -1,7 +1,5 @@
 """The compiled scanners of NVBit text, compared with regular expressions and plain Python."""
 
-import re
-
 import naive
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from programs import BASE, FOREIGN_LINES, access_line, launch_line, log_records
 from depgraph.errors import TraceError
 from depgraph.parsers.nvbit import scanner_jit as scanner
 from depgraph.parsers.nvbit.text import scan_text
-from depgraph.parsers.scanning import text_jit as text_scanner
 from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 from depgraph.trace.records import Damage
 
@@ -31,144 +28,24 @@ def scan(text):
     return scan_text(buffer(text)[0], 0, len(text), path="some.log")
 
 
-# What every byte scanner shares
-
-
-@given(st.binary(min_size=8, max_size=40))
-def test_words_overlap(text):
-    _, words = buffer(text)
-    for at in range(len(text)):
-        assert int(words[at]) == int.from_bytes((text + bytes(8))[at : at + 8], "little")
-
-
-@given(st.integers(0, 7), st.lists(st.booleans(), min_size=8, max_size=8))
-def test_bytes_below_the_lowest_mark(lowest, marks):
-    hit = sum(0x80 << 8 * i for i in range(8) if i == lowest or (i > lowest and marks[i]))
-    with np.errstate(over="ignore"):
-        assert text_scanner.bytes_below(np.uint64(hit)) == lowest
-
-
-@given(TEXT, st.data())
-def test_find_line_end(text, data):
-    position = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(position, len(text)))
-    found = text.find(b"\n", position, end)
-    with np.errstate(over="ignore"):
-        at = text_scanner.find_line_end(buffer(text)[1], position, end)
-    assert at == (found if found >= 0 else end)
-
-
-@given(st.text("0123456789abcdef", min_size=8, max_size=8))
-def test_parse_hex8(digits):
-    value, bad = text_scanner.parse_hex8(buffer(digits.encode())[1][0])
-    assert (int(value), int(bad)) == (int(digits, 16), 0)
-
-
-@given(st.binary(min_size=8, max_size=8))
-def test_parse_hex8_refuses_all_but_lower_case_digits(text):
-    with np.errstate(over="ignore"):
-        _, bad = text_scanner.parse_hex8(buffer(text)[1][0])
-    assert (bad == 0) == bool(re.fullmatch(rb"[0-9a-f]{8}", text))
-
-
-def test_parse_hex8_knows_every_byte():
-    with np.errstate(over="ignore"):
-        for byte in range(256):
-            _, bad = text_scanner.parse_hex8(buffer(b"000" + bytes([byte]) + b"0000")[1][0])
-            assert (bad == 0) == (byte in b"0123456789abcdef")
-
-
-@given(st.from_regex(rb"[0-9]{0,20}[ ,x]", fullmatch=True))
-def test_parse_decimal(text):
-    digits = re.match(rb"[0-9]*", text)[0]
-    value, position = text_scanner.parse_decimal(buffer(text)[0], 0)
-    assert value == (int(digits) if 1 <= len(digits) <= 18 else -1)
-    if value >= 0:
-        assert position == len(digits)
-
-
-@given(
-    st.lists(st.integers(0, 40), max_size=32),
-    st.sampled_from([1, 2, 4, 8, 16]),
-)
-def test_emit_ranges_covers_what_the_lanes_touch(addresses, width):
-    lanes = np.zeros(32, np.uint64)
-    lanes[: len(addresses)] = addresses
-    row, kind = np.full(40, -1, np.int32), np.full(40, 9, np.uint8)
-    start, end = np.zeros(40, np.uint64), np.zeros(40, np.uint64)
-    n = text_scanner.emit_ranges(lanes, len(addresses), width, 5, 1, row, kind, start, end, 3)
-    assert n - 3 <= len(addresses)
-    assert row[3:n].tolist() == [5] * (n - 3)
-    assert kind[3:n].tolist() == [1] * (n - 3)
-    assert row[:3].tolist() == [-1] * 3
-    covered = {b for s, e in zip(start[3:n], end[3:n], strict=True) for b in range(s, e)}
-    assert covered == {b for a in addresses if a for b in range(a, a + width)}
-
-
-def test_emit_ranges_joins_a_warp_that_reads_on():
-    lanes = np.arange(BASE, BASE + 128, 4, dtype=np.uint64)
-    arrays = [np.zeros(8, dtype) for dtype in (np.int32, np.uint8, np.uint64, np.uint64)]
-    assert text_scanner.emit_ranges(lanes, 32, 4, 0, 0, *arrays, 0) == 1
-    assert (arrays[2][0], arrays[3][0]) == (BASE, BASE + 128)
-
-
-@given(st.lists(st.text("ABCDEFG.128", min_size=1, max_size=47), max_size=20, unique=True))
-def test_find_opcode_finds_what_was_entered(opcodes):
-    table = np.zeros((64, text_scanner.OPCODE_WORDS), np.uint64)
-    slots = {}
-    with np.errstate(over="ignore"):
-        for opcode in opcodes:
-            _, words = buffer(opcode.encode() + b" - 0x00")
-            slot, length = text_scanner.find_opcode(words, 0, table)
-            assert (slot < 0, length) == (True, len(opcode))
-            padded = opcode.encode().ljust(8 * text_scanner.OPCODE_WORDS, b"\0")
-            table[-1 - slot] = np.frombuffer(padded, "<u8")
-            slots[opcode] = -1 - slot
-        for opcode in opcodes:
-            _, words = buffer(b"?" + opcode.encode() + b" ")
-            assert text_scanner.find_opcode(words, 1, table) == (slots[opcode], len(opcode))
-    assert len(set(slots.values())) == len(opcodes)
-
-
-def test_find_opcode_gives_up_after_48_bytes():
-    table = np.zeros((64, text_scanner.OPCODE_WORDS), np.uint64)
-    with np.errstate(over="ignore"):
-        assert text_scanner.find_opcode(buffer(b"A" * 48 + b" ")[1], 0, table)[1] == 0
-
-
 KEYS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**62)), max_size=20, unique=True)
 
 
 @given(KEYS)
-def test_find_row_finds_what_was_entered(keys):
-    launch, cta = np.zeros(20, np.int32), np.zeros(20, np.int64)
-    table = np.full(64, -1, np.int32)
-    with np.errstate(over="ignore"):
-        for row, key in enumerate(keys):
-            slot = text_scanner.find_row(*key, launch, cta, table)
-            assert slot < 0
-            launch[row], cta[row] = key
-            table[-1 - slot] = row
-        for row, key in enumerate(keys):
-            assert text_scanner.find_row(*key, launch, cta, table) == row
-
-
-# What is NVBit's own
-
-
-@given(KEYS)
 def test_find_launch_finds_what_was_entered(keys):
-    context, identifier = np.zeros(64, np.uint64), np.zeros(64, np.int64)
-    index = np.full(64, -1, np.int32)
+    launches = scanner.Launches(
+        np.zeros(64, np.uint64), np.zeros(64, np.int64), np.full(64, -1, np.int32)
+    )
     slots = {}
     with np.errstate(over="ignore"):
         for number, (c, i) in enumerate(keys):
-            slot = scanner.find_launch(np.uint64(c), i, context, identifier, index)
+            slot = scanner.find_launch(launches, np.uint64(c), i)
             assert slot < 0
-            context[-1 - slot], identifier[-1 - slot], index[-1 - slot] = c, i, number
+            for column, value in zip(launches, (c, i, number), strict=True):
+                column[-1 - slot] = value
             slots[c, i] = -1 - slot
         for c, i in keys:
-            assert scanner.find_launch(np.uint64(c), i, context, identifier, index) == slots[c, i]
+            assert scanner.find_launch(launches, np.uint64(c), i) == slots[c, i]
 
 
 @given(TEXT, st.data())
@@ -235,7 +112,7 @@ def test_parse_access_head_refuses_a_cut_one(data):
     ],
 )
 def test_verbose_lines(line, expected):
-    assert scanner._is_verbose(buffer(line)[1], 16, len(line)) == expected
+    assert scanner.is_verbose(buffer(line)[1], 16, len(line)) == expected
 
 
 # Whole texts

@@ -57,6 +57,18 @@ def test_a_kernel_event(trace):
     assert profile.measured_sms is None
 
 
+def test_memsets_and_copies_are_kept_apart(trace):
+    copy = kernel("Memcpy HtoD (Pageable -> Device)", 30.0, 5.0, 4) | {"cat": "gpu_memcpy"}
+    memset = kernel("Memset (Device)", 10.0, 0.928, 3, stream=8) | {"cat": "gpu_memset"}
+    profile = read_profile(trace(kernel(), copy, memset, baseTimeNanoseconds=1000))
+    assert profile.name == ("k",)
+    assert profile.memory.name == ("Memset (Device)", "Memcpy HtoD (Pageable -> Device)")
+    assert profile.memory.start.tolist() == [11000, 31000]
+    assert profile.memory.duration.tolist() == [928, 5000]
+    assert profile.memory.streams == (7, 8)
+    assert profile.only(stream=7).memory.name == ("Memcpy HtoD (Pageable -> Device)",)
+
+
 def call(name="cudaLaunchKernel", ts=1.5, correlation=1, category="cuda_runtime"):
     arguments = {"correlation": correlation, "cbid": 211}
     return {"ph": "X", "cat": category, "name": name, "ts": ts, "dur": 1, "args": arguments}

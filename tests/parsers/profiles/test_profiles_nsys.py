@@ -48,6 +48,22 @@ def test_kernels_are_the_rows_with_a_grid(report):
     assert profile.skipped == {}
 
 
+def test_memsets_and_copies_are_kept_apart(report):
+    late = COPY.replace("100,50,1", "900,oops,1").replace("HtoD", "DtoH")
+    other = COPY.replace("[CUDA memcpy HtoD]", "[Unified Memory CPU page faults]")
+    profile = read_profile(report(HEADER + MEMSET + COPY + row() + late + other))
+    assert len(profile) == 1
+    memory = profile.memory
+    assert memory.name == ("[CUDA memcpy HtoD]", "[CUDA memset]")
+    assert (memory.start.tolist(), memory.duration.tolist()) == ([100, 150], [50, 5])
+    assert (memory.devices, memory.contexts, memory.streams) == ((0,), (1,), (13,))
+    assert profile.skipped == {"memsets and copies without a usable duration": 1}
+
+
+def test_a_report_without_any_has_none(report):
+    assert read_profile(report(HEADER + row())).memory is None
+
+
 def test_launch_order_is_by_correlation(report):
     rows = row(300, correlation=8, name="b", stream=14) + row(400, correlation=5, name="a")
     assert read_profile(report(HEADER + rows)).name == ("a", "b")
@@ -218,6 +234,29 @@ def test_a_row_of_the_kernel_table(database):
         before.st_mtime_ns,
         ["export.sqlite"],
     )
+
+
+def test_memsets_and_copies_have_tables_of_their_own(database):
+    places = "deviceId, contextId, streamId, globalPid"
+    profile = read_profile(
+        database(
+            COLUMNS,
+            sql=[
+                f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start, end, copyKind, {places})",
+                "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start, end)",
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (500, 508, 1, 0, 1, 7, 1862270976)",
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (600, 608, 8, 0, 1, 7, 1862270976)",
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (700, 708, 99, 0, 1, 7, 1862270976)",
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (900, 930), (950, 'x')",
+            ],
+        )
+    )
+    assert profile.memory.name == ("memcpy HtoD", "memcpy DtoD", "memcpy", "memset")
+    assert profile.memory.start.tolist() == [500, 600, 700, 900]
+    assert profile.memory.duration.tolist() == [8, 8, 8, 30]
+    assert profile.memory.processes == (111,)
+    assert profile.only(process=111).memory.name == ("memcpy HtoD", "memcpy DtoD", "memcpy")
+    assert profile.skipped == {"memsets and copies without a usable duration": 1}
 
 
 def test_columns_may_be_missing(database):

@@ -43,6 +43,8 @@ def test_table(log):
     assert profile.correlation.tolist() == [120, 122]
     assert profile.device_names == {0: "V100"}
     assert (profile.devices, profile.contexts, profile.streams) == ((0,), (1,), (7, 14))
+    assert profile.memory.name == ("[CUDA memcpy HtoD]",)
+    assert profile.memory.duration.tolist() == [1152.0]
 
 
 def test_a_column_of_correlation_ids(log):

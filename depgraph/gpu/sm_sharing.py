@@ -1,0 +1,132 @@
+"""How blocks that share an SM slow each other, and which may share one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import DEFAULT_GPU, RESOURCES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.gpu.model import Gpu
+    from depgraph.gpu.sm_resources import SmResources
+
+# A block that holds an eighth of an SM's registers is a load of 1.
+_FULL_LOAD = 8
+# Read off an H100 and an H200 (samples/validation): an empty SM is set to hold twice the blocks of
+# a kernel and one more, for blocks of up to so many threads, but not to more than so much.
+_SMALL_BLOCK = 512
+_MOST_BLOCKS = 32
+_LARGEST_CHOICE = 132 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class CarveOuts:
+    """Which shares of an SM's L1 cache kernels need as shared memory.
+
+    Attributes
+    ----------
+    shared : int
+        Place of shared memory among the resources.
+    least : int64[n_operations]
+        Bytes that an SM on which others run must be set to: it cannot change before it is empty.
+    chosen : int64[n_operations]
+        What an empty SM is set to for a block of the kernel.
+    """
+
+    shared: int
+    least: NDArray[np.int64]
+    chosen: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SmSharing:
+    """How blocks on one SM slow each other.
+
+    Attributes
+    ----------
+    slowdown : float
+        Every block of an SM runs at the rate 1 / (1 + slowdown * load).
+    load : float64[n_operations]
+        Of a block: the share of the registers that it holds, in eighths. 0 for host copies.
+    spread : float
+        By what share the work of the blocks of one kernel that share an SM differs.
+    lead : float
+        Part of a kernel's measured time that holds no SM, in microseconds.
+    carve_outs : CarveOuts or None
+        None where any two blocks may share an SM.
+    assumptions : tuple of str
+    """
+
+    slowdown: float
+    load: NDArray[np.float64]
+    spread: float
+    lead: float
+    carve_outs: CarveOuts | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def best_throughput(self) -> float:
+        """The most work times load that an SM does in a unit of time: that of a full one."""
+        return _FULL_LOAD / (1 + self.slowdown * _FULL_LOAD)
+
+
+def sm_sharing(resources: SmResources, *, carve_outs: bool) -> SmSharing:
+    """Work out how the blocks of a program slow each other.
+
+    Of the forms that were tried on 449 programs measured on an H100 and an H200
+    (``samples/validation``), registers told best how much of an SM a block keeps busy.
+
+    Parameters
+    ----------
+    resources : SmResources
+    carve_outs : bool
+        Whether kernels that need different carve-outs cannot share an SM.
+    """
+    gpu = resources.gpu
+    calibrated, notes = _calibrated(gpu)
+    share = resources.largest_shares
+    if resources.names == RESOURCES:
+        registers = resources.need[:, 2] / resources.capacity[2]
+        share = np.where(registers > 0, registers, share)
+    load = _FULL_LOAD * share
+    return SmSharing(
+        slowdown=calibrated.contention or 0.0,
+        load=load,
+        spread=calibrated.block_spread or 0.0,
+        lead=calibrated.kernel_lead_us or 0.0,
+        carve_outs=_carve_outs(resources) if carve_outs else None,
+        assumptions=notes,
+    )
+
+
+def _calibrated(gpu: Gpu) -> tuple[Gpu, tuple[str, ...]]:
+    """Return the GPU whose constants count, and say so if it is another one."""
+    if gpu.contention is not None:
+        return gpu, ()
+    other = load_gpu(DEFAULT_GPU)
+    return other, (f"contention on {gpu.name} is uncalibrated: constants of the {other.name}",)
+
+
+def _carve_outs(resources: SmResources) -> CarveOuts | None:
+    """Return the carve-outs of kernels whose shared memory is known; None if of none."""
+    gpu = resources.gpu
+    fits = resources.names == RESOURCES and resources.capacity[3] == gpu.shared_bytes_per_sm
+    if not fits or len(gpu.shared_carveouts) <= 1:
+        return None
+    sizes = np.array(gpu.shared_carveouts, np.int64)
+
+    def at_least(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+        return sizes[np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)]
+
+    shared, occupancy = resources.placed[:, 3], resources.occupancy
+    small = resources.need[:, 1] * gpu.warp_size <= _SMALL_BLOCK
+    blocks = np.where(small, np.minimum(_MOST_BLOCKS, 2 * occupancy + 1), occupancy)
+    least = at_least(occupancy * shared)
+    chosen = np.minimum(at_least(blocks * shared), at_least(np.array([_LARGEST_CHOICE])))
+    return CarveOuts(shared=3, least=least, chosen=np.maximum(least, chosen))

@@ -1,0 +1,166 @@
+"""What a scanner fills: rows, one a block of a launch, and the byte ranges that they touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from depgraph.parsers.scanning.opcode_table_jit import GLOBAL_UPDATE, GLOBAL_WRITE
+from depgraph.parsers.scanning.text_jit import HASH_FACTOR
+from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
+from depgraph.trace import records
+from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LANES = 32
+
+# Shared-memory offsets are below the 256 KiB window; global addresses never are.
+SHARED_WINDOW_END = np.uint64(1 << 20)
+
+# Device addresses have at most 57 bits; anything above is damage.
+ADDRESS_END = np.uint64(1 << 57)
+
+# The kind of range that each meaning of an opcode reads, and that of writes. As plain constants
+# they would have the functions that take one compiled once for each.
+_READ_KINDS = np.array([READ, READ, READ, SYNC_READ, LDGSTS_READ, SYNC_READ], np.uint8)
+_WRITE = np.uint8(records.WRITE)
+_ZERO = np.uint64(0)
+
+
+class Rows(NamedTuple):
+    """Blocks of launches.
+
+    Attributes
+    ----------
+    launch : int32[capacity]
+        Index among the launches of the part.
+    cta : int64[capacity]
+        Coordinates as `read_coordinates` packs them.
+    accesses, instructions : int64[capacity]
+    slots : int32[4 * capacity]
+        Hash table of the rows, -1 where it is empty.
+    """
+
+    launch: NDArray[np.int32]
+    cta: NDArray[np.int64]
+    accesses: NDArray[np.int64]
+    instructions: NDArray[np.int64]
+    slots: NDArray[np.int32]
+
+
+class Ranges(NamedTuple):
+    """Bytes ``[start, end)`` that rows touched, in the order of the text.
+
+    Attributes
+    ----------
+    row : int32[capacity]
+    kind : uint8[capacity]
+    start, end : uint64[capacity]
+    """
+
+    row: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+
+class Touches(NamedTuple):
+    """Rows, their ranges, and how many of each are in use (`sizes`, int64[2])."""
+
+    rows: Rows
+    ranges: Ranges
+    sizes: NDArray[np.int64]
+
+
+@compiled_within
+def find_row(rows, launch, cta):
+    """Return the row of a block, or -1 - slot where it is to be entered."""
+    slots = rows.slots.shape[0]
+    mixed = (np.uint64(cta) ^ (np.uint64(launch) << np.uint64(40))) * HASH_FACTOR
+    slot = np.int64((mixed >> np.uint64(32)) & np.uint64(slots - 1))
+    while rows.slots[slot] >= 0:
+        row = rows.slots[slot]
+        if rows.cta[row] == cta and rows.launch[row] == launch:
+            return np.int64(row)
+        slot = (slot + 1) & (slots - 1)
+    return -1 - slot
+
+
+@compiled_within
+def take_row(rows, sizes, launch, cta):
+    """Return the row of a block, a new one if it has none yet; -1 if there is no room for it."""
+    row = find_row(rows, launch, cta)
+    if row >= 0:
+        return row
+    new = sizes[0]
+    if new >= rows.launch.shape[0]:
+        return np.int64(-1)
+    rows.slots[-1 - row] = new
+    rows.launch[new] = launch
+    rows.cta[new] = cta
+    rows.accesses[new] = 0
+    rows.instructions[new] = 0
+    sizes[0] = new + 1
+    return np.int64(new)
+
+
+@compiled_in_place
+def enter_rows(rows, used):
+    """Enter the first rows in an empty hash table."""
+    for row in range(used):
+        rows.slots[-1 - find_row(rows, rows.launch[row], rows.cta[row])] = row
+
+
+@compiled_helper
+def add_range(ranges, n, row, meaning, start, end):
+    """Append bytes that an opcode of this meaning touches; return the new number of ranges."""
+    if meaning != GLOBAL_WRITE:
+        ranges.row[n] = row
+        ranges.kind[n] = _READ_KINDS[meaning]
+        ranges.start[n] = start
+        ranges.end[n] = end
+        n += 1
+    if meaning == GLOBAL_WRITE or meaning == GLOBAL_UPDATE:
+        ranges.row[n] = row
+        ranges.kind[n] = _WRITE
+        ranges.start[n] = start
+        ranges.end[n] = end
+        n += 1
+    return n
+
+
+@compiled_helper
+def add_lanes(ranges, n, row, meaning, lanes, count, width):
+    """Append the bytes that `count` lanes of `width` bytes touch, adjacent lanes joined.
+
+    Lanes at address 0 are unused. Returns the new number of ranges.
+    """
+    width = np.uint64(width)
+    start = _ZERO
+    stop = _ZERO
+    for lane in range(count):
+        address = lanes[lane]
+        if address == _ZERO:
+            continue
+        if stop != _ZERO and address >= start and address <= stop:
+            stop = max(stop, address + width)
+            continue
+        if stop != _ZERO:
+            n = add_range(ranges, n, row, meaning, start, stop)
+        start = address
+        stop = address + width
+    if stop != _ZERO:
+        n = add_range(ranges, n, row, meaning, start, stop)
+    return n
+
+
+@compiled_helper
+def largest_of(lanes, count):
+    """Return the largest address of the first `count` lanes, 0 if there are none."""
+    largest = _ZERO
+    for lane in range(count):
+        largest = max(largest, lanes[lane])
+    return largest

@@ -1,0 +1,50 @@
+"""The gate runs what README and CONTRIBUTING say, and pre-commit and the workflows run the gate."""
+
+import re
+import subprocess
+
+import pytest
+from checkout import PYPROJECT, ROOT
+
+CHECKS = ["lint", "format", "types", "imports", "docs"]
+
+
+@pytest.fixture(scope="module")
+def steps():
+    """Return the lines that the gate prints of what it would run."""
+    command = [ROOT / ".ci" / "run", "--dry-run"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_the_gate_runs_the_commands_of_the_readme(steps):
+    section = (ROOT / "README.md").read_text().partition("## Try it\n")[2].partition("\n## ")[0]
+    commands = [line for line in section.splitlines() if line.startswith("python3 -m venv ")]
+    assert len(commands) == 2
+    assert [command for command in commands if command not in steps] == []
+
+
+def test_the_gate_and_pre_commit_run_every_check(steps):
+    by_default = re.search(r"set -- (.*)", (ROOT / ".ci" / "checks").read_text())[1]
+    hooks = re.findall(r"- id: (\S+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert by_default.split() == hooks == CHECKS
+    assert [step for step in steps if step.startswith("=== ") and step[4:] in CHECKS] == [
+        f"=== {check}" for check in CHECKS
+    ]
+
+
+def test_the_lowest_versions_are_those_that_are_allowed():
+    found = subprocess.run(
+        [ROOT / ".ci" / "lowest-versions"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert [version.replace("==", ">=") for version in found] == [
+        requirement.partition(";")[0]
+        for requirement in (
+            PYPROJECT["project"]["dependencies"]
+            + PYPROJECT["project"]["optional-dependencies"]["test"]
+        )
+    ]
+
+
+def test_the_workflows_run_the_gate():
+    for workflow in ("ci.yml", "release.yml"):
+        assert "bash .ci/run" in (ROOT / ".github" / "workflows" / workflow).read_text()

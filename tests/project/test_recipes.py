@@ -1,0 +1,98 @@
+"""The recipes of docs/extending.md work as they are written: a format, a mechanism, a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from checkout import ROOT, copy_packages
+
+PAGE = ROOT / "docs" / "extending.md"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.jit_only
+
+
+def section(title):
+    """Return the text below a heading."""
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")
+    assert rest, f"no section {title!r} in {PAGE.name}"
+    return rest.partition("\n## ")[0]
+
+
+def fences(text, language):
+    return [block for kind, block in FENCE.findall(text) if kind == language]
+
+
+def file_of(text):
+    """Return the example that names its file in the first line, and that name."""
+    (block,) = (b for b in fences(text, "python") if re.match(r"# \S+\.py\n", b))
+    return block.partition("\n")[0].removeprefix("# "), block
+
+
+@pytest.fixture
+def extended(tmp_path):
+    """Return a checkout into which the example of a recipe is put, and what runs in it."""
+    checkout = copy_packages(tmp_path / "checkout")
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "200"}
+
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    return checkout, run
+
+
+def test_a_trace_format(extended, tmp_path):
+    checkout, run = extended
+    recipe = section("A trace format")
+    name, module = file_of(recipe)
+    (checkout / name).write_text(module)
+    (line,) = re.findall(r'"depgraph\.parsers\.\w+"', recipe)
+    formats = checkout / "parsers" / "formats.py"
+    text = formats.read_text(encoding="utf-8")
+    assert text.count("\n_FORMATS = (\n") == 1
+    formats.write_text(text.replace("\n_FORMATS = (\n", f"\n_FORMATS = (\n    {line},\n"))
+    (example,) = fences(recipe, "text")
+    (tmp_path / "copies.txt").write_text(example + example.partition("\n")[2])
+
+    run("-m", "depgraph", "extract", "copies.txt", "-q")
+    pairs = json.loads(run("-m", "depgraph", "show", "pairs", "--format", "json"))["pairs"]
+    # The second copy writes what the first has written and does not read it.
+    assert [(p["source"], p["target"], p["waw"], p["raw"]) for p in pairs] == [(0, 1, 1, 0)]
+
+    (tmp_path / "cut.txt").write_text(example + "read 0,0,0 0x1000\n")
+    checked = run("-m", "depgraph", "check", "cut.txt", code=1)
+    assert "neither a kernel nor a range" in checked
+
+
+def test_a_mechanism(extended, tmp_path, sample_store):
+    _, run = extended
+    recipe = section("A mechanism")
+    name, module = file_of(recipe)
+    (tmp_path / name).write_text(module)
+    (command,) = re.findall(r"^    depgraph (bound .*)$", recipe, re.MULTILINE)
+    _, *options = command.split()
+    found = run("-m", "depgraph", "bound", sample_store.path, *options, "--format", "json")
+    (row,) = (r for r in json.loads(found)["mechanisms"] if r["mechanism"] == "two-at-a-time")
+    assert row["makespan"] > 0
+
+
+def test_a_report(extended):
+    checkout, run = extended
+    recipe = section("A report")
+    name, module = file_of(recipe)
+    (checkout / name).write_text(module)
+    (use,) = (b for b in fences(recipe, "python") if b not in module)
+    (function,) = re.findall(r"^def (\w+)\(", module, re.MULTILINE)
+    imported = name.removesuffix(".py").replace("/", ".")
+    shown = run("-c", f"from depgraph.{imported} import {function}\n{use}")
+    assert re.search(r"^\|.*\|$", shown, re.MULTILINE), shown

@@ -1,0 +1,116 @@
+"""Blocks that share an SM slow each other: the engine with rates, compared with its slow twin."""
+
+from dataclasses import replace
+
+import naive_sharing
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_programs import programs
+from small_graphs import graph_of, resources_of, shares_of
+
+from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
+from depgraph.mechanisms.base import dependent_operations
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.schedule.simulate import run_rules
+
+
+def whole_kernels(graph, **more):
+    """Return rules by which a kernel waits for all of those it depends on."""
+    return Rules(
+        joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
+        gates=Gates.between(*dependent_operations(graph), ALL_ENDED),
+        **more,
+    )
+
+
+def run(graph, work, resources, sms, sharing):
+    return run_rules("shared", whole_kernels(graph), graph, work, resources, sms, sharing=sharing)
+
+
+@st.composite
+def sharings(draw, program):
+    """Return how blocks slow each other; work is such that no two blocks end at one instant."""
+    n = program.graph.n_operations
+    load = np.array(draw(st.lists(st.integers(1, 8), min_size=n, max_size=n))) / 4
+    carve_outs = None
+    resources = program.resources
+    if len(resources.capacity) > 1 and draw(st.booleans()):
+        sizes = np.array([0.25, 0.5, 1.0]) * resources.capacity[3]
+        least = sizes[draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))]
+        chosen = sizes[draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))]
+        least = np.maximum(least, resources.placed[:, 3]).astype(np.int64)
+        carve_outs = CarveOuts(3, least, np.maximum(least, chosen).astype(np.int64))
+    return SmSharing(draw(st.sampled_from([0.3, 1.0])), load, 0.0, 0.0, carve_outs)
+
+
+@given(st.data())
+def test_blocks_run_as_in_the_slow_twin(data):
+    program = data.draw(programs())
+    sharing = data.draw(sharings(program))
+    graph, sms = program.graph, int(program.sms)
+    work = program.durations * (1 + 0.01 * np.sqrt(2 + np.arange(graph.n_blocks)))
+    waits_for = [set() for _ in range(graph.n_operations)]
+    for source, target in zip(*dependent_operations(graph), strict=True):
+        waits_for[target].add(source)
+    found = run(graph, work, program.resources, sms, sharing)
+    start, end, sm = naive_sharing.shared_schedule(
+        graph, work, program.resources, sms, sharing, waits_for
+    )
+    np.testing.assert_allclose(found.start, start, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.end, end, rtol=1e-9)
+    np.testing.assert_array_equal(found.sm, sm)
+
+
+def test_two_blocks_on_one_sm_take_longer_than_one():
+    graph = graph_of([2], [])
+    sharing = SmSharing(0.5, np.array([1.0]), 0.0, 0.0)
+    alone = run(graph, np.array([6.0, 6.0]), shares_of(graph, 1), 2, sharing)
+    together = run(graph, np.array([6.0, 6.0]), shares_of(graph, 2), 1, sharing)
+    assert alone.end.tolist() == [9, 9]  # a rate of 1 / 1.5
+    assert together.end.tolist() == [12, 12]  # a rate of 1 / 2
+
+
+def test_a_block_speeds_up_when_its_neighbour_has_ended():
+    graph = graph_of([2], [])
+    sharing = SmSharing(1.0, np.array([1.0]), 0.0, 0.0)
+    found = run(graph, np.array([2.0, 4.0]), shares_of(graph, 2), 1, sharing)
+    assert found.end.tolist() == [6, 10]  # a third of the speed for 6, then half for 4
+
+
+def test_without_slowdown_the_schedule_is_that_of_fixed_durations():
+    graph = graph_of([3, 2], [((0, 0), (1, 0))])
+    work = np.array([1.0, 2.5, 3.25, 4.5, 5.125])
+    fixed = run(graph, work, shares_of(graph, 2), 1, None)
+    shared = run(graph, work, shares_of(graph, 2), 1, SmSharing(0.0, np.ones(2), 0.0, 0.0))
+    np.testing.assert_allclose(shared.end, fixed.end)
+
+
+def test_a_kernel_waits_for_an_empty_sm_where_the_carve_out_is_too_small():
+    graph = graph_of([1, 1], [])
+    resources = resources_of([4, 8], [[1, 1], [1, 4]])
+    carve_outs = CarveOuts(1, least=np.array([2, 8]), chosen=np.array([2, 8]))
+    sharing = SmSharing(0.0, np.ones(2), 0.0, 0.0, carve_outs)
+    found = run(graph, np.array([3.0, 3.0]), resources, 1, sharing)
+    assert found.start.tolist() == [0, 3]
+    larger = replace(sharing, carve_outs=replace(carve_outs, chosen=np.array([8, 8])))
+    assert run(graph, np.array([3.0, 3.0]), resources, 1, larger).start.tolist() == [0, 0]
+
+
+@given(st.data())
+def test_more_contention_never_makes_blocks_faster_that_are_placed_at_once(data):
+    n = data.draw(st.integers(1, 8))
+    work = np.array(data.draw(st.lists(st.integers(1, 9), min_size=n, max_size=n)), float)
+    graph = graph_of([1] * n, [])
+    ends = [
+        run(graph, work, shares_of(graph, n), 2, SmSharing(a, np.ones(n), 0.0, 0.0)).end
+        for a in (0.0, 0.5, 1.0)
+    ]
+    assert (ends[0] <= ends[1] * (1 + 1e-12)).all()
+    assert (ends[1] <= ends[2] * (1 + 1e-12)).all()
+
+
+def test_an_sm_does_most_when_it_is_full():
+    sharing = SmSharing(0.5, np.ones(1), 0.0, 0.0)
+    assert sharing.best_throughput == pytest.approx(1.6)

@@ -1,0 +1,74 @@
+"""The slow twin of schedules in which blocks that share an SM slow each other."""
+
+import numpy as np
+
+
+def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # noqa: C901 - one loop
+    """Run whole kernels, each after those it waits for; return start, end and SM of each block.
+
+    Every block that runs is looked at after each end. Blocks of kernels that may start are placed
+    in program order, each on the SM that could host most further ones.
+    """
+    capacity, need = resources.capacity, resources.placed
+    first = graph.first_block
+    kernel = graph.operation_of_block
+    start, end = np.full(len(durations), np.nan), np.full(len(durations), np.nan)
+    sm_of = np.zeros(len(durations), int)
+    free = [capacity.copy() for _ in range(sms)]
+    running = [{} for _ in range(sms)]  # block -> what is left of its work
+    carve_out = [None] * sms
+    unplaced = list(range(len(durations)))
+    now = 0.0
+
+    def hosts(sm, k):
+        if (free[sm] < need[k]).any():
+            return 0
+        most = [free[sm][r] // need[k][r] for r in range(len(capacity)) if need[k][r]]
+        if sharing.carve_outs is not None:
+            cuts = sharing.carve_outs
+            size = cuts.chosen[k] if carve_out[sm] is None else carve_out[sm]
+            if carve_out[sm] is not None and size < cuts.least[k]:
+                return 0
+            left = size - (capacity[cuts.shared] - free[sm][cuts.shared])
+            most.append(left // need[k][cuts.shared] if need[k][cuts.shared] else 1 << 30)
+        return max(0, min(most))
+
+    def slowed(sm):
+        return 1 + sharing.slowdown * sum(sharing.load[kernel[block]] for block in running[sm])
+
+    while True:
+        while True:
+            ready = [
+                b for b in unplaced
+                if all((~np.isnan(end[first[w]:first[w + 1]])).all() for w in waits_for[kernel[b]])
+            ]  # fmt: skip
+            if not ready:
+                break
+            block, k = ready[0], kernel[ready[0]]
+            found = [hosts(sm, k) for sm in range(sms)]
+            if max(found) == 0:
+                break
+            sm = int(np.argmax(found))
+            if carve_out[sm] is None and sharing.carve_outs is not None:
+                carve_out[sm] = sharing.carve_outs.chosen[k]
+            free[sm] = free[sm] - need[k]
+            running[sm][block] = durations[block]
+            start[block], sm_of[block] = now, sm
+            unplaced.remove(block)
+        ends = [
+            (now + left * slowed(sm), sm, block)
+            for sm in range(sms)
+            for block, left in running[sm].items()
+        ]
+        if not ends:
+            return start, end, sm_of
+        then, sm, block = min(ends)
+        for other in range(sms):
+            rate = 1 / slowed(other)
+            running[other] = {b: left - (then - now) * rate for b, left in running[other].items()}
+        now = then
+        end[block] = now
+        del running[sm][block]
+        free[sm] = free[sm] + need[kernel[block]]
+        if not running[sm]:
+            carve_out[sm] = None
