@@ -105,7 +105,7 @@ class Launches(NamedTuple):
 
     context: NDArray[np.uint64]
     identifier: NDArray[np.int64]
-    index: NDArray[np.int32]
+    index: NDArray[np.int32]  # type: ignore[assignment]
 
 
 class Access(NamedTuple):

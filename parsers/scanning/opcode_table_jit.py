@@ -43,7 +43,7 @@ class Opcodes(NamedTuple):
     words: NDArray[np.uint64]
     meaning: NDArray[np.uint8]
     width: NDArray[np.int64]
-    count: NDArray[np.int64]
+    count: NDArray[np.int64]  # type: ignore[assignment]
 
 
 @compiled_helper

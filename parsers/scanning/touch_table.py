@@ -68,7 +68,7 @@ class TouchTable:
         old = self.arrays.rows
         new = _new_rows(2 * len(old.launch))
         for source, target in zip(old[:-1], new[:-1], strict=True):
-            target[:used] = source[:used]
+            target[:used] = source[:used]  # type: ignore[index]
         enter_rows(new, used)
         self.arrays = self.arrays._replace(rows=new)
 
@@ -110,17 +110,17 @@ class TouchTable:
             self.make_room(n)
         used = int(self.arrays.sizes[1])
         for source, target in zip(more, self.arrays.ranges, strict=True):
-            target[used : used + n] = source
+            target[used : used + n] = source  # type: ignore[index]
         self.arrays.sizes[1] = used + n
 
     def _put(self, columns: Ranges, used: int) -> None:
         for source, target in zip(columns, self.arrays.ranges, strict=True):
-            target[:used] = source[:used]
+            target[:used] = source[:used]  # type: ignore[index]
 
     def _joined(self) -> Ranges:
         n_rows, n_ranges = (int(size) for size in self.arrays.sizes)
         used = (column[:n_ranges] for column in self.arrays.ranges)
-        return Ranges(*join_ranges(*used, n_ranges, n_rows))
+        return Ranges(*join_ranges(*used, n_ranges, n_rows))  # type: ignore[call-arg]
 
     def touches(self) -> BlockTouches:
         """Return rows and joined ranges as the core takes them."""

@@ -14,23 +14,8 @@ ARGUMENTS_OF_A_COMPILED_FUNCTION = 10
 LINES_OF_A_CLASS = 250
 
 STILL_TO_BE_CUT = {
-    "depgraph/dependence/sweep_jit.py: sweep_addresses",
     "depgraph/extraction/collect.py: Gatherer",
-    "depgraph/footprint/ranges_jit.py: _subtract",
-    "depgraph/graph/block_graph.py: BlockGraph",
-    "depgraph/graph/graph_jit.py: count_edges_not_in",
-    "depgraph/graph/graph_jit.py: describe_pair",
-    "depgraph/graph/graph_jit.py: fill_edges",
-    "depgraph/graph/intra_block_path_jit.py: intra_block_finish",
-    "depgraph/schedule/simulate_jit.py: _fire_gates",
-    "depgraph/schedule/simulate_jit.py: _make_ready",
-    "depgraph/schedule/simulate_jit.py: event_schedule",
     "depgraph/store/store.py: Store",
-    "depgraph/timing/matched_profile.py: Match",
-    "parsers/accelsim/scanner_jit.py: emit_bulk",
-    "parsers/accelsim/scanner_jit.py: scan_lines",
-    "parsers/nvbit/position_scanner_jit.py: scan_positions",
-    "parsers/nvbit/scanner_jit.py: scan_lines",
 }
 
 
