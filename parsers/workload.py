@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,7 +21,14 @@ from depgraph.extraction.workload import (
 )
 from depgraph.system.limits import LARGEST_ID, LONGEST_TIME, MOST_BLOCKS_PER_SM
 from depgraph.system.text import in_short
-from depgraph.system.toml_file import TomlError, parse_toml, read_toml_text, show_value
+from depgraph.system.toml_file import (
+    TomlError,
+    check_keys,
+    line_of_key,
+    parse_toml,
+    read_toml_text,
+    show_value,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,12 +37,12 @@ if TYPE_CHECKING:
 
 _UNITS = ("us", "ns", "ms", "s", "cycles")
 _KINDS = ("RAW", "WAR", "WAW")
-_TOP_KEYS = {"name", "unit", "kernel", "dependence"}
-_KERNEL_KEYS = {
+_TOP_KEYS = ("name", "unit", "kernel", "dependence")
+_KERNEL_KEYS = (
     "name", "grid", "block", "duration", "occupancy", "registers", "shared_bytes", "stream",
     "cuttable",
-}  # fmt: skip
-_DEPENDENCE_KEYS = {"from", "to", "pattern", "edges", "kind", "tiles", "radius"}
+)  # fmt: skip
+_DEPENDENCE_KEYS = ("from", "to", "pattern", "edges", "kind", "tiles", "radius")
 _DEFAULT_THREADS = 128
 _MOST_BLOCKS = 1 << 21
 _MOST_KERNELS = 1 << 16
@@ -254,46 +260,17 @@ class _Reader:
             self._fail(table, i, key, f"{key} {show_value(value)}", expected)
         return value
 
-    def _known_keys(self, table: str, i: int, content: object, known: set[str]) -> None:
+    def _known_keys(self, table: str, i: int, content: object, known: tuple[str, ...]) -> None:
         if not isinstance(content, dict):
             self._fail(table, i, "", f"{table} is not a table", f"write [[{table}]]")
-        for key in content:
-            if key not in known:
-                expected = f"known keys: {', '.join(sorted(known))}"
-                self._fail(table, i, key, f"unknown key {show_value(key)}", expected)
+        try:
+            check_keys(self.text, content, known, table, i)
+        except TomlError as error:
+            raise TraceError(self.path, error.found, error.hint, line=error.line) from None
 
     def _fail(self, table: str, i: int, key: str, found: str, hint: str) -> NoReturn:
-        raise TraceError(self.path, found, hint, line=line_of(self.text, table, i, key))
-
-
-def line_of(text: str, table: str, index: int, key: str) -> int | None:
-    """Return the 1-based line of a key in the index-th table of a kind, else of its header.
-
-    Parameters
-    ----------
-    text : str
-        TOML.
-    table : str
-        Name of an array of tables; "" for the top of the file.
-    index : int
-    key : str
-        "" for the header.
-    """
-    header = re.compile(rf"\s*\[\[\s*{re.escape(table)}\s*\]\]")
-    seen, header_line = (0, 1) if not table else (-1, None)
-    inside = not table
-    for number, line in enumerate(text.splitlines(), 1):
-        if re.match(r"\s*\[", line):
-            if inside and header_line and not (table and header.match(line) and seen < index):
-                break
-            if table and header.match(line):
-                seen += 1
-                inside = seen == index
-                if inside:
-                    header_line = number
-        elif inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
-            return number
-    return header_line
+        line = line_of_key(self.text, key, table, i)
+        raise TraceError(self.path, found, hint, line=line if table else line or 1)
 
 
 def _is_number(value: object) -> bool:

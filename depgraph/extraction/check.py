@@ -15,7 +15,7 @@ from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.scratch import Scratch
 from depgraph.system.text import kernels_text
 from depgraph.system.workers import Threads
-from depgraph.trace.records import LDGSTS_READ, HostCopy
+from depgraph.trace.records import LDGSTS_READ, HostCopy, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +174,7 @@ def _scan_counts(task: PartTask) -> ScannedPart:
     ldgsts = _LdgstsRows()
     part = task.scan(ldgsts)
     touches = part.touches
-    ldgsts.take(touches.row, touches.kind, touches.start, touches.end)
+    ldgsts.take(Ranges(touches.row, touches.kind, touches.start, touches.end))
     counted = without_ranges(part)
     counted.touches = replace(counted.touches, row=np.unique(np.concatenate(ldgsts.rows)))
     return counted
@@ -188,16 +188,9 @@ class _LdgstsRows:
     def __init__(self) -> None:
         self.rows: list[NDArray[np.int32]] = []
 
-    def take(
-        self,
-        row: NDArray[np.int32],
-        kind: NDArray[np.uint8],
-        start: NDArray[np.uint64],
-        end: NDArray[np.uint64],
-    ) -> None:
+    def take(self, ranges: Ranges) -> None:
         """Note the rows of some ranges."""
-        del start, end
-        self.rows.append(np.unique(row[kind == LDGSTS_READ]))
+        self.rows.append(np.unique(ranges.row[ranges.kind == LDGSTS_READ]))
 
 
 def _kernels(checker: Gatherer) -> list[Kernel]:

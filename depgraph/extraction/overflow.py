@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from depgraph.trace.records import Ranges
 
 # What a range costs while a part is scanned: in the table and in its copies while the table is
 # joined, and in the few results of a thread that wait to be gathered.
@@ -49,15 +48,9 @@ class FileOverflow:
         self.runs: list[RunFile] = []
         self._new_file = new_file
 
-    def take(
-        self,
-        row: NDArray[np.int32],
-        kind: NDArray[np.uint8],
-        start: NDArray[np.uint64],
-        end: NDArray[np.uint64],
-    ) -> None:
+    def take(self, ranges: Ranges) -> None:
         """Write some ranges to a file of their own."""
-        self.runs.append(write_ranges(Footprints(row, kind, start, end), self._new_file()))
+        self.runs.append(write_ranges(Footprints(*ranges), self._new_file()))
 
 
 def write_ranges(ranges: Footprints, path: Path) -> RunFile:

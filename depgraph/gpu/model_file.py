@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.system.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
-from depgraph.system.text import in_short
 from depgraph.system.toml_file import (
     TomlError,
+    check_keys,
     line_of_key,
     parse_toml,
     read_toml_text,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_LONGEST_KEY = 100
 _LONGEST_TEXT = 1000
 _MOST_ITEMS = 1000
 _LARGEST_SIZE = 1 << 50  # bytes
@@ -76,18 +74,16 @@ def read_keys(path: Path, text: str, table: dict[str, Any], *more: str) -> dict[
         If a key is unknown or its value impossible.
     """
     known = (*READERS, *more)
+    try:
+        check_keys(text, table, known)
+    except TomlError as error:
+        raise ModelError(f"{_place(path, error.line)}: {error.found}; {error.hint}") from None
     checked = {}
     for key, value in table.items():
-        place = _place(path, line_of_key(text, key))
-        if key not in known:
-            close = get_close_matches(key[:_LONGEST_KEY], known, n=1)
-            raise ModelError(
-                f"{place}: {in_short(key)} is not a key of a GPU model"
-                + (f"; did you mean {close[0]}?" if close else "")
-            )
         try:
             checked[key] = READERS.get(key, _text)(value)
         except (TypeError, ValueError) as error:
+            place = _place(path, line_of_key(text, key))
             raise ModelError(f"{place}: {key} = {show_value(value)}: expected {error}") from None
     return checked
 

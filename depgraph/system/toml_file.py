@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from depgraph.system.text import in_short
+
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 MOST_BYTES = 16 << 20
@@ -16,6 +20,8 @@ _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", 
 _LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_MOST_KEY_PARTS}}}")
 _LONG_NUMBER = re.compile(r"(?<![0-9_])[0-9_]{4000,}+")
 _SHOWN = 40
+_LONGEST_KEY = 100
+_LONGEST_HINT = 400
 
 
 class TomlError(Exception):
@@ -26,12 +32,15 @@ class TomlError(Exception):
     found : str
     line : int or None
         1-based, where it is known.
+    hint : str
+        What to do about it, if anything.
     """
 
-    def __init__(self, found: str, line: int | None = None) -> None:
+    def __init__(self, found: str, line: int | None = None, hint: str = "") -> None:
         super().__init__(found)
         self.found = found
         self.line = line
+        self.hint = hint
 
 
 def read_toml_text(path: Path) -> str:
@@ -94,7 +103,60 @@ def show_value(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def line_of_key(text: str, key: str) -> int | None:
-    """Return the 1-based line on which a key is set first, None if it cannot be told."""
-    match = re.search(rf"^[ \t]*[\"']?{re.escape(key)}[\"']?[ \t]*=", text, re.MULTILINE)
-    return 1 + text.count("\n", 0, match.start()) if match else None
+def check_keys(
+    text: str, content: dict[str, Any], known: Collection[str], table: str = "", index: int = 0
+) -> None:
+    """Refuse keys that nothing reads.
+
+    Parameters
+    ----------
+    text : str
+        The file, for the line of the message.
+    content : dict
+        One table of it.
+    known : collection of str
+    table, index
+        Which table, as `line_of_key` takes it.
+
+    Raises
+    ------
+    TomlError
+        If a key is unknown; the hint names the known one that is closest.
+    """
+    for key in content:
+        if key not in known:
+            close = get_close_matches(key[:_LONGEST_KEY], known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
+            line = line_of_key(text, key, table, index)
+            raise TomlError(f"unknown key {show_value(key)}", line, in_short(hint, _LONGEST_HINT))
+
+
+def line_of_key(text: str, key: str, table: str = "", index: int = 0) -> int | None:
+    """Return the 1-based line of a key in the index-th table of a kind, else of its header.
+
+    Parameters
+    ----------
+    text : str
+        TOML.
+    key : str
+        "" for the header.
+    table : str
+        Name of an array of tables; "" for the top of the file, which has no header.
+    index : int
+    """
+    header = re.compile(rf"\s*\[\[\s*{re.escape(table)}\s*\]\]")
+    header_line = None
+    seen = -1
+    inside = not table
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"\s*\[", line):
+            if inside:
+                break
+            if table and header.match(line):
+                seen += 1
+                inside = seen == index
+                if inside:
+                    header_line = number
+        elif inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return number
+    return header_line

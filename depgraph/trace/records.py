@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,6 +62,23 @@ class HostCopy:
 
 
 Operation = KernelLaunch | HostCopy
+
+
+class Ranges(NamedTuple):
+    """Bytes ``[start, end)`` of global memory, each touched by a row of some `BlockTouches`.
+
+    Attributes
+    ----------
+    row : int32[n]
+    kind : uint8[n]
+        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`.
+    start, end : uint64[n]
+    """
+
+    row: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +195,8 @@ class Overflow(Protocol):
 
     most_ranges: int  # a scanner holds about so many at most
 
-    def take(
-        self,
-        row: NDArray[np.int32],
-        kind: NDArray[np.uint8],
-        start: NDArray[np.uint64],
-        end: NDArray[np.uint64],
-    ) -> None:
-        """Take some ranges, as `BlockTouches` holds them; others of the same rows may follow."""
+    def take(self, ranges: Ranges) -> None:
+        """Take some ranges, sorted and joined; others of the same rows may follow."""
         ...
 
 

@@ -532,17 +532,9 @@ def scan_lines(text, words, position, end, kernel, opcodes, touches, counters):
                     if touches.sizes[1] + MAX_RANGES_PER_LINE > touches.ranges.row.shape[0]:
                         return RANGES_FULL, position, np.int64(0)
                     fault = take_access(
-                        text,
-                        words,
-                        instruction,
-                        stop,
-                        slot,
-                        row,
-                        kernel,
-                        opcodes,
-                        touches,
-                        counters,
-                    )
+                        text, words, instruction, stop, slot, row,
+                        kernel, opcodes, touches, counters,
+                    )  # fmt: skip
                     if fault < 0:
                         counters[INSTRUCTION_LINES] += 1
                     else:

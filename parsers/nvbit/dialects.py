@@ -51,7 +51,7 @@ class Wording:
     mark : compiled pattern
         What its text holds and no other wording's does.
     rewrite : callable or None
-        From whole lines of it to lines that `nvbit_scanner` reads; None if they are that.
+        From whole lines of it to lines that `scan_text` reads; None if they are that.
     has_ids : bool
         Whether an access names its launch. If not, `rewrite` numbers the launches of each text
         from 1, and gives id 0 to the accesses above the first.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.parsers.nvbit.scanner_jit import Launches
-    from depgraph.parsers.scanning.touch_table_jit import Ranges
+    from depgraph.trace.records import Ranges
 
 # Why `scan_positions` returned.
 DONE = 0

@@ -361,9 +361,7 @@ def take_lanes(touches, opcodes, slot, row, lanes, count, is_long, counters):
 
 
 @compiled_in_place
-def scan_lines(
-    text, words, position, end, opcodes, launches, touches, counters, state, lanes
-):  # fmt: skip
+def scan_lines(text, words, position, end, opcodes, launches, touches, counters, state, lanes):
     """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
 
     Parameters

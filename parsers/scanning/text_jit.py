@@ -3,9 +3,6 @@
 The buffer of a scanner ends with at least `PADDING` bytes that belong to no line, so that eight
 bytes can be loaded at any position. `words` is the same buffer seen as overlapping little-endian
 64-bit words: ``words[p]`` holds bytes ``p .. p + 7``.
-
-The compiled cache of a scanner does not notice a change in this file: whoever changes a function
-here deletes ``__pycache__`` beside it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import numpy as np
 
 from depgraph.footprint.ranges_jit import join_ranges
 from depgraph.parsers.scanning.text_jit import X_BITS, Y_BITS
-from depgraph.parsers.scanning.touch_table_jit import Ranges, Rows, Touches, enter_rows, take_row
-from depgraph.trace.records import BlockTouches
+from depgraph.parsers.scanning.touch_table_jit import Rows, Touches, enter_rows, take_row
+from depgraph.trace.records import BlockTouches, Ranges
 
 if TYPE_CHECKING:
     from depgraph.trace.records import Overflow
@@ -93,7 +93,7 @@ class TouchTable:
             sizes[1] = len(columns.row)
             # Joining again before as much has gathered anew would cost more than it frees.
             if self._overflow and 2 * (len(columns.row) + ranges) > capacity:
-                self._overflow.take(*columns)
+                self._overflow.take(columns)
                 sizes[1] = 0
             self._put(columns, int(sizes[1]))
         used = int(sizes[1])

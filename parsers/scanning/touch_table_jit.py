@@ -15,6 +15,8 @@ from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.trace.records import Ranges
+
 LANES = 32
 
 # Shared-memory offsets are below the 256 KiB window; global addresses never are.
@@ -49,22 +51,6 @@ class Rows(NamedTuple):
     accesses: NDArray[np.int64]
     instructions: NDArray[np.int64]
     slots: NDArray[np.int32]
-
-
-class Ranges(NamedTuple):
-    """Bytes ``[start, end)`` that rows touched, in the order of the text.
-
-    Attributes
-    ----------
-    row : int32[capacity]
-    kind : uint8[capacity]
-    start, end : uint64[capacity]
-    """
-
-    row: NDArray[np.int32]
-    kind: NDArray[np.uint8]
-    start: NDArray[np.uint64]
-    end: NDArray[np.uint64]
 
 
 class Touches(NamedTuple):

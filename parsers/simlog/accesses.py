@@ -7,7 +7,7 @@ when blocks start and finish. Source: rkuper/gpgpu-sim_distribution and rkuper/a
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,17 @@ from depgraph.parsers.accelsim.kernel_list import parse_copy
 from depgraph.parsers.scanning.launch_limits import check_dimensions
 from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.touch_table import MAX_X, MAX_Y, TouchTable, pack_block
-from depgraph.parsers.scanning.touch_table_jit import Ranges
+from depgraph.parsers.simlog.lines import PUSHED_MARK, NamedBlocks, pushed_kernel
 from depgraph.trace.names import demangle
-from depgraph.trace.records import READ, WRITE, Damage, HostCopy, KernelLaunch, ScannedPart
+from depgraph.trace.records import (
+    READ,
+    WRITE,
+    Damage,
+    HostCopy,
+    KernelLaunch,
+    Ranges,
+    ScannedPart,
+)
 from depgraph.trace.sources import SourceFiles
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.parsers.scanning.line_buffers import LineBuffer
-    from depgraph.trace.records import Operation, Overflow, PartTask
+    from depgraph.trace.records import Dim3, Operation, Overflow, PartTask
 
 FORMAT = "simlog"
 BLIND_SPOTS: tuple[str, ...] = (
@@ -54,23 +62,10 @@ _REQUEST = re.compile(
     rb"mf: uid=.*? addr=0x([0-9a-fA-F]{1,16}), *(?:load|store) *, *size=(\d{1,9}), *([A-Z0-9_]+)"
     rb"(?:.*? cta=(\d{1,10}),(\d{1,10}),(\d{1,10}) kernel=(\d{1,18}))?"
 )
-_ISSUED = re.compile(rb"thread block = (\d{1,10}),(\d{1,10}),(\d{1,10})")
-_STARTED = re.compile(rb"Started CTA \([\d,]+\) #\d+ \((\d{1,18}),(\d{1,18})\)")
-_FINISHED = re.compile(
-    rb"Finished CTA \((\d{1,10}),(\d{1,10}),(\d{1,10})\) #\d+ \((\d{1,18}),(\d{1,18})\)"
-)
-_OF_KERNEL = re.compile(rb" kernel=(\d{1,18})")
-_PUSHED_MARK = b"pushing kernel '"
-_PUSHED = re.compile(
-    rb"pushing kernel '(.*?)' to stream (\d{1,18})"
-    rb", gridDim= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
-    rb" blockDim ?= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
-)
+_PUSHED_MARK = PUSHED_MARK.encode()
 _LINE_WITH_REQUEST = re.compile(rb"mf: uid=[^\n]*")
 _HEADER_LINES = 4096  # at most, in front of a kernel
 _COPIED = b"launching memcpy command : "
-
-Block = tuple[int, int, int]
 
 
 def sniff(head: bytes) -> bool:
@@ -127,11 +122,10 @@ class _Log:
         self._part = SimlogPart()
         self._touches = TouchTable(overflow)
         self._index: dict[int, int] = {}  # of each kernel among the keys of the part
-        self._rows: dict[tuple[int, Block], int] = {}
+        self._rows: dict[tuple[int, Dim3], int] = {}
         self._launches: list[KernelLaunch] = []
         self._header: list[bytes] = []
-        self._issued: Block | None = None
-        self._starts: defaultdict[Block, deque[int]] = defaultdict(deque)
+        self._blocks = NamedBlocks()
         self._durations: dict[int, int] = {}
         self._counts: Counter[str] = Counter()
         self._last_line = b""
@@ -152,11 +146,11 @@ class _Log:
                 if self._header:
                     self._end_header()
                 if b"CTA" in line:
-                    self._time(line)
+                    self._time(_text(line))
                 elif line.startswith(b"thread block = "):
-                    self._issue(line)
+                    self._blocks.issue(_text(line))
                 elif _PUSHED_MARK in line:
-                    self._push(line)
+                    self._push(_text(line))
                 elif line.startswith(_COPIED):
                     self._copy(line)
         self._add(requests)
@@ -192,7 +186,7 @@ class _Log:
         if part.damaged_line is None:
             part.damaged_line = Damage(part.lines, "memory line is damaged")
 
-    def _row(self, kernel: int, block: Block) -> int:
+    def _row(self, kernel: int, block: Dim3) -> int:
         key = (kernel, block)
         if key not in self._rows:
             if block[0] > MAX_X or max(block[1:]) > MAX_Y:
@@ -224,30 +218,18 @@ class _Log:
             )
         )
 
-    def _issue(self, line: bytes) -> None:
-        match = _ISSUED.match(line)
-        self._issued = (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-    def _time(self, line: bytes) -> None:
-        """Take the cycle at which a block starts or finishes.
-
-        Cycles count from the start of the statistics interval, which began at the second number.
-        """
-        if match := _STARTED.search(line):
-            # The line itself names no block; that stands on the line above it.
-            if self._issued is not None:
-                self._starts[self._issued].append(int(match[1]) + int(match[2]))
-                self._issued = None
-        elif (match := _FINISHED.search(line)) and (kernel := _OF_KERNEL.search(line, match.end())):
-            block = (int(match[1]), int(match[2]), int(match[3]))
-            row = self._row(int(kernel[1]), block)
-            starts = self._starts.get(block)
-            if row >= 0 and starts:
-                cycles = int(match[4]) + int(match[5]) - starts.popleft()
-                if cycles < 0:
-                    self._part.warnings["thread blocks that finish before they start"] += 1
-                else:
-                    self._durations[row] = cycles
+    def _time(self, line: str) -> None:
+        """Take the cycle at which a block starts or finishes."""
+        if self._blocks.start(line) or (finished := self._blocks.finish(line)) is None:
+            return
+        row = self._row(finished.kernel, finished.block)
+        start = self._blocks.take_start(finished.block) if row >= 0 else None
+        if start is None:
+            return
+        if finished.end < start:
+            self._part.warnings["thread blocks that finish before they start"] += 1
+        else:
+            self._durations[row] = finished.end - start
 
     def _end_header(self) -> None:
         text, self._header = b"\n".join(self._header), []
@@ -258,25 +240,23 @@ class _Log:
         except ValueError as error:
             self._part.damage.append(Damage(self._part.lines, str(error)))
 
-    def _push(self, line: bytes) -> None:
-        match = _PUSHED.match(line, line.find(_PUSHED_MARK))
-        if match is None:
+    def _push(self, line: str) -> None:
+        pushed = pushed_kernel(line)
+        if pushed is None:
             self._part.damage.append(Damage(self._part.lines, "launch line is damaged"))
             return
-        gx, gy, gz, bx, by, bz = (int(n) for n in match.groups()[2:])
-        mangled = match[1].decode("utf-8", "replace")
         try:
-            check_dimensions((gx, gy, gz), (bx, by, bz))
+            check_dimensions(pushed.grid, pushed.block)
         except ValueError as error:
             self._part.damage.append(Damage(self._part.lines, str(error)))
             return
         self._launch(
             KernelLaunch(
-                demangle(mangled),
-                (gx, gy, gz),
-                (bx, by, bz),
-                stream=int(match[2]),
-                mangled_name=mangled,
+                demangle(pushed.name),
+                pushed.grid,
+                pushed.block,
+                stream=pushed.stream,
+                mangled_name=pushed.name,
                 trace_id=len(self._launches) + 1,
             )
         )
@@ -286,7 +266,7 @@ class _Log:
         self._part.operations.append(launch)
 
     def _copy(self, line: bytes) -> None:
-        entry = line[len(_COPIED) :].decode("utf-8", "replace").strip()
+        entry = _text(line[len(_COPIED) :]).strip()
         try:
             self._part.operations.append(parse_copy(entry))
         except ValueError as error:
@@ -309,7 +289,7 @@ class _Log:
         for reason in ("damaged memory lines", "memory requests that name no thread block"):
             if self._counts[reason]:
                 part.warnings[reason] += self._counts[reason]
-        unfinished = sum(len(starts) for starts in self._starts.values())
+        unfinished = self._blocks.unfinished
         if unfinished:
             part.warnings["thread blocks that started but did not finish"] += unfinished
         return part
@@ -320,6 +300,10 @@ class _Log:
         by_id = {launch.trace_id: launch for launch in self._launches}
         numbers = by_order if all(key in by_order for (key,) in keys) else by_id
         return [numbers.get(key) for (key,) in keys]
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
 
 
 def _ends_whole(line: bytes) -> bool:

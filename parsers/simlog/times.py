@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from depgraph.parsers.profiles.kernel_rows import KernelRows
 from depgraph.parsers.profiles.source import open_text
+from depgraph.parsers.simlog.lines import NamedBlocks, pushed_kernel
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.parsers.profiles.kernel_rows import Dim3
+    from depgraph.parsers.simlog.lines import FinishedBlock
     from depgraph.timing.profile import KernelProfile
 
 HINT = (
@@ -28,11 +30,8 @@ _KEY_CHARACTERS = 6
 
 _OPTION = re.compile(r"-gpgpu_(\w+)\s+([0-9]{1,15}(?:\.[0-9]{1,15})?)(?![0-9.])")
 _DIMENSIONS = r"\((\d{1,9}),(\d{1,9}),(\d{1,9})\)"
+_DIMENSION_END = 1 << 31
 _CYCLES = r"\((\d{1,18}),(\d{1,18})\)"
-_PUSHED = re.compile(
-    rf".* pushing kernel '(.*)' to stream (\d{{1,9}}), gridDim= {_DIMENSIONS} "
-    rf"blockDim = {_DIMENSIONS}"
-)
 _HEADER = re.compile(r"-(kernel name|grid dim|block dim|shmem|nregs|cuda stream id) = (.*)")
 _LAUNCHED = re.compile(r"launching kernel name: (.*?) uid: ?(\d{1,9})(?: .*)?")
 _BOUND = re.compile(r".* Shader (\d{1,9}) bind to kernel (\d{1,9}) '(.*)'")
@@ -42,11 +41,6 @@ _BLOCK_BEGAN = re.compile(
 )
 _BLOCK_ENDED = re.compile(
     rf".*?(?:Shader|Core) (\d{{1,9}}).* [fF]inished CTA #(\d{{1,9}}) {_CYCLES}"
-)
-_NAMED_BLOCK = re.compile(r"thread block = (\d{1,9}),(\d{1,9}),(\d{1,9})")
-_NAMED_BLOCK_BEGAN = re.compile(rf".* Started CTA {_DIMENSIONS} #\d+ {_CYCLES}")
-_NAMED_BLOCK_ENDED = re.compile(
-    rf".* Finished CTA {_DIMENSIONS} #\d+ {_CYCLES}.*kernel=(\d{{1,9}})"
 )
 _DESTROYED = re.compile(r"Destroy streams for kernel (\d{1,9}):")
 _STATISTIC = re.compile(r"(\w+) = ?(.*)")
@@ -170,8 +164,7 @@ class _Log:
         self._total: int | None = None
         self._kernel_on_shader: dict[int, int] = {}
         self._resident: dict[tuple[int, int], tuple[_Kernel, int, int]] = {}
-        self._named_block: Dim3 | None = None
-        self._named_starts: defaultdict[Dim3, deque[int]] = defaultdict(deque)
+        self._blocks = NamedBlocks()
         self._handlers: dict[str, Callable[[str], None]] = {
             "-gpgpu": self._option,
             "-kerne": self._header,
@@ -182,7 +175,7 @@ class _Log:
             "-cuda ": self._header,
             "GPGPU-": self._simulator,
             "launch": self._launch,
-            "thread": self._name_block,
+            "thread": self._blocks.issue,
             "Destro": self._destroy,
             "kernel": self._statistic,
             "gpu_si": self._statistic,
@@ -269,21 +262,19 @@ class _Log:
             self._begin_block(match)
         elif match := _BLOCK_ENDED.match(line):
             self._end_block(match)
-        elif match := _NAMED_BLOCK_BEGAN.match(line):
-            if self._named_block is not None:
-                self._named_starts[self._named_block].append(int(match[4]) + int(match[5]))
-                self._named_block = None
-        elif match := _NAMED_BLOCK_ENDED.match(line):
-            self._end_named_block(match)
+        elif self._blocks.start(line):
+            pass
+        elif finished := self._blocks.finish(line):
+            self._end_named_block(finished)
         elif match := _BOUND.match(line):
             self._kernel(int(match[2]), match[3])
             self._kernel_on_shader[int(match[1])] = int(match[2])
-        elif match := _PUSHED.match(line):
+        elif pushed := pushed_kernel(line):
             self._launched += 1
-            kernel = self._kernel(self._launched, match[1])
-            x, y, z, *block = (int(number) for number in match.groups()[2:])
-            kernel.grid, kernel.block = (x, y, z), (block[0], block[1], block[2])
-            kernel.stream = int(match[2])
+            kernel = self._kernel(self._launched, pushed.name)
+            if max(*pushed.grid, *pushed.block) < _DIMENSION_END:
+                kernel.grid, kernel.block = pushed.grid, pushed.block
+            kernel.stream = pushed.stream
 
     def _begin_block(self, match: re.Match[str]) -> None:
         shader, slot = int(match[1]), int(match[2])
@@ -303,19 +294,18 @@ class _Log:
         kernel, block, start = running
         kernel.blocks[block] = start, int(match[3]) + int(match[4])
 
-    def _name_block(self, line: str) -> None:
-        if match := _NAMED_BLOCK.match(line):
-            self._named_block = int(match[1]), int(match[2]), int(match[3])
-
-    def _end_named_block(self, match: re.Match[str]) -> None:
-        x, y, z = block = int(match[1]), int(match[2]), int(match[3])
-        kernel = self._kernel(int(match[6]))
-        starts = self._named_starts[block]
-        if kernel.grid is None or not starts:
+    def _end_named_block(self, finished: FinishedBlock) -> None:
+        kernel = self._kernel(finished.kernel)
+        x, y, z = finished.block
+        start = self._blocks.take_start(finished.block) if kernel.grid else None
+        if kernel.grid is None or start is None:
             self.skipped["ends of blocks without a beginning"] += 1
             return
+        if any(n >= size for n, size in zip(finished.block, kernel.grid, strict=True)):
+            self.skipped["blocks outside the grid of their kernel"] += 1
+            return
         number = x + kernel.grid[0] * (y + kernel.grid[1] * z)
-        kernel.blocks[number] = starts.popleft(), int(match[4]) + int(match[5])
+        kernel.blocks[number] = start, finished.end
 
     def _destroy(self, line: str) -> None:
         if match := _DESTROYED.match(line):

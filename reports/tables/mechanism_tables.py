@@ -56,6 +56,7 @@ def comparison_report(comparison: Comparison) -> Report:
         "",
         [
             *mechanisms.columns,
+            *[Column("predicted", "predicted", unit)] * (scenario.sharing is not None),
             Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),
             Column("launch_speedup", "launches"),
@@ -162,14 +163,10 @@ def _mechanism_table(comparison: Comparison) -> Table:
 
 
 def _predictions(comparison: Comparison) -> list[Column]:
-    """Return the columns that hardware is expected to show, where contention counts."""
+    """Return the speedup that hardware is expected to show, where contention counts."""
     if comparison.scenario.sharing is None:
         return []
-    unit = comparison.scenario.unit
-    return [
-        Column("predicted", "predicted", unit, _show_makespan),
-        Column("predicted_speedup", "speedup", show=show_factor),
-    ]
+    return [Column("predicted_speedup", "predicted", show=show_factor)]
 
 
 def ranked_table(comparison: Comparison) -> Table:

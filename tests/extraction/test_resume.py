@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from stores import flip_bit
+from stores import files_of, flip_bit
 
 from depgraph.errors import OutputError
 from depgraph.extraction.checkpoint import fingerprint, open_folder
@@ -41,10 +41,6 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(LogRange, "scan", counted)
     return found
-
-
-def files_of(store: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
 
 
 @pytest.mark.jit_only

@@ -6,6 +6,7 @@ import numpy as np
 from faults import damage, inputs, readings
 from faults.ending import ANSWERED, MEMORY, REFUSED, SAID, SAME, files, no_litter
 from faults.ground import edges_in
+from faults.profiles import profiles
 from faults.program import SILENT, Finding, run
 
 from depgraph.parsers.profiles import read_profile
@@ -130,7 +131,7 @@ def compare_times(name, path, about, ends):
         return SAID, about
     if read.format != name:
         return ANSWERED, about
-    Path("whole").write_bytes(inputs.profiles()[name])
+    Path("whole").write_bytes(profiles()[name])
     if set(read.notes) - set(read_profile(Path("whole")).notes):
         return SAID, about
     try:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from faults import inputs
+from faults.profiles import profiles
 from faults.program import must, run
 
 from depgraph.extraction.pipeline import analyse
@@ -54,7 +55,7 @@ class Ground:
         self.folder = folder
         self.small_disk = folder / "disk" if (folder / "disk").is_mount() else None
         self.traces = inputs.traces()
-        self.profiles = inputs.profiles()
+        self.profiles = profiles()
         self.workloads = inputs.workloads()
         self.gpu_models = inputs.gpu_models()
 

@@ -9,6 +9,7 @@ from faults import inputs, readings
 from faults.campaign import findings_in, pool, show
 from faults.cases import KINDS, cases_of
 from faults.ground import edges_in
+from faults.profiles import profiles
 
 import depgraph
 from depgraph.extraction.pipeline import analyse
@@ -59,7 +60,7 @@ def test_slow_readings_of_whole_traces(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("name", readings.PROFILES)
 def test_slow_readings_of_whole_profiles(tmp_path, name):
     path = tmp_path / "profile"
-    path.write_bytes(inputs.profiles()[name])
+    path.write_bytes(profiles()[name])
     found = read_profile(path).duration * (1000 if name == "blocks-csv" else 1)
     assert readings.PROFILES[name](path) == pytest.approx(found.tolist())
 

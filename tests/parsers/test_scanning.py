@@ -22,14 +22,13 @@ from depgraph.parsers.scanning.opcode_table_jit import (
 from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 from depgraph.parsers.scanning.touch_table import pack_block
 from depgraph.parsers.scanning.touch_table_jit import (
-    Ranges,
     Rows,
     add_lanes,
     enter_rows,
     find_row,
     take_row,
 )
-from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
+from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Ranges
 
 
 def buffer(text):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from depgraph.parsers.scanning import touch_table
 from depgraph.parsers.scanning.touch_table import TouchTable, pack_block
-from depgraph.parsers.scanning.touch_table_jit import Ranges
+from depgraph.trace.records import Ranges
 
 RANGES = st.lists(
     st.tuples(
@@ -80,9 +80,9 @@ class Kept:
         self.most_ranges = most_ranges
         self.taken = []
 
-    def take(self, *columns):
-        assert len(columns[0]) <= self.most_ranges
-        self.taken += zip(*(column.tolist() for column in columns), strict=True)
+    def take(self, ranges):
+        assert len(ranges.row) <= self.most_ranges
+        self.taken += zip(*(column.tolist() for column in ranges), strict=True)
 
 
 @given(st.lists(RANGES, min_size=1, max_size=12), st.integers(4, 12))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from depgraph.errors import TraceError
-from depgraph.parsers.workload import line_of, read_workload
+from depgraph.parsers.workload import read_workload
 from depgraph.store.store import Store, write_store
+from depgraph.system.toml_file import line_of_key
 from depgraph.timing.durations import default_durations
 
 KERNELS = """\
@@ -111,7 +112,7 @@ FAULTS = [
     (KERNELS.replace("4, 5, 6]", "4]"), 11, "one for each block"),
     (KERNELS.replace("occupancy = 2", "occupancy = 0"), 12, "occupancy 0; give a whole number"),
     (KERNELS.replace("occupancy = 2", "cuttable = 2"), 12, "cuttable 2; give true or false"),
-    (KERNELS.replace("occupancy", "ocupancy"), 12, "unknown key 'ocupancy'"),
+    (KERNELS.replace("occupancy", "ocupancy"), 12, "unknown key 'ocupancy'; did you mean"),
     (KERNELS.replace('"second"', '"first"'), 9, "a second kernel called 'first'"),
     (KERNELS + '[[dependence]]\nfrom = "first"\nto = "third"\n', 15, "to = 'third'"),
     (KERNELS + '[[dependence]]\nfrom = "second"\nto = "first"\n', 15, "not launched after"),
@@ -147,15 +148,16 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_the_line_of_a_key_is_that_of_its_own_table():
-    assert line_of(KERNELS, "kernel", 0, "duration") == 6
-    assert line_of(KERNELS, "kernel", 1, "duration") == 11
-    assert line_of(KERNELS, "kernel", 1, "registers") == 8
-    assert line_of(KERNELS, "", 0, "unit") == 1
+    assert line_of_key(KERNELS, "duration", "kernel", 0) == 6
+    assert line_of_key(KERNELS, "duration", "kernel", 1) == 11
+    assert line_of_key(KERNELS, "registers", "kernel", 1) == 8
+    assert line_of_key(KERNELS, "unit") == 1
+    assert line_of_key(KERNELS, "duration") is None
 
 
 def test_options_of_traces_are_refused_for_a_described_program(program, tmp_path):
     (tmp_path / "program.toml").write_text(KERNELS)
     outcome = program("extract", "program.toml", "--kernels", "0:1", "-j", "2")
     assert outcome.code == 2
-    assert "--kernels: for traces, not for a program that is described" in outcome.err
+    assert "--kernels: for traces, not for described programs" in outcome.err
     assert not (tmp_path / "depgraph.out").exists()

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def files_of(store: Path) -> dict[str, bytes]:
+    """Return what the files of a store hold, by name."""
+    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
+
+
 def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
     """Change a table of a store, and the checksums with it."""
     file = folder / f"{table}.parquet"

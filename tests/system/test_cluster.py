@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from stores import files_of
 from waiting import SECONDS, wait_until
 
 from depgraph.errors import ClusterError, TraceError
@@ -50,10 +51,6 @@ def plain_sample(tmp_path: Path, sample_trace: Path) -> Path:
     path = tmp_path / "trace.log"
     path.write_bytes(lzma.decompress(sample_trace.read_bytes()))
     return path
-
-
-def files_of(store: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
 
 
 def test_two_processes_write_the_store_that_one_writes(

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_texts import GLOBAL, Form, header_text
 from programs import BASE, access_line, edges_of, launch_line
+from stores import files_of
 
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.collect import Gatherer
@@ -134,10 +135,6 @@ def test_the_last_addresses_of_all_are_as_good_as_any(tmp_path: Path, granularit
     with analyse(trace, granularity=granularity, memory_limit=1, scratch=tmp_path) as extraction:
         assert edges_of(extraction.graph) == [(1, 6, "RAW")]
         assert extraction.footprints.load().end.max() == (1 << 57) + 12
-
-
-def files_of(store: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(store.iterdir())}
 
 
 @pytest.mark.parametrize("granularity", [1, 128])

@@ -217,3 +217,12 @@ def test_blocks_with_coordinates(log):
     assert profile.block.tolist() == [0, 1]
     assert profile.start.tolist() == [27, 17]
     assert profile.duration.tolist() == [80, 100]
+
+
+def test_a_block_outside_its_grid_has_no_time(log):
+    text = header("a", grid="(1,1,1)") + launch("a", 1)
+    text += "thread block = 0,1,0\nGPGPU-Sim uArch: Started CTA (0,0,0) #0 (5,0), kernel=0\n"
+    text += "GPGPU-Sim uArch: Finished CTA (0,1,0) #0 (9,0), 0 CTAs running, kernel=1\n"
+    profile = read_profile(log(text, ends(1), statistics(99, 99, "a", "1")))
+    assert profile.skipped == {"blocks outside the grid of their kernel": 1}
+    assert profile.duration.tolist() == [99.0]

@@ -1,0 +1,100 @@
+"""Lines of a simulator's log that launch kernels, and that say when the blocks they name run.
+
+The second sort is that of Kuper et al.: rkuper/gpgpu-sim_distribution.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from depgraph.trace.records import Dim3
+
+# Looking for the mark first takes no time with the square of the line's length.
+PUSHED_MARK = "pushing kernel '"
+_PUSHED = re.compile(
+    r"pushing kernel '(.*?)' to stream (\d{1,18})"
+    r", gridDim= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
+    r" blockDim ?= ?\((\d{1,99}),(\d{1,99}),(\d{1,99})\)"
+)
+_ISSUED = re.compile(r"thread block = (\d{1,10}),(\d{1,10}),(\d{1,10})")
+_STARTED = re.compile(r"Started CTA \([\d,]+\) #\d+ \((\d{1,18}),(\d{1,18})\)")
+_FINISHED = re.compile(
+    r"Finished CTA \((\d{1,10}),(\d{1,10}),(\d{1,10})\) #\d+ \((\d{1,18}),(\d{1,18})\)"
+)
+_OF_KERNEL = re.compile(r" kernel=(\d{1,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class PushedKernel:
+    """A kernel that the simulator launches."""
+
+    name: str
+    stream: int
+    grid: Dim3
+    block: Dim3
+
+
+def pushed_kernel(line: str) -> PushedKernel | None:
+    """Return the kernel that a line launches; None if it is no such line."""
+    at = line.find(PUSHED_MARK)
+    match = _PUSHED.match(line, at) if at >= 0 else None
+    if match is None:
+        return None
+    gx, gy, gz, bx, by, bz = (int(number) for number in match.groups()[2:])
+    return PushedKernel(match[1], int(match[2]), (gx, gy, gz), (bx, by, bz))
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedBlock:
+    """The end of a block, in cycles from the beginning of the simulation."""
+
+    kernel: int
+    block: Dim3
+    end: int
+
+
+class NamedBlocks:
+    """Pairs the lines on which blocks are issued, start and finish.
+
+    Cycles count from the start of a statistics interval, which began at the second number.
+    """
+
+    def __init__(self) -> None:
+        self._issued: Dim3 | None = None
+        self._starts: defaultdict[Dim3, deque[int]] = defaultdict(deque)
+
+    def issue(self, line: str) -> None:
+        """Take a line that names a block; the next one that starts is this."""
+        match = _ISSUED.match(line)
+        self._issued = (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+    def start(self, line: str) -> bool:
+        """Take a line on which a block starts, which names none; tell whether it is one."""
+        match = _STARTED.search(line)
+        if match and self._issued is not None:
+            self._starts[self._issued].append(int(match[1]) + int(match[2]))
+            self._issued = None
+        return match is not None
+
+    def finish(self, line: str) -> FinishedBlock | None:
+        """Return the block that finishes on a line; None if it is no such line."""
+        match = _FINISHED.search(line)
+        kernel = _OF_KERNEL.search(line, match.end()) if match else None
+        if match is None or kernel is None:
+            return None
+        block = int(match[1]), int(match[2]), int(match[3])
+        return FinishedBlock(int(kernel[1]), block, int(match[4]) + int(match[5]))
+
+    def take_start(self, block: Dim3) -> int | None:
+        """Return when a block of these coordinates started, the first that has not finished."""
+        starts = self._starts.get(block)
+        return starts.popleft() if starts else None
+
+    @property
+    def unfinished(self) -> int:
+        """Blocks that started and did not finish."""
+        return sum(len(starts) for starts in self._starts.values())
