@@ -6,7 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from depgraph.extraction import compile_ahead
 from depgraph.graph import lists_jit
 from depgraph.schedule import simulate_jit as schedule
-from depgraph.system.compiled import CompiledFunction, compiled, compiled_if_large
+from depgraph.system.compiled import (
+    CompiledFunction,
+    compiled,
+    compiled_helper,
+    compiled_if_large,
+    compiled_in_place,
+    compiled_within,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -357,3 +364,38 @@ def test_compiled_is_a_function_of_arrays():
         return values[0]
 
     assert first(np.array([7])) == 7
+
+
+class Sums(NamedTuple):
+    sum: np.ndarray
+
+
+@compiled_helper
+def _twice(value):
+    return 2 * value
+
+
+@compiled_within
+def _add_twice(values, value):
+    values.sum[0] += _twice(value)
+    return values.sum[0]
+
+
+@compiled_in_place
+def _add_all(values, sums):
+    for value in values:
+        _add_twice(sums, value)
+
+
+@pytest.mark.jit_only
+def test_parts_of_compiled_functions_are_compiled_with_them():
+    sums = Sums(np.zeros(1))
+    _add_all.dispatcher(np.array([1.0, 2.0]), sums)
+    assert sums.sum[0] == 6
+    assert _twice.dispatcher.signatures  # compiled for itself
+    assert not _add_twice.dispatcher.signatures  # only in line
+
+
+def test_parts_of_compiled_functions_are_interpreted_when_python_calls_them():
+    assert _add_twice(Sums(np.ones(1)), 3.0) == 7
+    assert _twice(3) == 6
