@@ -95,7 +95,9 @@ def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
             LocalCluster(  # type: ignore[no-untyped-call, unused-ignore]
                 n_workers=workers,
                 threads_per_worker=1,
-                dashboard_address=None,
+                # Without a page, dask serves its HTTP API all the same: at a port that is free.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.ERROR,
             ) as cluster,
             closed_on_interrupt(cluster.close),

@@ -241,8 +241,9 @@ class CompiledFunction:
             return False
         state = status.st_mtime_ns, status.st_size
         if state != self._index_state:
-            self._index_state = state
+            # In this order: another thread may ask meanwhile.
             self._has_entries = _has_entries(self.dispatcher)
+            self._index_state = state
         return self._has_entries
 
     @property

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 SCRIPT = """
 import sys
 from depgraph.cli import main
+from depgraph.system import compiled
+compiled._SECONDS_BEFORE_LOADING = 60  # however slow the machine
 try:
     main(sys.argv[1:])
 finally:

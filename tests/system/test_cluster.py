@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,6 +64,15 @@ def test_two_processes_write_the_store_that_one_writes(
     assert {path.name for path in tmp_path.iterdir()} == {"trace.log", "here", "there"}
 
 
+def test_two_local_clusters_run_side_by_side(workers: ClusterWorkers) -> None:
+    from depgraph.system.cluster import cluster_workers
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # the port of the first is taken
+        with cluster_workers("local:1") as others:
+            assert list(others.map(abs, [-1])) == list(workers.map(abs, [-1])) == [1]
+
+
 def test_the_text_of_a_packed_log_goes_through_files(
     tmp_path: Path, sample_trace: Path, workers: ClusterWorkers
 ) -> None:
@@ -75,7 +85,7 @@ def test_the_text_of_a_packed_log_goes_through_files(
 
         def map(self, function, items):
             for result in workers.map(function, items):
-                sizes.append(sum(1 for _ in folder.glob(".depgraph.*/text-*")))
+                sizes.append(sum(1 for _ in folder.glob(".scratch.*/text-*")))
                 yield result
 
     trace = NvbitTrace(sample_trace, part_bytes=4 << 20)

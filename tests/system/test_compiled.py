@@ -266,8 +266,22 @@ with ThreadPoolExecutor(4) as pool:
 @pytest.mark.jit_only
 def test_compiling_is_announced_once_however_many_threads_compile(tmp_path: Path):
     (tmp_path / "fresh.py").write_text(FRESH)
-    lines = run(ANNOUNCED_ON_THREADS.format(folder=str(tmp_path)))
-    assert lines == ["compiling", "2.0 3.0 2.0 3.0"]
+    script = ANNOUNCED_ON_THREADS.format(folder=str(tmp_path))
+    assert run(script) == ["compiling", "2.0 3.0 2.0 3.0"]
+    assert run(READ_SLOWLY + script) == ["2.0 3.0 2.0 3.0"]
+
+
+# What is kept is read so slowly that every thread asks for it before the first knows.
+READ_SLOWLY = """
+import time
+from depgraph.system import compiled
+
+def read_slowly(dispatcher, read=compiled._has_entries):
+    time.sleep(0.5)
+    return read(dispatcher)
+
+compiled._has_entries = read_slowly
+"""
 
 
 KEPT_AFTER = """
