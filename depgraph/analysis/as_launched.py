@@ -31,10 +31,8 @@ class AsLaunched:
         With those streams, and an event for each dependence between two; without launch costs.
     serial : float
         Kernels one after another.
-    lower_bound : float
     run : MeasuredRun or None
         How it ran when it was profiled.
-    unit : str
     """
 
     streams: int

@@ -33,11 +33,8 @@ class Comparison:
 
     Attributes
     ----------
-    limits : tuple of Bound
-    outcomes : tuple of Outcome
     left_out : dict
         Mechanism to why it has no row.
-    scenario : Scenario
     """
 
     limits: tuple[Bound, ...]
@@ -52,7 +49,6 @@ class Comparison:
 
         Parameters
         ----------
-        sms : float
         without_hardware : bool
             Leave out what needs new hardware.
         """
@@ -101,10 +97,8 @@ def run_mechanism(
 
     Parameters
     ----------
-    mechanism : Mechanism
     scenario : Scenario
         On one number of SMs.
-    charges : Charges
 
     Raises
     ------
@@ -130,10 +124,8 @@ def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) ->
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults.
-    scenario : Scenario
 
     Raises
     ------
@@ -159,7 +151,6 @@ def run_without_launches(
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults. Where launches cost anything, those of
         launches that the user gave are left out too.
@@ -185,10 +176,8 @@ def compare_mechanisms(
 
     Parameters
     ----------
-    scenario : Scenario
     sms : sequence of float
         SM counts; infinity for no limit.
-    mechanisms : sequence of Mechanism
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
 
@@ -269,7 +258,6 @@ def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> 
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults.
     scenario : Scenario

@@ -40,8 +40,6 @@ class Prediction:
 
     Attributes
     ----------
-    policy : str
-    makespan : float
     speedup : float
         Over the same kernels one after another, launched in the same way. What launches win by
         lying side by side is left out: it is at most `overlap`.
@@ -161,7 +159,6 @@ def predict(policy: Mechanism, scenario: Scenario) -> Prediction | None:
 
     Parameters
     ----------
-    policy : Mechanism
     scenario : Scenario
         On one number of SMs; where launches cost nothing in it, the GPU's model says what they do.
     """

@@ -28,7 +28,6 @@ class Asked:
 
     Attributes
     ----------
-    store : str
     options : tuple of (tuple of str)
         Options that say which program on which GPU is meant, as the user gave them: the name and,
         but for a flag, the value.

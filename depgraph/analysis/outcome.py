@@ -35,9 +35,6 @@ class Outcome:
 
     Attributes
     ----------
-    mechanism : str
-    availability : str
-    sms : float
     makespan : float
         With what launches cost; infinite in a deadlock.
     speedup : float
@@ -60,7 +57,6 @@ class Outcome:
         That bound, on the makespan: no mechanism of this sort is shorter.
     upper_bound : float
         On the speedup over serialized launches, by that bound.
-    assumptions : tuple of str
     deadlock : str
         The first block that never runs; empty if all do.
     predicted, predicted_speedup : float or None
@@ -193,7 +189,6 @@ def intra_block_path(
 
     Parameters
     ----------
-    graph : BlockGraph
     durations : float64[n_blocks]
     join_need : float64[n_joins], optional
         Share of a target's work before it needs a join; default from the graph's positions.
@@ -266,14 +261,10 @@ def outcome_of(
 
     Parameters
     ----------
-    mechanism : Mechanism
-    schedule : Schedule
     rules : Rules
         Of the mechanism for this scenario.
     charged : tuple of str
         What was charged.
-    limits : Bound
-    scenario : Scenario
     alone : (Schedule, Rules), optional
         The same with launches that cost nothing; default they cost nothing anyway.
     """

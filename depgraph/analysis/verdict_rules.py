@@ -69,7 +69,6 @@ class Rule:
     ----------
     name : str
         As in ``docs/verdicts.md``.
-    topic : Topic
     applies : callable
         Whether it applies to what was found.
     says : callable

@@ -62,7 +62,6 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
     ----------
     graph : BlockGraph
         Without possible joins. Those of its kinds are added.
-    kernels : sequence of Kernel
     """
     reads, writes, opaque, unit = np.zeros((4, graph.n_operations), np.bool_)
     writes[graph.kernel < 0] = True
@@ -214,7 +213,6 @@ def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Unce
 
     Parameters
     ----------
-    kernels : sequence of Kernel
     pairs : sequence of PairSummary
         Of the graph whose edges are meant.
     """

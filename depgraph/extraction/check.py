@@ -43,7 +43,6 @@ class Problem:
     ----------
     is_error : bool
         Whether a graph made from the trace would be wrong.
-    found : str
     count : int
         How often; 1 where that means nothing.
     place : str
@@ -62,18 +61,14 @@ class Checkup:
 
     Attributes
     ----------
-    trace : str
-    format : str
     kernels : list of Kernel
         Without their traffic in bytes.
-    copies : int
     problems : list of Problem
         Errors first.
     skipped : dict
         What was left out, by reason.
     blind_spots : tuple of str
         What no trace of the format shows.
-    lines, bytes : int
     """
 
     trace: str

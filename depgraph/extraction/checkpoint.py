@@ -73,7 +73,6 @@ class ResumableScan:
 
     Attributes
     ----------
-    folder : Path
     most_ranges : int
         How many ranges of a part may be in memory.
     """

@@ -72,8 +72,6 @@ class Collector:
 
     Parameters
     ----------
-    trace : Trace
-    ranges : KeepsRanges
     kernels : (int or None, int or None)
         First kernel, and last kernel plus one, in launch order.
     allow_damaged : bool
@@ -133,7 +131,6 @@ class Collector:
 
         Parameters
         ----------
-        part : ScannedPart
         runs : sequence of Run
             Hold ranges of the part that are not in the part itself.
         """

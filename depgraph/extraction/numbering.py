@@ -36,7 +36,6 @@ class BlockNumbers:
 
     Parameters
     ----------
-    trace : Trace
     kernels : (int or None, int or None)
         First kernel, and last kernel plus one, in launch order; others are left out.
     most_blocks : int
@@ -149,7 +148,6 @@ class BlockNumbers:
 
         Parameters
         ----------
-        part : ScannedPart
         places : int64[len(part.keys)]
             As `add` returns them.
 

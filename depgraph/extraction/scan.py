@@ -52,10 +52,6 @@ class FileOverflow:
         Returns the path of a file that does not exist yet.
     most_ranges : int
         How many a scanner may hold.
-
-    Attributes
-    ----------
-    runs : list of Run
     """
 
     def __init__(self, new_file: Callable[[], Path], most_ranges: int) -> None:
@@ -82,7 +78,6 @@ def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> Scanned:
 
     Parameters
     ----------
-    task : PartTask
     path : Path
         Of the first file; those beside it, for parts of many ranges, have names of their own.
     most_ranges : int
@@ -155,9 +150,6 @@ def scan_parts(
 
     Parameters
     ----------
-    trace : Trace
-    workers : Workers
-    files : Scratch
     most_ranges : int
         How many ranges of a part may be in memory.
     """

@@ -51,8 +51,6 @@ class Shard:
 
     Attributes
     ----------
-    pieces : sequence of Footprints
-    runs : sequence of Run
     low, high : int
         The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`.
     output : Path or None
@@ -207,7 +205,6 @@ def choose_boundaries(
     Parameters
     ----------
     samples : sequence of uint64 arrays
-    shards : int
     alignment : int
         A power of two.
 
@@ -243,8 +240,6 @@ def analyse_shards(
     ----------
     ranges : RangeStore
         Its pieces are used up.
-    analysis : ShardAnalysis
-    workers : Workers
     scratch : Scratch
         For the footprints of shards, where those of the trace were in files.
     memory : int

@@ -35,14 +35,11 @@ class WorkloadKernel:
 
     Attributes
     ----------
-    name : str
     grid, block : (int, int, int)
         Blocks, and threads of a block.
     durations : float64[blocks]
     occupancy : int or None
         Resident blocks per SM; None to work it out from the resources.
-    registers, shared_bytes : int or None
-    stream : int
     cuttable : bool or None
         Whether blocks may be cut along k, as Stream-K does; None to tell by the name.
     """
@@ -279,8 +276,6 @@ def workload_extraction(
 
     Parameters
     ----------
-    kernels : sequence of WorkloadKernel
-    dependences : sequence of WorkloadDependence
     unit : str
         Of the durations.
     metadata : dict

@@ -31,7 +31,6 @@ class RangeStore:
     ----------
     memory : int
         Bytes that ranges may take before they are written to a file.
-    scratch : Scratch
 
     Attributes
     ----------
@@ -60,7 +59,6 @@ class RangeStore:
 
         Parameters
         ----------
-        touches : BlockTouches
         runs : sequence of Run
             Hold ranges of the part that are not in `touches`.
         blocks : int32[n_rows]

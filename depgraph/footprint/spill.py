@@ -55,7 +55,6 @@ class Run:
 
     Attributes
     ----------
-    path : Path
     n_ranges : int
         Before they were cut.
     samples : uint64[...]
@@ -104,10 +103,8 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
 
     Parameters
     ----------
-    path : Path
     column : {"block", "start"}
         The column that the run is sorted by.
-    low, high : int
     """
     with pq.ParquetFile(path) as file:
         index = _SCHEMA.get_field_index(column)

@@ -64,7 +64,6 @@ class Kernel:
 
         Parameters
         ----------
-        launch : KernelLaunch
         **row
             Kernel, operation and first block, and what was counted, by default nothing.
         """

@@ -61,10 +61,7 @@ def run_rules(
     ----------
     name : str
         Of the schedule.
-    rules : Rules
-    graph : BlockGraph
     durations : float64[n_blocks]
-    resources : SmResources
     sms : float
         Number of SMs, infinite for no limit: all blocks then stand on SM 0.
     device_order : sequence of int, optional

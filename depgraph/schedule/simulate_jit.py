@@ -289,7 +289,6 @@ class Room(NamedTuple):
         On which SMs room was taken or given back.
     seen : int64[n_classes]
         How much of `changed` the tree of each class has seen.
-    carve_out : CarveOutLists
     """
 
     class_of_operation: NDArray[np.int32]

@@ -52,7 +52,6 @@ class Store:
 
     Attributes
     ----------
-    path : Path
     metadata : dict
         Provenance, as `Extraction` has it, and the version of schema and tool.
 

@@ -53,10 +53,8 @@ def write_store(
 
     Parameters
     ----------
-    extraction : Extraction
     path : Path
         The folder; it must not exist, or be a store and `force` be given.
-    force : bool
     place_checked : bool
         As `depgraph.system.output.new_folder` takes it.
 
