@@ -172,8 +172,9 @@ def predict(policy: Mechanism, scenario: Scenario) -> Prediction | None:
 
     as_graph = isinstance(policy, CudaGraph)
     try:
-        time = makespan(launched)
-        overlap = ratio(serial(alone).makespan, makespan(alone))
+        without = makespan(alone)
+        time = without if launched.launch.is_off else makespan(launched)
+        overlap = ratio(serial(alone).makespan, without)
     except NotApplicableError:
         return None
     return Prediction(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 FOUND = "found"
 SUSPECTED = "suspected"
-WAITS_INSIDE = (FOUND, SUSPECTED)
 _EVERY_KIND = tuple(range(len(KIND_NAMES)))
 
 

@@ -33,8 +33,7 @@ class StoredTables:
     Raises
     ------
     StoreError
-        If there is no store, it is incomplete, of another schema version, or has files of another
-        store.
+        As `Store` does.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -114,14 +113,7 @@ class StoredTables:
         return self.table("kernels")
 
     def table(self, name: str) -> pa.Table:
-        """Return a table as Arrow data.
-
-        Raises
-        ------
-        StoreError
-            If there is no such table, its file has changed since it was written, or its columns
-            are not the schema's.
-        """
+        """Return a table as Arrow data, or raise what `Store.table` does."""
         if name not in STORED_TABLES:
             raise StoreError(
                 self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}"
