@@ -11,6 +11,7 @@ from typing import NamedTuple
 import hypothesis
 import numba
 import pytest
+from compiling import compile_in_turn
 
 import depgraph
 from depgraph import parsers
@@ -20,6 +21,7 @@ from depgraph.samples import sample_path
 from depgraph.system.compiled import compile_always
 
 compile_always()  # what the tests call little is to be compiled as well
+compile_in_turn()
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
