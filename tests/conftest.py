@@ -116,3 +116,14 @@ def program(capsys, tmp_path, monkeypatch):
     yield run
     log.handlers[:] = log_handlers
     log.setLevel(log_level)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave the pictures of a report empty: drawing them is most of its time."""
+
+    def save(plot, folder):
+        for form in ("png", "svg"):
+            (folder / f"{plot.name}.{form}").write_bytes(b"")
+
+    monkeypatch.setattr("depgraph.reports.plots.save", save)
