@@ -79,7 +79,7 @@ def pattern_of(expected):
 
 
 def run_command(command, environment, program):
-    """Return the exit code and the output: without a shell, in this process, of `depgraph` alone."""
+    """Return exit code and output; what needs no shell runs in the process of the test."""
     if command.startswith("depgraph ") and not re.search(r"[|<>&;$*`~]", command):
         code, out, err = program(*shlex.split(command, comments=True)[1:])
         return code, out + err
