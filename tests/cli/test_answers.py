@@ -48,6 +48,7 @@ def test_next_steps_run(program, sample_store, timing):
         assert program(*words[1:]).code == 0, words
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_the_same(program, sample_store, timing, tmp_path):
     common = ["--sms", 132, "--timing", timing]
     first = json.loads(
