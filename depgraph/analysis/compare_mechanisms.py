@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -275,7 +274,7 @@ def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> 
     scenario : Scenario
         On one number of SMs.
     """
-    if scenario.sharing is None or math.isinf(scenario.sms):
+    if not scenario.has_predictions:
         return None
     contended = scenario.contended
     rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,13 @@ from depgraph.analysis.renaming import study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.serial import Serial, serial
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.ratios import ratio, share_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from depgraph.analysis.kernel_loads import KernelLoad
     from depgraph.analysis.outcome import Bound
@@ -147,7 +147,7 @@ class Findings:
     @cached_property
     def graph_chain(self) -> float:
         """Makespan of the kernels one after another as a CUDA graph, with launch costs."""
-        return serial(priced(self.scenario), as_graph=True).makespan
+        return max(_serially(priced(self.scenario), as_graph=True))
 
     @cached_property
     def tails(self) -> Sequence[KernelLoad]:
@@ -166,22 +166,37 @@ def predict(policy: Mechanism, scenario: Scenario) -> Prediction | None:
         On one number of SMs; where launches cost nothing in it, the GPU's model says what they do.
     """
     alone, launched = scenario.without_launches(), priced(scenario)
-
-    def makespan(of: Scenario) -> float:
-        fixed = run_mechanism(policy, of, charges_of(policy, {}, of))[0].makespan
-        # Contention makes a schedule longer; where single blocks gain by running alone, the bound
-        # for fixed durations still stands beside the prediction.
-        return max(fixed, predicted(policy, {}, of) or 0.0)
-
     as_graph = isinstance(policy, CudaGraph)
     try:
-        time = makespan(launched)
-        overlap = ratio(serial(alone).makespan, makespan(alone))
+        overlap = min(_speedups(policy, alone, as_graph=False))
+        speedup = min(overlap, *_speedups(policy, launched, as_graph=as_graph))
+        makespan = max(_makespans(policy, launched))
     except NotApplicableError:
         return None
-    return Prediction(
-        policy=policy.name,
-        makespan=time,
-        speedup=min(overlap, ratio(serial(launched, as_graph=as_graph).makespan, time)),
-        overlap=overlap,
-    )
+    return Prediction(policy.name, makespan, speedup, overlap)
+
+
+def _speedups(policy: Mechanism, scenario: Scenario, *, as_graph: bool) -> Iterator[float]:
+    """Return speedups over serial for fixed durations and, if it counts, with contention.
+
+    Where single blocks gain by running alone the second is the larger one: but it is the bound for
+    fixed durations that stands beside predictions.
+    """
+    both = _serially(scenario, as_graph=as_graph), _makespans(policy, scenario)
+    return map(ratio, *both)
+
+
+def _makespans(policy: Mechanism, scenario: Scenario) -> list[float]:
+    fixed = run_mechanism(policy, scenario, charges_of(policy, {}, scenario))[0].makespan
+    contended = predicted(policy, {}, scenario)
+    return [fixed] if contended is None else [fixed, contended]
+
+
+def _serially(scenario: Scenario, *, as_graph: bool) -> list[float]:
+    """Return the same of kernels one after another."""
+    fixed = serial(scenario, as_graph=as_graph).makespan
+    launch, once = scenario.launch, 0.0
+    if as_graph:
+        launch, once = replace(launch, host=launch.node, gap=launch.path), launch.graph.value
+    contended = predicted(Serial(), {}, scenario.with_launch(launch))
+    return [fixed] if contended is None else [fixed, contended + once]

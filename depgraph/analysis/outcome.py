@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
-from depgraph.scenario.contention import contended_bound, longest_path
+from depgraph.scenario.contention import contended_bound, contended_serial, longest_path
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
 from depgraph.system.ratios import ratio, share_of
@@ -112,8 +112,9 @@ class Bound:
         Launches cost nothing, serial first; empty where none were asked for.
     launches : LaunchCosts or None
         What launches cost on top of that; None where they cost nothing.
-    contended : float or None
-        The lower bound where blocks that share an SM slow each other; None where they do not.
+    contended, contended_serial : float or None
+        The lower bound, and the makespan of serialized launches, where blocks that share an SM slow
+        each other; None where they do not.
     """
 
     sms: float
@@ -126,11 +127,14 @@ class Bound:
     schedules: tuple[Outcome, ...] = ()
     launches: LaunchCosts | None = None
     contended: float | None = None
+    contended_serial: float | None = None
 
     @property
     def contended_upper_bound(self) -> float | None:
         """Upper bound on predicted speedups; None without contention."""
-        return None if self.contended is None else ratio(self.serial, self.contended)
+        if self.contended is None or self.contended_serial is None:
+            return None
+        return ratio(self.contended_serial, self.contended)
 
     @property
     def lower_bound(self) -> float:
@@ -239,6 +243,7 @@ def limits_of(
         Serialized launches that cost nothing, where that schedule is known already.
     """
     paths = paths or Paths.of(scenario)
+    contended = scenario.contended if scenario.has_predictions else None
     return Bound(
         sms=scenario.sms,
         dependences=scenario.dependences,
@@ -248,7 +253,8 @@ def limits_of(
         memory=scenario.memory,
         intra_block_path=paths.intra_block,
         launches=launch_costs(scenario),
-        contended=None if scenario.sharing is None else contended_bound(scenario.contended),
+        contended=None if contended is None else contended_bound(contended),
+        contended_serial=None if contended is None else contended_serial(contended),
     )
 
 

@@ -177,7 +177,10 @@ def _overlapped(found: Findings) -> str:
     own = next(each for each in found.predictions if each.policy == Streams.name)
     said = f"predicted {show_factor(own.speedup)}"
     if abs(own.speedup - own.overlap) > _DIFFERENT * own.overlap:
-        said = f"{show_factor(own.overlap)} before launch costs, {said} with them"
+        said = (
+            f"predicted {show_factor(own.overlap)} before launch costs, "
+            f"{show_factor(own.speedup)} with them"
+        )
     return (
         f"Already overlapped by its {found.launched.streams} streams: {said}, {_bound(found)}; at "
         f"most {show_factor(found.launched.remaining)} is left."

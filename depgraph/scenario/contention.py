@@ -117,6 +117,12 @@ def contended_bound(scenario: Scenario) -> float:
     return max(path, full / _HARDWARE_MARGIN, scenario.memory)
 
 
+def contended_serial(scenario: Scenario) -> float:
+    """Return what the kernels of a contended scenario take one after another."""
+    rules = Rules(waits_for_all=True)
+    return run_contended("serial", rules, scenario).makespan
+
+
 def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
     """Return the length of the longest path through a graph."""
     return float(graph.earliest_finish(durations)[0].max(initial=0.0))

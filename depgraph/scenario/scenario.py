@@ -189,6 +189,11 @@ class Scenario:
         """How blocks on one SM slow each other; None where predictions have no contention."""
         return sharing_of(self)
 
+    @property
+    def has_predictions(self) -> bool:
+        """Whether schedules are made with contention too: never without a limit of SMs."""
+        return self.sharing is not None and not math.isinf(self.sms)
+
     @cached_property
     def _work_of_blocks(self) -> NDArray[np.float64]:
         return work_of_blocks(self)

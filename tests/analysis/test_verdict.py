@@ -65,7 +65,7 @@ CASES = {
     ),
     "already-overlapped": (
         program([2, 2], streams=[7, 8]),
-        "Already overlapped by its 2 streams: 2.00x before launch costs, predicted",
+        "Already overlapped by its 2 streams: predicted 2.00x before launch costs,",
     ),
     "enough-waves": (
         program([8, 8], barriers([8, 8])),

@@ -1,5 +1,6 @@
 """Predictions with contention: what a kernel alone takes, what no schedule can be below."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,11 @@ from random_programs import programs
 from small_graphs import chain_edges, graph_of, scenario_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.findings import predict
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.serial import serial
 
 LEAD = 0.5  # of an H100, in microseconds
@@ -83,3 +86,22 @@ def test_no_prediction_is_below_its_bound(program, contention):
     for outcome in found.outcomes:
         if outcome.against == "block":
             assert outcome.predicted >= limits.contended * (1 - 1e-9)
+            assert outcome.predicted_speedup <= limits.contended_upper_bound * (1 + 1e-9)
+
+
+def test_on_fewer_sms_than_were_measured_serial_launches_are_slower_too():
+    """Eight blocks an SM in place of one: all rates are lower, of serial launches as of others."""
+    scenario = replace(contended([120, 120], [], np.full(240, 50.0)), sms=16)
+    (serial_time, time), limits = predicted(scenario, "serial", "cuda-graph")
+    assert serial_time > 1.3 * limits.serial
+    assert 1 <= serial_time / time <= limits.contended_upper_bound
+    found = predict(CudaGraph(), scenario)
+    assert found.overlap == pytest.approx(serial_time / time, rel=1e-3)
+    assert found.overlap <= limits.upper_bound
+    assert found.speedup >= 0.98
+
+
+def test_no_prediction_holds_for_sms_without_limit():
+    scenario = replace(contended([4], [], np.ones(4)), sms=math.inf)
+    (time,), limits = predicted(scenario, "serial")
+    assert (time, limits.contended_upper_bound) == (None, None)
