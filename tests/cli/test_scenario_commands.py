@@ -174,6 +174,17 @@ def test_an_option_that_would_change_nothing_is_refused(program, stores, words, 
     assert err.splitlines()[-1] == f"Error: {message}"
 
 
+@pytest.mark.parametrize("words", [
+    ["show", "STORE", "path"], ["compare", "STORE", "STORE"],
+    ["export", "STORE", "--what", "schedule", "-o", "f.csv", "--sms", "3"],
+])  # fmt: skip
+def test_what_predicts_nothing_takes_no_contention(program, stores, words):
+    words = [stores[0] if word == "STORE" else word for word in words]
+    code, _, err = program(*words, "--contention", "sm")
+    assert code == 2
+    assert "No such option" in err.splitlines()[-1]
+
+
 def test_programs_with_times_in_different_units_are_not_compared(program, stores, sample_store):
     code, _, err = program("compare", stores[0], sample_store.path)
     assert code == 1
