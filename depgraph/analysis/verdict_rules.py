@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -344,4 +345,7 @@ def _bound(found: Findings) -> str:
 
 
 def _with_sms(found: Findings, verb: str, *words: str) -> str:
-    return found.asked.command(verb, *words, "--sms", f"{found.scenario.sms:g}")
+    sms = found.scenario.sms
+    # Inside a program one looks on a GPU that there is.
+    size = () if verb == "show" and math.isinf(sms) else ("--sms", f"{sms:g}")
+    return found.asked.command(verb, *words, *size)

@@ -127,6 +127,16 @@ def test_next_steps_ask_about_the_same_program(name):
             assert words[1] in {"bound", "show", "report"}
 
 
+@pytest.mark.parametrize("name", ["reused-buffers", "block-by-block"])
+def test_a_program_is_looked_into_on_sms_that_can_be_counted(name):
+    scenario, _ = CASES[name]
+    rule = next(rule for rule in RULES if rule.name == name)
+    steps = rule.steps(Findings(replace(scenario, sms=float("inf"))))
+    commands = [shlex.split(step.command) for step in steps if step.command]
+    assert all("inf" not in words for words in commands if words[1] == "show")
+    assert any("inf" in words for words in commands if words[1] == "bound")
+
+
 def test_each_rule_is_explained():
     text = (DOCS / "verdicts.md").read_text()
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
