@@ -17,6 +17,7 @@ from depgraph.analysis.next_steps import Asked
 from depgraph.analysis.verdict import conclude
 from depgraph.analysis.verdict_rules import RULES, Topic
 from depgraph.scenario.scenario import MeasuredSchedule
+from depgraph.timing.launch_model import launch_model, parse_launch
 from depgraph.timing.measured_run import MeasuredRun
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -166,6 +167,14 @@ def test_counts_are_no_times():
     verdict = conclude(scenario_of(graph, kernels=kernels_of([2, 2]), sms=4))
     assert verdict.steps[-1].text.startswith("these are counts, not times")
     assert not any("counts" in step.text for step in conclude(program([2, 2])).steps)
+
+
+def test_launches_that_are_said_to_cost_nothing_cost_nothing():
+    scenario, _ = CASES["ships-today"]
+    free = launch_model(parse_launch("0,0,0"), unit="us", gpu=scenario.resources.gpu)
+    graph = Findings(scenario.with_launch(free)).best_prediction
+    assert graph.speedup == graph.overlap == 2
+    assert Findings(scenario).best_prediction.speedup < 2
 
 
 def test_as_good_is_the_cheapest():
