@@ -686,10 +686,10 @@ def _begin(sharing, blocks, block, operation, now):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     sm = np.int64(blocks.sm[block])
     _advance(sharing, sm, now)
+    sharing.held[sm] += sharing.load[operation]
     rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
     # As much as it could do before it had to wait, and no more than it had time for.
     done = min(now - blocks.earliest[block], (now - blocks.start[block]) * rate)
-    sharing.held[sm] += sharing.load[operation]
     left = max(0.0, blocks.duration[block] - done)
     _push_time(
         sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1], sharing.clock[sm] + left, block

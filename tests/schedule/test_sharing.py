@@ -12,7 +12,7 @@ from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
 from depgraph.mechanisms.base import dependent_operations
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, HOLDS, IGNORED, Gates, Rules
 from depgraph.schedule.simulate import run_rules
 
 
@@ -77,6 +77,18 @@ def test_a_block_speeds_up_when_its_neighbour_has_ended():
     sharing = SmSharing(1.0, np.array([1.0]), 0.0, 0.0)
     found = run(graph, np.array([2.0, 4.0]), shares_of(graph, 2), 1, sharing)
     assert found.end.tolist() == [6, 10]  # a third of the speed for 6, then half for 4
+
+
+def test_what_a_block_does_before_it_waits_is_slowed_too():
+    """The second block needs the first after half of its work; each is alone on an SM."""
+    graph = graph_of([1, 1], [((0, 0), (1, 0))])
+    sharing = SmSharing(0.5, np.array([2.0, 2.0]), 0.0, 0.0)
+    rules = Rules(joins=np.array([HOLDS], np.uint8), join_need=np.array([0.5]))
+    for first, end in ((6.0, 20.0), (10.0, 20.0), (12.0, 22.0), (20.0, 30.0)):
+        # At a rate of 1 / 2 of its 10 units of work 5 are done after 10.
+        work = np.array([first / 2, 10.0])
+        found = run_rules("shared", rules, graph, work, shares_of(graph, 1), 2, sharing=sharing)
+        assert found.end.tolist() == [first, end]
 
 
 def test_without_slowdown_the_schedule_is_that_of_fixed_durations():
