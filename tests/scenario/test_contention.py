@@ -18,8 +18,6 @@ from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.serial import serial
 
-LEAD = 0.5  # of an H100, in microseconds
-
 
 def contended(sizes, edges, durations, **more):
     """Return a scenario on an H100, as measured there."""
@@ -41,6 +39,13 @@ def test_a_kernel_alone_takes_its_measured_time(blocks):
     (time,), _ = predicted(scenario, "serial")
     # Of many blocks that end at nearly one time, rounding decides which is first.
     assert time == pytest.approx(serial(scenario).makespan, rel=5e-3)
+
+
+@pytest.mark.parametrize("time", [0.05, 0.2, 0.6, 0.7])
+def test_a_kernel_that_is_hardly_longer_than_its_launch_takes_its_measured_time(time):
+    scenario = contended([4, 4], [], np.full(8, time))
+    (found,), _ = predicted(scenario, "serial")
+    assert found == pytest.approx(2 * time)
 
 
 def test_a_chain_takes_what_its_kernels_take_one_after_another():
