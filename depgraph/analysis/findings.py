@@ -20,9 +20,10 @@ from depgraph.mechanisms.serial import Serial, serial
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.ratios import ratio, share_of
+from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from depgraph.analysis.kernel_loads import KernelLoad
     from depgraph.analysis.outcome import Bound
@@ -47,12 +48,15 @@ class Prediction:
         lying side by side is left out: it is at most `overlap`.
     overlap : float
         Speedup without launch costs on either side: at most the upper bound.
+    fixed : float
+        The same if blocks did not slow each other.
     """
 
     policy: str
     makespan: float
     speedup: float
     overlap: float
+    fixed: float
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,14 @@ class Findings:
     def utilization(self) -> float:
         """Share of the SMs that kernels, one after another, keep busy, 0 to 1."""
         return share_of(self.bound.work, self.bound.serial)
+
+    @cached_property
+    def longest_share(self) -> float:
+        """Part of the serial time that the longest kernel takes, 0 to 1."""
+        scenario = self.scenario
+        slots = scenario.occupancy * int(min(scenario.sms, scenario.graph.n_blocks))
+        times = kernel_makespans(scenario.graph, scenario.durations, slots)
+        return share_of(float(times.max(initial=0.0)), self.bound.serial)
 
     @cached_property
     def launched(self) -> AsLaunched:
@@ -168,22 +180,23 @@ def predict(policy: Mechanism, scenario: Scenario) -> Prediction | None:
     alone, launched = scenario.without_launches(), priced(scenario)
     as_graph = isinstance(policy, CudaGraph)
     try:
-        overlap = min(_speedups(policy, alone, as_graph=False))
+        overlaps = _speedups(policy, alone, as_graph=False)
+        overlap = min(overlaps)
         speedup = min(overlap, *_speedups(policy, launched, as_graph=as_graph))
         makespan = max(_makespans(policy, launched))
     except NotApplicableError:
         return None
-    return Prediction(policy.name, makespan, speedup, overlap)
+    return Prediction(policy.name, makespan, speedup, overlap, fixed=overlaps[0])
 
 
-def _speedups(policy: Mechanism, scenario: Scenario, *, as_graph: bool) -> Iterator[float]:
+def _speedups(policy: Mechanism, scenario: Scenario, *, as_graph: bool) -> list[float]:
     """Return speedups over serial for fixed durations and, if it counts, with contention.
 
     Where single blocks gain by running alone the second is the larger one: but it is the bound for
     fixed durations that stands beside predictions.
     """
     both = _serially(scenario, as_graph=as_graph), _makespans(policy, scenario)
-    return map(ratio, *both)
+    return list(map(ratio, *both))
 
 
 def _makespans(policy: Mechanism, scenario: Scenario) -> list[float]:

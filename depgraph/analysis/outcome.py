@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _NONE = np.empty(0, np.float64)
 _CLOSE = 1e-9
+MEMORY = "memory bandwidth"
+"""What limits a program whose bytes take longer than anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ class Bound:
     def limited_by(self) -> str:
         """Which of the terms makes the lower bound."""
         if self.memory > max(self.critical_path, self.work):
-            return "memory bandwidth"
+            return MEMORY
         return "critical path" if self.critical_path >= self.work else "work"
 
     @property

@@ -16,6 +16,8 @@ from depgraph.analysis.findings import Findings
 from depgraph.analysis.next_steps import Asked
 from depgraph.analysis.verdict import conclude
 from depgraph.analysis.verdict_rules import RULES, Topic
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule
 from depgraph.timing.launch_model import launch_model, parse_launch
 from depgraph.timing.measured_run import MeasuredRun
@@ -74,13 +76,17 @@ CASES = {
     ),
     "too-small": (
         CHAIN,
-        "Kernels too small: batch, or fuse. Each waits for the one before it, and they keep 25.0 %",
+        "Kernels too small: batch, or fuse. They wait for one another, and one after",
     ),
     "tail-waves": (
         program([5, 5], barriers([5, 5]), names=["gemm", "gemm"]),
         "Tail waves cost 37.5 % of the serial time. Last waves: kernels 0, 1 (gemm): 1 of 5 blocks",
     ),
     "ships-today": (program([2, 2]), "Kernels could overlap: predicted"),
+    "gain-lost": (
+        program([1] * 5, durations=np.full(5, 0.3)),
+        "Kernels could overlap, but launching them costs what it would bring: predicted 1.00x",
+    ),
     "block-by-block": (
         program([2, 2], chain_edges([2, 2]), [1, 9, 9, 1], sms=2),
         "Only blocks could overlap, not whole kernels: predicted 1.00x",
@@ -175,6 +181,32 @@ def test_launches_that_are_said_to_cost_nothing_cost_nothing():
     graph = Findings(scenario.with_launch(free)).best_prediction
     assert graph.speedup == graph.overlap == 2
     assert Findings(scenario).best_prediction.speedup < 2
+
+
+def test_one_kernel_may_take_nearly_all_of_the_time():
+    verdict = conclude(program([1, 1], durations=[20.0, 1.0]))
+    assert verdict.rules == ("too-small",)
+    assert "One takes 95.2 % of the time, and one after another they keep" in verdict.text
+
+
+def test_a_program_that_the_memory_bus_limits_has_no_small_kernels():
+    verdict = conclude(replace(CHAIN, memory=30.0))
+    assert verdict.rules == ("enough-waves",)
+    assert "the kernels wait for the memory bus; predicted 1.00x" in verdict.text
+
+
+def test_kernels_that_cannot_share_an_sm_are_not_said_to_depend_on_one_another():
+    """One needs all shared memory, one none: of 2.00x for fixed durations nothing is left."""
+    scenario = program([132, 132], durations=np.full(264, 50.0), sms=132)
+    launch = replace(scenario.graph.resources, shared_bytes=np.array([0, 100_000]))
+    graph = replace(scenario.graph, resources=launch)
+    resources = sm_resources(graph, load_gpu("H100 SXM"))
+    scenario = replace(
+        scenario, graph=graph, resources_of=lambda _: resources, contention="full"
+    )  # fmt: skip
+    verdict = conclude(scenario)
+    assert verdict.rules == ("gain-lost",)
+    assert "but on the SMs that they share they would slow each other" in verdict.text
 
 
 def test_as_good_is_the_cheapest():
