@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
-from depgraph.scenario.contention import contended_bound, contended_serial, longest_path
+from depgraph.scenario.contention import longest_path
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
 from depgraph.system.ratios import ratio, share_of
@@ -116,7 +116,7 @@ class Bound:
         What launches cost on top of that; None where they cost nothing.
     contended, contended_serial : float or None
         The lower bound, and the makespan of serialized launches, where blocks that share an SM slow
-        each other; None where they do not.
+        each other; None where they do not, or nothing is predicted.
     """
 
     sms: float
@@ -245,7 +245,6 @@ def limits_of(
         Serialized launches that cost nothing, where that schedule is known already.
     """
     paths = paths or Paths.of(scenario)
-    contended = scenario.contended if scenario.has_predictions else None
     return Bound(
         sms=scenario.sms,
         dependences=scenario.dependences,
@@ -255,8 +254,6 @@ def limits_of(
         memory=scenario.memory,
         intra_block_path=paths.intra_block,
         launches=launch_costs(scenario),
-        contended=None if contended is None else contended_bound(contended),
-        contended_serial=None if contended is None else contended_serial(contended),
     )
 
 
