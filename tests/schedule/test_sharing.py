@@ -110,6 +110,16 @@ def test_a_kernel_waits_for_an_empty_sm_where_the_carve_out_is_too_small():
     assert run(graph, np.array([3.0, 3.0]), resources, 1, larger).start.tolist() == [0, 0]
 
 
+def test_a_host_copy_sets_no_carve_out():
+    graph = graph_of([1, 2], [])
+    resources = resources_of([4, 8], [[0, 0], [1, 4]])
+    carve_outs = CarveOuts(1, least=np.array([0, 8]), chosen=np.array([0, 8]))
+    sharing = SmSharing(0.5, np.array([0.0, 1.0]), 0.0, 0.0, carve_outs)
+    found = run(graph, np.array([0.0, 2.0, 2.0]), resources, 2, sharing)
+    assert found.sm[1:].tolist() == [0, 1]
+    assert found.end.tolist() == [0, 3, 3]
+
+
 @given(st.data())
 def test_more_contention_never_makes_blocks_faster_that_are_placed_at_once(data):
     n = data.draw(st.integers(1, 8))
