@@ -257,9 +257,10 @@ def timed_scenario_from(
 
     scenario = scenario_from(store, kinds, **options)
     if len(scenario.durations) and not scenario.durations.any():
+        changed = ", changed by --what-if" if options["what_ifs"] else ""
         message = (
-            f"{store.path}: no block takes any time, as the trace has no instruction of them: pass "
-            "--timing FILE"
+            f"{store.path}: no block takes any time ({scenario.timing.source}{changed}): pass "
+            "--timing FILE with times above 0"
         )
         raise ModelError(message)
     return scenario

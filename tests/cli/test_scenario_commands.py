@@ -271,4 +271,13 @@ def test_nothing_is_concluded_of_a_program_whose_blocks_take_no_time(program, tm
     stores = (store, store) if name == "compare" else (store,)
     code, out, err = program(name, *stores, "--sms", 4, *options)
     assert (code, out) == (1, "")
-    assert "no block takes any time" in err
+    assert "no block takes any time (traced warp instructions of each block)" in err
+
+
+def test_it_is_said_why_no_block_takes_any_time(program, stores, tmp_path):
+    times = tmp_path / "times.csv"
+    times.write_text("kernel,duration_us\n0,0\n1,0\n2,0\n")
+    _, _, err = program("bound", stores[0], "--sms", 4, "--timing", times)
+    assert "no block takes any time (kernel times of times.csv): pass" in err
+    _, _, err = program("bound", stores[0], "--sms", 4, "--what-if", "kernel=* duration*=0")
+    assert "changed by --what-if): pass" in err
