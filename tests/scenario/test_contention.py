@@ -17,6 +17,7 @@ from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.serial import serial
+from depgraph.scenario.contention import time_alone
 
 
 def contended(sizes, edges, durations, **more):
@@ -82,13 +83,15 @@ def test_counts_of_instructions_are_no_times():
     assert scenario.sharing is None
 
 
-@given(programs(), st.sampled_from(["sm", "full"]))
+@given(programs() | programs(positions=True), st.sampled_from(["sm", "full"]))
 def test_no_prediction_is_below_its_bound(program, contention):
     program = replace(program, contention=contention)
-    names = ["serial", "streams", "cuda-graph", "acs-sw", "pdl", "dataflow(best)"]
+    names = ["serial", "streams", "cuda-graph", "acs-sw", "pdl", "dataflow(best)", "cusync-tile"]
     found = compare_mechanisms(program, [program.sms], find_mechanisms(names))
     (limits,) = found.limits
+    longest = time_alone(program.contended).max()
     for outcome in found.outcomes:
+        assert outcome.predicted >= longest * (1 - 1e-9)
         if outcome.against == "block":
             assert outcome.predicted >= limits.contended * (1 - 1e-9)
             assert outcome.predicted_speedup <= limits.contended_upper_bound * (1 + 1e-9)

@@ -91,6 +91,16 @@ def test_what_a_block_does_before_it_waits_is_slowed_too():
         assert found.end.tolist() == [first, end]
 
 
+def test_a_block_that_waits_twice_is_slowed_in_between():
+    """The last block needs one from its start on, which ends at 80, another one at 90 %."""
+    graph = graph_of([1, 1, 1], [((0, 0), (2, 0)), ((1, 0), (2, 0))])
+    sharing = SmSharing(0.5, np.full(3, 2.0), 0.0, 0.0)
+    rules = Rules(joins=np.full(2, HOLDS, np.uint8), join_need=np.array([0.0, 0.9]))
+    work = np.array([40.0, 50.0, 50.0])
+    found = run_rules("shared", rules, graph, work, shares_of(graph, 1), 3, sharing=sharing)
+    assert found.end.tolist() == [80, 100, 180]
+
+
 def test_without_slowdown_the_schedule_is_that_of_fixed_durations():
     graph = graph_of([3, 2], [((0, 0), (1, 0))])
     work = np.array([1.0, 2.5, 3.25, 4.5, 5.125])
