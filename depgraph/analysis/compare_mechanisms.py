@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, out
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
 from depgraph.mechanisms.serial import Serial
-from depgraph.scenario.contention import run_contended
+from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio
@@ -200,6 +199,13 @@ def compare_mechanisms(
     for size in sms:
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
+        if sized.has_predictions:
+            contended = sized.contended
+            limit = replace(
+                limit,
+                contended=contended_bound(contended),
+                contended_serial=contended_serial(contended),
+            )
         limits.append(limit)
         serial_time = predicted(Serial(), {}, sized)
         for mechanism in mechanisms:
@@ -263,7 +269,7 @@ def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> 
     scenario : Scenario
         On one number of SMs.
     """
-    if scenario.sharing is None or math.isinf(scenario.sms):
+    if not scenario.has_predictions:
         return None
     contended = scenario.contended
     rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))

@@ -62,7 +62,7 @@ def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
     """Tell whether a command takes an option that another one was given."""
     if words == ("pairs",):
         return option in {"--deps", "--what-if"}
-    return verb != "show" or option not in {"--launch", "--memory-bandwidth"}
+    return verb != "show" or option not in {"--launch", "--contention", "--memory-bandwidth"}
 
 
 AS_USUAL = Asked()

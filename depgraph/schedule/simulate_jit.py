@@ -175,7 +175,8 @@ class Blocks(NamedTuple):
 
     Attributes
     ----------
-    duration : float64[n_blocks]
+    duration, alone : float64[n_blocks]
+        What a block takes at a rate of 1, and alone on its SM.
     start, end : float64[n_blocks]
         End is -1 for a block that has not run.
     earliest : float64[n_blocks]
@@ -191,6 +192,7 @@ class Blocks(NamedTuple):
     """
 
     duration: NDArray[np.float64]
+    alone: NDArray[np.float64]
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     earliest: NDArray[np.float64]
@@ -684,10 +686,11 @@ def _begin(sharing, blocks, block, operation, now):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     sm = np.int64(blocks.sm[block])
     _advance(sharing, sm, now)
+    sharing.held[sm] += sharing.load[operation]
     rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
     # As much as it could do before it had to wait, and no more than it had time for.
-    done = min(now - blocks.earliest[block], (now - blocks.start[block]) * rate)
-    sharing.held[sm] += sharing.load[operation]
+    rate_alone = 1.0 / (1.0 + sharing.slowdown * sharing.load[operation])
+    done = min((now - blocks.earliest[block]) * rate_alone, (now - blocks.start[block]) * rate)
     left = max(0.0, blocks.duration[block] - done)
     _push_time(
         sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1], sharing.clock[sm] + left, block
@@ -820,7 +823,7 @@ def _take(room, sm, c, times):
     else:
         room.changed[room.n_changed[0]] = sm
         room.n_changed[0] += 1
-    if len(room.carve_out.least) > 0:
+    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of host copies
         if room.carve_out.residents[sm] == 0:
             room.carve_out.of_sm[sm] = room.carve_out.chosen[c]
         room.carve_out.residents[sm] += times
@@ -867,7 +870,7 @@ def _fire_gates(gates, graph, operations, window, blocks, now, operation, event)
             continue
         operations.holds_left[target] -= 1
         for block in range(graph.first_block[target], graph.first_block[target + 1]):
-            since = now - min(gates.lead[g], blocks.duration[block])
+            since = now - min(gates.lead[g], blocks.alone[block])
             blocks.earliest[block] = max(blocks.earliest[block], since)
             _release(blocks, operations, block, target)
 
@@ -930,7 +933,7 @@ def _let_run_on(graph, joins, operations, blocks, now, j, s):
             need = joins.need[j]
         if len(joins.member_need) > 0:
             need = max(need, joins.member_need[at])
-        since = now - need * blocks.duration[follower]
+        since = now - need * blocks.alone[follower]
         blocks.earliest[follower] = max(blocks.earliest[follower], since)
         if joins.holds_left[s] == 0:
             blocks.holds_left[follower] -= 1

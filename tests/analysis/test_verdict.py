@@ -16,7 +16,10 @@ from depgraph.analysis.findings import Findings
 from depgraph.analysis.next_steps import Asked
 from depgraph.analysis.verdict import conclude
 from depgraph.analysis.verdict_rules import RULES, Topic
+from depgraph.gpu.model import load_gpu
+from depgraph.gpu.sm_resources import sm_resources
 from depgraph.scenario.scenario import MeasuredSchedule
+from depgraph.timing.launch_model import launch_model, parse_launch
 from depgraph.timing.measured_run import MeasuredRun
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -65,7 +68,7 @@ CASES = {
     ),
     "already-overlapped": (
         program([2, 2], streams=[7, 8]),
-        "Already overlapped by its 2 streams: 2.00x before launch costs, predicted",
+        "Already overlapped by its 2 streams: predicted 2.00x before launch costs,",
     ),
     "enough-waves": (
         program([8, 8], barriers([8, 8])),
@@ -73,13 +76,17 @@ CASES = {
     ),
     "too-small": (
         CHAIN,
-        "Kernels too small: batch, or fuse. Each waits for the one before it, and they keep 25.0 %",
+        "Kernels too small: batch, or fuse. They wait for one another, and one after",
     ),
     "tail-waves": (
         program([5, 5], barriers([5, 5]), names=["gemm", "gemm"]),
         "Tail waves cost 37.5 % of the serial time. Last waves: kernels 0, 1 (gemm): 1 of 5 blocks",
     ),
     "ships-today": (program([2, 2]), "Kernels could overlap: predicted"),
+    "gain-lost": (
+        program([1] * 5, durations=np.full(5, 0.3)),
+        "Kernels could overlap, but launching them costs what it would bring: predicted 1.00x",
+    ),
     "block-by-block": (
         program([2, 2], chain_edges([2, 2]), [1, 9, 9, 1], sms=2),
         "Only blocks could overlap, not whole kernels: predicted 1.00x",
@@ -131,6 +138,16 @@ def test_next_steps_ask_about_the_same_program(name):
             assert words[1] in {"bound", "show", "report"}
 
 
+@pytest.mark.parametrize("name", ["reused-buffers", "block-by-block"])
+def test_a_program_is_looked_into_on_sms_that_can_be_counted(name):
+    scenario, _ = CASES[name]
+    rule = next(rule for rule in RULES if rule.name == name)
+    steps = rule.steps(Findings(replace(scenario, sms=float("inf"))))
+    commands = [shlex.split(step.command) for step in steps if step.command]
+    assert all("inf" not in words for words in commands if words[1] == "show")
+    assert any("inf" in words for words in commands if words[1] == "bound")
+
+
 def test_each_rule_is_explained():
     text = (DOCS / "verdicts.md").read_text()
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
@@ -160,6 +177,40 @@ def test_counts_are_no_times():
     verdict = conclude(scenario_of(graph, kernels=kernels_of([2, 2]), sms=4))
     assert verdict.steps[-1].text.startswith("these are counts, not times")
     assert not any("counts" in step.text for step in conclude(program([2, 2])).steps)
+
+
+def test_launches_that_are_said_to_cost_nothing_cost_nothing():
+    scenario, _ = CASES["ships-today"]
+    free = launch_model(parse_launch("0,0,0"), unit="us", gpu=scenario.resources.gpu)
+    graph = Findings(scenario.with_launch(free)).best_prediction
+    assert graph.speedup == graph.overlap == 2
+    assert Findings(scenario).best_prediction.speedup < 2
+
+
+def test_one_kernel_may_take_nearly_all_of_the_time():
+    verdict = conclude(program([1, 1], durations=[20.0, 1.0]))
+    assert verdict.rules == ("too-small",)
+    assert "One takes 95.2 % of the time, and one after another they keep" in verdict.text
+
+
+def test_a_program_that_the_memory_bus_limits_has_no_small_kernels():
+    verdict = conclude(replace(CHAIN, memory=30.0))
+    assert verdict.rules == ("enough-waves",)
+    assert "the kernels wait for the memory bus; predicted 1.00x" in verdict.text
+
+
+def test_kernels_that_cannot_share_an_sm_are_not_said_to_depend_on_one_another():
+    """One needs all shared memory, one none: of 2.00x for fixed durations nothing is left."""
+    scenario = program([132, 132], durations=np.full(264, 50.0), sms=132)
+    launch = replace(scenario.graph.resources, shared_bytes=np.array([0, 100_000]))
+    graph = replace(scenario.graph, resources=launch)
+    resources = sm_resources(graph, load_gpu("H100 SXM"))
+    scenario = replace(
+        scenario, graph=graph, resources_of=lambda _: resources, contention="full"
+    )  # fmt: skip
+    verdict = conclude(scenario)
+    assert verdict.rules == ("gain-lost",)
+    assert "but on the SMs that they share they would slow each other" in verdict.text
 
 
 def test_as_good_is_the_cheapest():
