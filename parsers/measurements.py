@@ -10,7 +10,7 @@ from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram,
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.compression import TraceStream
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
-from depgraph.system.text import in_short
+from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,9 @@ _MOST_THREADS = 1024
 _MOST_REGISTERS = 255
 _MOST_SHARED_BYTES = 1 << 20
 _LARGEST_ARCHITECTURE = 999
-_LONGEST_NAME = 1000
+_LONGEST_NAME = 200
+_DETAILS = ("driver", "cuda", "torch", "cudnn", "date")
+_LONGEST_DETAIL = 40
 _HINT = "give a file that depgraph calibrate --keep or samples/validation/measure.py wrote"
 # A memset or a copy: what it takes of an SM is not known.
 _OF_MEMORY = ((1, 1, 1), (32, 1, 1), 32, 0)
@@ -53,10 +55,21 @@ def read_measurements(path: Path) -> Measurements:
         content = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
         raise ProfileError(path, "is not JSON", _HINT) from None
+    return measurements_of(content, path)
+
+
+def measurements_of(content: object, source: Path | str) -> Measurements:
+    """Return what a machine gave from what a file holds; `source` is named in messages.
+
+    Raises
+    ------
+    ProfileError
+        If it is something else.
+    """
     try:
         return _measurements(content)
     except _BadError as error:
-        raise ProfileError(path, f"is no file of measurements: {error}", _HINT) from None
+        raise ProfileError(source, f"holds no measurements: {error}", _HINT) from None
 
 
 def _measurements(content: object) -> Measurements:
@@ -67,17 +80,16 @@ def _measurements(content: object) -> Measurements:
     found = [_program(each, launches) for each in programs if _was_measured(each)]
     if not found:
         raise _BadError("no program in it was measured")
-    known = {"gpu", "sms", "architecture", "l2_bytes"}
     return Measurements(
-        gpu=_text(_part(machine, "gpu", str), "gpu"),
+        gpu=" ".join(clean_text(_text(_part(machine, "gpu", str), "gpu")).split()),
         sms=_whole(machine.get("sms"), "sms", 1, MOST_SMS),
         programs=found,
         architecture=_optional(machine, "architecture", _LARGEST_ARCHITECTURE),
         l2_bytes=_optional(machine, "l2_bytes", 1 << 50),
         details={
-            name: in_short(str(value), 60)
-            for name, value in machine.items()
-            if name not in known and isinstance(value, str | int | float)
+            name: in_short(clean_text(str(machine[name])), _LONGEST_DETAIL)
+            for name in _DETAILS
+            if name in machine
         },
     )
 

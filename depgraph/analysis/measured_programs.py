@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -212,9 +212,3 @@ def errors_of(
         fixed_mean=float(without.mean()),
         fixed_worst=float(without.max()),
     )
-
-
-def with_constants(gpu: Gpu, constants: Mapping[str, float]) -> Gpu:
-    """Return a GPU with other constants, and no errors that were found with the old ones."""
-    changed: dict[str, Any] = dict(constants)
-    return replace(gpu, errors=None, **changed)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields
 
 from depgraph.system.text import show_percent
+from depgraph.system.toml_file import toml_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class MeasuredErrors:
         lines = ["[errors]"]
         for each in fields(self):
             value = getattr(self, each.name)
-            shown = f'"{value}"' if isinstance(value, str) else f"{round(value, 4):g}"
+            shown = toml_text(value) if isinstance(value, str) else f"{round(value, 4):g}"
             lines.append(f"{each.name} = {shown}")
         return "\n".join(lines) + "\n"
 
