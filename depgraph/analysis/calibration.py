@@ -39,9 +39,9 @@ _SHARING = ("contention", "block_spread", "kernel_lead_us")
 _FITTED = (*_SHARING, "graph_path_us", "graph_node_us", "graph_root_us", "graph_launch_us")
 _FACTORS = (1.6, 1.25, 1.1)
 _FEWEST = 8
-# A constant moves by a factor of two only if programs are predicted better by 0.1 points: where
-# they hardly tell, it stays.
-_INERTIA = 1e-3
+# A constant moves by a factor of two only if a hundred programs are predicted better by 0.1 points,
+# and fewer, whose mean is less certain, by more: where they hardly tell, it stays.
+_INERTIA = 1e-2
 _LEAST, _MOST = 1 / 32, 32
 _LARGEST_SPREAD = 0.9
 _DIGITS = 3
@@ -244,7 +244,7 @@ class _Search:
         moved = sum(
             abs(math.log2(value / getattr(self.start, name))) for name, value in constants.items()
         )
-        return self.mean_error(constants) + _INERTIA * moved
+        return self.mean_error(constants) + _INERTIA * moved / math.sqrt(len(self.programs))
 
     def mean_error(self, constants: Mapping[str, float]) -> float:
         """Return the mean error of the predicted times."""

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,7 +192,8 @@ def traced(
     run: Running, graphs: list[torch.cuda.CUDAGraph], marks: int, replays: int
 ) -> list[Event]:
     """Profile ``marks`` marked issues and ``replays`` of each graph; by time."""
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    quiet = warnings.catch_warnings(action="ignore")  # events of one cycle are what is wanted
+    with quiet, profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(marks):
             run.marked()
         torch.cuda.synchronize()
