@@ -122,6 +122,13 @@ def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
         # then graphs of many roots wait for each other's leaves.
         serial=min(_median(program, name, "serial"), _median(program, name, "serial_primed")),
         parallel=min(_median(program, name, "parallel"), _median(program, name, "parallel_primed")),
+        streams=_median_if_any(program, name, "streams"),
+        streams_ahead=_median_if_any(program, name, "streams_primed"),
+        streams_host=(
+            _time(program["streams_host"], f"{name}: streams_host")
+            if "streams_host" in program
+            else None
+        ),
     )
 
 
@@ -149,6 +156,10 @@ def _kernel(row: object, launches: list[Any], program: str) -> MeasuredKernel:
 def _median(program: dict[str, Any], where: str, name: str) -> float:
     """Return the median of times, which are the median, the least and the ninth decile."""
     return _time(_list(program.get(name), f"{where}: {name}", 1)[0], f"{where}: {name}")
+
+
+def _median_if_any(program: dict[str, Any], where: str, name: str) -> float | None:
+    return _median(program, where, name) if name in program else None
 
 
 def _part(table: object, name: str, kind: type) -> Any:

@@ -74,6 +74,9 @@ class MeasuredProgram:
         Which kernel waits for which: source, target.
     serial, parallel : float
         A replay of the graph that is a chain, and of the one with these edges alone.
+    streams, streams_ahead, streams_host : float or None
+        On as many streams as there are branches, without a graph: as the host issues it, with the
+        host ahead of the GPU, and what the host needs for all of it. None if not measured.
     """
 
     name: str
@@ -83,6 +86,9 @@ class MeasuredProgram:
     edges: Sequence[tuple[int, int]]
     serial: float
     parallel: float
+    streams: float | None = None
+    streams_ahead: float | None = None
+    streams_host: float | None = None
 
     def scenario(
         self, gpu: Gpu, contention: Contention, *, streams: Sequence[int] | None = None
@@ -145,7 +151,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A measured program beside what is predicted for it; times in microseconds.
+    """A measured program beside what is predicted for its graph; times in microseconds.
 
     Attributes
     ----------

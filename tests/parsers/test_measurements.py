@@ -25,6 +25,7 @@ def a_file():
                 "kernels": [[0, 0, 7.5, 7.0, 1, 1], [1, 1, None, 2.0, 0, 0]], "edges": [[0, 1]],
                 "serial": TIMES, "serial_primed": [9.0, 8.5, 9.5],
                 "parallel": [8.0, 7.5, 9.0], "parallel_primed": TIMES,
+                "streams": [40.0, 39.0, 41.0], "streams_host": 38.5,
             },
             {"name": "failed", "kind": "fan", "half": 0, "error": "out of memory"},
         ],
@@ -45,6 +46,7 @@ def test_it_is_read_as_it_was_written(tmp_path, name):
     assert found.details == {"driver": "580", "date": "today"}
     (program,) = found.programs  # the one that failed is left out
     assert (program.serial, program.parallel) == (9.0, 8.0)  # the lesser medians
+    assert (program.streams, program.streams_ahead, program.streams_host) == (40.0, None, 38.5)
     gemm, memset = program.kernels
     assert (gemm.grid, gemm.shared_bytes, gemm.time) == ((4, 2, 1), 1536, 7.5)
     assert (memset.grid, memset.time) == ((1, 1, 1), 2.0)

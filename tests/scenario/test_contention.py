@@ -103,6 +103,20 @@ def caveat_with(errors, contention):
     return scenario.assumptions[-1]
 
 
+def test_rows_that_the_bound_of_predictions_does_not_hold_for_are_named():
+    sizes = [4, 4]
+    scenario = contended(sizes, [((0, 0), (1, 0))], np.full(8, 20.0))
+    names = ["cuda-graph", "stream-k", "cusync-tile"]
+    found = compare_mechanisms(scenario, [132], find_mechanisms(names))
+    (note,) = (n for n in found.notes if "not held to the bound of predictions" in n)
+    others = [o.mechanism for o in found.outcomes if o.against != "block"]
+    assert others
+    assert note.startswith(f"{', '.join(others)}: ")
+    fixed = replace(scenario, contention="none")
+    found = compare_mechanisms(fixed, [132], find_mechanisms(names))
+    assert not any("bound of predictions" in n for n in found.notes)
+
+
 def test_counts_of_instructions_are_no_times():
     scenario = replace(scenario_of(graph_of([2], [])), contention="full", sms=4)
     assert scenario.unit == "instructions"
