@@ -35,6 +35,7 @@ COMMANDS = {
     "mechanisms": "List the synchronisation mechanisms that bound and export know.",
     "timing": "Show which measured kernel of FILE is which kernel of STORE.",
     "gpus": "List the GPU models that --gpu takes.",
+    "calibrate": "Measure this machine's GPU and fit the constants of predictions to it.",
     "check": "Read a trace, say what is in it and what is wrong with it, write nothing.",
     "demo": "Run the main job on a packaged real trace.",
 }
