@@ -6,6 +6,12 @@
 namespace {
 
 constexpr int PROBES = 64;
+#ifdef DEPGRAPH_NO_TILES  // an older API, which does not tell loads that are ordered with others
+constexpr uint32_t ORDERED = SANITIZER_MEMORY_DEVICE_FLAG_ATOMSYS;
+#else
+constexpr uint32_t ORDERED = SANITIZER_MEMORY_DEVICE_FLAG_SCOPE_GPU
+    | SANITIZER_MEMORY_DEVICE_FLAG_SCOPE_SYS | SANITIZER_MEMORY_DEVICE_FLAG_ATOMSYS;
+#endif
 
 __device__ __forceinline__ uint32_t lane() {
     uint32_t value;
@@ -25,9 +31,18 @@ __device__ __forceinline__ uint64_t mixed(uint64_t value) {
     return value ^ (value >> 33);
 }
 
+// The number of the launch that runs; a node of a graph has its grid's id.
+__device__ __forceinline__ uint32_t number_of(const Launch* launch) {
+    if (!launch->is_in_graph) return launch->number;
+    uint64_t id;
+    asm("mov.u64 %0, %%gridid;" : "=l"(id));
+    return static_cast<uint32_t>(id);
+}
+
 // Return the place of a sector among those of the launch; nullptr if all places are taken.
 __device__ Sector* place_of(Launch* launch, uint64_t number, uint32_t block) {
-    const uint64_t hash = mixed(number * 0x9e3779b97f4a7c15ull + block) + launch->number;
+    const uint32_t launched = number_of(launch);
+    const uint64_t hash = mixed(number * 0x9e3779b97f4a7c15ull + block) + launched;
     uint32_t mine = 0;
     for (int probe = 0; probe <= PROBES; ++probe) {
         const uint32_t slot = (static_cast<uint32_t>(hash) + probe) & launch->slot_mask;
@@ -40,7 +55,7 @@ __device__ Sector* place_of(Launch* launch, uint64_t number, uint32_t block) {
                     atomicAdd(&launch->lost, 1);
                     return nullptr;
                 }
-                launch->sectors[mine - 1] = {number, block, launch->number, 0, 0, 0, 0};
+                launch->sectors[mine - 1] = {number, block, launched, 0, 0, 0, 0};
                 __threadfence();
             }
             // Behind the last probe a sector is kept without a slot: it may stand there twice.
@@ -49,7 +64,7 @@ __device__ Sector* place_of(Launch* launch, uint64_t number, uint32_t block) {
             if (found == 0) return launch->sectors + mine - 1;
         }
         volatile Sector* other = launch->sectors + found - 1;
-        if (other->number == number && other->block == block && other->launch == launch->number) {
+        if (other->number == number && other->block == block && other->launch == launched) {
             if (mine != 0) launch->sectors[mine - 1].launch = 0;
             return launch->sectors + found - 1;
         }
@@ -107,7 +122,7 @@ __device__ void note_all(Launch* launch, uint64_t address, uint64_t size, bool r
 // Keep a copy of a tensor map, once for each launch and place.
 __device__ void keep_map(Launch* launch, uint64_t at) {
     const unsigned long long key =
-        mixed(at * 0x9e3779b97f4a7c15ull + launch->number) | 1;
+        mixed(at * 0x9e3779b97f4a7c15ull + number_of(launch)) | 1;
     for (uint32_t probe = 0; probe < MOST_MAPS; ++probe) {
         TensorMap* map = launch->maps + ((key >> 8) + probe) % MOST_MAPS;
         const unsigned long long found = atomicCAS(&map->key, 0ull, key);
@@ -116,7 +131,7 @@ __device__ void keep_map(Launch* launch, uint64_t at) {
         const uint64_t* words = reinterpret_cast<const uint64_t*>(at);
         for (int i = 0; i < 16; ++i) map->words[i] = words[i];
         map->at = at;
-        map->launch = launch->number;
+        map->launch = number_of(launch);
         map->is_whole = 1;
         return;
     }
@@ -133,9 +148,7 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_access(
     }
     const bool reads = flags & SANITIZER_MEMORY_DEVICE_FLAG_READ;
     const bool writes = flags & SANITIZER_MEMORY_DEVICE_FLAG_WRITE;
-    const uint32_t wide = SANITIZER_MEMORY_DEVICE_FLAG_SCOPE_GPU
-        | SANITIZER_MEMORY_DEVICE_FLAG_SCOPE_SYS | SANITIZER_MEMORY_DEVICE_FLAG_ATOMSYS;
-    const bool is_ordered = (reads && writes) || (reads && (flags & wide));
+    const bool is_ordered = reads && (writes || (flags & ORDERED));
     note(launch, reinterpret_cast<uint64_t>(pointer), size, reads, writes, is_ordered);
     return SANITIZER_PATCH_SUCCESS;
 }
@@ -184,6 +197,7 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_reduction(
     return SANITIZER_PATCH_SUCCESS;
 }
 
+#ifndef DEPGRAPH_NO_TILES
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_tile_load(
     void* userdata, uint64_t, uint64_t map, uint32_t, uint32_t, int32_t at0, int32_t at1,
     int32_t at2, int32_t at3, int32_t at4, uint32_t, uint32_t is_multicast,
@@ -199,7 +213,8 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_tile_load(
         return SANITIZER_PATCH_SUCCESS;
     }
     launch->tiles[place] = {
-        map, block(), launch->number, {at0, at1, at2, at3, at4},
+        map, block(), number_of(launch), {at0, at1, at2, at3, at4},
         is_multicast ? mask_and_offsets >> 16 : 0, mode, mask_and_offsets & 0xffff};
     return SANITIZER_PATCH_SUCCESS;
 }
+#endif

@@ -35,7 +35,9 @@ const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
     {SANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED, "depgraph_bulk_load"},
     {SANITIZER_INSTRUCTION_BULK_COPY_SHARED_TO_GLOBAL, "depgraph_bulk_store"},
     {SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL, "depgraph_bulk_reduction"},
+#ifndef DEPGRAPH_NO_TILES
     {SANITIZER_INSTRUCTION_TMA_LOAD, "depgraph_tile_load"},
+#endif
 };
 
 // Options, from the environment.
@@ -79,6 +81,7 @@ bool is_graph_launched = false;
 thread_local unsigned dynamic_shared = 0;
 std::regex only_names, never_names("nccl|nvshmem", std::regex::icase);
 CUresult (*get_attribute)(int*, CUfunction_attribute, CUfunction) = nullptr;
+CUresult (*get_device_attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
 
 std::string text(const char* value) {
     std::string quoted = "\"";
@@ -173,7 +176,18 @@ void allocate(CUcontext context, Tables& tables) {
     say("\"event\": \"fault\", \"what\": \"no GPU memory for the tables\"");
 }
 
-bool is_wanted(const Sanitizer_LaunchData* data) {
+void note_context(const Sanitizer_LaunchData* data) {
+    int major = 0, minor = 0;
+    if (get_device_attribute != nullptr) {
+        get_device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, data->device);
+        get_device_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, data->device);
+    }
+    say("\"event\": \"context\"" + field("context", number_of(contexts, data->context))
+        + field("device", static_cast<uint64_t>(data->device))
+        + field("architecture", 10 * major + minor));
+}
+
+bool is_wanted() {
     const uint64_t place = launches_seen++;
     if (place < options.first || place >= options.end) return false;
     return !options.in_region_only || is_in_region;
@@ -214,15 +228,17 @@ std::string describe(const Sanitizer_LaunchData* data, uint32_t number, bool in_
         + field("dynamic_shared", in_graph ? 0 : dynamic_shared)
         + field("stream", stream_of(data->hStream))
         + field("context", number_of(contexts, data->context))
-        + field("device", static_cast<uint64_t>(data->device)) + field("graph", in_graph);
+        + field("device", static_cast<uint64_t>(data->device)) + field("graph", in_graph)
+        + field("grid_id", in_graph ? static_cast<uint32_t>(data->gridId) : number);
 }
 
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
+    if (!is_wanted()) return;
     const uint32_t number = ++next_number;
-    std::string event = describe(data, number, in_graph);
+    if (contexts.count(data->context) == 0) note_context(data);
+    const std::string event = describe(data, number, in_graph);
     Tables& tables = tables_of[data->context];
-    if (!is_wanted(data)) return;
     if (!is_instrumented(data->functionName)) {
         say(event + ", \"state\": \"left out\"");
         return;
@@ -237,6 +253,7 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     if (!in_graph) clear(tables, slots, data->hStream);
     launch.number = number;
     launch.slot_mask = slots - 1;
+    launch.is_in_graph = in_graph;
     Launch* on_gpu = tables.launches + pending.size();
     if (!worked(sanitizerMemcpyHostToDeviceAsync(on_gpu, &launch, sizeof(launch), data->hStream),
                 "filling a table")
@@ -443,8 +460,11 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     if (options.folder.empty()) return 1;
     open_files();
     if (events == nullptr || sectors == nullptr) return 1;
-    get_attribute = reinterpret_cast<decltype(get_attribute)>(
-        dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuFuncGetAttribute"));
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    get_attribute =
+        reinterpret_cast<decltype(get_attribute)>(dlsym(driver, "cuFuncGetAttribute"));
+    get_device_attribute =
+        reinterpret_cast<decltype(get_device_attribute)>(dlsym(driver, "cuDeviceGetAttribute"));
     Sanitizer_SubscriberHandle subscriber;
     if (!worked(sanitizerSubscribe(&subscriber, on_event, nullptr), "subscribing")) return 1;
     for (const auto domain : {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_LAUNCH,

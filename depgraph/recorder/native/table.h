@@ -51,7 +51,7 @@ struct Launch {
     TensorMap* maps;
     Counts* counts;
     uint32_t lost;  // accesses that found no place
-    uint32_t unused;
+    uint32_t is_in_graph;  // nodes of a graph may be given each other's: the grid's own id tells them apart
 };
 
 constexpr uint32_t MOST_MAPS = 4096;
