@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,7 @@ from depgraph.cli.options.values import KernelRange
 if TYPE_CHECKING:
     from depgraph.recorder.leavings import Leavings
     from depgraph.recorder.run import Selection
+    from depgraph.recorder.toolkit import Toolkit
 
 
 def _size(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -70,6 +71,10 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     "--keep", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Keep the recording, too: depgraph extract FILE reads it, on any machine.",
 )  # fmt: skip
+@click.option(
+    "--no-time", is_flag=True,
+    help="Do not run the program a first time, unrecorded, for the times of its kernels.",
+)  # fmt: skip
 @click.option("--doctor", is_flag=True, help="Say what of CUDA is found here, and what is missing.")
 @force_option
 @format_option
@@ -81,6 +86,7 @@ def command(
     region: str,
     gpu_memory: int,
     keep: Path | None,
+    no_time: bool,
     doctor: bool,
     force: bool,
     form: str,
@@ -91,76 +97,85 @@ def command(
       depgraph record -- python train.py
       depgraph bound --sms 80
 
-    The program runs as it is, its kernels patched by NVIDIA's Compute Sanitizer API. Copies and
-    memsets are recorded, too.
+    The program runs twice: as it is, for the times of its kernels, which bound and the others
+    then use; and with its kernels patched, through NVIDIA's Compute Sanitizer API. Copies and
+    memsets are recorded, too. It must do the same both times.
     """
     from depgraph.recorder.run import Selection
+    from depgraph.recorder.times import write_times
     from depgraph.recorder.toolkit import Toolkit
+    from depgraph.reports.tables.recorder_tables import doctor_report
+    from depgraph.store.files import not_a_store, times_of
+    from depgraph.system.output import refuse_existing, stable_path
+    from depgraph.system.work_folder import WorkFolder
 
     toolkit = Toolkit()
     if doctor:
-        _show_doctor(toolkit, form)
-        return
+        print_report(doctor_report(toolkit.found), form)
+        click.get_current_context().exit(not all(each.what for each in toolkit.found))
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
         raise click.UsageError(message)
     selection = Selection(kernels[0], kernels[1], name, region == "profiler", gpu_memory)
-    code = _record(program, toolkit, selection, output, keep, form, force=force)
-    click.get_current_context().exit(code)
-
-
-def _show_doctor(toolkit: object, form: str) -> None:
-    from depgraph.recorder.toolkit import Toolkit
-    from depgraph.reports.tables.recorder_tables import doctor_report
-
-    assert isinstance(toolkit, Toolkit)
-    print_report(doctor_report(toolkit.found), form)
-    if not all(each.what for each in toolkit.found):
-        click.get_current_context().exit(1)
-
-
-def _record(
-    program: tuple[str, ...],
-    toolkit: object,
-    selection: Selection,
-    output: Path,
-    keep: Path | None,
-    form: str,
-    *,
-    force: bool,
-) -> int:
-    from depgraph.errors import RecorderError
-    from depgraph.recorder.build import build
-    from depgraph.recorder.leavings import leavings_in
-    from depgraph.recorder.run import run
-    from depgraph.recorder.toolkit import Toolkit
-    from depgraph.store.files import not_a_store
-    from depgraph.system.output import refuse_existing, stable_path
-    from depgraph.system.work_folder import WorkFolder
-
-    assert isinstance(toolkit, Toolkit)
-    toolkit.check()
+    toolkit.check(without="CUPTI" if no_time else "")
     output = stable_path(output)
     refuse_existing(output, force=force, not_ours=not_a_store)
-    native = build(toolkit, toolkit.gpus[0][1])
     folder = WorkFolder(output.absolute().parent, "recording")
     try:
-        code = run(program, native, folder.path, selection)
-        processes = leavings_in(folder.path)
-        if not processes:
-            ended = f", and ended with exit code {code}" if code else ""
-            raise RecorderError(
-                f"{program[0]} launched no kernel that was to be recorded{ended}",
-                "look at --kernels, --name and --region, and whether it runs on the GPU",
-            )
+        events = [] if no_time else _times(program, toolkit, folder.path, selection)
+        code, processes = _recorded(program, toolkit, folder.path, selection)
         for left in processes:
             several = len(processes) > 1
             store = output.with_name(f"{output.name}-{left.process}") if several else output
             kept = keep.with_name(f"{keep.name}-{left.process}") if keep and several else keep
             _write(left, program, store, kept or folder.path / "recording", form, force=force)
+            if events:
+                path = times_of(store)
+                write_times(path, events, [name for name, _ in toolkit.gpus])
+                wrote(path)
     finally:
         folder.remove()
-    return code
+    click.get_current_context().exit(code)
+
+
+def _times(
+    program: tuple[str, ...], toolkit: Toolkit, folder: Path, selection: Selection
+) -> list[dict[str, Any]]:
+    """Run the program for the times of its kernels."""
+    from depgraph.errors import RecorderError
+    from depgraph.recorder.build import Builder
+    from depgraph.recorder.run import time
+    from depgraph.recorder.times import timed_in
+
+    code = time(program, Builder(toolkit).timer(), folder)
+    if code:
+        raise RecorderError(
+            f"{program[0]} ended with exit code {code} before anything was recorded",
+            "it must run by itself",
+        )
+    return timed_in(folder, selection)
+
+
+def _recorded(
+    program: tuple[str, ...], toolkit: Toolkit, folder: Path, selection: Selection
+) -> tuple[int, list[Leavings]]:
+    """Run the program under the recorder; return its exit code and what its processes left."""
+    from depgraph.errors import RecorderError
+    from depgraph.recorder.build import Builder
+    from depgraph.recorder.leavings import leavings_in
+    from depgraph.recorder.run import record
+
+    builder = Builder(toolkit)
+    patch = builder.patch(toolkit.gpus[0][1])
+    code = record(program, builder.recorder(), patch, folder, selection)
+    processes = leavings_in(folder)
+    if not processes:
+        ended = f", and ended with exit code {code}" if code else ""
+        raise RecorderError(
+            f"{program[0]} launched no kernel that was to be recorded{ended}",
+            "look at --kernels, --name and --region, and whether it runs on the GPU",
+        )
+    return code, processes
 
 
 def _write(

@@ -1,15 +1,15 @@
-"""Compiling the native part, once for each GPU architecture and each version of its tools."""
+"""Compiling the native parts, once for each GPU architecture and each version of the tools."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from depgraph.errors import RecorderError
 from depgraph.recorder.toolkit import sees_tiles
@@ -19,26 +19,11 @@ if TYPE_CHECKING:
 
     from depgraph.recorder.toolkit import Toolkit
 
-_SOURCES = ("table.h", "patch.cu", "recorder.cpp")
-_LIBRARY = "librecorder.so"
-_PATCH = "patch.fatbin"
-_NOT_TMA = "-DDEPGRAPH_NO_TILES"
+Thing = TypeVar("Thing")
 
-
-@dataclass(frozen=True, slots=True)
-class Native:
-    """The compiled recorder.
-
-    Attributes
-    ----------
-    library : Path
-        What the CUDA driver loads into the program.
-    patch : Path
-        What kernels are patched with.
-    """
-
-    library: Path
-    patch: Path
+_LIBRARY = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
+_PATCH = ("-fatbin", "--keep-device-functions", "-Xptxas", "--compile-as-tools-patch")
+_NO_TILES = "-DDEPGRAPH_NO_TILES"
 
 
 def cache_folder() -> Path:
@@ -47,53 +32,75 @@ def cache_folder() -> Path:
     return Path(root) / "depgraph" / "recorder"
 
 
-def build(toolkit: Toolkit, architecture: int, folder: Path | None = None) -> Native:
-    """Return the compiled recorder for an architecture; compile it if no earlier run has.
+class Builder:
+    """Compiles the native parts with what a machine has.
 
     Parameters
     ----------
     toolkit : Toolkit
-    architecture : int
-        Such as 90.
+        In which nothing is missing that is asked for.
     folder : Path, optional
         Where compiled ones are kept; default the user's cache.
-
-    Raises
-    ------
-    RecorderError
-        If a tool is missing or fails.
     """
-    sanitizer, headers = toolkit.sanitizer, toolkit.headers
-    nvcc, compiler = toolkit.nvcc, toolkit.compiler
-    if sanitizer is None or headers is None or nvcc is None or compiler is None:
-        missing = next(each for each in toolkit.found if not each.what and each.name != "GPU")
-        raise RecorderError(f"no {missing.name} was found", missing.hint)
-    defines = () if sees_tiles(sanitizer) else (_NOT_TMA,)
-    includes = [f"-I{sanitizer / 'include'}", f"-I{headers}"]
-    with as_file(files("depgraph.recorder") / "native") as sources:
-        patch = [
-            str(nvcc), f"-arch=sm_{architecture}", "-fatbin", "--keep-device-functions",
-            "-Xptxas", "--compile-as-tools-patch", *defines, *includes, str(sources / "patch.cu"),
-        ]  # fmt: skip
-        library = [
-            str(compiler), "-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden",
-            *defines, *includes, str(sources / "recorder.cpp"), f"-L{sanitizer}",
-            "-l:libsanitizer-public.so", f"-Wl,-rpath,{sanitizer}", "-ldl",
-        ]  # fmt: skip
-        kept = (folder or cache_folder()) / _key(sources, [*patch, *library])
-        native = Native(kept / _LIBRARY, kept / _PATCH)
-        if not (native.library.is_file() and native.patch.is_file()):
-            _compile(patch, native.patch)
-            _compile(library, native.library)
-    return native
+
+    def __init__(self, toolkit: Toolkit, folder: Path | None = None) -> None:
+        self._toolkit = toolkit
+        self._folder = folder or cache_folder()
+
+    def patch(self, architecture: int) -> Path:
+        """Return what kernels of an architecture, such as 90, are patched with."""
+        nvcc = _needed(self._toolkit.nvcc)
+        words = [str(nvcc), f"-arch=sm_{architecture}", *_PATCH, *self._sanitizer_flags()]
+        return self._compiled(words, "patch.cu")
+
+    def recorder(self) -> Path:
+        """Return the library that the driver loads into a program that is recorded."""
+        sanitizer = _needed(self._toolkit.sanitizer)
+        words = [str(_needed(self._toolkit.compiler)), *_LIBRARY, *self._sanitizer_flags()]
+        links = [f"-L{sanitizer}", "-l:libsanitizer-public.so", f"-Wl,-rpath,{sanitizer}", "-ldl"]
+        return self._compiled(words, "recorder.cpp", links)
+
+    def timer(self) -> Path:
+        """Return the library that the driver loads into a program that is timed."""
+        header, library = _needed(self._toolkit.cupti)
+        text = header.read_text(encoding="utf-8", errors="replace")
+        records = [
+            f"-DDEPGRAPH_{name.upper()}={_latest(text, f'CUpti_Activity{name}')}"
+            for name in ("Kernel", "Memcpy", "Memset")
+        ]
+        includes = [f"-I{header.parent}", f"-I{_needed(self._toolkit.headers)}"]
+        words = [str(_needed(self._toolkit.compiler)), *_LIBRARY, *records, *includes]
+        links = [str(library), f"-Wl,-rpath,{library.parent}"]
+        return self._compiled(words, "timer.cpp", links)
+
+    def _sanitizer_flags(self) -> list[str]:
+        sanitizer = _needed(self._toolkit.sanitizer)
+        old = [] if sees_tiles(sanitizer) else [_NO_TILES]
+        return [*old, f"-I{sanitizer / 'include'}", f"-I{_needed(self._toolkit.headers)}"]
+
+    def _compiled(self, words: Sequence[str], name: str, links: Sequence[str] = ()) -> Path:
+        """Return what a source compiles to; compile it if no earlier run has."""
+        with as_file(files("depgraph.recorder") / "native") as sources:
+            digest = hashlib.sha256("\n".join([*words, *links]).encode())
+            for source in ("table.h", name):
+                digest.update((sources / source).read_bytes())
+            target = self._folder / f"{Path(name).stem}-{digest.hexdigest()[:16]}.so"
+            if not target.is_file():
+                _compile([*words, str(sources / name), *links], target)
+        return target
 
 
-def _key(sources: Path, words: Sequence[str]) -> str:
-    """Digest what the result depends on."""
-    digest = hashlib.sha256("\n".join(words).encode())
-    for name in _SOURCES:
-        digest.update((sources / name).read_bytes())
-    return digest.hexdigest()[:16]
+def _needed(found: Thing | None) -> Thing:
+    """Return what `Toolkit.check` has seen to be there."""
+    if found is None:
+        raise RecorderError("something that recording needs is missing", "depgraph record --doctor")
+    return found
+
+
+def _latest(header: str, name: str) -> str:
+    """Return the latest version of a record that a header declares."""
+    versions = re.findall(rf"\}} {name}(\d+);", header)
+    return f"{name}{max(map(int, versions), default='')}"
 
 
 def _compile(command: Sequence[str], target: Path) -> None:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from depgraph.errors import RecorderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from depgraph.recorder.build import Native
 
 _PREFIX = "DEPGRAPH_RECORD_"
 
@@ -43,13 +41,28 @@ class Selection:
     gpu_memory: int = 1 << 30
 
 
-def run(command: Sequence[str], native: Native, folder: Path, selection: Selection) -> int:
-    """Run a program with the recorder in it, and return its exit code.
+    def settings(self) -> dict[str, str]:
+        """Return the variables by which the recorder knows it."""
+        found = {
+            "NAME": self.name,
+            "REGION": "1" if self.in_region else "",
+            "FIRST": "" if self.first is None else str(self.first),
+            "END": "" if self.end is None else str(self.end),
+            "GPU_MEMORY": str(self.gpu_memory),
+        }
+        return {_PREFIX + name: value for name, value in found.items()}
+
+
+def record(
+    command: Sequence[str], library: Path, patch: Path, folder: Path, selection: Selection
+) -> int:
+    """Run a program with the recorder in it.
 
     Parameters
     ----------
     command : sequence of str
-    native : Native
+    library, patch : Path
+        As `Builder` makes them.
     folder : Path
         Takes what each process leaves.
     selection : Selection
@@ -57,26 +70,29 @@ def run(command: Sequence[str], native: Native, folder: Path, selection: Selecti
     Returns
     -------
     int
-        As a shell gives it: 128 and more for a signal.
+        The program's exit code as a shell gives it: 128 and more for a signal.
 
     Raises
     ------
     RecorderError
         If the program cannot be started.
     """
-    settings = {
-        "FOLDER": str(folder),
-        "PATCH": str(native.patch),
-        "NAME": selection.name,
-        "REGION": "1" if selection.in_region else "",
-        "FIRST": "" if selection.first is None else str(selection.first),
-        "END": "" if selection.end is None else str(selection.end),
-        "GPU_MEMORY": str(selection.gpu_memory),
-    }
+    return _run(command, library, folder, {_PREFIX + "PATCH": str(patch), **selection.settings()})
+
+
+def time(command: Sequence[str], library: Path, folder: Path) -> int:
+    """Run a program with the timer in it; see `record`."""
+    return _run(command, library, folder, {})
+
+
+def _run(
+    command: Sequence[str], library: Path, folder: Path, settings: Mapping[str, str]
+) -> int:
     environment = {
         **os.environ,
-        **{_PREFIX + name: value for name, value in settings.items()},
-        "CUDA_INJECTION64_PATH": str(native.library),
+        **settings,
+        _PREFIX + "FOLDER": str(folder),
+        "CUDA_INJECTION64_PATH": str(library),
     }
     try:
         process = subprocess.Popen(list(command), env=environment)  # noqa: S603

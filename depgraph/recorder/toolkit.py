@@ -75,6 +75,17 @@ class Toolkit:
         return found.parent if found else None
 
     @cached_property
+    def cupti(self) -> tuple[Path, Path] | None:
+        """The header and the library of CUPTI, of one version."""
+        for root in self.roots:
+            for folder in (root, root / "extras" / "CUPTI"):
+                header = folder / "include" / "cupti_activity.h"
+                libraries = [*folder.glob("lib/libcupti.so*"), *folder.glob("lib64/libcupti.so*")]
+                if header.is_file() and libraries:
+                    return header, min(libraries)
+        return None
+
+    @cached_property
     def nvcc(self) -> Path | None:
         """CUDA's compiler."""
         on_path = shutil.which("nvcc")
@@ -108,6 +119,7 @@ class Toolkit:
             Found("Compute Sanitizer API", _shown(self.sanitizer), _INSTALL),
             Found("CUDA headers", _shown(self.headers), _INSTALL),
             Found("nvcc", self._nvcc_text, _INSTALL),
+            Found("CUPTI", _shown(self.cupti and self.cupti[1]), f"{_INSTALL}; or pass --no-time"),
             Found("C++ compiler", _shown(self.compiler), "install g++, or set CXX"),
         ]  # fmt: skip
 
@@ -118,8 +130,13 @@ class Toolkit:
         version = _VERSION.search(_output(str(self.nvcc), "--version"))
         return f"{self.nvcc} ({version[1]})" if version else str(self.nvcc)
 
-    def check(self) -> None:
+    def check(self, *, without: str = "") -> None:
         """Refuse to go on where something is missing.
+
+        Parameters
+        ----------
+        without : str
+            What is not needed.
 
         Raises
         ------
@@ -127,7 +144,7 @@ class Toolkit:
             Names the first thing that is missing, and how to get it.
         """
         for each in self.found:
-            if not each.what:
+            if not each.what and each.name != without:
                 raise RecorderError(f"no {each.name} was found", each.hint)
 
 

@@ -187,14 +187,12 @@ void note_context(const Sanitizer_LaunchData* data) {
         + field("architecture", 10 * major + minor));
 }
 
-bool is_wanted() {
+bool is_in_selected_region() { return !options.in_region_only || is_in_region; }
+
+bool is_wanted(const char* name) {
+    if (!is_in_selected_region()) return false;
     const uint64_t place = launches_seen++;
     if (place < options.first || place >= options.end) return false;
-    return !options.in_region_only || is_in_region;
-}
-
-bool is_instrumented(const char* name) {
-    if (std::regex_search(name, never_names)) return false;
     return options.name.empty() || std::regex_search(demangled(name), only_names);
 }
 
@@ -234,12 +232,12 @@ std::string describe(const Sanitizer_LaunchData* data, uint32_t number, bool in_
 
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
-    if (!is_wanted()) return;
+    if (!is_wanted(data->functionName)) return;
     const uint32_t number = ++next_number;
     if (contexts.count(data->context) == 0) note_context(data);
     const std::string event = describe(data, number, in_graph);
     Tables& tables = tables_of[data->context];
-    if (!is_instrumented(data->functionName)) {
+    if (std::regex_search(data->functionName, never_names)) {
         say(event + ", \"state\": \"left out\"");
         return;
     }
@@ -322,6 +320,7 @@ void note_memory(const char* event, const Sanitizer_ResourceMemoryData* data) {
 }
 
 void note_copy(const Sanitizer_MemcpyData* data) {
+    if (!is_in_selected_region()) return;
     say("\"event\": \"copy\"" + field("from", data->srcAddress) + field("to", data->dstAddress)
         + field("bytes", data->size) + field("width", data->width) + field("height", data->height)
         + field("depth", data->depth) + field("from_pitch", data->srcPitch)
@@ -330,6 +329,7 @@ void note_copy(const Sanitizer_MemcpyData* data) {
 }
 
 void note_memset(const Sanitizer_MemsetData* data) {
+    if (!is_in_selected_region()) return;
     say("\"event\": \"memset\"" + field("address", data->address) + field("width", data->width)
         + field("height", data->height) + field("pitch", data->pitch)
         + field("element", data->elementSize) + field("stream", stream_of(data->hStream)));
