@@ -40,7 +40,6 @@ class Selection:
     in_region: bool = False
     gpu_memory: int = 1 << 30
 
-
     def settings(self) -> dict[str, str]:
         """Return the variables by which the recorder knows it."""
         found = {
@@ -85,9 +84,7 @@ def time(command: Sequence[str], library: Path, folder: Path) -> int:
     return _run(command, library, folder, {})
 
 
-def _run(
-    command: Sequence[str], library: Path, folder: Path, settings: Mapping[str, str]
-) -> int:
+def _run(command: Sequence[str], library: Path, folder: Path, settings: Mapping[str, str]) -> int:
     environment = {
         **os.environ,
         **settings,

@@ -44,7 +44,9 @@ class Toolkit:
     @cached_property
     def roots(self) -> list[Path]:
         """Folders with parts of CUDA, those to look into first at the front."""
-        given = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+        given = [
+            Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ
+        ]
         installed = [
             root
             for entry in sys.path

@@ -174,6 +174,8 @@ def pack(
                 rows = raw[at : at + n * TABLES[name].itemsize].view(TABLES[name])
                 rows = rows[rows["launch"] == event.get("grid_id", 0)]
                 if len(rows):
-                    order = np.lexsort([rows["number"], rows["block"]]) if name == "sectors" else ...
+                    order = (
+                        np.lexsort([rows["number"], rows["block"]]) if name == "sectors" else ...
+                    )
                     archive.writestr(member_of(name, event["number"]), rows[order].tobytes())
         archive.writestr(_EVENTS, "\n".join(lines))

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
-from depgraph.parsers.recording.archive import Archive, is_recording
+from depgraph.footprint.footprints import (
+    Footprints,
+    concatenate_footprints,
+    join_footprints,
+    stack_footprints,
+)
+from depgraph.parsers.recording.archive import TABLES, Archive, is_recording
 from depgraph.parsers.recording.sectors_jit import MOST_RUNS, Masks, ranges_of_masks
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
 from depgraph.trace.records import READ, BlockTouches, HostCopy, KernelLaunch, ScannedPart
@@ -58,6 +63,29 @@ def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """One launch of a recording.
+
+    Attributes
+    ----------
+    number : int
+    launch : KernelLaunch
+    cluster : (int, int, int)
+        Blocks of a cluster; zeros where there are none.
+    untraced : str or None
+        Why it was not recorded, or not wholly.
+    bytes : int
+        Of its tables.
+    """
+
+    number: int
+    launch: KernelLaunch
+    cluster: tuple[int, int, int]
+    untraced: str | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedKernels:
     """Some launches of a recording, in order.
 
@@ -65,13 +93,12 @@ class RecordedKernels:
     ----------
     path : Path
     file : FileState
-    launches : tuple of (int, KernelLaunch, cluster)
-        Number of each launch.
+    launches : tuple of Launched
     """
 
     path: Path
     file: FileState
-    launches: tuple[tuple[int, KernelLaunch, tuple[int, int, int]], ...]
+    launches: tuple[Launched, ...]
     input_bytes: int
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
@@ -83,16 +110,16 @@ class RecordedKernels:
             If the recording is damaged, or not as it was when it was opened.
         """
         part = ScannedPart(
-            keys=[(number,) for number, _, _ in self.launches],
-            launches=[launch for _, launch, _ in self.launches],
+            keys=[(each.number,) for each in self.launches],
+            launches=[each.launch for each in self.launches],
             bytes=self.input_bytes,
             shows_bulk=True,
         )
         archive = Archive(self.path)
         try:
             pieces = [
-                _touches(archive, place, number, launch, cluster, part)
-                for place, (number, launch, cluster) in enumerate(self.launches)
+                _touches(archive, place, launched, part)
+                for place, launched in enumerate(self.launches)
             ]
         finally:
             archive.close()
@@ -112,24 +139,19 @@ class _Rows:
     ranges: Footprints
 
 
-def _touches(
-    archive: Archive,
-    place: int,
-    number: int,
-    launch: KernelLaunch,
-    cluster: tuple[int, int, int],
-    part: ScannedPart,
-) -> _Rows:
-    """Read the tables of one launch."""
-    sectors = archive.table("sectors", number)
-    tiles, maps = archive.table("tiles", number), archive.table("maps", number)
-    readers, reads = _tile_reads(tiles, maps, launch, cluster)
+def _touches(archive: Archive, place: int, launched: Launched, part: ScannedPart) -> _Rows:
+    """Read the tables of one launch, and say what is not in them."""
+    launch = launched.launch
+    sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
+    readers, reads = _tile_reads(tiles, maps, launch, launched.cluster)
+    reason = launched.untraced
     if reads is None:
-        part.untraced[place] = "a tensor map that is not understood"
-        reads = Footprints(*(np.empty(0, t) for t in ("i4", "u1", "u8", "u8")))
-        readers = np.empty(0, np.int64)
+        reason = "a tensor map that is not understood"
+        reads, readers = stack_footprints([]), np.empty(0, np.int64)
     elif len(tiles):
-        part.untraced[place] = _TMA
+        reason = reason or _TMA
+    if reason:
+        part.untraced[place] = reason
     all_blocks = np.unique(np.concatenate([sectors["block"].astype(np.int64), readers]))
     row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
     masks = Masks(
@@ -181,7 +203,7 @@ def _tile_reads(
             parts.append((of_load[load[mine]], start[mine], end[mine]))
     if not parts:
         empty = np.empty(0, np.int64)
-        return empty, Footprints(*(np.empty(0, t) for t in ("i4", "u1", "u8", "u8")))
+        return empty, stack_footprints([])
     block, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
     blocks, row = np.unique(block, return_inverse=True)
     kind = np.full(len(row), READ, np.uint8)
@@ -213,8 +235,7 @@ def _stacked(pieces: Sequence[_Rows]) -> BlockTouches:
     """Put the rows of several launches one after another."""
     first = np.concatenate([[0], np.cumsum([len(p.block) for p in pieces])]).astype(np.int64)
     x_size, y_size = (
-        np.concatenate([np.full(len(p.block), p.grid[d], np.int64) for p in pieces])
-        for d in (0, 1)
+        np.concatenate([np.full(len(p.block), p.grid[d], np.int64) for p in pieces]) for d in (0, 1)
     )
     block = np.concatenate([p.block for p in pieces])
     accesses = np.concatenate([p.accesses for p in pieces])
@@ -265,22 +286,18 @@ class Recording:
     def tasks(self) -> Iterator[PartTask]:
         """Yield the launches in order, about as many bytes in each part."""
         yield _Notes(self._events)
-        batch: list[tuple[int, KernelLaunch, tuple[int, int, int]]] = []
-        total = max(1, sum(self._events.bytes_of.values()))
-        size = 0
-        for number, launch in self._events.launches.items():
-            batch.append((number, launch, self._events.clusters[number]))
-            size += self._events.bytes_of[number]
-            if size >= _PART_BYTES:
-                yield self._part(batch, size, total)
-                batch, size = [], 0
+        batch: list[Launched] = []
+        for launched in self._events.launches:
+            batch.append(launched)
+            if sum(each.bytes for each in batch) >= _PART_BYTES:
+                yield self._part(batch)
+                batch = []
         if batch:
-            yield self._part(batch, size, total)
+            yield self._part(batch)
 
-    def _part(
-        self, batch: list[tuple[int, KernelLaunch, tuple[int, int, int]]], size: int, total: int
-    ) -> RecordedKernels:
-        share = self._file.size * size // total
+    def _part(self, batch: list[Launched]) -> RecordedKernels:
+        total = sum(each.bytes for each in self._events.launches)
+        share = self._file.size * sum(each.bytes for each in batch) // max(1, total)
         return RecordedKernels(self._path, self._file, tuple(batch), share)
 
     def program_order(self) -> _InOrder:
@@ -288,8 +305,7 @@ class Recording:
         return _InOrder(self._events)
 
     def untraced(self, launch: KernelLaunch) -> str | None:
-        """Say why a kernel was not recorded, or not wholly."""
-        return self._events.untraced.get(launch.trace_id or 0)
+        """Say nothing: what is not in a recording is told with each launch."""
 
 
 class _Events:
@@ -300,8 +316,7 @@ class _Events:
     operations : list of Operation
     place : dict
         Of each launch, by number, among the operations.
-    launches, clusters, bytes_of, untraced : dict
-        By number of the launch.
+    launches : list of Launched
     skipped, warnings : Counter
     """
 
@@ -309,10 +324,7 @@ class _Events:
         self._path = path
         self.operations: list[Operation] = []
         self.place: dict[int, int] = {}
-        self.launches: dict[int, KernelLaunch] = {}
-        self.clusters: dict[int, tuple[int, int, int]] = {}
-        self.bytes_of: dict[int, int] = {}
-        self.untraced: dict[int, str] = {}
+        self.launches: list[Launched] = []
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
@@ -357,15 +369,16 @@ class _Events:
         )
         self.place[number] = len(self.operations)
         self.operations.append(launch)
-        self.launches[number] = launch
-        self.clusters[number] = _three(event["cluster"])
-        self.bytes_of[number] = archive.bytes_of(number)
+        reason = None
         if event["state"] != _RECORDED:
-            self.untraced[number] = _LEFT_OUT
+            reason = _LEFT_OUT
         elif event["lost"]:
-            self.untraced[number] = _INCOMPLETE
+            reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "
                           "more --gpu-memory)"] += 1  # fmt: skip
+        self.launches.append(
+            Launched(number, launch, _three(event["cluster"]), reason, archive.bytes_of(number))
+        )
 
     def _take_copy(self, event: dict[str, Any]) -> None:
         direction = event["direction"]
