@@ -194,6 +194,7 @@ def command(
 
 
 def print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+    """Print what an extraction has found."""
     from depgraph.reports.tables.extract_summary import PAIRS_SHOWN, extract_summary
 
     shown = None if form in {"json", "csv"} else PAIRS_SHOWN

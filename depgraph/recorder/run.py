@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PREFIX = "DEPGRAPH_RECORD_"
+_SENT_TO_BOTH = signal.SIGINT, signal.SIGQUIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +92,34 @@ def _run(command: Sequence[str], library: Path, folder: Path, settings: Mapping[
         _PREFIX + "FOLDER": str(folder),
         "CUDA_INJECTION64_PATH": str(library),
     }
-    try:
-        process = subprocess.Popen(list(command), env=environment)  # noqa: S603
-    except OSError as error:
-        raise RecorderError(
-            f"{command[0]}: {error.strerror}", "give the program behind --"
-        ) from None
-    with _left_to(process):
-        code = process.wait()
+    with _signals_for() as started:
+        try:
+            started.append(subprocess.Popen(list(command), env=environment))  # noqa: S603
+        except OSError as error:
+            raise RecorderError(
+                f"{command[0]}: {error.strerror}", "give the program behind --"
+            ) from None
+        code = started[0].wait()
     return 128 - code if code < 0 else code
 
 
 @contextmanager
-def _left_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let a program decide what a signal to this one does.
+def _signals_for() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Let the program decide what signals to this process do: yield a list to put it in.
 
-    What the terminal sends it sends to both.
+    What the terminal sends, it sends to both. Handlers of this process are not the program's.
     """
+    started: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _: object) -> None:
-        process.send_signal(number)
+        for process in started:
+            if number not in _SENT_TO_BOTH:
+                process.send_signal(number)
 
-    handlers = {signal.SIGINT: signal.SIG_IGN, signal.SIGQUIT: signal.SIG_IGN,
-                signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}  # fmt: skip
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    numbers = *_SENT_TO_BOTH, signal.SIGTERM, signal.SIGHUP
+    before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        yield
+        yield started
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,8 +1,8 @@
 """What tensor maps describe, decoded from their words, and which bytes a load of a tile reads.
 
-cuBLAS and cuDNN make their maps without a call that could be watched. The layout was found with 4 500
-maps of known shape (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`; driver 580, H100): a map is
-64 bytes long, and every number in it stands at one place.
+cuBLAS and cuDNN make their maps without a call that could be watched. The layout was found with
+4 500 maps of known shape (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`; driver 580, H100): a
+map is 64 bytes long, and every number in it stands at one place.
 """
 
 from __future__ import annotations

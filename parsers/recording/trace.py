@@ -152,21 +152,28 @@ def _touches(archive: Archive, place: int, launched: Launched, part: ScannedPart
         reason = reason or _TMA
     if reason:
         part.untraced[place] = reason
-    all_blocks = np.unique(np.concatenate([sectors["block"].astype(np.int64), readers]))
+    all_blocks = np.unique(
+        np.concatenate(
+            [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
+        )
+    )
     row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
     masks = Masks(
         row_of,
         *(np.ascontiguousarray(sectors[name]) for name in Masks._fields[1:]),
     )
     room = MOST_RUNS * len(sectors)
-    out = np.empty(room, np.int32), np.empty(room, np.uint8), *np.empty((2, room), np.uint64)
-    n = ranges_of_masks(masks, *out)
-    plain = join_footprints(*(column[:n] for column in out), len(all_blocks))
+    row, kind = np.empty(room, np.int32), np.empty(room, np.uint8)
+    start, end = np.empty((2, room), np.uint64)
+    n = ranges_of_masks(masks, row, kind, start, end)
+    plain = join_footprints(row[:n], kind[:n], start[:n], end[:n], len(all_blocks))
     moved = Footprints(
         np.searchsorted(all_blocks, readers)[reads.block].astype(np.int32),
         reads.kind, reads.start, reads.end,
     )  # fmt: skip
     accesses = np.bincount(row_of, weights=sectors["accesses"], minlength=len(all_blocks))
+    loaders = np.searchsorted(all_blocks, tiles["block"])
+    accesses += np.bincount(loaders, minlength=len(all_blocks))
     return _Rows(
         place,
         launch.grid,

@@ -292,7 +292,7 @@ def test_a_damaged_recording_is_refused_in_one_line(tmp_path, change, said):
     assert "\n" not in str(caught.value)
 
 
-def test_recordings_come_alone_and_as_files(tmp_path):
+def test_recordings_come_alone():
     with pytest.raises(TraceError, match="a recording of its own"):
         open_trace([DATA / "hooks.recording", DATA / "gru_train.recording"])
 
