@@ -128,7 +128,7 @@ def command(
             several = len(processes) > 1
             store = output.with_name(f"{output.name}-{left.process}") if several else output
             kept = keep.with_name(f"{keep.name}-{left.process}") if keep and several else keep
-            _write(left, program, store, kept or folder.path / "recording", form, force=force)
+            _write(left, program, store, kept, folder.path / "recording", form, force=force)
             if events:
                 path = times_of(store)
                 write_times(path, events, [name for name, _ in toolkit.gpus])
@@ -182,7 +182,8 @@ def _write(
     left: Leavings,
     program: tuple[str, ...],
     output: Path,
-    path: Path,
+    kept: Path | None,
+    scratch: Path,
     form: str,
     *,
     force: bool,
@@ -200,7 +201,8 @@ def _write(
         "architecture": left.architecture,
         "program": list(program),
     }
-    pack(path, about, left.events, left.tables)
+    path = kept or scratch
+    pack(path, about, left.events, left.tables, compress=kept is not None)
     opened = open_trace(path)
     with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
         extraction = analyse(opened, scratch=output.parent, on_progress=on_progress)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from depgraph.errors import RecorderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _PREFIX = "DEPGRAPH_RECORD_"
@@ -92,34 +92,44 @@ def _run(command: Sequence[str], library: Path, folder: Path, settings: Mapping[
         _PREFIX + "FOLDER": str(folder),
         "CUDA_INJECTION64_PATH": str(library),
     }
-    with _signals_for() as started:
+    with _signals_for() as forward:
         try:
-            started.append(subprocess.Popen(list(command), env=environment))  # noqa: S603
+            process = subprocess.Popen(list(command), env=environment)  # noqa: S603
         except OSError as error:
             raise RecorderError(
                 f"{command[0]}: {error.strerror}", "give the program behind --"
             ) from None
-        code = started[0].wait()
+        forward(process)
+        code = process.wait()
     return 128 - code if code < 0 else code
 
 
 @contextmanager
-def _signals_for() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Let the program decide what signals to this process do: yield a list to put it in.
+def _signals_for() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Let a program decide what signals to this process do: yield what it is to be given to.
 
     What the terminal sends, it sends to both. Handlers of this process are not the program's.
     """
     started: list[subprocess.Popen[bytes]] = []
+    arrived: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
-        for process in started:
-            if number not in _SENT_TO_BOTH:
-                process.send_signal(number)
+        if number in _SENT_TO_BOTH:
+            return
+        if started:
+            started[0].send_signal(number)
+        else:
+            arrived.append(number)
+
+    def forward(process: subprocess.Popen[bytes]) -> None:
+        started.append(process)
+        for number in arrived:
+            process.send_signal(number)
 
     numbers = *_SENT_TO_BOTH, signal.SIGTERM, signal.SIGHUP
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        yield started
+        yield forward
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
