@@ -206,7 +206,8 @@ def scenario_from(
     from depgraph.gpu.model import load_gpu_file
     from depgraph.scenario.build_scenario import build_scenario
 
-    gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
+    gpu, gpu_file = options["gpu"], options["gpu_file"]
+    timing = options["timing"] or _recorded_times(store)
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
@@ -248,6 +249,14 @@ def named_gpu(name: str) -> Gpu:
     from depgraph.gpu.model import load_gpu, load_gpu_file
 
     return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
+
+
+def _recorded_times(store: Store) -> Path | None:
+    """Return the times that `depgraph record` has left beside a store, if it is of a recording."""
+    from depgraph.store.files import times_of
+
+    path = times_of(store.path)
+    return path if store.metadata["format"] == "recording" and path.is_file() else None
 
 
 def asked_from(path: Path) -> Asked:
