@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from depgraph.gpu.model import Gpu
-    from depgraph.scenario.contention import Contention
     from depgraph.scenario.scenario import Scenario
+    from depgraph.scenario.work_alone import Contention
     from depgraph.trace.records import Dim3
 
 PROGRAMS = "fans, pairs, chains and graphs of PyTorch's kernels, as CUDA graphs"
