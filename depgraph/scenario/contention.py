@@ -8,13 +8,12 @@ it was measured to take.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from depgraph.gpu.sm_resources import sm_resources
-from depgraph.gpu.sm_sharing import SmSharing, sm_sharing
+from depgraph.gpu.sm_sharing import SmSharing, calibrated_gpu, sm_sharing
 from depgraph.schedule.policy import IGNORED, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.time_units import convert_time
@@ -23,6 +22,7 @@ from depgraph.timing.durations import kernel_makespans
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.gpu.measured_errors import MeasuredErrors
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
@@ -47,6 +47,49 @@ def sharing_of(scenario: Scenario) -> SmSharing | None:
     return sm_sharing(scenario.resources, carve_outs=scenario.contention == "full")
 
 
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far predictions can be trusted.
+
+    Attributes
+    ----------
+    gpu : str
+        That they are for.
+    constants_of : str
+        The GPU that their constants were fitted on, the same or another one.
+    contention : bool
+        Whether they count it.
+    errors : MeasuredErrors or None
+        How far predictions with these constants were off; None if nobody measured that.
+    """
+
+    gpu: str
+    constants_of: str
+    contention: bool
+    errors: MeasuredErrors | None
+
+    @property
+    def caveat(self) -> str:
+        """All of it in a sentence."""
+        measured = "nobody compared them with measurements (depgraph calibrate does)"
+        if self.errors is not None:
+            measured = self.errors.sentence(contention=self.contention)
+        if self.constants_of == self.gpu:
+            return f"predictions: {measured}"
+        of = f"constants of the {self.constants_of}"
+        return f"predictions on {self.gpu} are uncalibrated: {of}; {measured}"
+
+
+def trust_in(scenario: Scenario) -> Trust | None:
+    """Return how far predictions can be trusted; None where durations are no times."""
+    if scenario.unit == "instructions":
+        return None
+    gpu = scenario.resources.gpu
+    calibrated = calibrated_gpu(gpu)
+    counted = scenario.sharing is not None
+    return Trust(gpu.name, calibrated.name, counted, calibrated.errors)
+
+
 def work_of_blocks(scenario: Scenario) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what each block would take at a rate of 1, and the part of kernels that holds no SM.
 
@@ -61,9 +104,7 @@ def work_of_blocks(scenario: Scenario) -> tuple[NDArray[np.float64], NDArray[np.
         0 for host copies.
     """
     graph, durations = scenario.graph, scenario.durations
-    gpu, on = scenario.measured_gpu, scenario.resources
-    if gpu is not None and gpu != on.gpu:
-        on = sm_resources(graph, gpu)
+    on = scenario.measured_on(graph) if scenario.measured_on else scenario.resources
     sms = scenario.measured_sms or on.gpu.sms
     sharing = sm_sharing(on, carve_outs=scenario.contention == "full")
     microsecond = convert_time(1.0, "us", scenario.unit, scenario.clock_mhz) or 0.0

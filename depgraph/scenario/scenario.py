@@ -14,7 +14,7 @@ from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.scenario.contention import sharing_of, work_of_blocks
+from depgraph.scenario.contention import sharing_of, trust_in, work_of_blocks
 from depgraph.scenario.described_graph import described_graph
 from depgraph.timing.launch_model import OFF
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
@@ -98,9 +97,11 @@ class Scenario:
         The store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
-    measured_gpu : Gpu or None
+    measured_on : callable or None
+        The same as `resources_of` for the GPU that kernels were measured on; None where that is
+        not known to be another one.
     measured_sms : int or None
-        The GPU that kernels were measured on, and its SMs; None for the one of `resources`.
+        SMs of that GPU; None for those of `resources`.
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
@@ -122,7 +123,7 @@ class Scenario:
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
-    measured_gpu: Gpu | None = None
+    measured_on: Callable[[BlockGraph], SmResources] | None = None
     measured_sms: int | None = None
     contention: Contention = "none"
     sites: Mapping[int, Site] = field(default_factory=dict)
@@ -229,11 +230,13 @@ class Scenario:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What all times rest on."""
+        """What all times rest on, and how far predictions can be trusted."""
+        trust = trust_in(self)
         return (
             *self.timing.assumptions,
             *self.resources.assumptions,
             *self.launch.describe(self.unit),
+            *(() if trust is None else (trust.caveat,)),
         )
 
     @property
