@@ -32,17 +32,17 @@ GPUS = Path(__file__).resolve().parents[2] / "depgraph" / "gpu" / "models"
 
 ON_STREAMS = """\
 The same programs issued by PyTorch on as many streams as there are branches, predicted by the
-policy `streams`. *Host ahead*: a long kernel lets the host run ahead of the GPU, so that
-launching costs it nothing. *As issued*: each launch takes the host what it was measured to take
-in that program, Python included. To fork into many streams and to join them by events took up to
-5 us a stream, which the policy does not count: fans of 16 and more short branches are predicted
-far too short."""
+policy `streams`. *Host ahead*: a long kernel lets the host run ahead of the GPU, so that launching
+costs it nothing. *As issued*: each launch takes the host what it was measured to take in that
+program, Python included. To fork into many streams and to join them by events took up to 5 us a
+stream, which the policy does not count: fans of 16 and more short branches are predicted far too
+short."""
 PROGRAMMATIC = """\
 Chains of 20 dependent kernels that spin (`samples/validation/hardware.cu`), 128 threads a block,
 the host ahead of the GPU. A kernel takes what it took launched as usual, less the gap. Without a
-trigger the GPU still hides part of the gap, which the policy does not know. With eight blocks an
-SM and more these kernels take two and three times as long launched as usual, and blocks of the
-next kernel fill that time, which one wave of longer blocks does not show."""
+trigger the GPU still hides part of the gap, which the policy does not know. With eight blocks an SM
+and more these kernels take two and three times as long launched as usual, and blocks of the next
+kernel fill that time, which one wave of longer blocks does not show."""
 
 
 def table(rows: Iterable[Row]) -> str:

@@ -48,9 +48,9 @@ class ModelOptions(ProfileOptions):
     gpu_file: Path | None
     fixed_occupancy: int | None
     launch: LaunchChoice
-    contention: Contention | None
     what_ifs: tuple[Statement, ...]
     ignore_waits_inside: bool
+    contention: NotRequired[Contention | None]
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
 
 
@@ -138,12 +138,6 @@ def model_options(function: Function) -> Function:
                 "kernel, a CUDA graph's for each node.",
             ),
             click.option(
-                "--contention", type=click.Choice(("none", "sm", "full")),
-                help="What predictions let blocks on one SM do to each other: nothing, slow each "
-                "other, or that and kernels that need different shared-memory carve-outs share no "
-                "SM. [default: full with --timing, else none]",
-            ),
-            click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
                 metavar="STATEMENT",
                 help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
@@ -166,6 +160,16 @@ def memory_option(function: Function) -> Function:
         "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
         help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
         "cannot hold cross the bus at this rate.",
+    )(function)  # fmt: skip
+
+
+def contention_option(function: Function) -> Function:
+    """Add --contention, for a command that predicts."""
+    return click.option(
+        "--contention", type=click.Choice(("none", "sm", "full")),
+        help="What predictions let blocks on one SM do to each other: nothing, slow each other, or "
+        "that and kernels that need different shared-memory carve-outs share no SM. "
+        "[default: full with --timing, else none]",
     )(function)  # fmt: skip
 
 
@@ -202,7 +206,8 @@ def scenario_from(
     from depgraph.gpu.model import load_gpu_file
     from depgraph.scenario.build_scenario import build_scenario
 
-    gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
+    gpu, gpu_file = options["gpu"], options["gpu_file"]
+    timing = options["timing"] or _recorded_times(store)
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
@@ -221,7 +226,7 @@ def scenario_from(
         gpu=load_gpu_file(gpu_file) if gpu_file else named_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
-        contention=options["contention"],
+        contention=options.get("contention"),
         what_ifs=options["what_ifs"],
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
@@ -246,6 +251,14 @@ def named_gpu(name: str) -> Gpu:
     return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
 
 
+def _recorded_times(store: Store) -> Path | None:
+    """Return the times that `depgraph record` has left beside a store, if it is of a recording."""
+    from depgraph.store.files import times_of
+
+    path = times_of(store.path)
+    return path if store.metadata["format"] == "recording" and path.is_file() else None
+
+
 def asked_from(path: Path) -> Asked:
     """Return how the user asked about a store, so that next steps can ask the same way."""
     from depgraph.analysis.next_steps import Asked
@@ -267,9 +280,10 @@ def timed_scenario_from(
 
     scenario = scenario_from(store, kinds, **options)
     if len(scenario.durations) and not scenario.durations.any():
+        changed = ", changed by --what-if" if options["what_ifs"] else ""
         message = (
-            f"{store.path}: no block takes any time, as the trace has no instruction of them: pass "
-            "--timing FILE"
+            f"{store.path}: no block takes any time ({scenario.timing.source}{changed}): pass "
+            "--timing FILE with times above 0"
         )
         raise ModelError(message)
     return scenario
