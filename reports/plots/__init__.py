@@ -9,6 +9,7 @@ from depgraph.reports.plots import (
     dependence_map,
     kind_costs,
     pair_blocks,
+    policies,
     speedup_by_sms,
     utilization_levels,
     utilization_over_time,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.study import Study
 
 _PLOTS: tuple[Callable[[Study], Plot], ...] = (
+    policies.plot,
     utilization_over_time.plot,
     speedup_by_sms.plot,
     waves.plot,

@@ -34,8 +34,8 @@ def written(sample_store, tmp_path_factory):
 def test_one_run_writes_everything_under_fixed_names(written):
     folder, _ = written
     assert {file.name for file in folder.iterdir()} == FILES
-    assert len(list((folder / "plots").glob("*.png"))) == 8
-    assert len(list((folder / "plots").glob("*.svg"))) == 8
+    assert len(list((folder / "plots").glob("*.png"))) == 9
+    assert len(list((folder / "plots").glob("*.svg"))) == 9
 
 
 @pytest.mark.jit_only
@@ -56,7 +56,7 @@ def test_two_runs_give_the_same_bytes(written, sample_store, tmp_path):
     folder, _ = written
     run("report", sample_store.path, "--sms", 8, "-o", "again", "-q", folder=tmp_path)
     files = [file for file in folder.rglob("*") if file.is_file()]
-    assert len(files) == 4 + 16
+    assert len(files) == 4 + 18
     for file in files:
         assert (tmp_path / "again" / file.relative_to(folder)).read_bytes() == file.read_bytes()
 
