@@ -253,7 +253,7 @@ class Study:
     @cached_property
     def metrics(self) -> dict[str, float]:
         """The numbers that a CI can set thresholds on."""
-        return metrics_of(self.bound, self.scenario)
+        return metrics_of(self.bound, self.scenario, self.renamed)
 
     def utilization(self, schedule: Schedule) -> float:
         """Return the share of the SMs that blocks at work hold on average, 0 to 1."""
