@@ -141,10 +141,12 @@ def command(
         append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
     if output is not None:
         from depgraph.reports.page.folder import write_report
+        from depgraph.system.workers import available_jobs
 
         left_out = write_report(
-            found, output, report, top=top, pair=pair, flows=flows, force=force, place_checked=True
-        )
+            found, output, report, top=top, pair=pair, flows=flows, force=force,
+            place_checked=True, jobs=available_jobs(),
+        )  # fmt: skip
         if left_out:
             say(f"arrows left out of the timeline: {left_out} (it holds 100 000)")
         _wrote_page(output, show=show)

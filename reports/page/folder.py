@@ -50,6 +50,7 @@ def write_report(
     flows: Flows = "path",
     force: bool = False,
     place_checked: bool = False,
+    jobs: int = 1,
 ) -> int:
     """Write a report folder; return how many arrows the timeline had no room for.
 
@@ -68,6 +69,8 @@ def write_report(
         Replace an earlier report.
     place_checked : bool
         As `depgraph.system.output.new_folder` takes it.
+    jobs : int
+        Processes that draw plots side by side.
 
     Raises
     ------
@@ -82,7 +85,7 @@ def write_report(
     ) as folder:
         plot_folder = folder / PLOTS
         plot_folder.mkdir()
-        plots = write_plots(study, plot_folder, pair)
+        plots = write_plots(study, plot_folder, pair, jobs=jobs)
         write_page(study, report, plots, plot_folder, folder / PAGE)
         left_out = write_perfetto(study, folder / TIMELINE, flows=flows)
         pictures = "".join(map(_picture, plots))

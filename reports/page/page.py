@@ -72,8 +72,6 @@ def write_page(
             "title": plot.title,
             "result": clean_text(plot.result),
             "caption": plot.caption,
-            "width": round(96 * plot.figure.get_figwidth()),
-            "height": round(96 * plot.figure.get_figheight()),
             "source": "data:image/svg+xml;base64,"
             + base64.b64encode((plot_folder / f"{plot.name}.svg").read_bytes()).decode("ascii"),
         }

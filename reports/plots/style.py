@@ -75,14 +75,15 @@ class Plot:
         What it shows, in a sentence for those who cannot see it.
     caption : str
         How to read it, and what was left out.
-    figure : Figure
+    figure : Figure or None
+        None if another process has drawn it.
     """
 
     name: str
     title: str
     result: str
     caption: str
-    figure: Figure
+    figure: Figure | None
 
 
 @contextmanager
@@ -111,6 +112,8 @@ def save(plot: Plot, folder: Path) -> None:
 
     about = {"Title": plot.title, "Description": f"{plot.result} {plot.caption}"}
     figure, file = plot.figure, folder / plot.name
+    if figure is None:
+        raise ValueError(plot.name)
     with warnings.catch_warnings():
         # A name from a trace may hold any character: the font draws a box for those it lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")

@@ -100,6 +100,15 @@ def test_axes_name_their_units(plots):
     assert "SMs" in labels["speedup-by-sms"]
 
 
+def test_plots_drawn_side_by_side_are_the_same(chain, folder, plots, tmp_path):
+    drawn = write_plots(chain, tmp_path, jobs=3)
+    assert [(p.name, p.result, p.caption) for p in drawn] == [
+        (p.name, p.result, p.caption) for p in plots
+    ]
+    for file in folder.iterdir():
+        assert file.read_bytes() == (tmp_path / file.name).read_bytes(), file.name
+
+
 @pytest.mark.parametrize(
     ("sizes", "edges", "cost"),
     [
