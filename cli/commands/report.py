@@ -21,6 +21,7 @@ from depgraph.cli.options.shared import (
     deps_option,
     force_option,
     group_option,
+    is_quiet,
     print_report,
     say,
     store_argument,
@@ -35,6 +36,7 @@ from depgraph.cli.options.thresholds import (
     thresholds_from,
 )
 from depgraph.cli.options.values import ROWS, SMS, Pair
+from depgraph.cli.progress import step_progress
 from depgraph.errors import ModelError
 
 if TYPE_CHECKING:
@@ -201,15 +203,17 @@ def _study(
     if coarse is not None:
         coarser = scenario_from(Store(coarse), kinds, **model).graph
         coarser = _same_blocks(coarser, scenario.graph, coarse)
-    return study(
-        scenario,
-        mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
-        drawn=drawn,
-        costs=parse_costs(costs),
-        coarse=coarser,
-        asked=asked_from(store),
-        group_by=group_by,
-    )
+    with step_progress(quiet=is_quiet()) as steps:
+        return study(
+            scenario,
+            mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
+            drawn=drawn,
+            costs=parse_costs(costs),
+            coarse=coarser,
+            asked=asked_from(store),
+            group_by=group_by,
+            steps=steps,
+        )
 
 
 def _same_blocks(coarse: BlockGraph, graph: BlockGraph, path: Path) -> BlockGraph:

@@ -14,6 +14,7 @@ from depgraph.scenario.contention import run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio
+from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+    from depgraph.system.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ def compare_mechanisms(
     mechanisms: Sequence[Mechanism],
     *,
     costs: ChangedCosts | None = None,
+    steps: Steps = NOBODY,
 ) -> Comparison:
     """Run every mechanism on every GPU size.
 
@@ -191,6 +194,8 @@ def compare_mechanisms(
     mechanisms : sequence of Mechanism
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
+    steps : Steps
+        Is told how far it is.
 
     Raises
     ------
@@ -208,12 +213,14 @@ def compare_mechanisms(
     outcomes: list[Outcome] = []
     swept: list[Swept] = []
     left_out: dict[str, str] = {}
+    steps.begin("mechanisms", len(sms) * len(mechanisms))
     for size in sms:
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
         limits.append(limit)
         serial_time = predicted(Serial(), {}, sized)
         for mechanism in mechanisms:
+            steps.done()
             try:
                 found = _outcome(mechanism, costs, limit, sized, serial_time)
             except NotApplicableError as error:
