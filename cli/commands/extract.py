@@ -137,7 +137,8 @@ def command(
     from depgraph.graph.kinds import ALL_KINDS
     from depgraph.parsers import open_trace
     from depgraph.parsers.workload import is_workload
-    from depgraph.store.store import not_a_store, write_store
+    from depgraph.store.files import not_a_store
+    from depgraph.store.writer import write_store
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.output import refuse_existing, stable_path
 
@@ -206,7 +207,7 @@ def _extract_workload(
     from dataclasses import replace
 
     from depgraph.parsers.workload import read_workload
-    from depgraph.store.store import write_store
+    from depgraph.store.writer import write_store
 
     extraction = read_workload(path)
     extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))

@@ -11,6 +11,7 @@ import click
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     asked_from,
+    contention_option,
     memory_option,
     model_options,
     scenario_from,
@@ -83,6 +84,7 @@ DEFAULT_FOLDER = "depgraph.report"
 @group_option
 @deps_option
 @model_options
+@contention_option
 @memory_option
 @force_option
 def command(

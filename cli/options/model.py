@@ -47,9 +47,9 @@ class ModelOptions(ProfileOptions):
     gpu_file: Path | None
     fixed_occupancy: int | None
     launch: LaunchChoice
-    contention: Contention | None
     what_ifs: tuple[Statement, ...]
     ignore_waits_inside: bool
+    contention: NotRequired[Contention | None]
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
 
 
@@ -137,12 +137,6 @@ def model_options(function: Function) -> Function:
                 "kernel, a CUDA graph's for each node.",
             ),
             click.option(
-                "--contention", type=click.Choice(("none", "sm", "full")),
-                help="What predictions let blocks on one SM do to each other: nothing, slow each "
-                "other, or that and kernels that need different shared-memory carve-outs share no "
-                "SM. [default: full with --timing, else none]",
-            ),
-            click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
                 metavar="STATEMENT",
                 help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
@@ -165,6 +159,16 @@ def memory_option(function: Function) -> Function:
         "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
         help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
         "cannot hold cross the bus at this rate.",
+    )(function)  # fmt: skip
+
+
+def contention_option(function: Function) -> Function:
+    """Add --contention, for a command that predicts."""
+    return click.option(
+        "--contention", type=click.Choice(("none", "sm", "full")),
+        help="What predictions let blocks on one SM do to each other: nothing, slow each other, or "
+        "that and kernels that need different shared-memory carve-outs share no SM. "
+        "[default: full with --timing, else none]",
     )(function)  # fmt: skip
 
 
@@ -220,7 +224,7 @@ def scenario_from(
         gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
-        contention=options["contention"],
+        contention=options.get("contention"),
         what_ifs=options["what_ifs"],
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
@@ -253,9 +257,10 @@ def timed_scenario_from(
 
     scenario = scenario_from(store, kinds, **options)
     if len(scenario.durations) and not scenario.durations.any():
+        changed = ", changed by --what-if" if options["what_ifs"] else ""
         message = (
-            f"{store.path}: no block takes any time, as the trace has no instruction of them: pass "
-            "--timing FILE"
+            f"{store.path}: no block takes any time ({scenario.timing.source}{changed}): pass "
+            "--timing FILE with times above 0"
         )
         raise ModelError(message)
     return scenario

@@ -48,7 +48,6 @@ class BoundTable:
 
     Attributes
     ----------
-    bounds : tuple of Bound
     scenario : Scenario
         With all dependences.
     notes : tuple of str

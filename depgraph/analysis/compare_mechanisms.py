@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, out
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
 from depgraph.mechanisms.serial import Serial
-from depgraph.scenario.contention import run_contended
+from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio
@@ -35,11 +34,8 @@ class Comparison:
 
     Attributes
     ----------
-    limits : tuple of Bound
-    outcomes : tuple of Outcome
     left_out : dict
         Mechanism to why it has no row.
-    scenario : Scenario
     """
 
     limits: tuple[Bound, ...]
@@ -54,7 +50,6 @@ class Comparison:
 
         Parameters
         ----------
-        sms : float
         without_hardware : bool
             Leave out what needs new hardware.
         """
@@ -103,10 +98,8 @@ def run_mechanism(
 
     Parameters
     ----------
-    mechanism : Mechanism
     scenario : Scenario
         On one number of SMs.
-    charges : Charges
 
     Raises
     ------
@@ -132,10 +125,8 @@ def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) ->
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults.
-    scenario : Scenario
 
     Raises
     ------
@@ -161,7 +152,6 @@ def run_without_launches(
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults. Where launches cost anything, those of
         launches that the user gave are left out too.
@@ -188,10 +178,8 @@ def compare_mechanisms(
 
     Parameters
     ----------
-    scenario : Scenario
     sms : sequence of float
         SM counts; infinity for no limit.
-    mechanisms : sequence of Mechanism
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
     steps : Steps
@@ -217,6 +205,13 @@ def compare_mechanisms(
     for size in sms:
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
+        if sized.has_predictions:
+            contended = sized.contended
+            limit = replace(
+                limit,
+                contended=contended_bound(contended),
+                contended_serial=contended_serial(contended),
+            )
         limits.append(limit)
         serial_time = predicted(Serial(), {}, sized)
         for mechanism in mechanisms:
@@ -276,13 +271,12 @@ def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> 
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults.
     scenario : Scenario
         On one number of SMs.
     """
-    if scenario.sharing is None or math.isinf(scenario.sms):
+    if not scenario.has_predictions:
         return None
     contended = scenario.contended
     rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))

@@ -21,7 +21,6 @@ def metrics_of(bound: Bound, scenario: Scenario, renamed: Bound) -> dict[str, fl
     ----------
     bound : Bound
         With the schedules that it is compared with.
-    scenario : Scenario
     renamed : Bound
         With RAW dependences only.
 

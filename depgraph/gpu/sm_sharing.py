@@ -56,8 +56,9 @@ class SmSharing:
         Of a block: the share of the registers that it holds, in eighths. 0 for host copies.
     spread : float
         By what share the work of the blocks of one kernel that share an SM differs.
-    lead : float
-        Part of a kernel's measured time that holds no SM, in microseconds.
+    lead : float or float64[n_operations]
+        Part of a kernel's measured time that holds no SM: at most, in microseconds; of contended
+        scenarios that of each kernel, in the unit of the durations.
     carve_outs : CarveOuts or None
         None where any two blocks may share an SM.
     assumptions : tuple of str
@@ -66,7 +67,7 @@ class SmSharing:
     slowdown: float
     load: NDArray[np.float64]
     spread: float
-    lead: float
+    lead: float | NDArray[np.float64]
     carve_outs: CarveOuts | None = None
     assumptions: tuple[str, ...] = ()
 

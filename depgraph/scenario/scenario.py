@@ -189,14 +189,23 @@ class Scenario:
         """How blocks on one SM slow each other; None where predictions have no contention."""
         return sharing_of(self)
 
+    @property
+    def has_predictions(self) -> bool:
+        """Whether schedules are made with contention too: never without a limit of SMs."""
+        return self.sharing is not None and not math.isinf(self.sms)
+
     @cached_property
-    def _work_of_blocks(self) -> NDArray[np.float64]:
+    def _work_of_blocks(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return work_of_blocks(self)
 
     @property
     def contended(self) -> Scenario:
         """The same, the durations being what blocks would take at a rate of 1."""
-        return self._with("timing", replace(self.timing, values=self._work_of_blocks))
+        work, lead = self._work_of_blocks
+        same = self._with("timing", replace(self.timing, values=work))
+        if self.sharing is not None:
+            vars(same)["sharing"] = replace(self.sharing, lead=lead)
+        return same
 
     @property
     def occupancy(self) -> NDArray[np.int64]:

@@ -29,7 +29,6 @@ class TomlError(Exception):
 
     Attributes
     ----------
-    found : str
     line : int or None
         1-based, where it is known.
     hint : str
@@ -114,7 +113,6 @@ def check_keys(
         The file, for the line of the message.
     content : dict
         One table of it.
-    known : collection of str
     table, index
         Which table, as `line_of_key` takes it.
 
@@ -142,7 +140,6 @@ def line_of_key(text: str, key: str, table: str = "", index: int = 0) -> int | N
         "" for the header.
     table : str
         Name of an array of tables; "" for the top of the file, which has no header.
-    index : int
     """
     header = re.compile(rf"\s*\[\[\s*{re.escape(table)}\s*\]\]")
     header_line = None

@@ -86,6 +86,7 @@ def test_the_timeline_has_both_schedules(written):
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 2 * 189
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.jit_only
 def test_an_earlier_report_is_replaced_only_with_force(program, written, sample_store, tmp_path):
     words = ("report", sample_store.path, "--sms", 2, "-o", "out", "-q")
@@ -277,6 +278,7 @@ def test_a_limit_itself_is_within_it(value, is_least, is_met):
 
 
 @pytest.mark.jit_only
+@pytest.mark.usefixtures("undrawn")
 def test_host_copies_that_wait_for_kernels_do_not_stop_a_report(program, shared_data, tmp_path):
     trace = shared_data / "public/accelsim/mgpusim_bfs_v3"
     extracted = program("extract", trace, "-o", "bfs", "-q")

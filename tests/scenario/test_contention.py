@@ -1,5 +1,6 @@
 """Predictions with contention: what a kernel alone takes, what no schedule can be below."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,13 @@ from random_programs import programs
 from small_graphs import chain_edges, graph_of, scenario_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
+from depgraph.analysis.findings import predict
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.serial import serial
-
-LEAD = 0.5  # of an H100, in microseconds
+from depgraph.scenario.contention import time_alone
 
 
 def contended(sizes, edges, durations, **more):
@@ -38,6 +40,13 @@ def test_a_kernel_alone_takes_its_measured_time(blocks):
     (time,), _ = predicted(scenario, "serial")
     # Of many blocks that end at nearly one time, rounding decides which is first.
     assert time == pytest.approx(serial(scenario).makespan, rel=5e-3)
+
+
+@pytest.mark.parametrize("time", [0.05, 0.2, 0.6, 0.7])
+def test_a_kernel_that_is_hardly_longer_than_its_launch_takes_its_measured_time(time):
+    scenario = contended([4, 4], [], np.full(8, time))
+    (found,), _ = predicted(scenario, "serial")
+    assert found == pytest.approx(2 * time)
 
 
 def test_a_chain_takes_what_its_kernels_take_one_after_another():
@@ -74,12 +83,33 @@ def test_counts_of_instructions_are_no_times():
     assert scenario.sharing is None
 
 
-@given(programs(), st.sampled_from(["sm", "full"]))
+@given(programs() | programs(positions=True), st.sampled_from(["sm", "full"]))
 def test_no_prediction_is_below_its_bound(program, contention):
     program = replace(program, contention=contention)
-    names = ["serial", "streams", "cuda-graph", "acs-sw", "pdl", "dataflow(best)"]
+    names = ["serial", "streams", "cuda-graph", "acs-sw", "pdl", "dataflow(best)", "cusync-tile"]
     found = compare_mechanisms(program, [program.sms], find_mechanisms(names))
     (limits,) = found.limits
+    longest = time_alone(program.contended).max()
     for outcome in found.outcomes:
+        assert outcome.predicted >= longest * (1 - 1e-9)
         if outcome.against == "block":
             assert outcome.predicted >= limits.contended * (1 - 1e-9)
+            assert outcome.predicted_speedup <= limits.contended_upper_bound * (1 + 1e-9)
+
+
+def test_on_fewer_sms_than_were_measured_serial_launches_are_slower_too():
+    """Eight blocks an SM in place of one: all rates are lower, of serial launches as of others."""
+    scenario = replace(contended([120, 120], [], np.full(240, 50.0)), sms=16)
+    (serial_time, time), limits = predicted(scenario, "serial", "cuda-graph")
+    assert serial_time > 1.3 * limits.serial
+    assert 1 <= serial_time / time <= limits.contended_upper_bound
+    found = predict(CudaGraph(), scenario)
+    assert found.overlap == pytest.approx(serial_time / time, rel=1e-3)
+    assert found.overlap <= limits.upper_bound
+    assert found.speedup >= 0.98
+
+
+def test_no_prediction_holds_for_sms_without_limit():
+    scenario = replace(contended([4], [], np.ones(4)), sms=math.inf)
+    (time,), limits = predicted(scenario, "serial")
+    assert (time, limits.contended_upper_bound) == (None, None)
