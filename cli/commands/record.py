@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +16,7 @@ from depgraph.cli.options.shared import (
     format_option,
     is_quiet,
     print_report,
+    say,
     wrote,
 )
 from depgraph.cli.options.values import KernelRange
@@ -23,17 +24,26 @@ from depgraph.cli.options.values import KernelRange
 if TYPE_CHECKING:
     from depgraph.recorder.leavings import Leavings
     from depgraph.recorder.run import Selection
+    from depgraph.recorder.times import Events
     from depgraph.recorder.toolkit import Toolkit
+
+# What C++, in which the recorder reads the pattern, does not know.
+_PYTHON_ONLY = re.compile(r"(?<!\\)(?:\\\\)*\(\?[^:=!]")
 
 
 def _size(_: click.Context, __: click.Parameter, value: str) -> int:
     from depgraph.errors import ModelError
+    from depgraph.recorder.run import MOST_GPU_MEMORY
     from depgraph.system.memory import parse_size
 
     try:
-        return parse_size(value)
+        size = parse_size(value)
     except ModelError as error:
         raise click.BadParameter(str(error)) from None
+    if size > MOST_GPU_MEMORY:
+        message = f"{value!r} is too much: give at most {MOST_GPU_MEMORY >> 30}GiB"
+        raise click.BadParameter(message)
+    return size
 
 
 def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -42,6 +52,9 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     except re.error as error:
         message = f"{value!r} is no regular expression: {error}"
         raise click.BadParameter(message) from None
+    if _PYTHON_ONLY.search(value):
+        message = f"{value!r}: of what begins with (? only (?:, (?= and (?! are known"
+        raise click.BadParameter(message)
     return value
 
 
@@ -102,7 +115,7 @@ def command(
     memsets are recorded, too. It must do the same both times.
     """
     from depgraph.recorder.run import Selection
-    from depgraph.recorder.times import write_times
+    from depgraph.recorder.times import take_times, write_times
     from depgraph.recorder.toolkit import Toolkit
     from depgraph.reports.tables.recorder_tables import doctor_report
     from depgraph.store.files import not_a_store, times_of
@@ -120,19 +133,31 @@ def command(
     toolkit.check(without="CUPTI" if no_time else "")
     output = stable_path(output)
     refuse_existing(output, force=force, not_ours=not_a_store)
+    if not no_time:
+        refuse_existing(times_of(output), force=force)
+    if keep is not None:
+        if stable_path(keep).absolute() in {output.absolute(), times_of(output).absolute()}:
+            message = f"--keep {keep}: the store or its times go there; name another file"
+            raise click.UsageError(message)
+        refuse_existing(keep, force=force)
     folder = WorkFolder(output.absolute().parent, "recording")
     try:
-        events = [] if no_time else _times(program, toolkit, folder.path, selection)
+        timed = [] if no_time else _times(program, toolkit, folder.path, selection)
         code, processes = _recorded(program, toolkit, folder.path, selection)
         for left in processes:
             several = len(processes) > 1
             store = output.with_name(f"{output.name}-{left.process}") if several else output
             kept = keep.with_name(f"{keep.name}-{left.process}") if keep and several else keep
-            _write(left, program, store, kept, folder.path / "recording", form, force=force)
+            events = take_times(timed, left.events)
+            scratch = folder.path / "recording"
+            identity = _write(left, program, store, kept, scratch, form, force=force)
             if events:
                 path = times_of(store)
-                write_times(path, events, [name for name, _ in toolkit.gpus])
+                gpus = [name for name, _ in toolkit.gpus]
+                write_times(path, events, gpus, store=identity, force=force)
                 wrote(path)
+            elif not no_time:
+                say(f"depgraph: {store}: the run for the times launched none of these kernels")
     finally:
         folder.remove()
     click.get_current_context().exit(code)
@@ -140,8 +165,8 @@ def command(
 
 def _times(
     program: tuple[str, ...], toolkit: Toolkit, folder: Path, selection: Selection
-) -> list[dict[str, Any]]:
-    """Run the program for the times of its kernels."""
+) -> list[Events]:
+    """Run the program for the times of the kernels of each process."""
     from depgraph.errors import RecorderError
     from depgraph.recorder.build import Builder
     from depgraph.recorder.run import time
@@ -187,26 +212,33 @@ def _write(
     form: str,
     *,
     force: bool,
-) -> None:
-    """Pack what a process has left, and extract it into a store."""
+) -> str:
+    """Pack what a process has left, and extract it into a store; return the store's identity."""
     from depgraph.cli.commands.extract import print_summary
     from depgraph.cli.progress import input_progress
     from depgraph.extraction.pipeline import analyse
     from depgraph.parsers import open_trace
     from depgraph.parsers.recording.archive import pack
     from depgraph.store.writer import write_store
+    from depgraph.system.output import new_file
 
     about = {
         "process": left.process,
         "architecture": left.architecture,
         "program": list(program),
     }
+    if kept is None:
+        pack(scratch, about, left.events, left.tables, compress=False)
+    else:
+        with new_file(kept, force=force) as made:
+            pack(made, about, left.events, left.tables)
+        wrote(kept)
     path = kept or scratch
-    pack(path, about, left.events, left.tables, compress=kept is not None)
     opened = open_trace(path)
     with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
         extraction = analyse(opened, scratch=output.parent, on_progress=on_progress)
     with extraction:
-        write_store(extraction, output, force=force)
+        store = write_store(extraction, output, force=force)
     print_summary(extraction, form)
     wrote(output)
+    return store.identity

@@ -252,11 +252,14 @@ def named_gpu(name: str) -> Gpu:
 
 
 def _recorded_times(store: Store) -> Path | None:
-    """Return the times that `depgraph record` has left beside a store, if it is of a recording."""
+    """Return the times that `depgraph record` has left beside this very store, if it has."""
+    from depgraph.recorder.times import are_of
     from depgraph.store.files import times_of
 
+    if store.metadata["format"] != "recording":
+        return None
     path = times_of(store.path)
-    return path if store.metadata["format"] == "recording" and path.is_file() else None
+    return path if are_of(path, store.identity) else None
 
 
 def asked_from(path: Path) -> Asked:

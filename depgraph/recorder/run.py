@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+MOST_GPU_MEMORY = 32 << 30  # beyond it the places of a table have no numbers of 32 bits
 _PREFIX = "DEPGRAPH_RECORD_"
 _SENT_TO_BOTH = signal.SIGINT, signal.SIGQUIT
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
+
+from depgraph.system.output import new_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,11 +15,14 @@ if TYPE_CHECKING:
 
     from depgraph.recorder.run import Selection
 
+Events = list[dict[str, Any]]
+
 _FILES = "times-*.jsonl"
+_STORE = "store"
 
 
-def timed_in(folder: Path, selection: Selection) -> list[dict[str, Any]]:
-    """Return what ran of the process that launched most kernels, in the order of the launches.
+def timed_in(folder: Path, selection: Selection) -> list[Events]:
+    """Return what ran of each process that launched kernels, in the order of the launches.
 
     Parameters
     ----------
@@ -27,15 +33,50 @@ def timed_in(folder: Path, selection: Selection) -> list[dict[str, Any]]:
 
     Returns
     -------
-    list of dict
+    list of list of dict
         Events of the PyTorch profiler: kernels, copies and memsets.
     """
     processes = [_chosen(_lines(path), selection) for path in sorted(folder.glob(_FILES))]
-    return max(processes, key=_kernels, default=[])
+    return [events for events in processes if _is_of_kernels(events)]
 
 
-def _kernels(events: Sequence[dict[str, Any]]) -> int:
-    return sum(event["cat"] == "kernel" for event in events)
+def _is_of_kernels(events: Events) -> bool:
+    return any(event["cat"] == "kernel" for event in events)
+
+
+def take_times(timed: list[Events], launched: Events) -> Events:
+    """Take out the times of the process that launched most of what a recorded one did.
+
+    Parameters
+    ----------
+    timed : list of list of dict
+        Of the processes that have not been taken yet.
+    launched : list of dict
+        Events of the recorded process.
+
+    Returns
+    -------
+    list of dict
+        Empty if no process launched any of it.
+    """
+    wanted = Counter(_launch(event, event) for event in launched if event["event"] == "kernel")
+
+    def shared(events: Events) -> int:
+        return (wanted & _launches(events)).total()
+
+    best = max(timed, key=shared, default=[])
+    if not shared(best):
+        return []
+    timed.remove(best)
+    return best
+
+
+def _launches(events: Events) -> Counter[tuple[str, tuple[int, ...]]]:
+    return Counter(_launch(each, each["args"]) for each in events if each["cat"] == "kernel")
+
+
+def _launch(named: dict[str, Any], sized: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+    return named["name"], (*sized["grid"], *sized["block"])
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -49,7 +90,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _chosen(lines: Sequence[dict[str, Any]], selection: Selection) -> list[dict[str, Any]]:
+def _chosen(lines: Events, selection: Selection) -> Events:
     marks = sorted((line["correlation"], line["region"]) for line in lines if "region" in line)
     events = sorted(
         (line for line in lines if "cat" in line),
@@ -70,7 +111,9 @@ def _is_inside(correlation: int, marks: Sequence[tuple[int, str]]) -> bool:
     return bool(before) and before[-1] == "start"
 
 
-def write_times(path: Path, events: Sequence[dict[str, Any]], gpus: Sequence[str]) -> None:
+def write_times(
+    path: Path, events: Events, gpus: Sequence[str], *, store: str, force: bool
+) -> None:
     """Write events as a file that ``--timing`` reads.
 
     Parameters
@@ -79,7 +122,27 @@ def write_times(path: Path, events: Sequence[dict[str, Any]], gpus: Sequence[str
     events : sequence of dict
     gpus : sequence of str
         Names of the GPUs, by number.
+    store : str
+        Identity of the store that they go with.
+    force : bool
+        Replace an existing file.
+
+    Raises
+    ------
+    OutputExistsError, OutputError
+        As `new_file` raises them.
     """
     devices = [{"id": number, "name": name} for number, name in enumerate(gpus)]
-    content = {"deviceProperties": devices, "traceEvents": list(events)}
-    path.write_text(json.dumps(content, indent=0), encoding="utf-8")
+    content = {_STORE: store, "deviceProperties": devices, "traceEvents": events}
+    with new_file(path, force=force) as made:
+        made.write_text(json.dumps(content, indent=0), encoding="utf-8")
+
+
+def are_of(path: Path, store: str) -> bool:
+    """Tell whether a file holds the times that go with the store of an identity."""
+    beginning = json.dumps({_STORE: store}, indent=0).removesuffix("\n}").encode()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(beginning)) == beginning
+    except OSError:
+        return False

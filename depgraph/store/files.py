@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from depgraph.graph.pairs import Pattern
 from depgraph.store.checksums import CHECKSUMS, has_checksums
 from depgraph.store.schema import STORED_TABLES
-from depgraph.system.output import stranger_in
+from depgraph.system.output import stable_path, stranger_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,4 +46,5 @@ def _is_plain(entry: Path) -> bool:
 
 def times_of(store: Path) -> Path:
     """Return where the times are that a recorded program took, beside its store."""
+    store = stable_path(store)
     return store.with_name(f"{store.name}.times.json")

@@ -67,6 +67,11 @@ class Store:
         self.path = self._tables.path
         self.metadata: dict[str, Any] = self._tables.metadata
 
+    @property
+    def identity(self) -> str:
+        """Of the extraction; equal for equal results of equal inputs and options."""
+        return self._tables.identity
+
     def table(self, name: str) -> pa.Table:
         """Return a table as Arrow data.
 

@@ -99,6 +99,11 @@ class StoredTables:
                     self.file(table), f"is not of the store that {CHECKSUMS} describes", _ADVICE
                 )
 
+    @property
+    def identity(self) -> str:
+        """Of the extraction that wrote the files."""
+        return self._checksums.identity
+
     def file(self, table: str) -> Path:
         """Return the file of a table."""
         return self.path / file_name(table)

@@ -16,7 +16,7 @@ from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder.build import Builder
 from depgraph.recorder.leavings import leavings_in
 from depgraph.recorder.run import Selection
-from depgraph.recorder.times import timed_in
+from depgraph.recorder.times import take_times, timed_in
 from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
 
@@ -122,6 +122,69 @@ def test_bound_takes_the_times_that_record_has_left(program, recorded):
 
 
 @pytest.mark.usefixtures("with_a_gpu")
+def test_times_of_an_earlier_store_are_not_used(program, recorded):
+    assert program("record", "--keep", "kept", "--", *recorded()).code == 0
+    assert program("record", "--force", "--no-time", "--", *recorded()).code == 0
+    found = json.loads(program("bound", "--sms", "80", "--format", "json").out)
+    assert "times.json" not in found["durations"]
+    assert program("record", "--force", "--", *recorded()).code == 0
+    assert program("extract", "--force", "kept").code == 0
+    found = json.loads(program("bound", "--sms", "80", "--format", "json").out)
+    assert "times.json" not in found["durations"]
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_a_store_is_found_with_its_times_from_inside(program, recorded, tmp_path, monkeypatch):
+    assert program("record", "--", *recorded()).code == 0
+    monkeypatch.chdir(tmp_path / "depgraph.out")
+    result = program("bound", ".", "--sms", "80", "--format", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["durations"].endswith("depgraph.out.times.json")
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+@pytest.mark.parametrize("name", ["depgraph.out.times.json", "kept"])
+def test_files_that_exist_are_replaced_by_force_alone(program, recorded, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    result = program("record", "--keep", "kept", "--", *recorded())
+    assert result.code == 1
+    assert f"{name}: already exists" in result.err
+    assert (tmp_path / name).read_text() == "mine"
+    assert not (tmp_path / "ran.txt").exists()
+    assert program("record", "--force", "--keep", "kept", "--", *recorded()).code == 0
+    assert (tmp_path / name).read_bytes() != b"mine"
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--keep", "depgraph.out"], "name another file"),
+        (["--keep", "depgraph.out.times.json"], "name another file"),
+        (["--gpu-memory", "64GiB"], "at most 32GiB"),
+        (["--name", "(?i)gemm"], "only (?:, (?= and (?! are known"),
+    ],
+)
+def test_options_that_make_no_sense_are_wrong_usage(program, recorded, tmp_path, words, said):
+    result = program("record", *words, "--", *recorded())
+    assert result.code == 2
+    assert said in result.err
+    assert not (tmp_path / "ran.txt").exists()
+
+
+def test_each_process_takes_the_times_of_the_one_that_launched_the_same(tmp_path):
+    for process, name in ((1, "consumer"), (2, "producer")):
+        line = json.dumps(run_of(1, name, 10.0))
+        (tmp_path / f"times-{process}.jsonl").write_text(line + "\n")
+    (tmp_path / "times-3.jsonl").write_text(json.dumps(run_of(1, "x", 1.0) | {"cat": "gpu_memset"}))
+    timed = timed_in(tmp_path, Selection())
+    assert [len(events) for events in timed] == [1, 1]  # not the one without kernels
+    for name in ("producer", "consumer"):
+        assert take_times(timed, [kernel(1, name)])[0]["name"] == f"{name}(float*)"
+    assert take_times(timed, [kernel(1, "producer")]) == []
+
+
+@pytest.mark.usefixtures("with_a_gpu")
 def test_what_a_crashed_program_did_is_kept_and_its_exit_code_passed_on(
     program, recorded, tmp_path
 ):
@@ -204,7 +267,8 @@ def test_times_of_a_region_and_of_some_launches(tmp_path):
     (tmp_path / "times-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def names(selection):
-        return [event["name"].split("(")[0] for event in timed_in(tmp_path, selection)]
+        (events,) = timed_in(tmp_path, selection)
+        return [event["name"].split("(")[0] for event in events]
 
     assert names(Selection()) == ["before", "first", "second", "after"]
     assert names(Selection(in_region=True)) == ["first", "second"]
