@@ -119,7 +119,7 @@ def command(
     from depgraph.recorder.toolkit import Toolkit
     from depgraph.reports.tables.recorder_tables import doctor_report
     from depgraph.store.files import not_a_store, times_of
-    from depgraph.system.output import refuse_existing, stable_path
+    from depgraph.system.output import new_file, refuse_existing, stable_path
     from depgraph.system.work_folder import WorkFolder
 
     toolkit = Toolkit()
@@ -154,7 +154,8 @@ def command(
             if events:
                 path = times_of(store)
                 gpus = [name for name, _ in toolkit.gpus]
-                write_times(path, events, gpus, store=identity, force=force)
+                with new_file(path, force=force) as made:
+                    write_times(made, events, gpus, store=identity)
                 wrote(path)
             elif not no_time:
                 say(f"depgraph: {store}: the run for the times launched none of these kernels")

@@ -7,8 +7,6 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from depgraph.system.output import new_file
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -111,9 +109,7 @@ def _is_inside(correlation: int, marks: Sequence[tuple[int, str]]) -> bool:
     return bool(before) and before[-1] == "start"
 
 
-def write_times(
-    path: Path, events: Events, gpus: Sequence[str], *, store: str, force: bool
-) -> None:
+def write_times(path: Path, events: Events, gpus: Sequence[str], *, store: str) -> None:
     """Write events as a file that ``--timing`` reads.
 
     Parameters
@@ -124,18 +120,10 @@ def write_times(
         Names of the GPUs, by number.
     store : str
         Identity of the store that they go with.
-    force : bool
-        Replace an existing file.
-
-    Raises
-    ------
-    OutputExistsError, OutputError
-        As `new_file` raises them.
     """
     devices = [{"id": number, "name": name} for number, name in enumerate(gpus)]
     content = {_STORE: store, "deviceProperties": devices, "traceEvents": events}
-    with new_file(path, force=force) as made:
-        made.write_text(json.dumps(content, indent=0), encoding="utf-8")
+    path.write_text(json.dumps(content, indent=0), encoding="utf-8")
 
 
 def are_of(path: Path, store: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import struct
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import TraceError
+from depgraph.system.memory import default_limit
+from depgraph.system.text import show_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +28,14 @@ FORMAT_VERSION = 1
 MARK = b"depgraph recording\n"
 _ABOUT = "about.json"
 _EVENTS = "events.jsonl"
+_LONGEST_LINE = 1 << 20
+# What the events of a recording take in memory, beside their text.
+_MEMORY_OF_TEXT = 16
+# What zipfile raises on what is damaged, encrypted, or packed in a way that it does not know.
+_FAULTS = (
+    OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error, ValueError,
+    OverflowError, RuntimeError,
+)  # fmt: skip
 
 SECTORS = np.dtype(
     [
@@ -70,11 +81,19 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._zip = self._opened()
-        self.about: dict[str, Any] = self._object(self._read(_ABOUT), 1)
+        try:
+            self._refuse_large(_ABOUT, 1)
+            self.about: dict[str, Any] = self._object(self._read(_ABOUT), _ABOUT)
+            self._check_version()
+        except TraceError:
+            self.close()
+            raise
+
+    def _check_version(self) -> None:
         if self.about.get("format") != FORMAT_VERSION:
             found = self.about.get("format")
             raise TraceError(
-                path,
+                self._path,
                 f"is a recording of version {found!r}; this depgraph reads {FORMAT_VERSION}",
                 "record the program again, or update depgraph",
             )
@@ -84,8 +103,13 @@ class Archive:
             return zipfile.ZipFile(self._path)
         except OSError as error:
             raise TraceError(self._path, error.strerror or "cannot be read") from None
-        except zipfile.BadZipFile as error:
+        except _FAULTS as error:
             raise self._damaged(error) from None
+
+    def refuse(self, found: str) -> None:
+        """Refuse the recording if something was found wrong with it."""
+        if found:
+            raise self._damaged(found)
 
     def _damaged(self, error: object) -> TraceError:
         return TraceError(
@@ -97,22 +121,39 @@ class Archive:
             return self._zip.read(member)
         except KeyError:
             raise self._damaged(f"{member} is missing") from None
-        except (OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+        except _FAULTS as error:
             raise self._damaged(f"{member}: {error}") from None
 
-    def _object(self, text: bytes, line: int) -> dict[str, Any]:
+    def _refuse_large(self, member: str, factor: int) -> None:
+        """Refuse a member that takes more memory than may be used: a small file may hold it."""
+        found = self._zip.NameToInfo.get(member)
+        needed = factor * found.file_size if found else 0
+        if needed > default_limit():
+            raise TraceError(
+                self._path,
+                f"{member} takes {show_bytes(needed)} of memory, more than half of what is free",
+                "extract it on a larger machine, if it comes from one you trust",
+            )
+
+    def _object(self, text: bytes, place: str) -> dict[str, Any]:
         try:
             found = json.loads(text)
+        except RecursionError:
+            raise self._damaged(f"{place} is nested too deep") from None
         except ValueError as error:
-            raise self._damaged(f"{_EVENTS} line {line}: {error}") from None
+            raise self._damaged(f"{place}: {error}") from None
         if not isinstance(found, dict):
-            raise self._damaged(f"{_EVENTS} line {line} is no object")
+            raise self._damaged(f"{place} is no object")
         return found
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events in order."""
+        self._refuse_large(_EVENTS, _MEMORY_OF_TEXT)
         for line, text in enumerate(self._read(_EVENTS).splitlines(), 1):
-            yield self._object(text, line)
+            place = f"{_EVENTS} line {line}"
+            if len(text) > _LONGEST_LINE:
+                raise self._damaged(f"{place} is too long")
+            yield self._object(text, place)
 
     def table(self, name: str, launch: int) -> NDArray[Any]:
         """Return a table of a launch; empty where it has none.
@@ -126,6 +167,7 @@ class Archive:
         member = member_of(name, launch)
         if member not in self._zip.NameToInfo:
             return np.empty(0, TABLES[name])
+        self._refuse_large(member, 1)
         content = self._read(member)
         if len(content) % TABLES[name].itemsize:
             raise self._damaged(f"{member} is cut")

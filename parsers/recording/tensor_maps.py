@@ -8,6 +8,7 @@ map is 64 bytes long, and every number in it stands at one place.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +50,12 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     steps: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of a box that one load of it takes."""
+        pairs = zip(self.box[1:], self.steps[1:], strict=True)
+        return prod(-(-size // step) for size, step in pairs)
 
     @property
     def end(self) -> int:

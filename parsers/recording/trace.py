@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,23 @@ from depgraph.footprint.footprints import (
     stack_footprints,
 )
 from depgraph.parsers.recording.archive import TABLES, Archive, is_recording
-from depgraph.parsers.recording.sectors_jit import MOST_RUNS, Masks, ranges_of_masks
+from depgraph.parsers.recording.sectors_jit import (
+    MOST_RUNS,
+    SECTOR_BYTES,
+    Masks,
+    ranges_of_masks,
+)
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
-from depgraph.trace.records import READ, BlockTouches, HostCopy, KernelLaunch, ScannedPart
+from depgraph.system.limits import LARGEST_ID
+from depgraph.system.text import in_short
+from depgraph.trace.records import (
+    READ,
+    BlockTouches,
+    HostCopy,
+    KernelLaunch,
+    Ranges,
+    ScannedPart,
+)
 from depgraph.trace.sources import FileState, SourceFiles
 
 if TYPE_CHECKING:
@@ -35,8 +50,17 @@ BLIND_SPOTS: tuple[str, ...] = (
     "copies to the host are left out, and what the host does between kernels",
 )
 _PART_BYTES = 16 << 20
+_SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
+_ADDRESS_END = 1 << 57
+_LARGEST = (1 << 32) - 1  # of what the recorder counts
+_MOST_IN_GRID = (1 << 31) - 1
+_MOST_THREADS = 1024
+_DIMENSIONS = 3
+_MOST_ARCHITECTURE = 9999
+_MOST_IN_CLUSTER = 16  # bits of a multicast mask
+_MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
 _RECORDED = "recorded"
-_HOST_TO_HOST, _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3, 4
+_UNKNOWN, _HOST_TO_HOST, _TO_DEVICE, _TO_HOST, _ON_DEVICE = range(5)
 _TMA = "tiles stored by TMA"
 _INCOMPLETE = "more than the recorder had room for"
 _LEFT_OUT = "not recorded"
@@ -101,7 +125,7 @@ class RecordedKernels:
     launches: tuple[Launched, ...]
     input_bytes: int
 
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
+    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read what the launches touched.
 
         Raises
@@ -117,10 +141,11 @@ class RecordedKernels:
         )
         archive = Archive(self.path)
         try:
-            pieces = [
-                _touches(archive, place, launched, part)
-                for place, launched in enumerate(self.launches)
-            ]
+            pieces: list[_Rows] = []
+            first_row = 0
+            for place, launched in enumerate(self.launches):
+                pieces.append(_touches(archive, place, launched, part, first_row, overflow))
+                first_row += len(pieces[-1].block)
         finally:
             archive.close()
         self.file.verify(self.path)
@@ -139,7 +164,14 @@ class _Rows:
     ranges: Footprints
 
 
-def _touches(archive: Archive, place: int, launched: Launched, part: ScannedPart) -> _Rows:
+def _touches(
+    archive: Archive,
+    place: int,
+    launched: Launched,
+    part: ScannedPart,
+    first_row: int,
+    overflow: Overflow | None,
+) -> _Rows:
     """Read the tables of one launch, and say what is not in them."""
     launch = launched.launch
     sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
@@ -157,16 +189,15 @@ def _touches(archive: Archive, place: int, launched: Launched, part: ScannedPart
             [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
         )
     )
-    row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
-    masks = Masks(
-        row_of,
-        *(np.ascontiguousarray(sectors[name]) for name in Masks._fields[1:]),
+    archive.refuse(
+        f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
+        if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks
+        else f"launch {launched.number} touches an address that no GPU has"
+        if len(sectors) and sectors["number"].max() >= _ADDRESS_END // SECTOR_BYTES
+        else ""
     )
-    room = MOST_RUNS * len(sectors)
-    row, kind = np.empty(room, np.int32), np.empty(room, np.uint8)
-    start, end = np.empty((2, room), np.uint64)
-    n = ranges_of_masks(masks, row, kind, start, end)
-    plain = join_footprints(row[:n], kind[:n], start[:n], end[:n], len(all_blocks))
+    row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
+    plain = _plain(sectors, row_of, len(all_blocks), first_row, overflow)
     moved = Footprints(
         np.searchsorted(all_blocks, readers)[reads.block].astype(np.int32),
         reads.kind, reads.start, reads.end,
@@ -181,6 +212,35 @@ def _touches(archive: Archive, place: int, launched: Launched, part: ScannedPart
         accesses.astype(np.int64),
         concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain,
     )
+
+
+def _plain(
+    sectors: NDArray[Any],
+    row_of: NDArray[np.int32],
+    n_rows: int,
+    first_row: int,
+    overflow: Overflow | None,
+) -> Footprints:
+    """Return the ranges of sectors, but for those that are too many and were given away."""
+    pieces: list[Footprints] = []
+    for low in range(0, len(sectors), _SECTORS_AT_ONCE):
+        these = slice(low, low + _SECTORS_AT_ONCE)
+        pieces.append(_ranges(sectors[these], row_of[these], n_rows))
+        if overflow and sum(map(len, pieces)) > overflow.most_ranges:
+            joined = concatenate_footprints(pieces, n_rows)
+            row = joined.block + np.int32(first_row)
+            overflow.take(Ranges(row, joined.kind, joined.start, joined.end))
+            pieces = []
+    return concatenate_footprints(pieces, n_rows)
+
+
+def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Footprints:
+    masks = Masks(row_of, *(np.ascontiguousarray(sectors[name]) for name in Masks._fields[1:]))
+    room = MOST_RUNS * len(sectors)
+    row, kind = np.empty(room, np.int32), np.empty(room, np.uint8)
+    start, end = np.empty((2, room), np.uint64)
+    n = ranges_of_masks(masks, row, kind, start, end)
+    return join_footprints(row[:n], kind[:n], start[:n], end[:n], n_rows)
 
 
 def _tile_reads(
@@ -198,7 +258,7 @@ def _tile_reads(
     for at in np.unique(tiles["map"]):
         tensor = known.get(int(at))
         loads = tiles[tiles["map"] == at]
-        if tensor is None or loads["mode"].any():
+        if tensor is None or tensor.rows > _MOST_ROWS_OF_TILE or loads["mode"].any():
             return np.empty(0, np.int64), None
         # The same tile may be loaded many times over by a block: once is enough.
         loads = np.unique(loads[["block", "multicast", "at"]])
@@ -337,13 +397,14 @@ class _Events:
         self.lines = 0
         archive = Archive(path)
         try:
-            self.architecture = archive.about.get("architecture")
+            self.architecture = _architecture(archive)
             for line, event in enumerate(archive.events(), 1):
                 self.lines = line
                 try:
                     self._take(event, archive)
                 except (KeyError, TypeError, ValueError) as error:
-                    found = f"event {line} is not understood ({error!r})"
+                    why = f"{error} is missing" if isinstance(error, KeyError) else error
+                    found = f"event {line} is not understood ({why})"
                     raise TraceError(path, found, "record the program again") from None
         finally:
             archive.close()
@@ -360,17 +421,25 @@ class _Events:
             self.warnings[f"faults of the recorder: {event['what']}"] += 1
 
     def _take_kernel(self, event: dict[str, Any], archive: Archive) -> None:
-        number = int(event["number"])
-        shared = event["static_shared"] + event["dynamic_shared"]
+        number = _whole(event, "number")
+        if number in self.place:
+            message = f"launch {number} came before"
+            raise ValueError(message)
+        static, dynamic = _whole(event, "static_shared", -1), _whole(event, "dynamic_shared")
+        registers = _whole(event, "registers", -1)
+        cluster = _three(event, "cluster", 0, _MOST_IN_CLUSTER)
+        if prod(cluster) > _MOST_IN_CLUSTER:
+            message = f"a cluster of {prod(cluster)} blocks"
+            raise ValueError(message)
         launch = KernelLaunch(
-            name=event["name"],
-            grid=_three(event["grid"]),
-            block=_three(event["block"]),
-            registers=event["registers"] if event["registers"] >= 0 else None,
-            shared_bytes=shared if event["static_shared"] >= 0 else None,
-            stream=int(event["stream"]),
-            context=int(event["context"]),
-            mangled_name=event["mangled"],
+            name=_text(event, "name"),
+            grid=_three(event, "grid", 1, _MOST_IN_GRID),
+            block=_three(event, "block", 1, _MOST_THREADS),
+            registers=registers if registers >= 0 else None,
+            shared_bytes=static + dynamic if static >= 0 else None,
+            stream=_whole(event, "stream", most=LARGEST_ID),
+            context=_whole(event, "context", most=LARGEST_ID),
+            mangled_name=_text(event, "mangled"),
             trace_id=number,
             architecture=self.architecture,
         )
@@ -379,36 +448,74 @@ class _Events:
         reason = None
         if event["state"] != _RECORDED:
             reason = _LEFT_OUT
-        elif event["lost"]:
+        elif _whole(event, "lost"):
             reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "
                           "more --gpu-memory)"] += 1  # fmt: skip
-        self.launches.append(
-            Launched(number, launch, _three(event["cluster"]), reason, archive.bytes_of(number))
-        )
+        self.launches.append(Launched(number, launch, cluster, reason, archive.bytes_of(number)))
 
     def _take_copy(self, event: dict[str, Any]) -> None:
-        direction = event["direction"]
+        direction = _whole(event, "direction", most=_ON_DEVICE)
         if direction in (_TO_HOST, _HOST_TO_HOST):
             self.skipped["copies to the host"] += 1
             return
-        size = int(event["bytes"])
-        if event["height"] > 1 or event["depth"] > 1:
-            rows = event["height"] * event["depth"]
-            size = (rows - 1) * max(event["from_pitch"], event["to_pitch"]) + event["width"]
+        size = _whole(event, "bytes", most=_ADDRESS_END)
+        rows = max(1, _whole(event, "height")) * max(1, _whole(event, "depth"))
+        if rows > 1:
+            pitch = max(_whole(event, f"{end}_pitch", most=_ADDRESS_END) for end in ("from", "to"))
+            size = (rows - 1) * pitch + _whole(event, "width", most=_ADDRESS_END)
             self.warnings["copies of rows with gaps, taken for copies of the gaps, too"] += 1
-        source = int(event["from"]) if direction == _ON_DEVICE else None
-        self.operations.append(HostCopy(int(event["to"]), size, source))
+        source = _place(event, "from", size) if direction in (_UNKNOWN, _ON_DEVICE) else None
+        self.operations.append(HostCopy(_place(event, "to", size), size, source))
 
     def _take_memset(self, event: dict[str, Any]) -> None:
-        width = event["width"] * event["element"]
-        gaps = (event["height"] - 1) * event["pitch"]
-        self.operations.append(HostCopy(int(event["address"]), int(width + gaps)))
+        width, pitch = (_whole(event, key, most=_ADDRESS_END) for key in ("width", "pitch"))
+        size = width * _whole(event, "element")
+        rows = max(1, _whole(event, "height"))
+        if rows > 1 and size < pitch:
+            self.warnings["memsets of rows with gaps, taken for memsets of the gaps, too"] += 1
+        size += (rows - 1) * pitch
+        self.operations.append(HostCopy(_place(event, "address", size), size))
 
 
-def _three(values: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = (int(value) for value in values)
+def _whole(event: dict[str, Any], key: str, least: int = 0, most: int = _LARGEST) -> int:
+    """Return a number of an event; raise ValueError if it cannot be."""
+    return _checked(key, event[key], least, most)
+
+
+def _checked(key: str, value: object, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        message = f"{key} is {in_short(repr(value))}, no whole number from {least} to {most}"
+        raise ValueError(message)
+    return value
+
+
+def _text(event: dict[str, Any], key: str) -> str:
+    value = event[key]
+    if not isinstance(value, str):
+        message = f"{key} is {in_short(repr(value))}, no text"
+        raise TypeError(message)
+    return value
+
+
+def _three(event: dict[str, Any], key: str, least: int, most: int) -> tuple[int, int, int]:
+    values = event[key]
+    if not isinstance(values, list) or len(values) != _DIMENSIONS:
+        message = f"{key} is {in_short(repr(values))}, no three numbers"
+        raise ValueError(message)
+    x, y, z = (_checked(key, value, least, most) for value in values)
     return x, y, z
+
+
+def _place(event: dict[str, Any], key: str, size: int) -> int:
+    """Return an address with room for so many bytes behind it."""
+    return _whole(event, key, most=max(0, _ADDRESS_END - size))
+
+
+def _architecture(archive: Archive) -> int | None:
+    """Return what the recording says of the GPU, None if that is nothing usable."""
+    found = archive.about.get("architecture")
+    return found if type(found) is int and 0 < found <= _MOST_ARCHITECTURE else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
+import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.archive import SECTORS, pack
+from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
 from depgraph.parsers.recording.sectors_jit import MOST_RUNS, Masks, ranges_of_masks
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
 from depgraph.trace.records import READ, SYNC_READ, WRITE
@@ -230,20 +232,6 @@ def test_ranges_of_masks(sectors):
     assert list(zip(*(column[:n].tolist() for column in out), strict=True)) == naive_ranges(masks)
 
 
-def test_a_kernel_without_room_for_all_it_touches_is_opaque(tmp_path):
-    event = {
-        "event": "kernel", "number": 1, "grid_id": 1, "name": "k()", "mangled": "_Z1kv",
-        "grid": [1, 1, 1], "block": [32, 1, 1], "cluster": [0, 0, 0], "registers": 8,
-        "static_shared": 0, "dynamic_shared": 0, "stream": 0, "context": 0, "device": 0,
-        "graph": 0, "state": "recorded", "lost": 3, "sectors_at": 0, "sectors": 1,
-    }  # fmt: skip
-    row = np.array([(4096, 0, 1, 1, 0, 0, 1)], SECTORS)
-    path = tmp_path / "it.recording"
-    pack(path, {"process": 1}, [event], row.view(np.uint8))
-    (kernel,) = analyse(open_trace(path)).kernels
-    assert kernel.untraced == "more than the recorder had room for"
-
-
 def damaged(tmp_path, change):
     path = tmp_path / "damaged.recording"
     shutil.copy(DATA / "hooks.recording", path)
@@ -303,3 +291,183 @@ def test_footprints_are_a_table_as_of_any_trace(tmp_path):
     store = extract(open_trace(DATA / "hooks.recording"), tmp_path / "out")
     assert isinstance(store.to_pandas("footprints"), pd.DataFrame)
     assert store.metadata["format"] == "recording"
+
+
+KERNEL = {
+    "event": "kernel", "number": 1, "grid_id": 1, "name": "k()", "mangled": "_Z1kv",
+    "grid": [2, 1, 1], "block": [32, 1, 1], "cluster": [0, 0, 0], "registers": 8,
+    "static_shared": 0, "dynamic_shared": 0, "stream": 0, "context": 0, "device": 0,
+    "graph": 0, "state": "recorded", "lost": 0,
+}  # fmt: skip
+COPY = {
+    "event": "copy", "from": 0, "to": 4096, "bytes": 32, "width": 32, "height": 1, "depth": 1,
+    "from_pitch": 0, "to_pitch": 0, "direction": 2, "stream": 0,
+}  # fmt: skip
+MEMSET = {
+    "event": "memset", "address": 4096, "width": 32, "height": 1, "pitch": 0, "element": 1,
+    "stream": 0,
+}  # fmt: skip
+
+
+def recording(tmp_path, *events, sectors=((128, 0, 1, 1, 0, 0, 1),), tiles=(), maps=()):
+    """Write a recording whose kernels, numbered 1, have the same tables."""
+    path = tmp_path / "it.recording"
+    tables = {"sectors": SECTORS, "tiles": TILES, "maps": MAPS}
+    raw, places = b"", {}
+    for (name, dtype), rows in zip(tables.items(), (sectors, tiles, maps), strict=True):
+        places |= {f"{name}_at": len(raw), name: len(rows)}
+        raw += np.array(list(rows), dtype).tobytes()
+    events = [event | places if event["event"] == "kernel" else event for event in events]
+    pack(path, {"process": 1}, events, np.frombuffer(raw, np.uint8))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([KERNEL | {"grid": [0, 1, 1]}], "grid is 0"),
+        ([KERNEL | {"grid": [-1, -1, 1]}], "grid is -1"),
+        ([KERNEL | {"grid": [2**31 - 1] * 3}], "has a grid of"),
+        ([KERNEL | {"grid": 7}], "grid is 7, no three numbers"),
+        ([KERNEL | {"block": [1, 1, 1e3]}], "block is 1000.0"),
+        ([KERNEL | {"cluster": [16, 16, 16]}], "a cluster of 4096 blocks"),
+        ([KERNEL | {"stream": -1}], "stream is -1"),
+        ([KERNEL | {"context": float("inf")}], "context is inf"),
+        ([KERNEL | {"name": ["k"]}], "name is .*, no text"),
+        ([KERNEL | {"number": True}], "number is True"),
+        ([KERNEL, KERNEL | {"grid_id": 2}], "launch 1 came before"),
+        ([{k: v for k, v in KERNEL.items() if k != "registers"}], "'registers' is missing"),
+        ([KERNEL, COPY | {"to": -1}], "to is -1"),
+        ([KERNEL, COPY | {"bytes": 2**64}], "bytes is 18446744073709551616"),
+        ([KERNEL, COPY | {"to": 2**57 - 8}], "to is"),
+        ([KERNEL, COPY | {"direction": 4, "from": 2**64}], "from is"),
+        ([KERNEL, COPY | {"direction": "up"}], "direction is 'up'"),
+        ([KERNEL, COPY | {"height": 2**31, "to_pitch": 2**56}], "to is 4096"),
+        ([KERNEL, MEMSET | {"width": float("nan")}], "width is nan"),
+        ([KERNEL, MEMSET | {"element": 2**31, "width": 2**40}], "address is 4096"),
+    ],
+)  # fmt: skip
+def test_events_that_cannot_be_are_refused_in_one_line(tmp_path, events, said):
+    with pytest.raises(TraceError, match=said) as caught:
+        analyse(open_trace(recording(tmp_path, *events)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sector", "said"),
+    [
+        ((128, 2, 1, 1, 0, 0, 1), "block 2 of launch 1 is outside its grid"),
+        ((128, 2**32 - 1, 1, 1, 0, 0, 1), "block 4294967295 of launch 1 is outside its grid"),
+        ((2**59, 0, 1, 1, 0, 0, 1), "launch 1 touches an address that no GPU has"),
+    ],
+)
+def test_tables_that_cannot_be_are_refused(tmp_path, sector, said):
+    with pytest.raises(TraceError, match=said):
+        analyse(open_trace(recording(tmp_path, KERNEL, sectors=[sector])))
+
+
+def test_a_multicast_to_blocks_that_are_not_there_is_refused(tmp_path):
+    made = next(m for m in maps() if m["mode"] == "tiled" and decode_words(m))
+    words = [int(word, 16) for word in made["words"]] + [0] * 16
+    path = recording(
+        tmp_path, KERNEL | {"cluster": [4, 1, 1]},
+        tiles=[(9, 0, 1, (0, 0, 0, 0, 0), 0b1000, 0, 0)], maps=[(1, 9, words[:16], 1, 1)],
+    )  # fmt: skip
+    with pytest.raises(TraceError, match="block 3 of launch 1 is outside its grid"):
+        analyse(open_trace(path))
+
+
+def decode_words(made):
+    return decode([int(word, 16) for word in made["words"]])
+
+
+def test_a_tile_larger_than_shared_memory_is_not_understood(tmp_path):
+    words = [0] * 16
+    words[0] = 1 << 20
+    words[1] = 4 << 4 | 1 << 32  # five dimensions of bytes
+    words[2] = 1 | 1 << 32
+    words[3] = 1
+    words[4] = words[5] = 255 | 255 << 32
+    words[6] = 255 | 255 << 56
+    words[7] = 0xFFFFFFFF
+    assert decode(words).rows == 256**4
+    path = recording(
+        tmp_path, KERNEL, tiles=[(9, 0, 1, (0,) * 5, 0, 0, 0)], maps=[(1, 9, words, 1, 1)]
+    )
+    (kernel,) = analyse(open_trace(path)).kernels
+    assert kernel.untraced == "a tensor map that is not understood"
+
+
+@pytest.mark.parametrize("member", ["about.json", "events.jsonl", "sectors/0000001"])
+def test_a_small_file_that_unpacks_to_more_than_memory_holds_is_refused(
+    tmp_path, monkeypatch, member
+):
+    monkeypatch.setattr("depgraph.parsers.recording.archive.default_limit", lambda: 1 << 20)
+    path = tmp_path / "bomb.recording"
+    path.write_bytes(b"depgraph recording\n")
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as bomb:
+        for name, content in (
+            ("about.json", '{"format": 1}'), ("events.jsonl", json.dumps(KERNEL)),
+        ):  # fmt: skip
+            if name != member:
+                bomb.writestr(name, content)
+        bomb.writestr(member, b" " * (2 << 20))
+    with pytest.raises(TraceError, match=f"{member} takes .* of memory"):
+        analyse(open_trace(path))
+
+
+def test_what_would_take_too_much_memory_is_given_away_piece_by_piece(tmp_path, monkeypatch):
+    class Kept:
+        most_ranges = 3
+
+        def __init__(self):
+            self.taken = []
+
+        def take(self, ranges):
+            self.taken.append(ranges)
+
+    def found(columns):
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [(*key, b) for *key, start, end in rows for b in range(start, end)]
+
+    sectors = [(128 + i, i % 2, 1, 0x5555, 0xF, 0, 1) for i in range(10)]
+    path = recording(tmp_path, KERNEL, sectors=sectors)
+
+    def scanned(overflow):
+        _, task = open_trace(path).tasks()
+        touches = task.scan(overflow).touches
+        return touches.row, touches.kind, touches.start, touches.end
+
+    whole = found(scanned(None))
+    monkeypatch.setattr("depgraph.parsers.recording.trace._SECTORS_AT_ONCE", 2)
+    kept = Kept()
+    left = found(scanned(kept))
+    assert len(kept.taken) > 1
+    assert sorted(left + [row for ranges in kept.taken for row in found(ranges)]) == sorted(whole)
+
+
+def test_memsets_of_rows_with_gaps_are_told(tmp_path):
+    path = recording(tmp_path, KERNEL, MEMSET | {"height": 3, "pitch": 64})
+    extraction = analyse(open_trace(path))
+    assert [copy.size for copy in extraction.copies] == [160]
+    assert any(
+        "memsets of rows with gaps" in warning for warning in extraction.metadata["warnings"]
+    )
+
+
+@given(st.data())
+def test_a_recording_with_a_wrong_byte_is_read_or_refused(data):
+    content = bytearray((DATA / "hooks.recording").read_bytes())
+    content[data.draw(st.integers(19, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "damaged.recording"
+        path.write_bytes(content)
+        with suppress(TraceError):
+            trace = open_trace(path)
+            for task in trace.tasks():
+                task.scan()
+
+
+def test_a_kernel_without_room_for_all_it_touches_is_opaque(tmp_path):
+    (kernel,) = analyse(open_trace(recording(tmp_path, KERNEL | {"lost": 3}))).kernels
+    assert kernel.untraced == "more than the recorder had room for"
