@@ -39,6 +39,15 @@ __device__ __forceinline__ uint32_t number_of(const Launch* launch) {
     return static_cast<uint32_t>(id);
 }
 
+__device__ __forceinline__ bool is_full(const uint32_t* count, uint32_t most) {
+    return *static_cast<const volatile uint32_t*>(count) >= most;
+}
+
+// Count an access that found no place; the highest bit stays once it is set.
+__device__ __forceinline__ void lose(Launch* launch) {
+    if (atomicAdd(&launch->lost, 1) >> 31) atomicOr(&launch->lost, 1u << 31);
+}
+
 // Return the place of a sector among those of the launch; nullptr if all places are taken.
 __device__ Sector* place_of(Launch* launch, uint64_t number, uint32_t block) {
     const uint32_t launched = number_of(launch);
@@ -50,9 +59,14 @@ __device__ Sector* place_of(Launch* launch, uint64_t number, uint32_t block) {
             ? *static_cast<volatile uint32_t*>(launch->slots + slot) : 0;
         if (found == 0) {
             if (mine == 0) {
+                // Where all are taken nothing is counted, lest the count begin anew.
+                if (is_full(&launch->counts->sectors, launch->most_sectors)) {
+                    lose(launch);
+                    return nullptr;
+                }
                 mine = atomicAdd(&launch->counts->sectors, 1) + 1;
                 if (mine > launch->most_sectors) {
-                    atomicAdd(&launch->lost, 1);
+                    lose(launch);
                     return nullptr;
                 }
                 launch->sectors[mine - 1] = {number, block, launched, 0, 0, 0, 0};
@@ -135,7 +149,7 @@ __device__ void keep_map(Launch* launch, uint64_t at) {
         map->is_whole = 1;
         return;
     }
-    atomicAdd(&launch->lost, 1);
+    lose(launch);
 }
 
 }  // namespace
@@ -207,9 +221,10 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_tile_load(
     const uint32_t active = __activemask();
     if (lane() != __ffs(active) - 1) return SANITIZER_PATCH_SUCCESS;
     keep_map(launch, map);
-    const uint32_t place = atomicAdd(&launch->counts->tiles, 1);
-    if (place >= launch->most_tiles) {
-        atomicAdd(&launch->lost, 1);
+    const bool has_room = !is_full(&launch->counts->tiles, launch->most_tiles);
+    const uint32_t place = has_room ? atomicAdd(&launch->counts->tiles, 1) : 0;
+    if (!has_room || place >= launch->most_tiles) {
+        lose(launch);
         return SANITIZER_PATCH_SUCCESS;
     }
     launch->tiles[place] = {

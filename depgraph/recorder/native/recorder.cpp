@@ -24,6 +24,7 @@
 namespace {
 
 constexpr uint64_t MIB = 1 << 20;
+constexpr uint64_t MOST_GPU_MEMORY = 32768 * MIB;  // beyond it places have no number of 32 bits
 constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
 constexpr uint32_t FEWEST_SLOTS = 1 << 16;
 constexpr uint32_t SECTORS_PER_BLOCK = 4096;
@@ -117,6 +118,7 @@ int number_of(std::map<const void*, int>& known, const void* handle) {
 int stream_of(const void* handle) { return handle == nullptr ? 0 : number_of(streams, handle); }
 
 std::string demangled(const char* name) {
+    if (name == nullptr) return "";
     int status = 0;
     char* found = abi::__cxa_demangle(name, nullptr, nullptr, &status);
     std::string result = status == 0 ? found : name;
@@ -237,7 +239,7 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     if (contexts.count(data->context) == 0) note_context(data);
     const std::string event = describe(data, number, in_graph);
     Tables& tables = tables_of[data->context];
-    if (std::regex_search(data->functionName, never_names)) {
+    if (std::regex_search(data->functionName == nullptr ? "" : data->functionName, never_names)) {
         say(event + ", \"state\": \"left out\"");
         return;
     }
@@ -442,7 +444,8 @@ void read_options() {
     options.name = setting("DEPGRAPH_RECORD_NAME");
     options.in_region_only = *setting("DEPGRAPH_RECORD_REGION") != 0;
     if (*setting("DEPGRAPH_RECORD_GPU_MEMORY")) {
-        options.gpu_memory = strtoull(setting("DEPGRAPH_RECORD_GPU_MEMORY"), nullptr, 10);
+        options.gpu_memory = std::min<uint64_t>(
+            strtoull(setting("DEPGRAPH_RECORD_GPU_MEMORY"), nullptr, 10), MOST_GPU_MEMORY);
     }
     if (*setting("DEPGRAPH_RECORD_FIRST")) {
         options.first = strtoull(setting("DEPGRAPH_RECORD_FIRST"), nullptr, 10);
@@ -450,7 +453,19 @@ void read_options() {
     if (*setting("DEPGRAPH_RECORD_END")) {
         options.end = strtoull(setting("DEPGRAPH_RECORD_END"), nullptr, 10);
     }
-    if (!options.name.empty()) only_names = std::regex(options.name);
+}
+
+// Read the pattern of names; one that makes no sense lets nothing be recorded.
+bool read_names() {
+    if (options.name.empty()) return true;
+    try {
+        only_names = std::regex(options.name);
+        return true;
+    } catch (const std::regex_error& error) {
+        say("\"event\": \"fault\", \"what\": \"reading --name\", \"reason\": "
+            + text(error.what()));
+        return false;
+    }
 }
 
 }  // namespace
@@ -459,7 +474,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     read_options();
     if (options.folder.empty()) return 1;
     open_files();
-    if (events == nullptr || sectors == nullptr) return 1;
+    if (events == nullptr || sectors == nullptr || !read_names()) return 1;
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
     get_attribute =
         reinterpret_cast<decltype(get_attribute)>(dlsym(driver, "cuFuncGetAttribute"));

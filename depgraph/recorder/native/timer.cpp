@@ -1,6 +1,7 @@
 // The library that the CUDA driver loads into the program that is timed: it notes when kernels,
 // copies and memsets ran, as events of a PyTorch profiler trace, one a line, in times-PID.jsonl.
 #include <cupti.h>
+#include <cxxabi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,16 +26,32 @@ std::string quoted(const char* value) {
     return text + '"';
 }
 
+std::string demangled(const char* name) {
+    int status = 0;
+    char* found = abi::__cxa_demangle(name == nullptr ? "" : name, nullptr, nullptr, &status);
+    std::string result = status == 0 ? found : name == nullptr ? "" : name;
+    free(found);
+    return result;
+}
+
+// Microseconds, whatever the program's locale takes for a decimal point.
+std::string microseconds(uint64_t nanoseconds) {
+    std::string fraction = std::to_string(nanoseconds % 1000);
+    fraction.insert(0, 3 - fraction.size(), '0');
+    return std::to_string(nanoseconds / 1000) + "." + fraction;
+}
+
 // Say what ran from one nanosecond to another.
 template <class Record>
 void say(const Record* record, const char* category, const std::string& name,
          const std::string& arguments) {
     fprintf(times,
             "{\"ph\": \"X\", \"cat\": \"%s\", \"name\": %s, \"pid\": %u, \"tid\": %u, "
-            "\"ts\": %.3f, \"dur\": %.3f, \"args\": {\"device\": %u, \"context\": %u, "
+            "\"ts\": %s, \"dur\": %s, \"args\": {\"device\": %u, \"context\": %u, "
             "\"stream\": %u, \"correlation\": %u%s}}\n",
-            category, name.c_str(), record->deviceId, record->streamId, record->start / 1e3,
-            (record->end - record->start) / 1e3, record->deviceId, record->contextId,
+            category, name.c_str(), record->deviceId, record->streamId,
+            microseconds(record->start).c_str(),
+            microseconds(record->end - record->start).c_str(), record->deviceId, record->contextId,
             record->streamId, record->correlationId, arguments.c_str());
 }
 
@@ -48,7 +65,7 @@ void take(const CUpti_Activity* record) {
                  kernel->gridX, kernel->gridY, kernel->gridZ, kernel->blockX, kernel->blockY,
                  kernel->blockZ, kernel->registersPerThread,
                  kernel->staticSharedMemory + kernel->dynamicSharedMemory);
-        say(kernel, "kernel", quoted(kernel->name), arguments);
+        say(kernel, "kernel", quoted(demangled(kernel->name).c_str()), arguments);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         const auto* copy = reinterpret_cast<const DEPGRAPH_MEMCPY*>(record);
         say(copy, "gpu_memcpy", "\"Memcpy\"", ", \"bytes\": " + std::to_string(copy->bytes));
