@@ -188,7 +188,7 @@ def _recorded(
     """Run the program under the recorder; return its exit code and what its processes left."""
     from depgraph.errors import RecorderError
     from depgraph.recorder.build import Builder
-    from depgraph.recorder.leavings import leavings_in
+    from depgraph.recorder.leavings import first_fault_in, leavings_in
     from depgraph.recorder.run import record
 
     builder = Builder(toolkit)
@@ -196,6 +196,8 @@ def _recorded(
     code = record(program, builder.recorder(), patch, folder, selection)
     processes = leavings_in(folder)
     if not processes:
+        if fault := first_fault_in(folder):
+            raise RecorderError(f"the recorder failed ({fault})", "depgraph record --doctor")
         ended = f", and ended with exit code {code}" if code else ""
         raise RecorderError(
             f"{program[0]} launched no kernel that was to be recorded{ended}",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -48,13 +49,7 @@ def leavings_in(folder: Path) -> list[Leavings]:
     A line that a crash has cut is the last one: what stands before it counts.
     """
     found = []
-    for path in sorted(folder.glob(_EVENTS)):
-        events = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                break
+    for events in _events_in(folder):
         if not events:
             continue
         tables = folder / _TABLES.format(events[0]["process"])
@@ -66,3 +61,21 @@ def leavings_in(folder: Path) -> list[Leavings]:
         if left.kernels:
             found.append(left)
     return found
+
+
+def first_fault_in(folder: Path) -> str:
+    """Say what the recorder could not do, "" where there is nothing."""
+    faults = (each for events in _events_in(folder) for each in events if each["event"] == "fault")
+    return next((": ".join(filter(None, [e["what"], e.get("reason")])) for e in faults), "")
+
+
+def _events_in(folder: Path) -> Iterator[list[dict[str, Any]]]:
+    """Yield the events of each process."""
+    for path in sorted(folder.glob(_EVENTS)):
+        events = []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                break
+        yield events

@@ -62,13 +62,15 @@ def run_of(number, name, start, **arguments):
 def recorded(tmp_path):
     """Return a function that makes a program that writes with one kernel, reads with the next."""
 
-    def make(code=0, *, cut=False):
+    def make(code=0, *, cut=False, fault=False):
         events = [
             {"event": "recording", "format": 1, "process": 1},
             {"event": "context", "context": 0, "device": 0, "architecture": 90},
             kernel(1, "producer"),
             kernel(2, "consumer"),
         ]
+        if fault:
+            events[1:] = [{"event": "fault", "what": "subscribing", "reason": "Not supported"}]
         text = "".join(json.dumps(event) + "\n" for event in events)
         if cut:
             text += '{"event": "ker'
@@ -208,6 +210,13 @@ def test_what_cannot_be_recorded_is_one_clear_line(program, tmp_path, words, sai
     assert said in result.err
     assert result.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_what_the_recorder_could_not_do_is_told(program, recorded):
+    result = program("record", "--no-time", "--", *recorded(fault=True))
+    assert result.code == 1
+    assert "the recorder failed (subscribing: Not supported)" in result.err
 
 
 def test_a_machine_without_a_gpu_is_told_so(program, monkeypatch):
