@@ -20,6 +20,7 @@ from depgraph.system.text import (
     counted,
     in_short,
     kernels_text,
+    operations_text,
     show_bytes,
     show_factor,
     show_number,
@@ -154,7 +155,7 @@ def _buffers(found: Findings) -> str:
     where = " and ".join(f"{b.start:#x}" for b in own) if n <= _SHOWN else ""
     return (
         f"{counted(n, 'buffer')} ({show_bytes(sum(b.size for b in own))}{where and f', {where}'}), "
-        f"written by {len(writers)} of {counted(len(found.scenario.kernels), 'kernel')}, "
+        f"written by {operations_text(writers, len(found.scenario.kernels))}, "
         f"{'keeps' if n == 1 else 'keep'} independent work apart: renamed, {_predicted(best)}, "
         f"upper bound {show_factor(each.upper_bound)} on {_size(found)} instead of "
         f"{show_factor(found.bound.upper_bound)}; {show_bytes(each.more_bytes)} more memory at "

@@ -8,7 +8,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
 # What a spreadsheet takes for the beginning of a formula: OWASP, "CSV Injection". The last four are
@@ -65,6 +65,22 @@ def counted(count: int, noun: str, plural: str = "") -> str:
         For more than one, where that is something else.
     """
     return f"{count:,}".replace(",", " ") + f" {noun if count == 1 else plural or noun + 's'}"
+
+
+def operations_text(numbers: Collection[int], kernels: int | None = None) -> str:
+    """Return how many kernels and copies some operations are: ``3 of 25 kernels and 1 copy``.
+
+    Parameters
+    ----------
+    numbers : collection of int
+        Of kernels; below 0 those of copies.
+    kernels : int, optional
+        How many kernels there are in all.
+    """
+    copies = sum(number < 0 for number in numbers)
+    n = len(numbers) - copies
+    text = counted(n, "kernel") if kernels is None else f"{n} of {counted(kernels, 'kernel')}"
+    return f"{text} and {counted(copies, 'copy', 'copies')}" if copies else text
 
 
 def size_text(sms: float) -> str:

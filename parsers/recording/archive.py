@@ -216,9 +216,13 @@ def pack(
         lines = []
         for event in events:
             places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
+            if any(at + n * TABLES[name].itemsize > len(raw) for name, (at, n) in places.items()):
+                event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
             lines.append(json.dumps(event))
             for name, (at, n) in places.items():
-                rows = raw[at : at + n * TABLES[name].itemsize].view(TABLES[name])
+                size = TABLES[name].itemsize
+                n_whole = min(n, max(0, len(raw) - at) // size)
+                rows = raw[at : at + n_whole * size].view(TABLES[name])
                 rows = rows[rows["launch"] == event.get("grid_id", 0)]
                 if compress and name == "sectors":  # in order they take half as much
                     rows = rows[np.lexsort([rows["number"], rows["block"]])]

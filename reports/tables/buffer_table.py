@@ -15,7 +15,7 @@ from depgraph.reports.tables.table import (
     show_factor,
     show_number,
 )
-from depgraph.system.text import counted, size_text
+from depgraph.system.text import counted, operations_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def _set_text(found: Renaming, each: BufferSet) -> str:
     these = "this buffer" if len(own) == 1 else f"these {len(own)} buffers"
     return (
         f"{these} ({show_bytes(sum(b.size for b in own))}, written by "
-        f"{counted(len(writers), 'kernel')}): upper bound {show_factor(found.upper_bound)} -> "
+        f"{operations_text(writers)}): upper bound {show_factor(found.upper_bound)} -> "
         f"{show_factor(each.upper_bound)} when renamed, for {show_bytes(each.more_bytes)} more "
         f"memory at most"
     )

@@ -20,7 +20,7 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
-from depgraph.system.text import counted
+from depgraph.system.text import operations_text
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def path_report(
 ) -> Report:
     """Describe the critical path: the block of each kernel on it, and where the time goes."""
     unit, name = durations.unit, kernel_names(kernels)
+    through = operations_text([step.kernel for step in path], len(kernels))
     total = path[-1].start + path[-1].duration if path else 0.0
     length = total or 1.0
     by_function: dict[str, list[float]] = {}
@@ -116,8 +117,8 @@ def path_report(
         {"critical_path": total, "unit": unit, "durations": durations.source},
         headline=[
             (
-                f"critical path: {show_number(total)} {unit} through {len(path)} of "
-                f"{counted(len(kernels), 'kernel')}; durations: {durations.source}"
+                f"critical path: {show_number(total)} {unit} through {through}; "
+                f"durations: {durations.source}"
             )
         ],
         tables=[

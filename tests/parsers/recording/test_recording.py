@@ -471,3 +471,18 @@ def test_a_recording_with_a_wrong_byte_is_read_or_refused(data):
 def test_a_kernel_without_room_for_all_it_touches_is_opaque(tmp_path):
     (kernel,) = analyse(open_trace(recording(tmp_path, KERNEL | {"lost": 3}))).kernels
     assert kernel.untraced == "more than the recorder had room for"
+
+
+def test_copies_on_the_critical_path_are_not_counted_as_kernels(program):
+    assert program("extract", DATA / "hooks.recording").code == 0
+    said = program("show", "path").out
+    assert "through 12 of 13 kernels and 2 copies" in said
+
+
+def test_a_kernel_whose_table_is_cut_is_opaque(tmp_path):
+    rows = np.array([(128, 0, 1, 1, 0, 0, 1)] * 2, SECTORS).tobytes()
+    path = tmp_path / "it.recording"
+    event = KERNEL | {"sectors_at": 0, "sectors": 2}
+    pack(path, {"process": 1}, [event], np.frombuffer(rows[:-8], np.uint8))
+    (kernel,) = analyse(open_trace(path)).kernels
+    assert kernel.untraced == "more than the recorder had room for"
