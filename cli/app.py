@@ -121,12 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        _say(f"error: {_in_one_line(error)}")
+        _say(f"error: {in_one_line(error)}")
         sys.exit(error.exit_code if isinstance(error, DepgraphError) else EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _in_one_line(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
+    """Return what a user is told of an error."""
     if isinstance(error, DepgraphError):
         return str(error)
     if isinstance(error, MemoryError):

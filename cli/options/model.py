@@ -13,7 +13,7 @@ from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from depgraph.analysis.next_steps import Asked
     from depgraph.scenario.contention import Contention
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from depgraph.timing.profile import Where
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+
+ONE_GPU = "--gpu and --gpu-file: give one of them"
 
 
 class ProfileOptions(TypedDict):
@@ -203,8 +205,7 @@ def scenario_from(
 
     gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
     if gpu and gpu_file:
-        message = "--gpu and --gpu-file: give one of them"
-        raise click.UsageError(message)
+        raise click.UsageError(ONE_GPU)
     profile = None
     if timing is not None:
         from depgraph.parsers.profiles import read_profile
@@ -259,6 +260,30 @@ def timed_scenario_from(
         )
         raise ModelError(message)
     return scenario
+
+
+def sizes_or_default(scenario: Scenario, sizes: Sequence[float] | None) -> Sequence[float]:
+    """Return SM counts as given, else that of the GPU; the user is told which."""
+    if sizes is not None:
+        return sizes
+    gpu = scenario.resources.gpu
+    whose = "which the profile names" if gpu.name == _gpu_of_profile(scenario) else "see --gpu"
+    say(f"depgraph: --sms is not given: {gpu.sms} SMs, those of {gpu.name} ({whose})")
+    return [gpu.sms]
+
+
+def _gpu_of_profile(scenario: Scenario) -> str:
+    match = None if scenario.fit is None else scenario.fit.match
+    name = None if match is None else match.device_name
+    if name is None:
+        return ""
+    from depgraph.errors import ModelError
+    from depgraph.gpu.model import load_gpu
+
+    try:
+        return load_gpu(name).name
+    except ModelError:
+        return ""
 
 
 def warn_of_mismatch(fit: Fit | None) -> None:

@@ -22,6 +22,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 DEFAULT_STORE = "depgraph.out"
 STORE_VARIABLE = "DEPGRAPH_STORE"
 _GIVEN = "given"
+_SAID = "said"
 
 
 class Command(click.Command):
@@ -92,9 +93,18 @@ def is_quiet() -> bool:
 
 
 def say(message: str) -> None:
-    """Tell the user something on stderr."""
-    if not is_quiet():
+    """Tell the user something on stderr; of a program of a suite, that command does."""
+    said: list[str] | None = click.get_current_context().meta.get(_SAID)
+    if said is not None:
+        said.append(message)
+    elif not is_quiet():
         click.echo(message, err=True)
+
+
+def collect_said() -> list[str]:
+    """Return the list that takes what the current command says from now on."""
+    said: list[str] = click.get_current_context().meta.setdefault(_SAID, [])
+    return said
 
 
 def store_argument(function: Function) -> Function:
@@ -106,6 +116,20 @@ def store_argument(function: Function) -> Function:
 
 def _default_store(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
     return value or Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+
+
+def stores_argument(function: Function) -> Function:
+    """Add the optional arguments STORE."""
+    return click.argument(
+        "stores", nargs=-1, type=click.Path(path_type=Path), metavar="[STORE]...",
+        callback=_default_stores,
+    )(function)  # fmt: skip
+
+
+def _default_stores(
+    context: click.Context, parameter: click.Parameter, value: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    return value or (_default_store(context, parameter, None),)
 
 
 def format_option(function: Function) -> Function:

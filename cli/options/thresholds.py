@@ -96,8 +96,8 @@ def thresholds_from(
     ]
 
 
-def fail_threshold(lines: Sequence[str]) -> NoReturn:
+def fail_threshold(lines: Sequence[str], code: int = EXIT_THRESHOLD) -> NoReturn:
     """Say which thresholds were missed, on stderr, also if the user asked for silence; exit."""
     for line in lines:
         click.echo(f"depgraph: {line}", err=True)
-    sys.exit(EXIT_THRESHOLD)
+    sys.exit(code)

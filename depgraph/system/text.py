@@ -16,6 +16,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _LONG_WORD = re.compile(r"\S{500,}")  # a path, or what someone wrote instead of a number
 _LISTED = 8
+_LONGEST_FILE_NAME = 100
 _THOUSAND, _KIBI = 1000, 1024
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
@@ -44,6 +45,12 @@ def csv_cell(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a message as one line, without anything in it that is endless or not for people."""
     return _LONG_WORD.sub(lambda word: in_short(word[0]), clean_text(" ".join(text.split())))
+
+
+def as_file_name(text: str, otherwise: str = "program") -> str:
+    """Return a text as a name that a file may have on any system."""
+    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in clean_text(text))
+    return kept.strip(".-")[:_LONGEST_FILE_NAME] or otherwise
 
 
 def in_short(text: str, width: int = 80) -> str:

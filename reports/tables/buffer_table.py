@@ -14,6 +14,7 @@ from depgraph.reports.tables.table import (
     show_bytes,
     show_factor,
     show_number,
+    whole_sms,
 )
 from depgraph.system.text import counted, size_text
 
@@ -160,7 +161,7 @@ def buffers_report(
     return Report(
         "buffers",
         {
-            "sms": found.sms,
+            "sms": whole_sms(found.sms),
             "unit": scenario.unit,
             "durations": scenario.timing.source,
             "gpu": scenario.resources.gpu.name,
