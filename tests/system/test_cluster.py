@@ -7,11 +7,11 @@ import pickle
 import re
 import signal
 import threading
-import time
 import warnings
 from typing import TYPE_CHECKING
 
 import pytest
+from slow_trace import SlowTrace
 from stores import files_of
 from waiting import SECONDS, wait_until
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.system.cluster import ClusterWorkers
-    from depgraph.trace.records import Overflow, PartTask, ScannedPart
 
 distributed = pytest.importorskip("distributed", reason="depgraph[cluster] is not installed")
 
@@ -94,28 +93,6 @@ def test_the_text_of_a_packed_log_goes_through_files(
     assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
     assert max(sizes) > 1 >= sizes[-1]  # those that were read are gone
     assert not list(folder.iterdir())
-
-
-class SlowPart:
-    """A part that takes its time, so that a worker can be killed while it scans."""
-
-    def __init__(self, part: PartTask, started: Path) -> None:
-        self.part = part
-        self.started = started
-        self.input_bytes = part.input_bytes
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        self.started.touch()
-        time.sleep(0.3)
-        return self.part.scan(overflow)
-
-
-class SlowTrace(NvbitTrace):
-    """The trace in slow parts."""
-
-    def tasks(self) -> Iterator[PartTask]:
-        for part in super().tasks():
-            yield SlowPart(part, self.sources.paths[0].with_suffix(".started"))
 
 
 def test_a_lost_worker_does_not_change_the_result(
