@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 # Command -> what it does. Modules are imported when their command is run: help stays fast.
 COMMANDS = {

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 EXIT_BROKEN = 1
 _ANSWERS = ("mechanisms", "costs", "group_by", "top", "flows", "fail_below", "fail_above")
-# What a program takes beside what its store makes it take, and times what: measured with `report`
-# of the sample traces.
-_BYTES_OF_A_PROCESS = 400 << 20
-_BYTES_OF_A_STORED_BYTE = 60
+# What a process takes, and what each block adds: measured with the sample traces.
+_BYTES_OF_A_PROCESS = 320 << 20
+_BYTES_OF_A_BLOCK = {"bound": 32 << 10, "report": 160 << 10}
+_MOST_BLOCKS_THAT_COUNT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.processes import Lost, Processes
 
-    jobs = asked.jobs or _jobs_for(asked.programs)
+    jobs = asked.jobs or _jobs_for(asked.verb, asked.programs)
     tasks = [
         Task(asked.verb, program, asked.given, str(Path.cwd()), outputs[i] if outputs else "")
         for i, program in enumerate(asked.programs)
@@ -329,12 +329,23 @@ def _share(programs: int) -> int:
     return max(1, available_jobs() // max(1, programs))
 
 
-def _jobs_for(programs: Sequence[Program]) -> int:
+def _jobs_for(verb: str, programs: Sequence[Program]) -> int:
     """Return how many programs may run at a time: one per processor, as far as there is memory."""
     from depgraph.system.memory import default_limit
-    from depgraph.system.output import folder_bytes
     from depgraph.system.workers import available_jobs
 
-    largest = max(folder_bytes(Path(program.store)) for program in programs)
-    needed = _BYTES_OF_A_PROCESS + _BYTES_OF_A_STORED_BYTE * largest
+    largest = max(_blocks_in(program) for program in programs)
+    blocks = min(largest, _MOST_BLOCKS_THAT_COUNT)
+    needed = _BYTES_OF_A_PROCESS + _BYTES_OF_A_BLOCK[verb] * blocks
     return max(1, min(available_jobs(), default_limit() // needed))
+
+
+def _blocks_in(program: Program) -> int:
+    """Return the number of thread blocks of a program; 0 where it is not known yet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(Path(program.store) / "blocks.parquet").num_rows)
+    except (OSError, ValueError, pa.ArrowException):
+        return 0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from depgraph.cli.options.model import memory_option, model_options, timed_scenario_from
-from depgraph.cli.options.shared import Command, deps_option, print_report
+from depgraph.cli.options.shared import FORMATS, Command, deps_option, print_report, top_option
 from depgraph.cli.options.thresholds import Metric, fail_threshold
-from depgraph.cli.options.values import ROWS, SMS, Percent
+from depgraph.cli.options.values import SMS, Percent
 
 if TYPE_CHECKING:
     from depgraph.analysis.compare_stores import StoreDiff
@@ -34,17 +34,14 @@ if TYPE_CHECKING:
     help="Change in percent that is still accepted.",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv", "markdown", "total"]),
+    "--format", "form", type=click.Choice([*FORMATS, "total"]),
     default="table", show_default=True, help="How to write the result; total is one number.",
 )  # fmt: skip
 @click.option(
     "--metric", type=Metric(), default="upper_bound", show_default=True,
     help="Metric of NEW that --format total prints.",
 )  # fmt: skip
-@click.option(
-    "--top", type=ROWS, default=20, show_default=True, metavar="N",
-    help="Rows of each table in Markdown and on a terminal.",
-)  # fmt: skip
+@top_option
 @click.option(
     "--new-timing", type=click.Path(path_type=Path), metavar="FILE",
     help="Measured times of NEW; --timing is then those of BASE.",

@@ -21,6 +21,7 @@ from depgraph.cli.options.model import (
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
+    FORMATS,
     Command,
     deps_option,
     force_option,
@@ -28,6 +29,7 @@ from depgraph.cli.options.shared import (
     print_report,
     say,
     stores_argument,
+    top_option,
     wrote,
 )
 from depgraph.cli.options.suites import suite_options
@@ -37,7 +39,7 @@ from depgraph.cli.options.thresholds import (
     threshold_options,
     thresholds_from,
 )
-from depgraph.cli.options.values import ROWS, SMS, Pair
+from depgraph.cli.options.values import SMS, Pair
 from depgraph.errors import ModelError
 
 if TYPE_CHECKING:
@@ -63,13 +65,10 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     help=f"Folder to write [default: {DEFAULT_FOLDER}, nothing with --format].",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice(["table", "markdown", "json", "csv"]),
+    "--format", "form", type=click.Choice(FORMATS),
     help="Print the report in this form as well, and write a folder only with -o.",
 )  # fmt: skip
-@click.option(
-    "--top", type=ROWS, default=20, show_default=True, metavar="N",
-    help="Rows of each table in Markdown and on a terminal.",
-)  # fmt: skip
+@top_option
 @click.option("--github", is_flag=True, help=f"Append the report to ${SUMMARY_VARIABLE}.")
 @threshold_options
 @click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from depgraph.cli.first_run import announce_first_run
+from depgraph.cli.options.values import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
+FORMATS = ("table", "json", "csv", "markdown")
 DEFAULT_STORE = "depgraph.out"
 STORE_VARIABLE = "DEPGRAPH_STORE"
 _GIVEN = "given"
@@ -135,7 +137,7 @@ def _default_stores(
 def format_option(function: Function) -> Function:
     """Add --format."""
     return click.option(
-        "--format", "form", type=click.Choice(["table", "json", "csv", "markdown"]),
+        "--format", "form", type=click.Choice(FORMATS),
         default="table", show_default=True, help="How to write the result.",
     )(function)  # fmt: skip
 
@@ -157,6 +159,14 @@ def _group_option(default: str | None) -> Callable[[Function], Function]:
         help="Add kernels up by function name, or by what a profile with the CPU side says: "
         "operator, module, line of the program, annotation or NVTX range.",
     )  # fmt: skip
+
+
+def top_option(function: Function) -> Function:
+    """Add --top."""
+    return click.option(
+        "--top", type=ROWS, default=20, show_default=True, metavar="N",
+        help="Rows of each table in Markdown and on a terminal.",
+    )(function)  # fmt: skip
 
 
 def force_option(function: Function) -> Function:

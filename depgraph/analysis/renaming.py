@@ -190,7 +190,6 @@ class _Paths:
 
     Parameters
     ----------
-    reuse : Reuse
     durations : float64[n_blocks]
     floor : float
         No schedule is shorter, whatever is renamed.

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Column, Report, Table
 
 JSON_SCHEMA_VERSION = 2
-FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
 _LEAST_WRAPPED = 24
 _STEPS = "Next steps"
@@ -26,7 +25,7 @@ _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
 def render(report: Report, form: str, *, color: bool = False) -> str:
-    """Write a report in one of `FORMATS`.
+    """Write a report in one of four forms.
 
     Parameters
     ----------

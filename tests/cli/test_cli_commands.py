@@ -11,7 +11,8 @@ import pytest
 from programs import BASE, access_line, launch_line
 
 from depgraph import samples
-from depgraph.reports.tables.render import FORMATS, JSON_SCHEMA_VERSION
+from depgraph.cli.options.shared import FORMATS
+from depgraph.reports.tables.render import JSON_SCHEMA_VERSION
 
 MODEL = ["--gpu", "A100 40GB"]
 RESULTS = {
