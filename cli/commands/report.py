@@ -74,7 +74,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 @click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
     "--flows", type=click.Choice(["path", "all", "none"]), default="path", show_default=True,
-    help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100 000.",
+    help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100000.",
 )  # fmt: skip
 @click.option(
     "--coarse", type=click.Path(path_type=Path), metavar="STORE",
@@ -190,7 +190,7 @@ def _write(found: Study, report: Report, folder: Path, **settings: Any) -> None:
 
     left_out = write_report(found, folder, report, place_checked=True, **settings)
     if left_out:
-        say(f"arrows left out of the timeline: {left_out} (it holds 100 000)")
+        say(f"arrows left out of the timeline: {left_out} (it holds 100000)")
 
 
 def _suite(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 import click
 
 from depgraph.cli.options.shared import given_options, say
-from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth
+from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth, wrong_usage
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
@@ -56,13 +56,10 @@ class ModelOptions(ProfileOptions):
 
 
 def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
-    from depgraph.errors import ModelError
     from depgraph.timing.launch_model import parse_launch
 
-    try:
+    with wrong_usage():
         return parse_launch(value)
-    except ModelError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _parse_what_ifs(
@@ -70,13 +67,19 @@ def _parse_what_ifs(
 ) -> tuple[Statement, ...]:
     if not value:
         return ()
-    from depgraph.errors import ModelError
     from depgraph.scenario.what_if import parse_what_if
 
-    try:
+    with wrong_usage():
         return tuple(parse_what_if(text) for text in value)
-    except ModelError as error:
-        raise click.UsageError(str(error)) from None
+
+
+def _known_gpu(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        from depgraph.gpu.model import load_gpu
+
+        with wrong_usage():
+            load_gpu(value)
+    return value
 
 
 def profile_options(function: Function) -> Function:
@@ -120,7 +123,7 @@ def model_options(function: Function) -> Function:
                 help="SMs of the GPU that kernel times were measured on [default: the profile's].",
             ),
             click.option(
-                "--gpu", metavar="NAME",
+                "--gpu", metavar="NAME", callback=_known_gpu,
                 help="GPU whose limits apply; depgraph gpus lists them.",
             ),
             click.option(

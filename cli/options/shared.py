@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,8 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 FORMATS = ("table", "json", "csv", "markdown")
 DEFAULT_STORE = "depgraph.out"
 STORE_VARIABLE = "DEPGRAPH_STORE"
+PIPED_WIDTH = 80
+NARROWEST = 40
 _GIVEN = "given"
 _SAID = "said"
 
@@ -171,7 +174,7 @@ def top_option(function: Function) -> Function:
 
 def force_option(function: Function) -> Function:
     """Add --force."""
-    return click.option("--force", is_flag=True, help="Replace an existing output.")(function)
+    return click.option("-f", "--force", is_flag=True, help="Replace an existing output.")(function)
 
 
 def deps_option(function: Function) -> Function:
@@ -196,8 +199,10 @@ def print_report(report: Report, form: str) -> None:
     """Write a report to standard output."""
     from depgraph.reports.tables.render import render
 
-    color = form == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(render(report, form, color=color), nl=False)
+    is_terminal = sys.stdout.isatty()
+    color = form == "table" and is_terminal and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns if is_terminal else PIPED_WIDTH
+    click.echo(render(report, form, color=color, width=max(width, NARROWEST)), nl=False)
 
 
 def wrote(path: Path) -> None:

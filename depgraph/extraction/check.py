@@ -72,7 +72,8 @@ class Checkup:
         What was left out, by reason.
     blind_spots : tuple of str
         What no trace of the format shows.
-    lines, bytes : int
+    lines, bytes, text_bytes : int
+        The last decompressed.
     """
 
     trace: str
@@ -84,6 +85,7 @@ class Checkup:
     blind_spots: tuple[str, ...]
     lines: int
     bytes: int
+    text_bytes: int
 
     @property
     def errors(self) -> int:
@@ -166,6 +168,7 @@ def check_trace(
         blind_spots=tuple(trace.blind_spots),
         lines=checker.lines,
         bytes=checker.bytes,
+        text_bytes=checker.text_bytes,
     )
 
 

@@ -107,6 +107,7 @@ class Gatherer:
         self.opcodes: Counter[str] = Counter()
         self.lines = 0
         self.bytes = 0
+        self.text_bytes = 0
         self.operations: list[Operation] = []
         self.untraced: dict[int, str] = {}
         self._shows_bulk = False
@@ -191,6 +192,7 @@ class Gatherer:
         self.lines += part.lines
         self._lines_of[part.path] += part.lines
         self.bytes += part.bytes
+        self.text_bytes += part.text_bytes
 
     def _placed(self, damage: Damage, part: ScannedPart) -> Damage:
         """Let a fault of a part name its file, and count lines from the start of that."""

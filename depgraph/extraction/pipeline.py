@@ -313,6 +313,7 @@ def _metadata(
         },
         "lines": gathered.lines,
         "input_bytes": gathered.bytes,
+        "text_bytes": gathered.text_bytes,
         "opcodes": dict(sorted(gathered.opcodes.items())),
         "skipped": dict(gathered.skipped.most_common()),
         "warnings": dict(gathered.warnings.most_common()),

@@ -199,7 +199,7 @@ def large_store(tmp_path_factory):
         + '[[dependence]]\nfrom = "producer"\nto = "consumer"\npattern = "all"\n'
     )
     done = finished(["extract", "large.toml"], folder, environment())
-    assert "60 000 thread blocks" in done.stdout
+    assert "60000 thread blocks" in done.stdout
     return folder / "depgraph.out"
 
 

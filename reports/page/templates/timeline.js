@@ -119,7 +119,7 @@
     if (number === 0) return "0";
     const digits = Math.abs(number) >= 1000 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(Math.abs(number))));
     const text = number.toFixed(Math.min(digits, 6));
-    return digits ? text.replace(/\.?0+$/, "") : text.replace(/\B(?=(\d{3})+(?!\d))/g, " ");
+    return digits ? text.replace(/\.?0+$/, "") : text;
   };
   const place = (s, b) => {
     const sm = s.sm[b], share = 1 / s.slots[sm], top = y(sm + s.slot[b] * share);
