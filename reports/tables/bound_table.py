@@ -55,7 +55,7 @@ def bound_report(table: BoundTable) -> Report:
         Column("upper_bound", "upper bound", show=show_factor),
     ]
     reached = [
-        Column("schedule", "schedule", is_text=True, get=lambda a: a.mechanism),
+        Column("schedule", "schedule", is_text=True, wraps=True, get=lambda a: a.mechanism),
         Column("makespan", "makespan", unit, show_number),
         Column("speedup", "speedup", show=show_factor),
         Column("share_of_bound", "share of bound", show=show_percent),

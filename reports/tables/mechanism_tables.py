@@ -147,7 +147,7 @@ def _mechanism_table(comparison: Comparison) -> Table:
     unit = comparison.scenario.unit
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *_predictions(comparison),
@@ -174,7 +174,7 @@ def ranked_table(comparison: Comparison) -> Table:
         "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
     )
     columns = [
-        Column("mechanism", "mechanism", is_text=True),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
         Column("availability", "availability", is_text=True),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
@@ -199,7 +199,7 @@ def _speedup_parts(comparison: Comparison) -> list[Table]:
     """Split each speedup into its two factors, where launches cost anything."""
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
         Column("speedup", "speedup", show=show_factor),
         Column("launch_speedup", "by launches", show=show_factor),
         Column("overlap_speedup", "by overlap", show=show_factor),

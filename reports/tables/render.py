@@ -195,7 +195,7 @@ def _text_table(table: Table, width: int, bold: str, plain_: str) -> list[str]:
         ]
         widths = _narrowed(widths, least, _excess(widths, width))
     lines: list[str] = []
-    for columns in _pieces(widths, width):
+    for columns in _pieces(widths, cells, width):
 
         def line(row: Sequence[str], columns: Sequence[int] = columns) -> str:
             parts = [
@@ -210,17 +210,18 @@ def _text_table(table: Table, width: int, bold: str, plain_: str) -> list[str]:
         lines.append(f"{bold}{line(heads)}{plain_}")
         if any(units[i] for i in columns):
             lines.append(line(units))
-        lines += [line(part) for row in cells for part in _wrapped_row(row, widths, wraps)]
+        kept = [i in columns for i in range(len(widths))]
+        lines += [line(part) for row in cells for part in _wrapped_row(row, widths, wraps, kept)]
     return lines
 
 
 def _wrapped_row(
-    row: Sequence[str], widths: Sequence[int], wraps: Sequence[bool]
+    row: Sequence[str], widths: Sequence[int], wraps: Sequence[bool], kept: Sequence[bool]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the lines that a row takes: one where no cell is too wide for its column."""
+    """Yield the lines that a row takes: one where no cell that is kept is too wide."""
     cells = [
-        _wrapped(cell, width=width) if wrap else [cell]
-        for cell, width, wrap in zip(row, widths, wraps, strict=True)
+        _wrapped(cell, width=width) if wrap and keep else [cell]
+        for cell, width, wrap, keep in zip(row, widths, wraps, kept, strict=True)
     ]
     return zip_longest(*cells, fillvalue="")
 
@@ -238,14 +239,28 @@ def _excess(widths: Sequence[int], width: int) -> int:
     return sum(widths) + 2 * len(widths) - width
 
 
-def _pieces(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Split columns into groups that fit, each led by the first column."""
-    pieces = [[0]] if widths else []
-    for i in range(1, len(widths)):
-        if len(pieces[-1]) > 1 and _excess([widths[k] for k in [*pieces[-1], i]], width) > 0:
-            pieces.append([0])
+def _pieces(widths: Sequence[int], cells: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Split columns into groups that fit, each led by the columns that tell rows apart."""
+    lead = _lead(widths, cells, width)
+    pieces = [list(lead)] if widths else []
+    for i in range(len(lead), len(widths)):
+        if (
+            len(pieces[-1]) > len(lead)
+            and _excess([widths[k] for k in [*pieces[-1], i]], width) > 0
+        ):
+            pieces.append(list(lead))
         pieces[-1].append(i)
     return pieces
+
+
+def _lead(widths: Sequence[int], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the first columns that tell rows apart, if they leave a third of the width."""
+    for count in range(1, len(widths)):
+        if _excess(widths[:count], 2 * width // 3) > 0:
+            break
+        if len({tuple(row[:count]) for row in cells}) == len(cells):
+            return list(range(count))
+    return [0] if widths else []
 
 
 def _narrowed(widths: list[int], least: Sequence[int], excess: int) -> list[int]:
