@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import memory_option, model_options, timed_scenario_from
+from depgraph.cli.options.model import (
+    memory_option,
+    model_options,
+    sizes_or_default,
+    timed_scenario_from,
+)
 from depgraph.cli.options.shared import FORMATS, Command, deps_option, print_report, top_option
 from depgraph.cli.options.thresholds import Metric, fail_threshold
 from depgraph.cli.options.values import SMS, Percent
@@ -93,7 +98,8 @@ def _side(
     from depgraph.store.store import Store
 
     scenario = timed_scenario_from(Store(path), kinds, **model)
-    return scenario.on(sms or scenario.resources.gpu.sms)
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    return scenario.on(size)
 
 
 def _missed(

@@ -16,6 +16,7 @@ from depgraph.cli.options.model import (
     refuse_given,
     refuse_others,
     scenario_from,
+    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
@@ -159,9 +160,9 @@ def _policies(
     from depgraph.reports.tables.mechanism_tables import policies_report
 
     scenario = scenario_from(store, kinds, **model)
-    sms = sms or scenario.resources.gpu.sms
+    (size,) = map(int, sizes_or_default(scenario, None if sms is None else [sms]))
     return policies_report(
-        cheapest_policies(scenario.on(sms)), scenario.kernels, sms=sms, unit=scenario.unit
+        cheapest_policies(scenario.on(size)), scenario.kernels, sms=size, unit=scenario.unit
     )
 
 
@@ -173,7 +174,8 @@ def _buffers(
     from depgraph.reports.tables.buffer_table import buffers_report
 
     scenario = timed_scenario_from(store, kinds, **model)
-    found = study_renaming(scenario.on(sms or scenario.resources.gpu.sms))
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    found = study_renaming(scenario.on(size))
     steps = renaming_steps(found, asked_from(store.path))
     return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
 
