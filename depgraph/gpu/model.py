@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +142,8 @@ def load_gpu(name: str) -> Gpu:
             if _plain(label) == wanted:
                 return load_gpu_file(path)
             known.setdefault(_plain(label), text["name"])
+    from difflib import get_close_matches
+
     close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)
     names = dict.fromkeys(known[label] for label in close) or sorted(set(known.values()))
     first, *others = names
