@@ -18,7 +18,7 @@ from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Extraction, Kernel
-from depgraph.store.store import write_store
+from depgraph.store.writer import write_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

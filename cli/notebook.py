@@ -27,6 +27,7 @@ from depgraph.reports.tables.table import show_bytes, table_rows
 from depgraph.reports.tables.verdict_lines import with_verdict
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import parse_what_if
+from depgraph.store.files import times_of
 from depgraph.store.store import Store
 from depgraph.system.output import folder_bytes
 from depgraph.system.text import show_number, size_text
@@ -65,7 +66,7 @@ def open_program(
     path : str or Path
         The store.
     timing : str or Path, optional
-        Measured times, as ``--timing`` takes them.
+        Measured times, as ``--timing`` takes them; default those of a recording.
     gpu : str or Gpu, optional
         Whose limits apply: a name, a TOML file, or a model; default what the profile or the trace
         names.
@@ -86,6 +87,9 @@ def open_program(
     from depgraph.parsers.profiles import read_profile
 
     store = Store(path)
+    recorded = times_of(store.path)
+    if timing is None and store.metadata["format"] == "recording" and recorded.is_file():
+        timing = recorded
     kinds = deps.split(",") if isinstance(deps, str) else deps
     if isinstance(gpu, str):
         gpu = load_gpu_file(gpu) if gpu.endswith(".toml") else load_gpu(gpu)

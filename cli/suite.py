@@ -14,7 +14,7 @@ import click
 
 from depgraph.cli.options.model import ONE_GPU, refuse_given
 from depgraph.cli.options.shared import collect_said, given_options, is_quiet, say
-from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, programs_of
+from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, is_path, programs_of
 from depgraph.system.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -257,13 +257,14 @@ def run_task(task: Task) -> Answer:
 def _anywhere(task: Task) -> Task:
     """Return a task whose paths hold on another machine, too."""
     context = click.get_current_context()
-    paths = {p.name for p in context.command.params if isinstance(p.type, click.Path)}
+    options = {p.name: p for p in context.command.params}
 
     def absolute(name: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        if name not in paths:
-            return name, words
         split = [word.partition("=") for word in words]
-        return name, tuple(f"{option}={Path(path).absolute()}" for option, _, path in split)
+        return name, tuple(
+            f"{option}={Path(value).absolute()}" if is_path(options[name], value) else word
+            for word, (option, _, value) in zip(words, split, strict=True)
+        )
 
     program = task.program
     return replace(
@@ -286,7 +287,8 @@ def _extract_if_needed(program: Program) -> None:
     from depgraph.extraction.pipeline import extract
     from depgraph.parsers import open_trace
     from depgraph.parsers.workload import is_workload, read_workload
-    from depgraph.store.store import Store, write_store
+    from depgraph.store.store import Store
+    from depgraph.store.writer import write_store
 
     path = Path(program.store)
     if os.path.lexists(path):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import hypothesis
 import numba
 import pytest
+from compiling import compile_in_turn
 
 import depgraph
 from depgraph import parsers
@@ -20,6 +21,7 @@ from depgraph.samples import sample_path
 from depgraph.system.compiled import compile_always
 
 compile_always()  # what the tests call little is to be compiled as well
+compile_in_turn()
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -114,3 +116,14 @@ def program(capsys, tmp_path, monkeypatch):
     yield run
     log.handlers[:] = log_handlers
     log.setLevel(log_level)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave the pictures of a report empty: drawing them is most of its time."""
+
+    def save(plot, folder):
+        for form in ("png", "svg"):
+            (folder / f"{plot.name}.{form}").write_bytes(b"")
+
+    monkeypatch.setattr("depgraph.reports.plots.save", save)

@@ -10,6 +10,7 @@ import click
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     asked_from,
+    contention_option,
     memory_option,
     model_options,
     sizes_or_default,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 @mechanism_options
 @deps_option
 @model_options
+@contention_option
 @memory_option
 @suite_options
 @format_option

@@ -14,6 +14,7 @@ import click
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     asked_from,
+    contention_option,
     memory_option,
     model_options,
     scenario_from,
@@ -85,6 +86,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 @group_option
 @deps_option
 @model_options
+@contention_option
 @memory_option
 @suite_options
 @force_option

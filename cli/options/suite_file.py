@@ -89,7 +89,7 @@ def programs_of(command: click.Command, paths: Sequence[Path]) -> list[Program] 
 
 def _stores_in(folder: Path) -> Iterator[Path]:
     """Yield the stores in a folder that is none itself, broken ones too."""
-    from depgraph.store.store import is_store
+    from depgraph.store.files import is_store
 
     if not folder.is_dir() or is_store(folder):
         return
@@ -192,8 +192,9 @@ class _SuiteFile:
             if not is_fit or not all(isinstance(each, str | int | float) for each in values):
                 expected = "true or false" if option.is_flag else "text or a number"
                 self._fail(table, index, key, f"{key} is of no use", f"give {expected}")
-            is_path = isinstance(option.type, click.Path)
-            texts = [self._beside(str(v)) if is_path else str(v) for v in values]
+            texts = [
+                self._beside(text) if is_path(option, text) else text for text in map(str, values)
+            ]
             words = [f"--{key}"] if option.is_flag else [f"--{key}={text}" for text in texts]
             stated[option.name or key] = tuple(words)
         return stated
@@ -229,3 +230,8 @@ class _SuiteFile:
     def _beside(self, name: str) -> str:
         """Return a path that stands in the file as seen from the current folder."""
         return os.path.normpath(self._path.parent / name)
+
+
+def is_path(option: click.Parameter, value: str) -> bool:
+    """Tell whether the value of an option names a file."""
+    return isinstance(option.type, click.Path) or (option.name == "gpu" and value.endswith(SUFFIX))

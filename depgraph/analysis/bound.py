@@ -46,7 +46,6 @@ class BoundTable:
 
     Attributes
     ----------
-    bounds : tuple of Bound
     scenario : Scenario
         With all dependences.
     notes : tuple of str

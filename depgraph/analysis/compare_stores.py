@@ -32,7 +32,6 @@ class KernelChange:
     ----------
     base, new : int or None
         Kernel numbers.
-    name : str
     change : str
         "same", "added", "removed", or what is different.
     base_time, new_time : float or None
@@ -57,8 +56,6 @@ class PairChange:
         Kernel numbers in the new program where it has both kernels, else in the base.
     side : str
         Which program the numbers are of: "new" or "base".
-    base_pattern, new_pattern : str or None
-    base_edges, new_edges : int
     """
 
     source: int
@@ -82,7 +79,6 @@ class StoreDiff:
         Only those that differ.
     metrics : dict
         Name to (base, new).
-    sms : float
     unit : str
         Of all times.
     notes : tuple of str

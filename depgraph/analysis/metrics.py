@@ -21,7 +21,6 @@ def metrics_of(bound: Bound, scenario: Scenario) -> dict[str, float]:
     ----------
     bound : Bound
         With the schedules that it is compared with.
-    scenario : Scenario
 
     Returns
     -------

@@ -63,9 +63,6 @@ class Curve:
 
     Attributes
     ----------
-    name : str
-    sms : tuple of int
-    speedup : tuple of float
     is_bound : bool
         Whether nothing can be above it, rather than something reaches it.
     """
@@ -88,7 +85,6 @@ class KindCost:
         Distinct edges and kinds that these add to RAW only, or all of RAW.
     upper_bound : float
         On the speedup over serialized launches.
-    critical_path : float
     """
 
     name: str
@@ -103,8 +99,6 @@ class FunctionLoad:
 
     Attributes
     ----------
-    name : str
-    kernels : int
     time : float
         Of the kernels alone, summed.
     utilization : float
@@ -132,10 +126,8 @@ class Study:
         At that size alone.
     schedules : tuple of Schedule
         Serial first, without launch costs.
-    curves : tuple of Curve
     bend : float
         SMs at which the critical path takes over from the work as the limit.
-    costs : tuple of KindCost
     comparison : Comparison or None
         What mechanisms reach, with what launches cost.
     asked : Asked

@@ -176,7 +176,6 @@ def extend(
 
     Parameters
     ----------
-    graph : BlockGraph
     whole : sequence of (kind, basis, source operation, target operation)
         Joins whose targets are all blocks, too. The kind is an index into `KIND_NAMES`.
     partial : sequence of (kind, basis, source operation, target sets)
@@ -225,7 +224,6 @@ def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
     ----------
     graph : BlockGraph
         With other certain joins than `other`, such as those that a mechanism sees.
-    other : BlockGraph
     """
     chosen = np.flatnonzero(~other.join_certain)
     if not len(chosen):

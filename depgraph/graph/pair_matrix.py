@@ -32,7 +32,6 @@ class PairMatrix:
     density : float64[rows, columns]
         Share of the block pairs in a cell that are edges, 0 to 1; rows are blocks of `target`,
         columns blocks of `source`.
-    source_blocks, target_blocks : int
     """
 
     source: int
@@ -70,10 +69,8 @@ def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) ->
 
     Parameters
     ----------
-    graph : BlockGraph
     source, target : int
         Kernel numbers.
-    size : int
 
     Raises
     ------

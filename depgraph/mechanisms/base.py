@@ -41,7 +41,6 @@ def dependent_operations(
 
     Parameters
     ----------
-    graph : BlockGraph
     joins : bool[n_joins], optional
         The joins to look at; default all.
 

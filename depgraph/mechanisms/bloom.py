@@ -183,7 +183,6 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
     ----------
     graph : BlockGraph
         Its blocks and kinds of dependence.
-    footprints : Footprints
     bits, hashes : int
         Of each filter, one for the lines that a block reads and one for those it writes.
 
@@ -300,7 +299,6 @@ def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
     ----------
     graph : BlockGraph
         Whose blocks they are, and what else is possible.
-    answers : Answers
     """
     reported = answers.reported
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())

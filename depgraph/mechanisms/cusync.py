@@ -130,12 +130,7 @@ class CuSyncTile(Mechanism):
 
 
 class CuSyncStrided(CuSyncTile):
-    """One semaphore for s blocks of a row at equal distances.
-
-    Parameters
-    ----------
-    tiles : int
-    """
+    """One semaphore for s blocks of a row at equal distances."""
 
     name = "cusync-strided"
     signature = "cusync-strided(s)"
@@ -250,7 +245,6 @@ def waits_per_block(graph: BlockGraph, tiles: float = math.inf) -> NDArray[np.in
 
     Parameters
     ----------
-    graph : BlockGraph
     tiles : float
         Blocks that share a semaphore; infinite if all blocks of a source set do.
     """

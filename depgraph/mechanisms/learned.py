@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.graph.lists import gather_lists
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules
@@ -207,19 +206,11 @@ def _relative_edges(
     found: dict[int, list[NDArray[np.int64]]] = {}
     for join in range(joins_of[operation], joins_of[operation + 1]):
         source = int(graph.join_source_operation[join])
-        sources = _members(graph, graph.source_offsets, graph.sources, join)
-        targets = _members(graph, graph.target_offsets, graph.targets, join)
+        sources = graph.blocks_of(graph.source_lists, join)
+        targets = graph.blocks_of(graph.target_lists, join)
         edges = (sources - graph.first_block[source])[:, None] * (last - first) + targets - first
         found.setdefault(operation - source, []).append(edges.reshape(-1))
     return {distance: np.unique(np.concatenate(parts)) for distance, parts in found.items()}
-
-
-def _members(
-    graph: BlockGraph, offsets: NDArray[np.int64], sets: NDArray[np.int32], join: int
-) -> NDArray[np.int64]:
-    chosen = sets[offsets[join] : offsets[join + 1]]
-    _, blocks = gather_lists(graph.set_offsets, graph.set_blocks, chosen)
-    return np.asarray(blocks, np.int64)
 
 
 def _without(one: dict[int, NDArray[np.int64]], other: dict[int, NDArray[np.int64]]) -> int:

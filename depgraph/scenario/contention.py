@@ -8,13 +8,12 @@ it was measured to take.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from depgraph.gpu.sm_resources import sm_resources
-from depgraph.gpu.sm_sharing import SmSharing, sm_sharing
+from depgraph.gpu.sm_sharing import SmSharing, calibrated_gpu, sm_sharing
 from depgraph.schedule.policy import IGNORED, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.time_units import convert_time
@@ -23,6 +22,7 @@ from depgraph.timing.durations import kernel_makespans
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.gpu.measured_errors import MeasuredErrors
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
@@ -44,30 +44,73 @@ def sharing_of(scenario: Scenario) -> SmSharing | None:
     """
     if scenario.contention == "none" or scenario.unit == "instructions":
         return None
-    found = sm_sharing(scenario.resources, carve_outs=scenario.contention == "full")
-    return replace(found, lead=_in_unit(found.lead, scenario))
+    return sm_sharing(scenario.resources, carve_outs=scenario.contention == "full")
 
 
-def _in_unit(microseconds: float, scenario: Scenario) -> float:
-    found = convert_time(microseconds, "us", scenario.unit, scenario.clock_mhz)
-    return 0.0 if found is None else found
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far predictions can be trusted.
+
+    Attributes
+    ----------
+    gpu : str
+        That they are for.
+    constants_of : str
+        The GPU that their constants were fitted on, the same or another one.
+    contention : bool
+        Whether they count it.
+    errors : MeasuredErrors or None
+        How far predictions with these constants were off; None if nobody measured that.
+    """
+
+    gpu: str
+    constants_of: str
+    contention: bool
+    errors: MeasuredErrors | None
+
+    @property
+    def caveat(self) -> str:
+        """All of it in a sentence."""
+        measured = "nobody compared them with measurements (depgraph calibrate does)"
+        if self.errors is not None:
+            measured = self.errors.sentence(contention=self.contention)
+        if self.constants_of == self.gpu:
+            return f"predictions: {measured}"
+        of = f"constants of the {self.constants_of}"
+        return f"predictions on {self.gpu} are uncalibrated: {of}; {measured}"
 
 
-def work_of_blocks(scenario: Scenario) -> NDArray[np.float64]:
-    """Return what each block would take at a rate of 1: float64[n_blocks].
+def trust_in(scenario: Scenario) -> Trust | None:
+    """Return how far predictions can be trusted; None where durations are no times."""
+    if scenario.unit == "instructions":
+        return None
+    gpu = scenario.resources.gpu
+    calibrated = calibrated_gpu(gpu)
+    counted = scenario.sharing is not None
+    return Trust(gpu.name, calibrated.name, counted, calibrated.errors)
+
+
+def work_of_blocks(scenario: Scenario) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what each block would take at a rate of 1, and the part of kernels that holds no SM.
 
     Parameters
     ----------
     scenario : Scenario
+
+    Returns
+    -------
+    work : float64[n_blocks]
+    lead : float64[n_operations]
+        0 for host copies.
     """
     graph, durations = scenario.graph, scenario.durations
-    gpu, on = scenario.measured_gpu, scenario.resources
-    if gpu is not None and gpu != on.gpu:
-        on = sm_resources(graph, gpu)
+    on = scenario.measured_on(graph) if scenario.measured_on else scenario.resources
     sms = scenario.measured_sms or on.gpu.sms
     sharing = sm_sharing(on, carve_outs=scenario.contention == "full")
-    lead, least = (_in_unit(time, scenario) for time in (sharing.lead, _LEAST_WORK))
+    microsecond = convert_time(1.0, "us", scenario.unit, scenario.clock_mhz) or 0.0
     alone = kernel_makespans(graph, durations, on.occupancy * sms)
+    most = np.maximum(alone - _LEAST_WORK * microsecond, 0.0)
+    lead = np.minimum(sharing.lead * microsecond, most) * scenario.is_kernel
     shape = durations
     if not scenario.timing.of_blocks:
         index = np.arange(graph.n_blocks) - graph.first_block[graph.operation_of_block]
@@ -85,10 +128,9 @@ def work_of_blocks(scenario: Scenario) -> NDArray[np.float64]:
     taken = np.zeros(graph.n_operations)
     if len(full):
         taken[full] = np.maximum.reduceat(run.end, first) - np.minimum.reduceat(run.start, first)
-    work = np.maximum(alone - lead, np.minimum(alone, least))
-    factor = np.divide(work, taken, out=np.zeros(len(work)), where=taken > 0)
+    factor = np.divide(alone - lead, taken, out=np.zeros(len(taken)), where=taken > 0)
     values: NDArray[np.float64] = shape * factor[graph.operation_of_block]
-    return values
+    return values, lead
 
 
 def time_alone(scenario: Scenario) -> NDArray[np.float64]:
@@ -117,6 +159,12 @@ def contended_bound(scenario: Scenario) -> float:
     return max(path, full / _HARDWARE_MARGIN, scenario.memory)
 
 
+def contended_serial(scenario: Scenario) -> float:
+    """Return what the kernels of a contended scenario take one after another."""
+    rules = Rules(waits_for_all=True)
+    return run_contended("serial", rules, scenario).makespan
+
+
 def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
     """Return the length of the longest path through a graph."""
     return float(graph.earliest_finish(durations)[0].max(initial=0.0))
@@ -140,8 +188,7 @@ def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
         If the rules let some block wait forever.
     """
     sharing = scenario.sharing
-    lead = 0.0 if sharing is None else sharing.lead
-    rules = replace(rules, launch=rules.launch + lead * scenario.is_kernel)
+    rules = replace(rules, launch=rules.launch + (0.0 if sharing is None else sharing.lead))
     if rules.unlimited:
         rules = replace(rules, durations=time_alone(scenario))
     schedule = run_rules(

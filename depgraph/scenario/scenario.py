@@ -14,7 +14,7 @@ from depgraph.dependence.possible import uncertainty
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.scenario.contention import sharing_of, work_of_blocks
+from depgraph.scenario.contention import sharing_of, trust_in, work_of_blocks
 from depgraph.scenario.described_graph import described_graph
 from depgraph.timing.launch_model import OFF
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
@@ -98,9 +97,11 @@ class Scenario:
         The store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
-    measured_gpu : Gpu or None
+    measured_on : callable or None
+        The same as `resources_of` for the GPU that kernels were measured on; None where that is
+        not known to be another one.
     measured_sms : int or None
-        The GPU that kernels were measured on, and its SMs; None for the one of `resources`.
+        SMs of that GPU; None for those of `resources`.
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
@@ -122,7 +123,7 @@ class Scenario:
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
-    measured_gpu: Gpu | None = None
+    measured_on: Callable[[BlockGraph], SmResources] | None = None
     measured_sms: int | None = None
     contention: Contention = "none"
     sites: Mapping[int, Site] = field(default_factory=dict)
@@ -189,14 +190,23 @@ class Scenario:
         """How blocks on one SM slow each other; None where predictions have no contention."""
         return sharing_of(self)
 
+    @property
+    def has_predictions(self) -> bool:
+        """Whether schedules are made with contention too: never without a limit of SMs."""
+        return self.sharing is not None and not math.isinf(self.sms)
+
     @cached_property
-    def _work_of_blocks(self) -> NDArray[np.float64]:
+    def _work_of_blocks(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return work_of_blocks(self)
 
     @property
     def contended(self) -> Scenario:
         """The same, the durations being what blocks would take at a rate of 1."""
-        return self._with("timing", replace(self.timing, values=self._work_of_blocks))
+        work, lead = self._work_of_blocks
+        same = self._with("timing", replace(self.timing, values=work))
+        if self.sharing is not None:
+            vars(same)["sharing"] = replace(self.sharing, lead=lead)
+        return same
 
     @property
     def occupancy(self) -> NDArray[np.int64]:
@@ -220,11 +230,13 @@ class Scenario:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What all times rest on."""
+        """What all times rest on, and how far predictions can be trusted."""
+        trust = trust_in(self)
         return (
             *self.timing.assumptions,
             *self.resources.assumptions,
             *self.launch.describe(self.unit),
+            *(() if trust is None else (trust.caveat,)),
         )
 
     @property

@@ -30,6 +30,8 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _IN_ONE_CALL = 30_000
 # Bytes of text that one call may scan interpreted: a tenth of a second, too.
 _BYTES_IN_ONE_CALL = 16_000
+# The same where the arguments hold all that is written as well.
+_IN_PLACE = 60_000
 # Seconds that all functions together are interpreted before numba is loaded instead: about as long
 # as loading takes.
 _SECONDS_BEFORE_LOADING = 0.25
@@ -91,7 +93,7 @@ def compiled_in_place(function: Function) -> Function:
     if _IS_OFF:
         return function
     options = {"_nrt": False}  # numba's run time, which counts references
-    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, options))
+    return cast("Function", CompiledFunction(function, function, _IN_PLACE, options))
 
 
 def compiled_scanner(begin: int) -> Callable[[Function], Function]:

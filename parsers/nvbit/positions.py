@@ -36,7 +36,6 @@ def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
 
     Parameters
     ----------
-    trace : Trace
     extraction : Extraction
         What the first reading found.
 

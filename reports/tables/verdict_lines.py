@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.verdict import verdict_of
 from depgraph.reports.tables.table import show_factor, show_number, show_percent
+from depgraph.scenario.contention import trust_in
 from depgraph.system.ratios import ratio
 from depgraph.system.text import counted, size_text
 
@@ -42,6 +43,7 @@ def with_verdict(
             "verdict": verdict.text,
             "verdict_rules": list(verdict.rules),
             "as_launched": launched_facts(found.launched),
+            "predictions": prediction_facts(found),
             **report.facts,
         },
         headline=[*verdict.sentences, *launched_lines(found), *report.headline],
@@ -74,6 +76,19 @@ def launched_lines(found: Findings) -> list[str]:
         f"{size_text(found.scenario.sms)}, launch costs aside"
     )
     return lines
+
+
+def prediction_facts(found: Findings) -> dict[str, Any] | None:
+    """Return how far predictions can be trusted as plain values; None where there are no times."""
+    trust = trust_in(found.scenario)
+    if trust is None:
+        return None
+    return {
+        "is_calibrated": trust.constants_of == trust.gpu,
+        "constants_of": trust.constants_of,
+        "contention": trust.contention,
+        "errors": None if trust.errors is None else asdict(trust.errors),
+    }
 
 
 def launched_facts(launched: AsLaunched) -> dict[str, float | int | bool | None]:

@@ -1,8 +1,6 @@
 """``depgraph compare``: kernels are aligned, what changed is said, a regression fails."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -84,14 +82,10 @@ def test_metrics_are_of_each_side():
     assert diff.metrics["utilization"] == (1.0, 0.5)
 
 
-def run(*words, folder):
-    return subprocess.run(
-        [sys.executable, "-m", "depgraph", "compare", *map(str, words)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def run(program):
+    """Return a function that compares two stores."""
+    return lambda *words: program("compare", *words)
 
 
 @pytest.fixture(scope="module")
@@ -102,42 +96,42 @@ def part(tmp_path_factory):
 
 
 @pytest.mark.jit_only
-def test_the_command_says_what_changed(sample_store, part, tmp_path):
-    result = run(sample_store.path, part.path, "--sms", 8, folder=tmp_path)
-    assert result.returncode == 0
-    assert "kernels: 20 same, 0 changed, 0 added, 5 removed" in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= 100
+def test_the_command_says_what_changed(run, sample_store, part):
+    result = run(sample_store.path, part.path, "--sms", 8)
+    assert result.code == 0
+    assert "kernels: 20 same, 0 changed, 0 added, 5 removed" in result.out
+    assert max(map(len, result.out.splitlines())) <= 100
 
 
 @pytest.mark.jit_only
-def test_json_has_numbers(sample_store, part, tmp_path):
+def test_json_has_numbers(run, sample_store, part):
     words = (sample_store.path, part.path, "--sms", 8, "--format", "json")
-    content = json.loads(run(*words, folder=tmp_path).stdout)
+    content = json.loads(run(*words).out)
     edges = next(row for row in content["metrics"] if row["metric"] == "edges")
     assert edges["base"] == 994
     assert edges["new"] < 994
 
 
 @pytest.mark.jit_only
-def test_a_regression_exits_with_3_and_says_expected_and_got(sample_store, part, tmp_path):
+def test_a_regression_exits_with_3_and_says_expected_and_got(run, sample_store, part):
     words = (part.path, sample_store.path, "--sms", 8, "-q", "--fail-on-increase")
-    result = run(*words, "edges", "--fail-on-increase", "untraced", folder=tmp_path)
-    assert result.returncode == 3
-    (line,) = result.stderr.splitlines()
+    result = run(*words, "edges", "--fail-on-increase", "untraced")
+    assert result.code == 3
+    (line,) = result.err.splitlines()
     assert line.startswith("depgraph: edges: expected at most ")
     assert line.endswith("got 994")
-    assert run(*words, "edges", "--tolerance", 100, folder=tmp_path).returncode == 0
-    assert run(*words, "untraced", folder=tmp_path).returncode == 0
+    assert run(*words, "edges", "--tolerance", 100).code == 0
+    assert run(*words, "untraced").code == 0
 
 
 @pytest.mark.jit_only
-def test_total_is_one_number(sample_store, part, tmp_path):
+def test_total_is_one_number(run, sample_store, part):
     words = (part.path, sample_store.path, "--sms", 8, "--format", "total", "--metric")
-    assert run(*words, "utilization", folder=tmp_path).stdout == "0.09863\n"
+    assert run(*words, "utilization").out == "0.09863\n"
 
 
 @pytest.mark.jit_only
-def test_times_of_one_side_alone_are_wrong_usage(sample_store, part, tmp_path):
-    result = run(sample_store.path, part.path, "--timing", "x.csv", folder=tmp_path)
-    assert result.returncode == 2
-    assert "give both" in result.stderr
+def test_times_of_one_side_alone_are_wrong_usage(run, sample_store, part):
+    result = run(sample_store.path, part.path, "--timing", "x.csv")
+    assert result.code == 2
+    assert "give both" in result.err

@@ -133,12 +133,16 @@ def test_a_report_says_what_bound_says(scenario):
             assert all(b * CLOSE >= r for b, r in zip(*(c.speedup for c in curves), strict=True))
 
 
+@pytest.fixture(scope="module", params=["gru_train", "streams4", "gpt2_d256"])
+def real_store(request, shared_data, tmp_path_factory):
+    log = parsers.open_trace(shared_data / "nvbit" / f"{request.param}.log.xz")
+    return depgraph.extract(log, tmp_path_factory.mktemp("real") / "out")
+
+
 @pytest.mark.jit_only
-@pytest.mark.parametrize("trace", ["gru_train", "streams4", "gpt2_d256"])
 @pytest.mark.parametrize("kinds", [{"RAW"}, {"RAW", "WAR", "WAW"}], ids=["raw", "all"])
-def test_the_laws_hold_on_real_traces(trace, kinds, shared_data, tmp_path):
-    log = parsers.open_trace(shared_data / "nvbit" / f"{trace}.log.xz")
-    store = depgraph.extract(log, tmp_path / "out")
+def test_the_laws_hold_on_real_traces(kinds, real_store):
+    store = real_store
     scenario = depgraph.build_scenario(
         store.graph(kinds), store.kernels, footprints=store.footprints,
         launch=LaunchChoice("none", {"host": 500.0, "gap": 20.0, "node": 3.0}),
@@ -300,6 +304,7 @@ def test_every_command_prints_the_same_number(answer, options, sample_store, tmp
     capsys.readouterr()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.jit_only
 def test_the_page_and_markdown_print_the_number_of_bound(answer, sample_store, tmp_path, capsys):
     first = answer("bound", "--sms", 4)["bounds"][0]

@@ -14,7 +14,7 @@ import depgraph
 from depgraph.errors import ModelError
 from depgraph.parsers.workload import read_workload
 from depgraph.samples import sample_path
-from depgraph.store.store import write_store
+from depgraph.store.writer import write_store
 
 if TYPE_CHECKING:
     from depgraph.cli.notebook import Program

@@ -10,6 +10,7 @@ import pytest
 
 from depgraph.reports.ci import Threshold, missed_thresholds, step_summary
 from depgraph.reports.tables.table import Column, Report, Table
+from depgraph.samples import KERNEL_TIMES, sample_path
 
 FILES = {"index.html", "plots", "report.md", "report.json", "timeline.json.gz"}
 
@@ -52,6 +53,27 @@ def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
 
 
 @pytest.mark.jit_only
+def test_every_form_says_how_far_predictions_can_be_trusted(sample_store, tmp_path):
+    """Measured on an H100, asked about an A100, on which nobody measured predictions."""
+    run(
+        "report", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
+        "--gpu", "A100", "-o", "out", folder=tmp_path,
+    )  # fmt: skip
+    caveat = "predictions on A100 80GB are uncalibrated: constants of the H100 SXM; compared with"
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert any(note.startswith(caveat) for note in report["notes"])
+    assert report["predictions"]["constants_of"] == "H100 SXM"
+    assert report["predictions"]["errors"]["programs"] > 200
+    for name in ("index.html", "report.md"):
+        assert caveat in (tmp_path / "out" / name).read_text(encoding="utf-8")
+    table = run(
+        "bound", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
+        "--gpu", "A100", "--mechanism", "cuda-graph", folder=tmp_path,
+    ).stdout  # fmt: skip
+    assert caveat in " ".join(table.split())
+
+
+@pytest.mark.jit_only
 def test_two_runs_give_the_same_bytes(written, sample_store, tmp_path):
     folder, _ = written
     run("report", sample_store.path, "--sms", 8, "-o", "again", "-q", folder=tmp_path)
@@ -86,6 +108,7 @@ def test_the_timeline_has_both_schedules(written):
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 2 * 189
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.jit_only
 def test_an_earlier_report_is_replaced_only_with_force(program, written, sample_store, tmp_path):
     words = ("report", sample_store.path, "--sms", 2, "-o", "out", "-q")
@@ -217,6 +240,7 @@ def test_a_limit_itself_is_within_it(value, is_least, is_met):
 
 
 @pytest.mark.jit_only
+@pytest.mark.usefixtures("undrawn")
 def test_host_copies_that_wait_for_kernels_do_not_stop_a_report(program, shared_data, tmp_path):
     trace = shared_data / "public/accelsim/mgpusim_bfs_v3"
     extracted = program("extract", trace, "-o", "bfs", "-q")

@@ -212,7 +212,7 @@ def test_a_suite_file_that_makes_no_sense_is_refused_at_once(program, tmp_path, 
         (["bound", "a", "b", "-j", "2", "--scheduler", "local:2"], "-j does not go with"),
         (["bound", "a", "a"], "program 'a' is there twice"),
         (["bound", "a", "b", "--cost", "x.y=1"], "--cost needs --mechanism"),
-        (["bound", "a", "b", "--gpu", "T4", "--gpu-file", "x.toml"], "--gpu and --gpu-file"),
+        (["bound", "a", "b", "--gpu", "V100", "--gpu-file", "x.toml"], "--gpu and --gpu-file"),
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused_in_one_line(program, words, said):

@@ -27,7 +27,7 @@ from depgraph.graph.fuse import merge_kernels
 from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.dataflow import Dataflow
-from depgraph.store.store import write_store
+from depgraph.store.writer import write_store
 
 WHY = "reaches global memory at addresses the trace does not hold"
 
@@ -282,6 +282,7 @@ def test_a_program_that_is_all_certain_has_no_notes():
     assert uncertainty(kernels_of([1, 1]), graph_of_edges([1, 1], []).pairs()).notes == ()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", ["bound", "report"])
 def test_bound_and_report_say_what_rests_on_ldgsts(command, sample_store, tmp_path, program):
     extra = ["-o", str(tmp_path / "report")] if command == "report" else []

@@ -12,6 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
+from compiling import compile_in_turn
 from faults.cases import run_case
 from faults.ground import Ground
 from faults.program import MEMORY, SUITE, Finding
@@ -28,6 +29,7 @@ def main(folder, seconds):
     os.dup2(2, 1)  # what anything prints past `sys.stdout` goes to the log
     faulthandler.enable()
     compile_always()
+    compile_in_turn()
     used = int(_status("VmSize"))
     resource.setrlimit(resource.RLIMIT_AS, (used + ADDRESS_SPACE, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

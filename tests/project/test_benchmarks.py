@@ -52,6 +52,19 @@ def test_a_program_prints_its_table(program: str, row: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("model", ["h100_sxm", "h200"])
+def test_the_errors_that_reports_quote_are_those_of_this_version(model: str) -> None:
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:3]; import measured;"
+        "print(measured.errors(sys.argv[3]).to_toml())"
+    )
+    printed = output_of("-c", program, BENCHMARKS, BENCHMARKS / "validation", model)
+    file = ROOT / "depgraph" / "gpu" / "models" / f"{model}.toml"
+    assert printed.strip() in file.read_text(encoding="utf-8")
+
+
 def test_a_large_log_numbers_its_launches_on(tmp_path: Path, sample_trace: Path) -> None:
     large = tmp_path / "large.log"
     output_of(BENCHMARKS / "make_large_log.py", sample_trace, large, "50")

@@ -37,6 +37,7 @@ def checkout(tmp_path):
     tests.mkdir(parents=True)
     shutil.copy(ROOT / "pyproject.toml", tests.parent)
     shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    shutil.copytree(ROOT / "tests" / "support", tests / "support")
     (tests / "test_some.py").write_text(TESTS)
     return tests.parent
 

@@ -37,7 +37,7 @@ def file_of(text):
 @pytest.fixture
 def extended(tmp_path):
     """Return a checkout into which the example of a recipe is put, and what runs in it."""
-    checkout = copy_packages(tmp_path / "checkout")
+    checkout = copy_packages(tmp_path / "checkout", compiled=True)
     environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "200"}
 
     def run(*arguments, code=0):

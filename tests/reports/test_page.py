@@ -26,10 +26,18 @@ def study_of(sizes, edges, names=None, sms=4, **options):
     return study(scenario)
 
 
-def write(found, folder):
-    file = folder / "index.html"
-    page.write_page(found, study_report(found), write_plots(found, folder), folder, file)
-    return file
+@pytest.fixture(scope="module")
+def write(tmp_path_factory):
+    """Return a function that writes a page, with pictures that are drawn once."""
+    drawn_in = tmp_path_factory.mktemp("plots")
+    plots = write_plots(study_of([4, 6, 2], chain_edges([4, 6, 2])), drawn_in)
+
+    def to(found, folder):
+        file = folder / "index.html"
+        page.write_page(found, study_report(found), plots, drawn_in, file)
+        return file
+
+    return to
 
 
 def timeline_json(text):
@@ -48,7 +56,7 @@ class Elements(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def hostile_page(tmp_path_factory):
+def hostile_page(write, tmp_path_factory):
     sizes = [4, 6, 2]
     found = study_of(
         sizes,
@@ -94,7 +102,7 @@ def test_hostile_names_survive_in_the_data_of_the_script(hostile_page):
     assert names[2] == "'\"><b>&amp;"
 
 
-def test_two_runs_give_the_same_bytes(tmp_path):
+def test_two_runs_give_the_same_bytes(tmp_path, write):
     sizes = [3, 3]
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -115,7 +123,7 @@ def test_times_and_places_are_packed_exactly_enough():
     assert sm.tolist() == found.schedules[0].sm.tolist()
 
 
-def test_cuts_are_made_and_said(monkeypatch, tmp_path):
+def test_cuts_are_made_and_said(monkeypatch, tmp_path, write):
     monkeypatch.setattr(timeline, "MOST_BLOCKS", 5)
     monkeypatch.setattr(timeline, "MOST_NUMBERS", 3)
     monkeypatch.setattr(page, "MOST_ROWS", 1)
@@ -184,7 +192,7 @@ def test_a_click_on_a_head_sorts_and_a_third_click_restores(browser, hostile_pag
 
 
 @needs_browser
-def test_a_click_shows_what_a_block_waits_for(browser, tmp_path):
+def test_a_click_shows_what_a_block_waits_for(browser, tmp_path, write):
     # Kernel 1 runs after kernel 0, two blocks on each of two SMs: its first block is at half time.
     found = study_of([4, 4], [((0, 2), (1, 0)), ((0, 3), (1, 0), "WAR")], sms=2)
     browser.get(write(found, tmp_path).as_uri())
@@ -202,7 +210,7 @@ def test_a_click_shows_what_a_block_waits_for(browser, tmp_path):
 
 
 @needs_browser
-def test_a_block_that_waits_in_its_slot_says_until_when(browser, tmp_path):
+def test_a_block_that_waits_in_its_slot_says_until_when(browser, tmp_path, write):
     found = study_of([1, 1], [((0, 0), (1, 0))], sms=1)
     serial = found.schedules[0]
     held = replace(serial, name="held", start=np.zeros_like(serial.start), waiting=1.0)
@@ -237,7 +245,7 @@ def test_the_wheel_zooms_and_the_button_shows_all_again(browser, hostile_page):
 
 
 @needs_browser
-def test_the_filter_keeps_rows_with_its_words(browser, tmp_path):
+def test_the_filter_keeps_rows_with_its_words(browser, tmp_path, write):
     sizes = [2] * 12
     names = [f"gemm_{i}" if i % 3 else f"norm_{i}" for i in range(12)]
     browser.get(write(study_of(sizes, chain_edges(sizes), names), tmp_path).as_uri())
@@ -269,7 +277,7 @@ def test_the_pictures_are_not_empty(browser, hostile_page):
 
 @needs_browser
 @pytest.mark.jit_only
-def test_a_hundred_thousand_blocks_are_drawn_and_answer_clicks(browser, tmp_path):
+def test_a_hundred_thousand_blocks_are_drawn_and_answer_clicks(browser, tmp_path, write):
     sizes = [10_000] * 10
     found = study_of(sizes, chain_edges(sizes), sms=80)
     browser.get(write(found, tmp_path).as_uri())

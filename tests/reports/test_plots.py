@@ -96,6 +96,7 @@ def test_odd_programs_are_drawn(sizes, edges, cost, tmp_path):
     assert len(write_plots(study_of(sizes, edges, cost=cost), tmp_path)) == len(NAMES)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_left_out_is_said(tmp_path):
     sizes = [1] * 130
     captions = {
@@ -112,6 +113,7 @@ def test_names_that_look_like_formulas_are_text(tmp_path):
     write_plots(study_of([2, 2], chain_edges([2, 2]), names), tmp_path)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_pair_can_be_chosen(tmp_path):
     sizes = [3, 3, 3]
     found = study_of(sizes, chain_edges(sizes))
