@@ -359,9 +359,10 @@ class Picture:
     """
 
     def __init__(self, plot: Plot) -> None:
-        self._plot = plot
+        if plot.figure is None:
+            raise ValueError(plot.name)
+        self._plot, self.figure = plot, plot.figure
         self.name, self.title, self.caption = plot.name, plot.title, plot.caption
-        self.figure = plot.figure
 
     def __repr__(self) -> str:
         """Name the plot."""

@@ -150,7 +150,7 @@ def suite_of(
         refuse_given({"jobs", "scheduler"}, "needs several stores, a folder of them or a suite")
         return None
     refuse_given({"timing"}, "is of one program: state it for each in a suite file")
-    refuse_given({"pair", "coarse"}, "is of one program: name one store")
+    refuse_given({"pair", "coarse", "metric"}, "is of one program: name one store")
     if scheduler:
         refuse_given({"jobs"}, "does not go with --scheduler")
     given = {}
@@ -182,7 +182,7 @@ def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
         Where the report of each program goes; none for none.
     """
     from depgraph.analysis.suite import Broken, Suite
-    from depgraph.cli.progress import item_progress
+    from depgraph.cli.progress import step_progress
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.processes import Lost, Processes
 
@@ -200,8 +200,9 @@ def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
         cluster_workers(asked.scheduler)
         if asked.scheduler
         else nullcontext(Processes(jobs)) as pool,
-        item_progress(len(tasks), "programs", quiet=is_quiet()) as on_done,
+        step_progress(quiet=is_quiet()) as steps,
     ):
+        steps.begin("programs", len(tasks))
         alone = 0 if asked.scheduler or _is_compiled() else 1
         first = [replace(task, announces=not is_quiet(), jobs=0) for task in tasks[:alone]]
         for offset, part in ((0, first), (alone, tasks[alone:])):
@@ -213,7 +214,7 @@ def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
                 if found.usage:
                     raise click.UsageError(f"{part[i].program.name}: {found.usage}")
                 answers[offset + i] = found
-                on_done(1)
+                steps.done()
     ordered = [(task.program.name, answers[i]) for i, task in enumerate(tasks)]
     for name, answer in ordered:
         for line in answer.said:

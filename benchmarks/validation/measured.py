@@ -29,7 +29,7 @@ from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
     from depgraph.gpu.measured_errors import MeasuredErrors
-    from depgraph.scenario.contention import Contention
+    from depgraph.scenario.work_alone import Contention
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
 POLICY = "cuda-graph"

@@ -20,11 +20,14 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     format_option,
+    is_quiet,
     print_report,
     stores_argument,
 )
 from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.values import SmCounts
+from depgraph.cli.progress import step_progress
+from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
     from depgraph.analysis.outcome import Bound
     from depgraph.analysis.suite import ProgramResult
     from depgraph.cli.suite import Task
+    from depgraph.reports.tables.table import Report
     from depgraph.scenario.scenario import Scenario
+    from depgraph.system.steps import Steps
 
 
 @click.command("bound", cls=Command)
@@ -85,18 +90,20 @@ def command(
     return None
 
 
-def _report(path: Path, **asked: Any) -> Any:
-    table, found = _answer(path, **asked)
-    from depgraph.analysis.bound import BoundTable
-    from depgraph.reports.tables.verdict_lines import with_verdict
+def _report(path: Path, **asked: Any) -> Report:
+    with step_progress(quiet=is_quiet()) as steps:
+        table, found = _answer(path, steps, **asked)
+        steps.begin("verdict", 1)
+        from depgraph.analysis.bound import BoundTable
+        from depgraph.reports.tables.verdict_lines import with_verdict
 
-    if isinstance(table, BoundTable):
-        from depgraph.reports.tables.bound_table import bound_report
+        if isinstance(table, BoundTable):
+            from depgraph.reports.tables.bound_table import bound_report
 
-        return with_verdict(bound_report(table), found, more=_page_step(found))
-    from depgraph.reports.tables.mechanism_tables import comparison_report
+            return with_verdict(bound_report(table), found, more=_page_step(found))
+        from depgraph.reports.tables.mechanism_tables import comparison_report
 
-    return with_verdict(comparison_report(table), found)
+        return with_verdict(comparison_report(table), found)
 
 
 def suite_results(
@@ -112,7 +119,7 @@ def suite_results(
 
     for other in ("form", "jobs", "scheduler"):
         asked.pop(other)
-    table, found = _answer(stores[0], **asked)
+    table, found = _answer(stores[0], NOBODY, **asked)
     name, store = task.program.name, task.program.store
     if isinstance(table, BoundTable):
         results = results_of_bounds(name, store, table)
@@ -127,6 +134,7 @@ def suite_results(
 
 def _answer(
     path: Path,
+    steps: Steps,
     *,
     sms: tuple[float, ...] | None,
     mechanisms: tuple[str, ...],
@@ -147,13 +155,15 @@ def _answer(
         known = find_mechanisms(mechanisms)
         scenario = timed_scenario_from(Store(path), kinds, **model)
         sizes = sizes_or_default(scenario, sms)
-        comparison = compare_mechanisms(scenario, sizes, known, costs=parse_costs(costs))
+        comparison = compare_mechanisms(
+            scenario, sizes, known, costs=parse_costs(costs), steps=steps
+        )
         return comparison, _findings(scenario, sizes, path, comparison.limits)
     from depgraph.analysis.bound import bound
 
     scenario = timed_scenario_from(Store(path), kinds, **model)
     sizes = sizes_or_default(scenario, sms)
-    table = bound(scenario, sizes)
+    table = bound(scenario, sizes, steps=steps)
     return table, _findings(scenario, sizes, path, table.bounds)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
@@ -27,6 +26,7 @@ from depgraph.cli.options.shared import (
     deps_option,
     force_option,
     group_option,
+    is_quiet,
     print_report,
     say,
     stores_argument,
@@ -36,12 +36,17 @@ from depgraph.cli.options.shared import (
 from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.thresholds import (
     EXIT_THRESHOLD,
+    append_summary,
     fail_threshold,
+    github_option,
+    metric_option,
     threshold_options,
     thresholds_from,
 )
 from depgraph.cli.options.values import SMS, Pair
+from depgraph.cli.progress import step_progress
 from depgraph.errors import ModelError
+from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +60,6 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Report
 
 DEFAULT_FOLDER = "depgraph.report"
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 @click.command("report", cls=Command)
@@ -70,7 +74,8 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     help="Print the report in this form as well, and write a folder only with -o.",
 )  # fmt: skip
 @top_option
-@click.option("--github", is_flag=True, help=f"Append the report to ${SUMMARY_VARIABLE}.")
+@github_option
+@metric_option("Print this number alone, as for a badge, and write no folder.")
 @threshold_options
 @click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
@@ -97,6 +102,7 @@ def command(
     form: str | None,
     top: int,
     github: bool,
+    metric: str | None,
     show: bool,
     force: bool,
     jobs: int | None,
@@ -117,30 +123,67 @@ def command(
     """
     from depgraph.cli.suite import suite_of
 
-    if output is None and form is None:
+    if output is None and form is None and metric is None:
         output = Path(DEFAULT_FOLDER)
     if output is not None:
         from depgraph.system.output import stable_path
 
         output = stable_path(output)
     suite = suite_of(stores, jobs=jobs, scheduler=scheduler)
-    _check_outputs(output, github=github, show=show, force=force, is_suite=suite is not None)
+    if metric is not None and (form is not None or output is not None or github):
+        message = "--metric prints one number: it goes with none of --format, -o, --github"
+        raise click.UsageError(message)
+    _check_output(output, show=show, force=force, is_suite=suite is not None)
     if suite is not None:
         return _suite(
             suite, output, form, top, github=github, show=show, force=force,
             has_thresholds=bool(asked["fail_below"] or asked["fail_above"]),
             mechanisms=asked["mechanisms"],
         )  # fmt: skip
+    if metric is not None:
+        _print_metric(stores[0], metric, **asked)
+        return None
     found, report, missed = _answer(stores[0], **asked)
     _print(report, form, top)
     if github:
-        _append_summary(report, found.title, found.sms, top)
+        _append(report, f"{clean_text(found.title)} on {size_text(found.sms)}", top)
     if output is not None:
         _write(found, report, output, top=top, force=force, **_of_folder(asked))
         _wrote_page(output, show=show)
-    if missed:
-        fail_threshold(missed)
+    fail_threshold(missed)
     return None
+
+
+def _append(report: Report, what: str, top: int) -> None:
+    from depgraph.reports.ci import step_summary
+
+    title = f"depgraph: {what}"
+    append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
+
+
+_OF_ANSWERS = ("pair", "flows", "coarse", "mechanisms", "costs", "group_by")
+
+
+def _print_metric(
+    path: Path,
+    metric: str,
+    *,
+    sms: int | None,
+    kinds: frozenset[str] | None,
+    fail_below: tuple[tuple[str, float], ...],
+    fail_above: tuple[tuple[str, float], ...],
+    **asked: Any,
+) -> None:
+    from depgraph.analysis.compare_stores import metrics_on
+    from depgraph.reports.ci import missed_thresholds, one_number
+    from depgraph.store.store import Store
+
+    model = {name: value for name, value in asked.items() if name not in _OF_ANSWERS}
+    scenario = timed_scenario_from(Store(path), kinds, **model)
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    metrics = metrics_on(scenario.on(size))
+    click.echo(one_number(metrics[metric]))
+    fail_threshold(missed_thresholds(thresholds_from(fail_below, fail_above), metrics))
 
 
 def suite_results(
@@ -149,7 +192,7 @@ def suite_results(
     """Return what a suite shows of one program and the thresholds it missed; write its report."""
     from depgraph.analysis.suite import result_of_study
 
-    for other in ("output", "form", "github", "show", "force", "jobs", "scheduler"):
+    for other in ("output", "form", "github", "metric", "show", "force", "jobs", "scheduler"):
         asked.pop(other)
     top = asked.pop("top")
     found, report, missed = _answer(stores[0], **asked)
@@ -189,8 +232,11 @@ def _answer(
 
 def _write(found: Study, report: Report, folder: Path, **settings: Any) -> None:
     from depgraph.reports.page.folder import write_report
+    from depgraph.system.workers import available_jobs
 
-    left_out = write_report(found, folder, report, place_checked=True, **settings)
+    left_out = write_report(
+        found, folder, report, place_checked=True, jobs=available_jobs(), **settings
+    )
     if left_out:
         say(f"arrows left out of the timeline: {left_out} (it holds 100000)")
 
@@ -223,25 +269,19 @@ def _suite(
             write_suite(done.suite, report, places, folder, top=top, drawn=drawn)
     _print(report, form, top)
     if github:
-        _append_summary(report, counted(len(names), "program"), None, top)
+        _append(report, counted(len(names), "program"), top)
     if output is not None:
         _wrote_page(output, show=show)
     code = done.exit_code()
-    if done.missed:
-        fail_threshold(done.missed, code or EXIT_THRESHOLD)
+    fail_threshold(done.missed, code or EXIT_THRESHOLD)
     return code
 
 
-def _check_outputs(
-    output: Path | None, *, github: bool, show: bool, force: bool, is_suite: bool
-) -> None:
+def _check_output(output: Path | None, *, show: bool, force: bool, is_suite: bool) -> None:
     from depgraph.reports.page.folder import not_a_report
     from depgraph.reports.page.suite_folder import not_a_suite
     from depgraph.system.output import refuse_existing
 
-    if github and not os.environ.get(SUMMARY_VARIABLE):
-        message = f"--github: ${SUMMARY_VARIABLE} is not set"
-        raise click.UsageError(message)
     if output is not None:
         refuse_existing(output, force=force, not_ours=not_a_suite if is_suite else not_a_report)
     elif show:
@@ -280,15 +320,17 @@ def _study(
     if coarse is not None:
         coarser = scenario_from(Store(coarse), kinds, **model).graph
         coarser = _same_blocks(coarser, scenario.graph, coarse)
-    return study(
-        scenario,
-        mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
-        drawn=drawn,
-        costs=parse_costs(costs),
-        coarse=coarser,
-        asked=asked_from(store),
-        group_by=group_by,
-    )
+    with step_progress(quiet=is_quiet()) as steps:
+        return study(
+            scenario,
+            mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
+            drawn=drawn,
+            costs=parse_costs(costs),
+            coarse=coarser,
+            asked=asked_from(store),
+            group_by=group_by,
+            steps=steps,
+        )
 
 
 def _same_blocks(coarse: BlockGraph, graph: BlockGraph, path: Path) -> BlockGraph:
@@ -308,18 +350,6 @@ def _with_thresholds(
         headline=[*said, *report.headline],
         facts={**report.facts, "thresholds_missed": len(missed)},
     )
-
-
-def _append_summary(report: Report, name: str, sms: int | None, top: int) -> None:
-    from depgraph.reports.ci import SUMMARY_BYTES, step_summary
-    from depgraph.system.text import clean_text, size_text
-
-    title = f"depgraph: {clean_text(name)}" + ("" if sms is None else f" on {size_text(sms)}")
-    file = Path(os.environ[SUMMARY_VARIABLE])
-    used = file.stat().st_size if file.exists() else 0
-    text = step_summary(report, title, top=top, most_bytes=max(0, SUMMARY_BYTES - used))
-    with file.open("a", encoding="utf-8") as summary:
-        summary.write(text)
 
 
 def _wrote_page(folder: Path, *, show: bool) -> None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.next_steps import Asked
     from depgraph.gpu.model import Gpu
-    from depgraph.scenario.contention import Contention
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
+    from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice

@@ -93,8 +93,9 @@ def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def is_quiet() -> bool:
-    """Tell whether the user asked for silence."""
-    return bool(click.get_current_context().meta.get("quiet"))
+    """Tell whether the user asked for silence; of a program of a suite, that command speaks."""
+    meta = click.get_current_context().meta
+    return bool(meta.get("quiet")) or _SAID in meta
 
 
 def say(message: str) -> None:

@@ -13,6 +13,7 @@ from depgraph.scenario.contention import contended_bound, contended_serial, run_
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio
+from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+    from depgraph.system.steps import Steps
 
 
 _NOT_BOUNDED = (
@@ -179,6 +181,7 @@ def compare_mechanisms(
     mechanisms: Sequence[Mechanism],
     *,
     costs: ChangedCosts | None = None,
+    steps: Steps = NOBODY,
 ) -> Comparison:
     """Run every mechanism on every GPU size.
 
@@ -188,6 +191,8 @@ def compare_mechanisms(
         SM counts; infinity for no limit.
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
+    steps : Steps
+        Is told how far it is.
 
     Raises
     ------
@@ -207,6 +212,7 @@ def compare_mechanisms(
     outcomes: list[Outcome] = []
     swept: list[Swept] = []
     left_out: dict[str, str] = {}
+    steps.begin("mechanisms", len(sms) * len(mechanisms))
     for size in sms:
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
@@ -220,6 +226,7 @@ def compare_mechanisms(
         limits.append(limit)
         serial_time = predicted(Serial(), {}, sized)
         for mechanism in mechanisms:
+            steps.done()
             try:
                 found = _outcome(mechanism, costs, limit, sized, serial_time)
             except NotApplicableError as error:

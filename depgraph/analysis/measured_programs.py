@@ -18,14 +18,15 @@ from depgraph.extraction.workload import (
 from depgraph.gpu.measured_errors import MeasuredErrors
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.scenario.build_scenario import build_scenario
+from depgraph.scenario.contention import contended_bound
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from depgraph.gpu.model import Gpu
-    from depgraph.scenario.contention import Contention
     from depgraph.scenario.scenario import Scenario
+    from depgraph.scenario.work_alone import Contention
     from depgraph.trace.records import Dim3
 
 PROGRAMS = "fans, pairs, chains and graphs of PyTorch's kernels, as CUDA graphs"
@@ -180,8 +181,10 @@ class Prediction:
 def predict_graph(program: MeasuredProgram, gpu: Gpu, contention: Contention) -> Prediction:
     """Predict a replay of a program's parallel CUDA graph on the GPU that it was measured on."""
     scenario = program.scenario(gpu, contention)
-    limits = limits_of(scenario)
-    bound = limits.lower_bound if limits.contended is None else limits.contended
+    if scenario.has_predictions:
+        bound = contended_bound(scenario.contended)
+    else:
+        bound = limits_of(scenario).lower_bound
     return Prediction(program, graph_time(scenario), bound)
 
 

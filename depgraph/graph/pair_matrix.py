@@ -47,7 +47,7 @@ class PairMatrix:
 
 
 def telling_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
-    """Choose the pair of kernels whose matrix shows most: many edges, but not all to all.
+    """Choose the pair of kernels whose matrix shows most: RAW, many edges, but not all to all.
 
     Returns
     -------
@@ -57,7 +57,9 @@ def telling_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
     between_kernels = [p for p in pairs if p.source >= 0]
     shaped = [p for p in between_kernels if p.pattern is not Pattern.ALL_TO_ALL]
     wide = [p for p in shaped if p.awaited > 1 and p.waiting > 1]
-    for candidates in (wide, shaped, between_kernels):
+    wide_or_full = [p for p in between_kernels if p.awaited > 1 and p.waiting > 1]
+    ranked = wide, wide_or_full, shaped, between_kernels
+    for candidates in (*([p for p in some if p.raw] for some in ranked), *ranked):
         if candidates:
             best = max(candidates, key=lambda p: (p.edges, -p.target, -p.source))
             return best.source, best.target

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.base import Availability, Mechanism, Remembered
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules
 from depgraph.system.text import counted
@@ -39,9 +39,12 @@ class DataflowLearned(Mechanism):
     availability = Availability.HARDWARE
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
 
+    def __init__(self) -> None:
+        self._lesson = Remembered(learned_kernels)
+
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Put a barrier before each kernel whose dependences are not known."""
-        lesson = learned_kernels(program)
+        lesson = self._lesson(program)
         barrier = program.is_kernel & ~lesson.learned
         gap = barrier * charges.launches.gap.value
         gap[np.flatnonzero(program.is_kernel)[:1]] = 0.0  # paid for by the first launch

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
-    from depgraph.scenario.contention import Contention
     from depgraph.scenario.what_if import Statement
+    from depgraph.scenario.work_alone import Contention
     from depgraph.timing.durations import Durations
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match

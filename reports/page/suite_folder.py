@@ -108,11 +108,11 @@ def write_suite(
     with house_style():
         plot = suite_bars.plot(suite, drawn)
         save(plot, folder / PLOTS)
-        plot.figure.savefig(
-            folder / PLOTS / f"{plot.name}.pdf",
-            metadata={"Title": plot.title, "CreationDate": None, "Creator": None, "Producer": None},
-        )
-    picture = f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.png)\n\n{plot.caption}\n"
+        about = {"Title": plot.title, "CreationDate": None, "Creator": None, "Producer": None}
+        if plot.figure is not None:
+            plot.figure.savefig(folder / PLOTS / f"{plot.name}.pdf", metadata=about)
+    caption = f"{plot.result} {plot.caption}"
+    picture = f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.png)\n\n{caption}\n"
     text = render(report.cut(top), "markdown") + picture
     (folder / MARKDOWN).write_text(text, encoding="utf-8")
     (folder / JSON).write_text(render(report, "json"), encoding="utf-8")

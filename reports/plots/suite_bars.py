@@ -66,7 +66,7 @@ def plot(suite: Suite, policies: Sequence[str] = ()) -> Plot:
     figure.set_figwidth(_PAGE_INCHES if wide else COLUMN_INCHES)
     title = "Speedup of each program"
     if not suite.programs:
-        return Plot(NAME, title, "No program could be read.", no_data(figure, "no program"))
+        return Plot(NAME, title, "No program could be read.", "", no_data(figure, "no program"))
     axes = figure.subplots()
     places = [*range(len(groups)), len(groups) + 0.4]
     labels = [name for name, _ in groups] + [_MEAN]
@@ -114,10 +114,9 @@ def plot(suite: Suite, policies: Sequence[str] = ()) -> Plot:
     return Plot(
         NAME,
         title,
+        "" if bound is None else f"The upper bound is {show_factor(bound)} in the geometric mean.",
         "Bars: what each policy reaches, from serialized launches (1x) up. Lines: the upper bound, "
-        "and dotted the one as if every buffer were renamed. Right: geometric means"
-        + ("" if bound is None else f", of the upper bound {show_factor(bound)}")
-        + ".",
+        "and dotted the one as if every buffer were renamed. Right: geometric means.",
         figure,
     )
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.verdict import verdict_of
 from depgraph.reports.tables.table import show_factor, show_number, show_percent
-from depgraph.scenario.contention import trust_in
 from depgraph.system.ratios import ratio
 from depgraph.system.text import counted, size_text
 
@@ -80,7 +79,7 @@ def launched_lines(found: Findings) -> list[str]:
 
 def prediction_facts(found: Findings) -> dict[str, Any] | None:
     """Return how far predictions can be trusted as plain values; None where there are no times."""
-    trust = trust_in(found.scenario)
+    trust = found.scenario.trust
     if trust is None:
         return None
     return {

@@ -75,7 +75,7 @@ def test_a_suite_of_nothing_but_broken_programs_is_described_too() -> None:
     assert suite.means == []
     assert "three failed" in render(suite_report(suite), "markdown")
     with house_style():
-        assert plot(suite).caption == "No program could be read."
+        assert plot(suite).result == "No program could be read."
 
 
 def test_the_chart_shows_the_best_policy_of_each_kind_that_the_bound_holds_for() -> None:

@@ -38,6 +38,7 @@ def output_of(*arguments: str | Path) -> str:
         ("large_input.py", "`--memory-limit 512MiB`"),
         ("first_run.py", "first `check`, packaged log"),
         ("bound_speed.py", "all-to-all"),
+        ("contention_speed.py", "with contention"),
         ("against_dataframes.py", "pandas"),
     ],
 )

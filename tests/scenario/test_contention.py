@@ -18,7 +18,7 @@ from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.serial import serial
-from depgraph.scenario.contention import time_alone, trust_in
+from depgraph.scenario.contention import time_alone
 
 LEAD = 0.5  # of an H100, in microseconds
 
@@ -131,7 +131,7 @@ def test_counts_of_instructions_are_no_times():
     scenario = replace(scenario_of(graph_of([2], [])), contention="full", sms=4)
     assert scenario.unit == "instructions"
     assert scenario.sharing is None
-    assert trust_in(scenario) is None
+    assert scenario.trust is None
 
 
 @given(programs() | programs(positions=True), st.sampled_from(["sm", "full"]))
