@@ -45,6 +45,7 @@ def test_every_plot_is_written_as_png_and_svg(plots, folder):
     }
 
 
+@pytest.mark.jit_only
 def test_two_runs_give_the_same_bytes_whatever_the_users_style(chain, plots, folder, tmp_path):
     assert plots
     with mpl.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None}):
@@ -80,6 +81,7 @@ def test_axes_name_their_units(plots):
     assert "SMs" in labels["speedup-by-sms"]
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(
     ("sizes", "edges", "cost"),
     [
@@ -108,6 +110,7 @@ def test_what_is_left_out_is_said(tmp_path):
     assert "binned" in captions["dependence-map"]
 
 
+@pytest.mark.jit_only
 def test_names_that_look_like_formulas_are_text(tmp_path):
     names = ["$\\frac{1}{0}$_kernel", "a<b>$x^2$"]
     write_plots(study_of([2, 2], chain_edges([2, 2]), names), tmp_path)
