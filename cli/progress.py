@@ -1,14 +1,27 @@
-"""Progress by input bytes, on stderr, where a person watches."""
+"""Progress by input bytes or by steps, on stderr, where a person watches."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
+
+from depgraph.system.steps import NOBODY, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rich.progress import Progress, TaskID
+
+_SECONDS_BEFORE_A_BAR = 0.5
+
+
+def _is_watched(*, quiet: bool) -> bool:
+    """Tell whether a person sees a bar: not if stderr is no terminal or `CI` is set."""
+    return not quiet and sys.stderr.isatty() and not os.environ.get("CI")
 
 
 @contextmanager
@@ -22,7 +35,7 @@ def input_progress(total: int | None, *, quiet: bool) -> Iterator[Callable[[int]
     quiet : bool
         Show nothing. Neither is anything shown if stderr is not a terminal or `CI` is set.
     """
-    if quiet or not sys.stderr.isatty() or os.environ.get("CI"):
+    if not _is_watched(quiet=quiet):
         yield lambda _: None
         return
     from rich.console import Console
@@ -39,3 +52,65 @@ def input_progress(total: int | None, *, quiet: bool) -> Iterator[Callable[[int]
     with Progress("reading", *columns, console=console, transient=True) as bar:
         task = bar.add_task("reading", total=total)
         yield lambda n: bar.advance(task, n)
+
+
+class _Bar(Steps):
+    """A bar for what takes longer than a person waits for without asking."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._what, self._total, self._count = "", 0, 0
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._one_change = Lock()
+
+    def begin(self, what: str, steps: int) -> None:
+        """Begin something of so many steps."""
+        with self._one_change:
+            self._what, self._total, self._count = what, steps, 0
+            self._show()
+
+    def done(self) -> None:
+        """Be told that one step is done."""
+        with self._one_change:
+            self._count += 1
+            self._show()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show(self) -> None:
+        if self._bar is None:
+            if time.monotonic() < self._began + _SECONDS_BEFORE_A_BAR:
+                return
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("")
+        if self._task is not None:
+            self._bar.update(
+                self._task, description=self._what, completed=self._count, total=self._total
+            )
+
+
+@contextmanager
+def step_progress(*, quiet: bool) -> Iterator[Steps]:
+    """Yield what a computation tells how far it is.
+
+    Parameters
+    ----------
+    quiet : bool
+        As for `input_progress`.
+    """
+    if not _is_watched(quiet=quiet):
+        yield NOBODY
+        return
+    bar = _Bar()
+    try:
+        yield bar
+    finally:
+        bar.close()

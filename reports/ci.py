@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from depgraph.reports.tables.render import render
+from depgraph.reports.tables.table import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from depgraph.reports.tables.table import Report
-
 # GitHub refuses step summaries above 1 MiB: "Adding a job summary", GitHub Actions documentation.
 SUMMARY_BYTES = 1_000_000
+_WHOLE = 1000
+_FOLD = "\n<details>\n<summary>{}</summary>\n\n", "\n</details>\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,16 @@ class Threshold:
         return value >= self.limit if self.is_least else value <= self.limit
 
 
+def one_number(value: float) -> str:
+    """Show a metric alone, as a badge does: four digits, and those before the point."""
+    return f"{value:.4g}" if abs(value) < _WHOLE or not math.isfinite(value) else f"{value:.0f}"
+
+
 def missed_thresholds(thresholds: Sequence[Threshold], metrics: Mapping[str, float]) -> list[str]:
     """Return one line for each threshold that is missed: metric, expected, got."""
     return [
         f"{t.metric}: expected {'at least' if t.is_least else 'at most'} {t.limit:g}, "
-        f"got {metrics[t.metric]:.4g}"
+        f"got {one_number(metrics[t.metric])}"
         for t in thresholds
         if not t.is_met(metrics[t.metric])
     ]
@@ -62,6 +69,43 @@ def step_summary(report: Report, title: str, *, top: int, most_bytes: int = SUMM
         text = f"## {title}\n\n{render(report.cut(top), 'markdown')}"
         if len(text.encode()) <= most_bytes or not top:
             return _cut(text, most_bytes)
+        top //= 2
+
+
+def folded_summary(
+    report: Report,
+    title: str,
+    lead: Sequence[str] = (),
+    *,
+    top: int,
+    most_bytes: int = SUMMARY_BYTES,
+) -> str:
+    """Write a report for a pull request: the first table, and the rest to be unfolded.
+
+    Parameters
+    ----------
+    report : Report
+    title : str
+    lead : sequence of str
+        Sentences before the table.
+    top : int
+        Rows of each table that is unfolded, to begin with.
+    most_bytes : int
+    """
+    tables, said = report.tables[:1], set(lead)
+    first = Report(report.name, {}, headline=lead, tables=tables)
+    head = f"## {title}\n\n{render(first, 'markdown')}"
+    hidden = " and ".join(table.title.lower() for table in report.tables[1:])
+    fold, end = _FOLD[0].format(hidden.capitalize()), _FOLD[1]
+    room = most_bytes - len((head + fold + end).encode())
+    if room < 0:
+        return _cut(head, most_bytes)
+    headline = [sentence for sentence in report.headline if sentence not in said]
+    rest = replace(report, headline=headline, tables=report.tables[1:])
+    while True:
+        text = render(rest.cut(top), "markdown")
+        if len(text.encode()) <= room or not top:
+            return f"{head}{fold}{_cut(text, room)}{end}"
         top //= 2
 
 

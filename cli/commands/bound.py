@@ -10,6 +10,7 @@ import click
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     asked_from,
+    contention_option,
     memory_option,
     model_options,
     timed_scenario_from,
@@ -18,10 +19,12 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     format_option,
+    is_quiet,
     print_report,
     store_argument,
 )
 from depgraph.cli.options.values import SmCounts
+from depgraph.cli.progress import step_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 @mechanism_options
 @deps_option
 @model_options
+@contention_option
 @memory_option
 @format_option
 def command(
@@ -75,9 +79,12 @@ def command(
     from depgraph.store.store import Store
 
     scenario = timed_scenario_from(Store(store), kinds, **model)
-    table = bound(scenario, sms)
-    found = _findings(scenario, sms, store, table.bounds)
-    print_report(with_verdict(bound_report(table), found, more=_page_step(found)), form)
+    with step_progress(quiet=is_quiet()) as steps:
+        table = bound(scenario, sms, steps=steps)
+        steps.begin("verdict", 1)
+        found = _findings(scenario, sms, store, table.bounds)
+        report = with_verdict(bound_report(table), found, more=_page_step(found))
+    print_report(report, form)
 
 
 def _compare(
@@ -97,9 +104,12 @@ def _compare(
 
     found = find_mechanisms(mechanisms)
     scenario = timed_scenario_from(Store(path), kinds, **model)
-    comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs))
-    findings = _findings(scenario, sms, path, comparison.limits)
-    print_report(with_verdict(comparison_report(comparison), findings), form)
+    with step_progress(quiet=is_quiet()) as steps:
+        comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs), steps=steps)
+        steps.begin("verdict", 1)
+        findings = _findings(scenario, sms, path, comparison.limits)
+        report = with_verdict(comparison_report(comparison), findings)
+    print_report(report, form)
 
 
 def _page_step(found: Findings) -> list[Step]:

@@ -9,7 +9,13 @@ import click
 
 from depgraph.cli.options.model import memory_option, model_options, timed_scenario_from
 from depgraph.cli.options.shared import Command, deps_option, print_report
-from depgraph.cli.options.thresholds import Metric, fail_threshold
+from depgraph.cli.options.thresholds import (
+    Metric,
+    append_summary,
+    fail_threshold,
+    github_option,
+    metric_option,
+)
 from depgraph.cli.options.values import ROWS, SMS, Percent
 
 if TYPE_CHECKING:
@@ -37,10 +43,8 @@ if TYPE_CHECKING:
     "--format", "form", type=click.Choice(["table", "json", "csv", "markdown", "total"]),
     default="table", show_default=True, help="How to write the result; total is one number.",
 )  # fmt: skip
-@click.option(
-    "--metric", type=Metric(), default="upper_bound", show_default=True,
-    help="Metric of NEW that --format total prints.",
-)  # fmt: skip
+@metric_option("Metric of NEW that --format total prints.", default="upper_bound")
+@github_option
 @click.option(
     "--top", type=ROWS, default=20, show_default=True, metavar="N",
     help="Rows of each table in Markdown and on a terminal.",
@@ -62,6 +66,7 @@ def command(
     tolerance: float,
     form: str,
     metric: str,
+    github: bool,
     top: int,
     new_timing: Path | None,
     kinds: frozenset[str] | None,
@@ -72,7 +77,10 @@ def command(
     Kernels are aligned in launch order by name, grid and block, then by function.
     """
     from depgraph.analysis.compare_stores import compare
-    from depgraph.reports.tables.diff_tables import diff_report
+    from depgraph.analysis.verdict import conclude
+    from depgraph.reports.ci import folded_summary, one_number
+    from depgraph.reports.tables.diff_tables import diff_report, what_it_means
+    from depgraph.system.text import clean_text, size_text
 
     if (model["timing"] is None) != (new_timing is None):
         message = "--timing and --new-timing: give both or neither, so that units are equal"
@@ -81,13 +89,20 @@ def command(
     sides.append(_side(new, sides[0].sms, kinds, {**model, "timing": new_timing}))
     diff = compare(*sides)
     if form == "total":
-        click.echo(f"{diff.metrics[metric][1]:.4g}")
+        click.echo(one_number(diff.metrics[metric][1]))
     else:
         shown = top if form in {"table", "markdown"} else None
         print_report(diff_report(diff, top=shown), form)
     missed = _missed(diff, up, down, tolerance / 100)
-    if missed:
-        fail_threshold(missed)
+    if github:
+        lead = [f"threshold missed: {line}" for line in missed]
+        lead += [*what_it_means(diff), *conclude(sides[1]).sentences]
+        names = f"{clean_text(new.name)} compared with {clean_text(base.name)}"
+        title = f"depgraph: {names} on {size_text(sides[1].sms)}"
+        append_summary(
+            lambda room: folded_summary(diff_report(diff), title, lead, top=top, most_bytes=room)
+        )
+    fail_threshold(missed)
 
 
 def _side(

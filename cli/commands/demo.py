@@ -43,7 +43,8 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.samples import KERNEL_TIMES, sample_path
     from depgraph.scenario.build_scenario import build_scenario
-    from depgraph.store.store import not_a_store, write_store
+    from depgraph.store.files import not_a_store
+    from depgraph.store.writer import write_store
     from depgraph.system.output import refuse_existing
 
     force = force or _is_own_demo(output)

@@ -137,7 +137,8 @@ def command(
     from depgraph.graph.kinds import ALL_KINDS
     from depgraph.parsers import open_trace
     from depgraph.parsers.workload import is_workload
-    from depgraph.store.store import not_a_store, write_store
+    from depgraph.store.files import not_a_store
+    from depgraph.store.writer import write_store
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.output import refuse_existing, stable_path
 
@@ -188,11 +189,12 @@ def command(
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
     clock(None)
-    _print_summary(extraction, form, seconds=time.perf_counter() - began)
+    print_summary(extraction, form, seconds=time.perf_counter() - began)
     wrote(output)
 
 
-def _print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+def print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+    """Print what an extraction has found."""
     from depgraph.reports.tables.extract_summary import PAIRS_SHOWN, extract_summary
 
     shown = None if form in {"json", "csv"} else PAIRS_SHOWN
@@ -206,10 +208,10 @@ def _extract_workload(
     from dataclasses import replace
 
     from depgraph.parsers.workload import read_workload
-    from depgraph.store.store import write_store
+    from depgraph.store.writer import write_store
 
     extraction = read_workload(path)
     extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
     write_store(extraction, output, force=force, place_checked=True)
-    _print_summary(extraction, form)
+    print_summary(extraction, form)
     wrote(output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     asked_from,
+    contention_option,
     memory_option,
     model_options,
     scenario_from,
@@ -22,13 +22,22 @@ from depgraph.cli.options.shared import (
     deps_option,
     force_option,
     group_option,
+    is_quiet,
     print_report,
     say,
     store_argument,
     wrote,
 )
-from depgraph.cli.options.thresholds import fail_threshold, threshold_options, thresholds_from
+from depgraph.cli.options.thresholds import (
+    append_summary,
+    fail_threshold,
+    github_option,
+    metric_option,
+    threshold_options,
+    thresholds_from,
+)
 from depgraph.cli.options.values import ROWS, SMS, Pair
+from depgraph.cli.progress import step_progress
 from depgraph.errors import ModelError
 
 if TYPE_CHECKING:
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Report
 
 DEFAULT_FOLDER = "depgraph.report"
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 @click.command("report", cls=Command)
@@ -59,7 +67,8 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
     "--top", type=ROWS, default=20, show_default=True, metavar="N",
     help="Rows of each table in Markdown and on a terminal.",
 )  # fmt: skip
-@click.option("--github", is_flag=True, help=f"Append the report to ${SUMMARY_VARIABLE}.")
+@github_option
+@metric_option("Print this number alone, as for a badge, and write no folder.")
 @threshold_options
 @click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
@@ -75,6 +84,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 @group_option
 @deps_option
 @model_options
+@contention_option
 @memory_option
 @force_option
 def command(
@@ -85,6 +95,7 @@ def command(
     form: str | None,
     top: int,
     github: bool,
+    metric: str | None,
     fail_below: tuple[tuple[str, float], ...],
     fail_above: tuple[tuple[str, float], ...],
     pair: tuple[int, int] | None,
@@ -105,43 +116,60 @@ def command(
 
     The tables have a row for every mechanism; those named with --mechanism are plotted as well.
     """
-    from depgraph.reports.ci import missed_thresholds
+    from depgraph.reports.ci import missed_thresholds, one_number, step_summary
     from depgraph.reports.page.study_report import study_report
+    from depgraph.system.text import clean_text, size_text
 
-    if output is None and form is None:
+    if output is None and form is None and metric is None:
         output = Path(DEFAULT_FOLDER)
     if output is not None:
         from depgraph.system.output import stable_path
 
         output = stable_path(output)
-    _check_outputs(output, github=github, show=show, force=force)
-    found = _study(store, sms, kinds, coarse, mechanisms, costs, group_by, model)
+    _check_output(output, show=show, force=force)
     thresholds = thresholds_from(fail_below, fail_above)
+    if metric is not None:
+        if form is not None or output is not None or github:
+            message = "--metric prints one number: it goes with none of --format, -o, --github"
+            raise click.UsageError(message)
+        metrics = _metrics(store, sms, kinds, model)
+        click.echo(one_number(metrics[metric]))
+        fail_threshold(missed_thresholds(thresholds, metrics))
+        return
+    found = _study(store, sms, kinds, coarse, mechanisms, costs, group_by, model)
     missed = missed_thresholds(thresholds, found.metrics)
     report = _with_thresholds(study_report(found), thresholds, missed)
     _print(report, form, top)
     if github:
-        _append_summary(report, found, top)
+        title = f"depgraph: {clean_text(found.title)} on {size_text(found.sms)}"
+        append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
     if output is not None:
         from depgraph.reports.page.folder import write_report
+        from depgraph.system.workers import available_jobs
 
         left_out = write_report(
-            found, output, report, top=top, pair=pair, flows=flows, force=force, place_checked=True
-        )
+            found, output, report, top=top, pair=pair, flows=flows, force=force,
+            place_checked=True, jobs=available_jobs(),
+        )  # fmt: skip
         if left_out:
             say(f"arrows left out of the timeline: {left_out} (it holds 100 000)")
         _wrote_page(output, show=show)
-    if missed:
-        fail_threshold(missed)
+    fail_threshold(missed)
 
 
-def _check_outputs(output: Path | None, *, github: bool, show: bool, force: bool) -> None:
+def _metrics(
+    store: Path, sms: int, kinds: frozenset[str] | None, model: dict[str, Any]
+) -> dict[str, float]:
+    from depgraph.analysis.compare_stores import metrics_on
+    from depgraph.store.store import Store
+
+    return metrics_on(timed_scenario_from(Store(store), kinds, **model).on(sms))
+
+
+def _check_output(output: Path | None, *, show: bool, force: bool) -> None:
     from depgraph.reports.page.folder import not_a_report
     from depgraph.system.output import refuse_existing
 
-    if github and not os.environ.get(SUMMARY_VARIABLE):
-        message = f"--github: ${SUMMARY_VARIABLE} is not set"
-        raise click.UsageError(message)
     if output is not None:
         refuse_existing(output, force=force, not_ours=not_a_report)
     elif show:
@@ -177,15 +205,17 @@ def _study(
     if coarse is not None:
         coarser = scenario_from(Store(coarse), kinds, **model).graph
         coarser = _same_blocks(coarser, scenario.graph, coarse)
-    return study(
-        scenario,
-        mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
-        drawn=drawn,
-        costs=parse_costs(costs),
-        coarse=coarser,
-        asked=asked_from(store),
-        group_by=group_by,
-    )
+    with step_progress(quiet=is_quiet()) as steps:
+        return study(
+            scenario,
+            mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
+            drawn=drawn,
+            costs=parse_costs(costs),
+            coarse=coarser,
+            asked=asked_from(store),
+            group_by=group_by,
+            steps=steps,
+        )
 
 
 def _same_blocks(coarse: BlockGraph, graph: BlockGraph, path: Path) -> BlockGraph:
@@ -205,18 +235,6 @@ def _with_thresholds(
         headline=[*said, *report.headline],
         facts={**report.facts, "thresholds_missed": len(missed)},
     )
-
-
-def _append_summary(report: Report, study: Study, top: int) -> None:
-    from depgraph.reports.ci import SUMMARY_BYTES, step_summary
-    from depgraph.system.text import clean_text, size_text
-
-    title = f"depgraph: {clean_text(study.title)} on {size_text(study.sms)}"
-    file = Path(os.environ[SUMMARY_VARIABLE])
-    used = file.stat().st_size if file.exists() else 0
-    text = step_summary(report, title, top=top, most_bytes=max(0, SUMMARY_BYTES - used))
-    with file.open("a", encoding="utf-8") as summary:
-        summary.write(text)
 
 
 def _wrote_page(folder: Path, *, show: bool) -> None:

@@ -86,6 +86,9 @@ def command(
         raise click.UsageError(message)
     if subject == "kernels":
         refuse_others("kernels", "what_ifs", *OF_PROFILE)
+        if model["what_ifs"] and model["timing"]:
+            message = "--what-if does not go with kernels --timing: times are as measured"
+            raise click.UsageError(message)
         report = _kernels(store, kinds, group_by, model)
     elif cusync:
         refuse_given({"launch"}, "does not go with --cusync")

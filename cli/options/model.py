@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from depgraph.analysis.next_steps import Asked
-    from depgraph.scenario.contention import Contention
+    from depgraph.gpu.model import Gpu
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
+    from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
@@ -47,9 +48,9 @@ class ModelOptions(ProfileOptions):
     gpu_file: Path | None
     fixed_occupancy: int | None
     launch: LaunchChoice
-    contention: Contention | None
     what_ifs: tuple[Statement, ...]
     ignore_waits_inside: bool
+    contention: NotRequired[Contention | None]
     memory_bandwidth: NotRequired[float | Literal["gpu"] | None]
 
 
@@ -119,7 +120,7 @@ def model_options(function: Function) -> Function:
             ),
             click.option(
                 "--gpu", metavar="NAME",
-                help="GPU whose limits apply; depgraph gpus lists them.",
+                help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
             ),
             click.option(
                 "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
@@ -135,12 +136,6 @@ def model_options(function: Function) -> Function:
                 help="Launch costs: none (default), from the GPU's model, from the profile, or "
                 "times in the durations' unit: the host's for each launch, the GPU's before each "
                 "kernel, a CUDA graph's for each node.",
-            ),
-            click.option(
-                "--contention", type=click.Choice(("none", "sm", "full")),
-                help="What predictions let blocks on one SM do to each other: nothing, slow each "
-                "other, or that and kernels that need different shared-memory carve-outs share no "
-                "SM. [default: full with --timing, else none]",
             ),
             click.option(
                 "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
@@ -165,6 +160,16 @@ def memory_option(function: Function) -> Function:
         "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
         help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
         "cannot hold cross the bus at this rate.",
+    )(function)  # fmt: skip
+
+
+def contention_option(function: Function) -> Function:
+    """Add --contention, for a command that predicts."""
+    return click.option(
+        "--contention", type=click.Choice(("none", "sm", "full")),
+        help="What predictions let blocks on one SM do to each other: nothing, slow each other, or "
+        "that and kernels that need different shared-memory carve-outs share no SM. "
+        "[default: full with --timing, else none]",
     )(function)  # fmt: skip
 
 
@@ -198,10 +203,11 @@ def scenario_from(
     ModelError, ProfileError
         If an option or a file makes no sense for the store.
     """
-    from depgraph.gpu.model import load_gpu, load_gpu_file
+    from depgraph.gpu.model import load_gpu_file
     from depgraph.scenario.build_scenario import build_scenario
 
-    gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
+    gpu, gpu_file = options["gpu"], options["gpu_file"]
+    timing = options["timing"] or _recorded_times(store)
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
@@ -217,10 +223,10 @@ def scenario_from(
         where=where_from(options),
         allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
-        gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
+        gpu=load_gpu_file(gpu_file) if gpu_file else named_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
-        contention=options["contention"],
+        contention=options.get("contention"),
         what_ifs=options["what_ifs"],
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
@@ -230,6 +236,27 @@ def scenario_from(
     )
     warn_of_mismatch(scenario.fit)
     return scenario
+
+
+def named_gpu(name: str) -> Gpu:
+    """Return the packaged model of that name, or the one in the file of that name.
+
+    Raises
+    ------
+    ModelError
+        If there is none.
+    """
+    from depgraph.gpu.model import load_gpu, load_gpu_file
+
+    return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
+
+
+def _recorded_times(store: Store) -> Path | None:
+    """Return the times that `depgraph record` has left beside a store, if it is of a recording."""
+    from depgraph.store.files import times_of
+
+    path = times_of(store.path)
+    return path if store.metadata["format"] == "recording" and path.is_file() else None
 
 
 def asked_from(path: Path) -> Asked:
@@ -253,9 +280,10 @@ def timed_scenario_from(
 
     scenario = scenario_from(store, kinds, **options)
     if len(scenario.durations) and not scenario.durations.any():
+        changed = ", changed by --what-if" if options["what_ifs"] else ""
         message = (
-            f"{store.path}: no block takes any time, as the trace has no instruction of them: pass "
-            "--timing FILE"
+            f"{store.path}: no block takes any time ({scenario.timing.source}{changed}): pass "
+            "--timing FILE with times above 0"
         )
         raise ModelError(message)
     return scenario

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -66,6 +68,43 @@ class MetricLimit(OptionType):
         return metric, limit
 
 
+def metric_option(help_text: str, default: str | None = None) -> Callable[[Function], Function]:
+    """Add --metric."""
+    return click.option(
+        "--metric", type=Metric(), default=default, show_default=default is not None,
+        help=help_text,
+    )  # fmt: skip
+
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+def github_option(function: Function) -> Function:
+    """Add --github."""
+    return click.option(
+        "--github", is_flag=True, callback=_check_summary,
+        help=f"Append the report to ${SUMMARY_VARIABLE}.",
+    )(function)  # fmt: skip
+
+
+def _check_summary(_: click.Context, __: click.Parameter, value: bool) -> bool:
+    if value and not os.environ.get(SUMMARY_VARIABLE):
+        message = f"--github: ${SUMMARY_VARIABLE} is not set"
+        raise click.UsageError(message)
+    return value
+
+
+def append_summary(write: Callable[[int], str]) -> None:
+    """Append to the step summary what a function writes in so many bytes."""
+    from depgraph.reports.ci import SUMMARY_BYTES
+
+    file = Path(os.environ[SUMMARY_VARIABLE])
+    used = file.stat().st_size if file.exists() else 0
+    text = write(max(0, SUMMARY_BYTES - used))
+    with file.open("a", encoding="utf-8") as summary:
+        summary.write(text)
+
+
 def threshold_options(function: Function) -> Function:
     """Add --fail-above and --fail-below."""
     for option in (
@@ -96,8 +135,9 @@ def thresholds_from(
     ]
 
 
-def fail_threshold(lines: Sequence[str]) -> NoReturn:
+def fail_threshold(lines: Sequence[str]) -> None:
     """Say which thresholds were missed, on stderr, also if the user asked for silence; exit."""
     for line in lines:
         click.echo(f"depgraph: {line}", err=True)
-    sys.exit(EXIT_THRESHOLD)
+    if lines:
+        sys.exit(EXIT_THRESHOLD)

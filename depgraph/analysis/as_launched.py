@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.analysis.compare_mechanisms import run_without_launches
 from depgraph.mechanisms.streams import Streams
 from depgraph.system.ratios import ratio
-from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
+from depgraph.timing.launch_model import OF_GPU, OFF, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
     from depgraph.analysis.outcome import Bound
@@ -31,10 +31,8 @@ class AsLaunched:
         With those streams, and an event for each dependence between two; without launch costs.
     serial : float
         Kernels one after another.
-    lower_bound : float
     run : MeasuredRun or None
         How it ran when it was profiled.
-    unit : str
     """
 
     streams: int
@@ -90,7 +88,7 @@ def priced(scenario: Scenario) -> Scenario:
     What is predicted to be measured includes what launches cost, even where the user did not ask
     for it. Durations that are no times have none.
     """
-    if not scenario.launch.is_off:
+    if scenario.launch != OFF:  # the user may have said that launches cost nothing
         return scenario
     model: LaunchModel = launch_model(
         LaunchChoice(OF_GPU, {}),

@@ -21,6 +21,7 @@ from depgraph.scenario.scenario import Scenario
 from depgraph.schedule.policy import Rules
 from depgraph.schedule.priorities import PRIORITIES
 from depgraph.schedule.schedule import Schedule
+from depgraph.system.steps import NOBODY
 from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import default_durations
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from depgraph.analysis.outcome import Bound, Outcome
+    from depgraph.system.steps import Steps
 
 MANY_SIZES = 8
 """More sizes than this are a curve: one line each, one dataflow schedule each."""
@@ -46,7 +48,6 @@ class BoundTable:
 
     Attributes
     ----------
-    bounds : tuple of Bound
     scenario : Scenario
         With all dependences.
     notes : tuple of str
@@ -153,7 +154,9 @@ def _without_limit(name: str, scenario: Scenario) -> Schedule:
     return Schedule(name, end - scenario.durations, end, nowhere, least=scenario.memory)
 
 
-def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> BoundTable:
+def bound(
+    program: Scenario | BlockGraph, sms: float | Sequence[float], *, steps: Steps = NOBODY
+) -> BoundTable:
     """Bound the speedup for one or several GPU sizes, with all dependences and with RAW only.
 
     Parameters
@@ -163,6 +166,8 @@ def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> Bound
         or as they have instructions.
     sms : number or sequence of numbers
         SM counts; infinity for no limit.
+    steps : Steps
+        Is told how far it is.
 
     Returns
     -------
@@ -191,9 +196,12 @@ def bound(program: Scenario | BlockGraph, sms: float | Sequence[float]) -> Bound
 
     def bound_for(choice: tuple[float, Scenario, Paths]) -> Bound:
         size, scenario, known = choice
-        return bound_one(scenario.on(size), priorities=priorities, paths=known)
+        found = bound_one(scenario.on(size), priorities=priorities, paths=known)
+        steps.done()
+        return found
 
     choices = [(size, s, p) for size in sizes for s, p in zip(chosen, paths, strict=True)]
+    steps.begin("bounds", len(choices))
     # Each of them makes its schedules side by side already; more at once would cost memory.
     with ThreadPoolExecutor(max(1, available_jobs() // max(1, len(priorities)))) as pool:
         bounds = list(pool.map(bound_for, choices))

@@ -11,6 +11,7 @@ from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
 from depgraph.footprint.footprints import Footprints, join_footprints
 from depgraph.graph.builder import assemble, join_order
+from depgraph.graph.lists import concatenate_lists
 from depgraph.trace.records import WRITE
 
 if TYPE_CHECKING:
@@ -236,31 +237,25 @@ def _stacked(
     program = scenario.graph
     everything = np.arange(program.n_operations), np.arange(program.n_blocks)
     parts = [(_NO_BUFFER, scenario.bound_graph.with_kinds({"RAW"}), *everything), *graphs]
-    n_sets = np.cumsum([0, *(len(g.set_operation) for _, g, *_ in parts)])
-
-    def lists(name: str, values: str) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        sizes = np.concatenate([np.diff(getattr(g, name)) for _, g, *_ in parts])
-        moved = [getattr(g, values) + n for (_, g, *_), n in zip(parts, n_sets, strict=False)]
-        return np.append(0, np.cumsum(sizes)), np.concatenate(moved).astype(np.int32)
-
-    set_sizes = np.concatenate([np.diff(g.set_offsets) for _, g, *_ in parts])
-    set_blocks = np.concatenate([blocks[g.set_blocks] for _, g, _, blocks in parts])
-    set_operation = np.concatenate([names[g.set_operation] for _, g, names, _ in parts])
-    kind = np.concatenate([g.join_kind for _, g, *_ in parts])
-    label = np.repeat([number for number, *_ in parts], [len(g.join_kind) for _, g, *_ in parts])
-    sources, targets = lists("source_offsets", "sources"), lists("target_offsets", "targets")
+    set_operations, sets, sources, targets = [], [], [], []
+    n_sets = np.int32(0)
+    for _, part, operations, blocks in parts:
+        set_operations.append(operations[part.set_operation].astype(np.int32))
+        sets.append((part.set_offsets, blocks[part.set_blocks].astype(np.int32)))
+        sources.append((part.source_offsets, part.sources + n_sets))
+        targets.append((part.target_offsets, part.targets + n_sets))
+        n_sets += len(part.set_operation)
+    set_operation = np.concatenate(set_operations)
+    kind = np.concatenate([part.join_kind for _, part, *_ in parts])
+    label = np.repeat([number for number, *_ in parts], [len(p.join_kind) for _, p, *_ in parts])
+    ends = concatenate_lists(sources), concatenate_lists(targets)
     stacked = assemble(
         program.kernel,
         program.first_block,
-        (
-            set_operation.astype(np.int32),
-            np.append(0, np.cumsum(set_sizes)),
-            set_blocks.astype(np.int32),
-        ),
+        (set_operation, *concatenate_lists(sets)),
         kind,
-        sources,
-        targets,
+        *ends,
     )
     # Labels go where the joins went.
-    ends = (set_operation[values[offsets[:-1]]] for offsets, values in (sources, targets))
-    return stacked, label[join_order(kind, None, *ends)]
+    operation_of = (set_operation[values[offsets[:-1]]] for offsets, values in ends)
+    return stacked, label[join_order(kind, None, *operation_of)]

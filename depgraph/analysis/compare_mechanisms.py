@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -10,10 +9,11 @@ from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, out
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
 from depgraph.mechanisms.serial import Serial
-from depgraph.scenario.contention import run_contended
+from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.ratios import ratio
+from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+    from depgraph.system.steps import Steps
+
+
+_NOT_BOUNDED = (
+    "predictions are not held to the bound of predictions, which is for blocks that wait before "
+    "they start"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +40,8 @@ class Comparison:
 
     Attributes
     ----------
-    limits : tuple of Bound
-    outcomes : tuple of Outcome
     left_out : dict
         Mechanism to why it has no row.
-    scenario : Scenario
     """
 
     limits: tuple[Bound, ...]
@@ -52,7 +56,6 @@ class Comparison:
 
         Parameters
         ----------
-        sms : float
         without_hardware : bool
             Leave out what needs new hardware.
         """
@@ -79,6 +82,9 @@ class Comparison:
         for outcome in self.outcomes:
             for note in outcome.assumptions:
                 said.setdefault(note, {})[outcome.mechanism] = None
+        for outcome in self.outcomes:
+            if outcome.predicted is not None and outcome.against != Against.BLOCK.value:
+                said.setdefault(_NOT_BOUNDED, {})[outcome.mechanism] = None
         return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
             f"{name} is left out: {reason}" for name, reason in self.left_out.items()
         ]
@@ -101,10 +107,8 @@ def run_mechanism(
 
     Parameters
     ----------
-    mechanism : Mechanism
     scenario : Scenario
         On one number of SMs.
-    charges : Charges
 
     Raises
     ------
@@ -130,10 +134,8 @@ def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) ->
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults.
-    scenario : Scenario
 
     Raises
     ------
@@ -159,7 +161,6 @@ def run_without_launches(
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults. Where launches cost anything, those of
         launches that the user gave are left out too.
@@ -180,17 +181,18 @@ def compare_mechanisms(
     mechanisms: Sequence[Mechanism],
     *,
     costs: ChangedCosts | None = None,
+    steps: Steps = NOBODY,
 ) -> Comparison:
     """Run every mechanism on every GPU size.
 
     Parameters
     ----------
-    scenario : Scenario
     sms : sequence of float
         SM counts; infinity for no limit.
-    mechanisms : sequence of Mechanism
     costs : mapping, optional
         Mechanism to the costs that are not the defaults.
+    steps : Steps
+        Is told how far it is.
 
     Raises
     ------
@@ -208,12 +210,21 @@ def compare_mechanisms(
     outcomes: list[Outcome] = []
     swept: list[Swept] = []
     left_out: dict[str, str] = {}
+    steps.begin("mechanisms", len(sms) * len(mechanisms))
     for size in sms:
         sized = scenario.on(size)
         limit = limits_of(sized, paths)
+        if sized.has_predictions:
+            contended = sized.contended
+            limit = replace(
+                limit,
+                contended=contended_bound(contended),
+                contended_serial=contended_serial(contended),
+            )
         limits.append(limit)
         serial_time = predicted(Serial(), {}, sized)
         for mechanism in mechanisms:
+            steps.done()
             try:
                 found = _outcome(mechanism, costs, limit, sized, serial_time)
             except NotApplicableError as error:
@@ -269,13 +280,12 @@ def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> 
 
     Parameters
     ----------
-    mechanism : Mechanism
     costs : mapping
         Mechanism to the costs that are not the defaults.
     scenario : Scenario
         On one number of SMs.
     """
-    if scenario.sharing is None or math.isinf(scenario.sms):
+    if not scenario.has_predictions:
         return None
     contended = scenario.contended
     rules = mechanism.rules(contended, charges_of(mechanism, costs, contended))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.bound import bound_one
+from depgraph.analysis.findings import Findings
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.metrics import METRICS, metrics_of
 from depgraph.errors import ModelError
@@ -28,7 +29,6 @@ class KernelChange:
     ----------
     base, new : int or None
         Kernel numbers.
-    name : str
     change : str
         "same", "added", "removed", or what is different.
     base_time, new_time : float or None
@@ -53,8 +53,6 @@ class PairChange:
         Kernel numbers in the new program where it has both kernels, else in the base.
     side : str
         Which program the numbers are of: "new" or "base".
-    base_pattern, new_pattern : str or None
-    base_edges, new_edges : int
     """
 
     source: int
@@ -78,7 +76,6 @@ class StoreDiff:
         Only those that differ.
     metrics : dict
         Name to (base, new).
-    sms : float
     unit : str
         Of all times.
     notes : tuple of str
@@ -117,7 +114,7 @@ def compare(base: Scenario, new: Scenario) -> StoreDiff:
     )
     partner, _ = align([(strict[0], strict[1]), (lenient[0], lenient[1])])
     partners = partner.tolist()
-    before, after = (metrics_of(bound_one(side), side) for side in sides)
+    before, after = map(metrics_on, sides)
     return StoreDiff(
         tuple(_kernel_changes(base, new, partners)),
         tuple(_pair_changes(base, new, partners)),
@@ -126,6 +123,12 @@ def compare(base: Scenario, new: Scenario) -> StoreDiff:
         new.unit,
         _granularity_notes(base.granularity, new.granularity),
     )
+
+
+def metrics_on(scenario: Scenario) -> dict[str, float]:
+    """Return the value of each of `METRICS` for a program on one GPU size."""
+    found = bound_one(scenario)
+    return metrics_of(found, scenario, Findings(scenario, known=(found,)).renamed)
 
 
 def _granularity_notes(base: int, new: int) -> tuple[str, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.as_launched import AsLaunched, as_launched, priced
+from depgraph.analysis.carve_outs import Apart, kept_apart, without_carve_outs
 from depgraph.analysis.compare_mechanisms import charges_of, predicted, run_mechanism
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, Asked
@@ -16,10 +17,11 @@ from depgraph.analysis.renaming import study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
-from depgraph.mechanisms.serial import serial
+from depgraph.mechanisms.serial import Serial, serial
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.ratios import ratio, share_of
+from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,19 +42,20 @@ class Prediction:
 
     Attributes
     ----------
-    policy : str
-    makespan : float
     speedup : float
         Over the same kernels one after another, launched in the same way. What launches win by
         lying side by side is left out: it is at most `overlap`.
     overlap : float
         Speedup without launch costs on either side: at most the upper bound.
+    fixed : float
+        The same if blocks did not slow each other.
     """
 
     policy: str
     makespan: float
     speedup: float
     overlap: float
+    fixed: float
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,14 @@ class Findings:
     def utilization(self) -> float:
         """Share of the SMs that kernels, one after another, keep busy, 0 to 1."""
         return share_of(self.bound.work, self.bound.serial)
+
+    @cached_property
+    def longest_share(self) -> float:
+        """Part of the serial time that the longest kernel takes, 0 to 1."""
+        scenario = self.scenario
+        slots = scenario.occupancy * int(min(scenario.sms, scenario.graph.n_blocks))
+        times = kernel_makespans(scenario.graph, scenario.durations, slots)
+        return share_of(float(times.max(initial=0.0)), self.bound.serial)
 
     @cached_property
     def launched(self) -> AsLaunched:
@@ -144,10 +155,25 @@ class Findings:
         statements = [parse_what_if(text) for text in self.buffer_set.what_ifs]
         return predict(CudaGraph(), apply_what_ifs(self.scenario, statements))
 
+    @property
+    def graph_prediction(self) -> Prediction:
+        """What a CUDA graph with parallel branches would be measured at."""
+        return next(each for each in self.predictions if each.policy == CudaGraph.name)
+
+    @cached_property
+    def apart(self) -> list[Apart]:
+        """Kernels that would run at a time as a CUDA graph, but cannot share SMs."""
+        return kept_apart(priced(self.scenario))
+
+    @cached_property
+    def together(self) -> Prediction | None:
+        """What a CUDA graph would be measured at if any two kernels could share an SM."""
+        return predict(CudaGraph(), without_carve_outs(self.scenario)) if self.apart else None
+
     @cached_property
     def graph_chain(self) -> float:
         """Makespan of the kernels one after another as a CUDA graph, with launch costs."""
-        return serial(priced(self.scenario), as_graph=True).makespan
+        return max(_serially(priced(self.scenario), as_graph=True))
 
     @cached_property
     def tails(self) -> Sequence[KernelLoad]:
@@ -161,27 +187,46 @@ def predict(policy: Mechanism, scenario: Scenario) -> Prediction | None:
 
     Parameters
     ----------
-    policy : Mechanism
     scenario : Scenario
         On one number of SMs; where launches cost nothing in it, the GPU's model says what they do.
     """
     alone, launched = scenario.without_launches(), priced(scenario)
-
-    def makespan(of: Scenario) -> float:
-        fixed = run_mechanism(policy, of, charges_of(policy, {}, of))[0].makespan
-        # Contention makes a schedule longer; where single blocks gain by running alone, the bound
-        # for fixed durations still stands beside the prediction.
-        return max(fixed, predicted(policy, {}, of) or 0.0)
-
     as_graph = isinstance(policy, CudaGraph)
     try:
-        time = makespan(launched)
-        overlap = ratio(serial(alone).makespan, makespan(alone))
+        overlaps, makespan = _against_serial(policy, alone, as_graph=False)
+        speedups = overlaps
+        if not launched.launch.is_off:
+            speedups, makespan = _against_serial(policy, launched, as_graph=as_graph)
     except NotApplicableError:
         return None
-    return Prediction(
-        policy=policy.name,
-        makespan=time,
-        speedup=min(overlap, ratio(serial(launched, as_graph=as_graph).makespan, time)),
-        overlap=overlap,
-    )
+    overlap = min(overlaps)
+    return Prediction(policy.name, makespan, min(overlap, *speedups), overlap, fixed=overlaps[0])
+
+
+def _against_serial(
+    policy: Mechanism, scenario: Scenario, *, as_graph: bool
+) -> tuple[list[float], float]:
+    """Return speedups over serial for fixed durations and, if it counts, with contention.
+
+    And the longer makespan. Where single blocks gain by running alone the second speedup is the
+    larger one: but it is the bound for fixed durations that stands beside predictions.
+    """
+    makespans = _makespans(policy, scenario)
+    speedups = list(map(ratio, _serially(scenario, as_graph=as_graph), makespans))
+    return speedups, max(makespans)
+
+
+def _makespans(policy: Mechanism, scenario: Scenario) -> list[float]:
+    fixed = run_mechanism(policy, scenario, charges_of(policy, {}, scenario))[0].makespan
+    contended = predicted(policy, {}, scenario)
+    return [fixed] if contended is None else [fixed, contended]
+
+
+def _serially(scenario: Scenario, *, as_graph: bool) -> list[float]:
+    """Return the same of kernels one after another."""
+    fixed = serial(scenario, as_graph=as_graph).makespan
+    launch, once = scenario.launch, 0.0
+    if as_graph:
+        launch, once = replace(launch, host=launch.node, gap=launch.path), launch.graph.value
+    contended = predicted(Serial(), {}, scenario.with_launch(launch))
+    return [fixed] if contended is None else [fixed, contended + once]

@@ -29,11 +29,8 @@ class KernelGroup:
 
     Attributes
     ----------
-    group : str
-    kernels, blocks : int
     time : float or None
         Measured times of the kernels, added up; None without a profile.
-    accesses, read_bytes, written_bytes : int
     """
 
     group: str
@@ -51,7 +48,6 @@ class PairGroup:
 
     Attributes
     ----------
-    source, target : str
     pairs : int
         Pairs of kernels.
     edges, raw, war, waw : int
@@ -72,7 +68,6 @@ def group_names(scenario: Scenario, by: str) -> dict[int, str]:
 
     Parameters
     ----------
-    scenario : Scenario
     by : str
         One of `GROUPINGS`.
 
@@ -148,7 +143,6 @@ def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list
 
     Parameters
     ----------
-    pairs : sequence of PairSummary
     groups : mapping
         As `group_names` returns it.
     """

@@ -20,8 +20,6 @@ class KernelLoad:
 
     Attributes
     ----------
-    kernel : int
-    blocks : int
     slots : int
         Blocks that run at once: SMs times occupancy.
     time : float

@@ -28,7 +28,6 @@ class Asked:
 
     Attributes
     ----------
-    store : str
     options : tuple of (tuple of str)
         Options that say which program on which GPU is meant, as the user gave them: the name and,
         but for a flag, the value.
@@ -61,9 +60,11 @@ class Asked:
 
 def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
     """Tell whether a command takes an option that another one was given."""
+    if option in words:
+        return False
     if words == ("pairs",):
         return option in {"--deps", "--what-if"}
-    return verb != "show" or option not in {"--launch", "--memory-bandwidth"}
+    return verb != "show" or option not in {"--launch", "--contention", "--memory-bandwidth"}
 
 
 AS_USUAL = Asked()

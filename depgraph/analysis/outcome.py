@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.graph.paths_jit import Shares, intra_block_finish
 from depgraph.mechanisms.serial import serial
-from depgraph.scenario.contention import contended_bound, longest_path
+from depgraph.scenario.contention import longest_path
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
 from depgraph.system.ratios import ratio, share_of
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _NONE = np.empty(0, np.float64)
 _CLOSE = 1e-9
+MEMORY = "memory bandwidth"
+"""What limits a program whose bytes take longer than anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,6 @@ class Outcome:
 
     Attributes
     ----------
-    mechanism : str
-    availability : str
-    sms : float
     makespan : float
         With what launches cost; infinite in a deadlock.
     speedup : float
@@ -60,7 +59,6 @@ class Outcome:
         That bound, on the makespan: no mechanism of this sort is shorter.
     upper_bound : float
         On the speedup over serialized launches, by that bound.
-    assumptions : tuple of str
     deadlock : str
         The first block that never runs; empty if all do.
     predicted, predicted_speedup : float or None
@@ -112,8 +110,9 @@ class Bound:
         Launches cost nothing, serial first; empty where none were asked for.
     launches : LaunchCosts or None
         What launches cost on top of that; None where they cost nothing.
-    contended : float or None
-        The lower bound where blocks that share an SM slow each other; None where they do not.
+    contended, contended_serial : float or None
+        The lower bound, and the makespan of serialized launches, where blocks that share an SM slow
+        each other; None where they do not, or nothing is predicted.
     """
 
     sms: float
@@ -126,11 +125,14 @@ class Bound:
     schedules: tuple[Outcome, ...] = ()
     launches: LaunchCosts | None = None
     contended: float | None = None
+    contended_serial: float | None = None
 
     @property
     def contended_upper_bound(self) -> float | None:
         """Upper bound on predicted speedups; None without contention."""
-        return None if self.contended is None else ratio(self.serial, self.contended)
+        if self.contended is None or self.contended_serial is None:
+            return None
+        return ratio(self.contended_serial, self.contended)
 
     @property
     def lower_bound(self) -> float:
@@ -171,7 +173,7 @@ class Bound:
     def limited_by(self) -> str:
         """Which of the terms makes the lower bound."""
         if self.memory > max(self.critical_path, self.work):
-            return "memory bandwidth"
+            return MEMORY
         return "critical path" if self.critical_path >= self.work else "work"
 
     @property
@@ -193,7 +195,6 @@ def intra_block_path(
 
     Parameters
     ----------
-    graph : BlockGraph
     durations : float64[n_blocks]
     join_need : float64[n_joins], optional
         Share of a target's work before it needs a join; default from the graph's positions.
@@ -248,7 +249,6 @@ def limits_of(
         memory=scenario.memory,
         intra_block_path=paths.intra_block,
         launches=launch_costs(scenario),
-        contended=None if scenario.sharing is None else contended_bound(scenario.contended),
     )
 
 
@@ -266,14 +266,10 @@ def outcome_of(
 
     Parameters
     ----------
-    mechanism : Mechanism
-    schedule : Schedule
     rules : Rules
         Of the mechanism for this scenario.
     charged : tuple of str
         What was charged.
-    limits : Bound
-    scenario : Scenario
     alone : (Schedule, Rules), optional
         The same with launches that cost nothing; default they cost nothing anyway.
     """

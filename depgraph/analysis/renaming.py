@@ -41,7 +41,6 @@ class BufferSet:
         Numbers of buffers, none of which can be left out.
     upper_bound : float
         On the speedup, without the WAR and WAW dependences through them.
-    critical_path : float
     more_bytes : int
         Memory that it takes, at most: one copy for each kernel that writes a buffer.
     what_ifs : tuple of str
@@ -69,7 +68,6 @@ class Renaming:
         From small to large; empty where renaming brings nothing.
     upper_bound, renamed_upper_bound : float
         Upper bound with no buffer renamed, and with all.
-    sms : float
     """
 
     buffers: tuple[Buffer, ...]
@@ -190,7 +188,6 @@ class _Paths:
 
     Parameters
     ----------
-    reuse : Reuse
     durations : float64[n_blocks]
     floor : float
         No schedule is shorter, whatever is renamed.

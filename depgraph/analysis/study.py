@@ -30,6 +30,7 @@ from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.priorities import PRIORITIES
 from depgraph.system.ratios import ratio, share_of
+from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+    from depgraph.system.steps import Steps
 
 _SWEEP_POINTS = 14
 # Of the priorities, newest-first hardly ever wins: it is left out where many sizes are tried.
@@ -63,9 +65,6 @@ class Curve:
 
     Attributes
     ----------
-    name : str
-    sms : tuple of int
-    speedup : tuple of float
     is_bound : bool
         Whether nothing can be above it, rather than something reaches it.
     """
@@ -88,7 +87,6 @@ class KindCost:
         Distinct edges and kinds that these add to RAW only, or all of RAW.
     upper_bound : float
         On the speedup over serialized launches.
-    critical_path : float
     """
 
     name: str
@@ -103,8 +101,6 @@ class FunctionLoad:
 
     Attributes
     ----------
-    name : str
-    kernels : int
     time : float
         Of the kernels alone, summed.
     utilization : float
@@ -132,10 +128,8 @@ class Study:
         At that size alone.
     schedules : tuple of Schedule
         Serial first, without launch costs.
-    curves : tuple of Curve
     bend : float
         SMs at which the critical path takes over from the work as the limit.
-    costs : tuple of KindCost
     comparison : Comparison or None
         What mechanisms reach, with what launches cost.
     asked : Asked
@@ -253,7 +247,7 @@ class Study:
     @cached_property
     def metrics(self) -> dict[str, float]:
         """The numbers that a CI can set thresholds on."""
-        return metrics_of(self.bound, self.scenario)
+        return metrics_of(self.bound, self.scenario, self.renamed)
 
     def utilization(self, schedule: Schedule) -> float:
         """Return the share of the SMs that blocks at work hold on average, 0 to 1."""
@@ -269,6 +263,7 @@ def study(
     coarse: BlockGraph | None = None,
     asked: Asked = AS_USUAL,
     group_by: str = NAME,
+    steps: Steps = NOBODY,
 ) -> Study:
     """Compute what the reports show.
 
@@ -289,6 +284,8 @@ def study(
         How the user asked, for the commands among the next steps.
     group_by : str
         What kernels are added up by, one of `GROUPINGS`.
+    steps : Steps
+        Is told how far it is.
 
     Raises
     ------
@@ -297,49 +294,65 @@ def study(
     """
     group_names(scenario, group_by)
     costs = costs or {}
-    table = bound(scenario, scenario.sms)
+    table = bound(scenario, scenario.sms, steps=steps)
     alone = scenario.without_launches()
     own = serial(alone), _best_dataflow(alone, table.bounds[0])
-    schedules = _schedules(scenario, drawn, costs)
+    schedules = _schedules(scenario, drawn, costs, steps)
     compared = [*drawn, *mechanisms]
     return Study(
         scenario=scenario,
         table=table,
         schedules=(*own, *(s for s in schedules if s.name not in {o.name for o in own})),
-        curves=(*_curves(alone), *_swept(scenario, drawn, {s.name for s in schedules}, costs)),
+        curves=(
+            *_curves(alone),
+            *_swept(scenario, drawn, {s.name for s in schedules}, costs, steps),
+        ),
         bend=ratio(scenario.on(1).work, table.bounds[0].critical_path),
         costs=_kind_costs(alone, coarse),
-        comparison=_compared(scenario, [scenario.sms], compared, costs) if compared else None,
+        comparison=(
+            _compared(scenario, [scenario.sms], compared, costs, steps) if compared else None
+        ),
         asked=asked,
         group_by=group_by,
     )
 
 
 def _compared(
-    scenario: Scenario, sizes: Sequence[float], mechanisms: Sequence[Mechanism], costs: ChangedCosts
+    scenario: Scenario,
+    sizes: Sequence[float],
+    mechanisms: Sequence[Mechanism],
+    costs: ChangedCosts,
+    steps: Steps,
 ) -> Comparison:
     changed = {m.name: costs[m.name] for m in mechanisms if m.name in costs}
-    return compare_mechanisms(scenario, sizes, mechanisms, costs=changed)
+    return compare_mechanisms(scenario, sizes, mechanisms, costs=changed, steps=steps)
 
 
 def _schedules(
-    scenario: Scenario, drawn: Sequence[Mechanism], costs: ChangedCosts
+    scenario: Scenario, drawn: Sequence[Mechanism], costs: ChangedCosts, steps: Steps
 ) -> list[Schedule]:
     """Return the schedules of mechanisms, without launch costs, of those that have one."""
     schedules = []
+    steps.begin("schedules", len(drawn))
     for mechanism in drawn:
+        steps.done()
         with suppress(NotApplicableError, DeadlockError):
             schedules.append(run_without_launches(mechanism, costs, scenario)[0])
     return schedules
 
 
 def _swept(
-    scenario: Scenario, drawn: Sequence[Mechanism], names: Collection[str], costs: ChangedCosts
+    scenario: Scenario,
+    drawn: Sequence[Mechanism],
+    names: Collection[str],
+    costs: ChangedCosts,
+    steps: Steps,
 ) -> Iterator[Curve]:
     """Yield a curve for each of the mechanisms with these names."""
     if not drawn:
         return
-    outcomes = _compared(scenario, sweep_sizes(int(scenario.sms)), drawn, costs).outcomes
+    sizes = sweep_sizes(int(scenario.sms))
+    outcomes = _compared(scenario, sizes, drawn, costs, steps).outcomes
     for mechanism in drawn:
         points = [o for o in outcomes if o.mechanism == mechanism.label]
         if mechanism.label in names:

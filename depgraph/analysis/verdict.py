@@ -26,8 +26,6 @@ class Verdict:
     ----------
     rules : tuple of str
         Names of the rules that apply.
-    sentences : tuple of str
-    steps : tuple of Step
     """
 
     rules: tuple[str, ...]

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.next_steps import Step
+from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.streams import Streams
@@ -43,6 +45,8 @@ BUSY = 0.5
 """Kernels fill the GPU where they keep this part of it busy, one after another."""
 TAIL_COST = 0.05
 """Tail waves are named where they cost this part of the serial time."""
+CARVE_OUT_COST = 0.05
+"""Carve-outs are named where they cost this part of the time of a CUDA graph."""
 _SHOWN = 3
 _NAME_WIDTH = 32
 _STATEMENTS_SHOWN = 20
@@ -59,6 +63,7 @@ class Topic(Enum):
 
     LAUNCHES = "launches"
     OVERLAP = "overlap"
+    CARVE_OUTS = "carve-outs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,6 @@ class Rule:
     ----------
     name : str
         As in ``docs/verdicts.md``.
-    topic : Topic
     applies : callable
         Whether it applies to what was found.
     says : callable
@@ -108,7 +112,7 @@ def _launch_bound(found: Findings) -> str:
 
 
 def _and_overlapped(found: Findings) -> str:
-    graph = next(each for each in found.predictions if each.policy == CudaGraph.name)
+    graph = found.graph_prediction
     if graph.speedup < LITTLE:
         return ""
     return f", {_time(found, graph.makespan)} with parallel branches"
@@ -177,7 +181,10 @@ def _overlapped(found: Findings) -> str:
     own = next(each for each in found.predictions if each.policy == Streams.name)
     said = f"predicted {show_factor(own.speedup)}"
     if abs(own.speedup - own.overlap) > _DIFFERENT * own.overlap:
-        said = f"{show_factor(own.overlap)} before launch costs, {said} with them"
+        said = (
+            f"predicted {show_factor(own.overlap)} before launch costs, "
+            f"{show_factor(own.speedup)} with them"
+        )
     return (
         f"Already overlapped by its {found.launched.streams} streams: {said}, {_bound(found)}; at "
         f"most {show_factor(found.launched.remaining)} is left."
@@ -185,13 +192,16 @@ def _overlapped(found: Findings) -> str:
 
 
 def _full_applies(found: Findings) -> bool:
-    return found.utilization >= BUSY and found.bound.upper_bound < LITTLE
+    is_full = found.utilization >= BUSY or found.bound.limited_by == MEMORY
+    return is_full and found.bound.upper_bound < LITTLE
 
 
 def _full(found: Findings) -> str:
+    what = f"the kernels keep {show_percent(found.utilization)} of {_size(found)} busy"
+    if found.bound.limited_by == MEMORY:
+        what = "the kernels wait for the memory bus"
     return (
-        f"Nothing to gain from overlap: one after another, the kernels keep "
-        f"{show_percent(found.utilization)} of {_size(found)} busy; "
+        f"Nothing to gain from overlap: one after another, {what}; "
         f"{_predicted(found.best_prediction)}, {_bound(found)}."
     )
 
@@ -201,8 +211,11 @@ def _small_applies(found: Findings) -> bool:
 
 
 def _small(found: Findings) -> str:
+    why = "They wait for one another"
+    if found.longest_share * LITTLE >= 1:
+        why = f"One takes {show_percent(found.longest_share)} of the time"
     return (
-        f"Kernels too small: batch, or fuse. Each waits for the one before it, and they keep "
+        f"Kernels too small: batch, or fuse. {why}, and one after another they keep "
         f"{show_percent(found.utilization)} of {_size(found)} busy; "
         f"{_predicted(found.best_prediction)}, {_bound(found)}."
     )
@@ -250,7 +263,7 @@ def _tail_steps(found: Findings) -> list[Step]:
 
 
 def _ships_applies(found: Findings) -> bool:
-    return found.best_prediction.overlap >= LITTLE
+    return found.best_prediction.speedup >= LITTLE
 
 
 def _ships(found: Findings) -> str:
@@ -282,6 +295,75 @@ def _ships_steps(found: Findings) -> list[Step]:
         Step("see who depends on whom:", found.asked.command("show", "pairs")),
         Step("compare all policies:", _with_sms(found, "bound", "--mechanism", "all")),
     ]
+
+
+def _lost_applies(found: Findings) -> bool:
+    return any(each.fixed >= LITTLE for each in found.predictions)
+
+
+def _lost(found: Findings) -> str:
+    why = "on the SMs that they share they would slow each other"
+    if any(each.overlap >= LITTLE for each in found.predictions):
+        why = "launching them costs what it would bring"
+    elif _carve_outs_apply(found):
+        why = "their carve-outs keep them from sharing SMs"
+    return (
+        f"Kernels could overlap, but {why}: {_predicted(found.best_prediction)}, {_bound(found)}."
+    )
+
+
+def _lost_steps(found: Findings) -> list[Step]:
+    return [
+        Step("batch more work into each kernel, or fuse: torch.compile, fused optimizers"),
+        Step("compare all policies:", _with_sms(found, "bound", "--mechanism", "all")),
+    ]
+
+
+def _carve_outs_apply(found: Findings) -> bool:
+    if found.together is None:
+        return False
+    return found.together.makespan <= (1 - CARVE_OUT_COST) * found.graph_prediction.makespan
+
+
+def _carve_outs(found: Findings) -> str:
+    together, apart = found.together, found.graph_prediction
+    if together is None:
+        return ""
+    names = {k.kernel: k.name for k in found.scenario.kernels}
+    alike: dict[tuple[str, str, int, int], tuple[set[int], set[int]]] = {}
+    for each in found.apart:
+        first, second = (
+            in_short(clean_text(base_name(names.get(kernel, ""))), _NAME_WIDTH)
+            for kernel in (each.first, each.second)
+        )
+        key = first, second, each.set_to, each.needed
+        members = alike.setdefault(key, (set(), set()))
+        members[0].add(each.first)
+        members[1].add(each.second)
+    shown = [
+        f"{kernels_text(sorted(seconds))} ({second}) needs {show_bytes(needed)} of shared memory "
+        f"and cannot join {kernels_text(sorted(firsts))} ({first}) on an SM set to "
+        f"{show_bytes(set_to)}"
+        for (first, second, set_to, needed), (firsts, seconds) in list(alike.items())[:_SHOWN]
+    ]
+    more = len(alike) - _SHOWN
+    return (
+        f"These kernels cannot share SMs, set the preferred carve-out: {'; '.join(shown)}"
+        f"{f'; and {more} more' if more > 0 else ''}. With equal carve-outs "
+        f"{_predicted(together)} ({_time(found, together.makespan)}) instead of "
+        f"{show_factor(apart.speedup)} ({_time(found, apart.makespan)}), {_bound(found)}."
+    )
+
+
+def _carve_out_steps(found: Findings) -> list[Step]:
+    return [
+        Step(
+            "set it where you launch them: cudaFuncSetAttribute(kernel, "
+            "cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared)"
+        ),
+        Step("see the program with equal carve-outs:",
+             _with_sms(found, "bound", "--mechanism", "cuda-graph", "--contention", "sm")),
+    ]  # fmt: skip
 
 
 def _always(_: Findings) -> bool:
@@ -319,7 +401,9 @@ RULES = (
     Rule("too-small", Topic.OVERLAP, _small_applies, _small, _small_steps),
     Rule("tail-waves", Topic.OVERLAP, _tails_apply, _tails, _tail_steps),
     Rule("ships-today", Topic.OVERLAP, _ships_applies, _ships, _ships_steps),
+    Rule("gain-lost", Topic.OVERLAP, _lost_applies, _lost, _lost_steps),
     Rule("block-by-block", Topic.OVERLAP, _always, _blocks, _blocks_steps),
+    Rule("carve-outs", Topic.CARVE_OUTS, _carve_outs_apply, _carve_outs, _carve_out_steps),
 )  # fmt: skip
 """In the order in which they are tried."""
 
@@ -341,4 +425,7 @@ def _bound(found: Findings) -> str:
 
 
 def _with_sms(found: Findings, verb: str, *words: str) -> str:
-    return found.asked.command(verb, *words, "--sms", f"{found.scenario.sms:g}")
+    sms = found.scenario.sms
+    # Inside a program one looks on a GPU that there is.
+    size = () if verb == "show" and math.isinf(sms) else ("--sms", f"{sms:g}")
+    return found.asked.command(verb, *words, *size)

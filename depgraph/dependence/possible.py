@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 FOUND = "found"
 SUSPECTED = "suspected"
-WAITS_INSIDE = (FOUND, SUSPECTED)
 _EVERY_KIND = tuple(range(len(KIND_NAMES)))
 
 
@@ -62,7 +61,6 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
     ----------
     graph : BlockGraph
         Without possible joins. Those of its kinds are added.
-    kernels : sequence of Kernel
     """
     reads, writes, opaque, unit = np.zeros((4, graph.n_operations), np.bool_)
     writes[graph.kernel < 0] = True
@@ -214,7 +212,6 @@ def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Unce
 
     Parameters
     ----------
-    kernels : sequence of Kernel
     pairs : sequence of PairSummary
         Of the graph whose edges are meant.
     """

@@ -81,9 +81,7 @@ def sweep_spaces(
 
     Parameters
     ----------
-    footprints : Footprints
     operation_of_block : int32[n_blocks]
-    n_operations : int
     space : int32[n_operations] or None
         Number of the address space of each operation; None if there is one.
     """
@@ -125,7 +123,6 @@ def find_dependences(
 
     Parameters
     ----------
-    footprints : Footprints
     first_block : int64[n_operations + 1]
         Global number of the first block of each operation, in program order.
     kernel : int32[n_operations]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.graph import kinds
-from depgraph.system.compiled import compiled, compiled_if_large
+from depgraph.system.compiled import compiled_helper, compiled_if_large
 from depgraph.system.hashing_jit import OTHER_SALT, SALT, mix64
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 
@@ -77,13 +77,13 @@ class Changes(NamedTuple):
     sharing: NDArray[np.uint8]
 
 
-@compiled_if_large
+@compiled_helper
 def _doubled(array):
     """Return an array twice as long that begins with the old one."""
     return np.concatenate((array, array))
 
 
-@compiled_if_large
+@compiled_helper
 def _set_slot(slots, names, label, hash_1, hash_2):
     """Return the slot of a set in a hash table, or the free one where it belongs.
 
@@ -107,7 +107,7 @@ def _set_slot(slots, names, label, hash_1, hash_2):
     return slot
 
 
-@compiled
+@compiled_helper
 def _has_other(block, head, count, readers, writers):
     """Tell whether a block of a list of readers reads what another one, of `writers`, writes."""
     if count[readers] == 0:
@@ -117,7 +117,7 @@ def _has_other(block, head, count, readers, writers):
     return block[head[readers]] != block[head[writers]]
 
 
-@compiled
+@compiled_helper
 def _sharing(block, head, count, hash_1, operation):
     """Say what the blocks of an operation, which writes here, do with each other's bytes."""
     written = 4 * operation + WRITE
@@ -302,7 +302,7 @@ def sum_sharing(changes, n_operations):
     return shared_bytes, inside
 
 
-@compiled_if_large
+@compiled_helper
 def _lowest_bit(word):
     """Return the index of the lowest set bit of a non-zero word."""
     index = 0
@@ -313,7 +313,7 @@ def _lowest_bit(word):
     return index
 
 
-@compiled_if_large
+@compiled_helper
 def _highest_bit(word):
     """Return the index of the highest set bit of a non-zero word."""
     index = 0
@@ -324,7 +324,7 @@ def _highest_bit(word):
     return index
 
 
-@compiled_if_large
+@compiled_helper
 def _set_member(bits, member, present):
     """Write one member of a two-level bit set: row 0 holds members, row 1 the non-empty words."""
     word = member >> 6
@@ -337,7 +337,7 @@ def _set_member(bits, member, present):
             bits[1, word >> 6] &= ~(_ONE << np.uint64(word & 63))
 
 
-@compiled_if_large
+@compiled_helper
 def _next_member(bits, member):
     """Return the smallest member that is at least `member`, or -1."""
     word = member >> 6
@@ -359,7 +359,7 @@ def _next_member(bits, member):
     return -1
 
 
-@compiled_if_large
+@compiled_helper
 def _previous_member(bits, member):
     """Return the largest member that is below `member`, or -1."""
     member -= 1
@@ -384,7 +384,7 @@ def _previous_member(bits, member):
     return -1
 
 
-@compiled_if_large
+@compiled_helper
 def _pack(source, target, kind):
     """Pack a pair in 64 bits: source in the upper 31, target in the next 31, kind in the last 2."""
     return (
@@ -392,7 +392,7 @@ def _pack(source, target, kind):
     )
 
 
-@compiled_if_large
+@compiled_helper
 def _pair_slot(slots, keys, key):
     """Return the slot of a pair in a hash table, or the free one where it belongs."""
     last = len(slots) - 1
@@ -402,7 +402,7 @@ def _pair_slot(slots, keys, key):
     return slot
 
 
-@compiled_if_large
+@compiled_helper
 def _pairs_of_change(current, readers, writers, role, found):
     """Write the pairs of sets that follow one another now that a role has changed; count them."""
     operation = np.int64(role >> 2)

@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.extraction.collect import BLOCK_BYTES, Gatherer, without_ranges
+from depgraph.extraction.collect import BLOCK_BYTES, Collector
 from depgraph.extraction.kernel_table import kernel_rows, remarks
+from depgraph.extraction.scan import without_ranges
+from depgraph.extraction.shards import Analysed
 from depgraph.graph.program import BlockCounts
 from depgraph.system.memory import BASE_BYTES, default_limit
-from depgraph.system.scratch import Scratch
 from depgraph.system.text import kernels_text
 from depgraph.system.workers import Threads
 from depgraph.trace.records import LDGSTS_READ, HostCopy, Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from depgraph.footprint.spill import Run
     from depgraph.graph.program import Kernel
     from depgraph.system.workers import Workers
     from depgraph.trace.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
 
-_EVERYTHING = 1 << 62
 _LDGSTS = (
     "kernels that read by LDGSTS (cp.async): lanes that only fill with zeros are traced as if they "
     "read, so that some dependences may not be real; a recording with the Compute Sanitizer would "
@@ -42,7 +43,6 @@ class Problem:
     ----------
     is_error : bool
         Whether a graph made from the trace would be wrong.
-    found : str
     count : int
         How often; 1 where that means nothing.
     place : str
@@ -61,18 +61,14 @@ class Checkup:
 
     Attributes
     ----------
-    trace : str
-    format : str
     kernels : list of Kernel
         Without their traffic in bytes.
-    copies : int
     problems : list of Problem
         Errors first.
     skipped : dict
         What was left out, by reason.
     blind_spots : tuple of str
         What no trace of the format shows.
-    lines, bytes : int
     """
 
     trace: str
@@ -96,28 +92,21 @@ class Checkup:
         return len(self.problems) - self.errors
 
 
-class _Checker(Gatherer):
-    """Gathers counts alone, and notes damage with its place instead of raising it."""
+class _LdgstsBlocks:
+    """Keeps of all ranges the blocks that read by LDGSTS alone."""
 
-    def __init__(self, trace: Trace, *, allow_empty: bool) -> None:
-        super().__init__(
-            trace,
-            (None, None),
-            allow_damaged=True,
-            allow_empty=allow_empty,
-            memory=_EVERYTHING,
-            scratch=Scratch(None),
-            most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
-        )
-        self.faults: list[Problem] = []
-        self.ldgsts_blocks: list[NDArray[np.int32]] = []
+    def __init__(self) -> None:
+        self.blocks: list[NDArray[np.int32]] = []
 
-    def _keep_ranges(self, touches: BlockTouches, blocks: NDArray[np.int32]) -> None:
-        self.ldgsts_blocks.append(blocks[touches.row])
+    def add(
+        self, touches: BlockTouches, runs: Sequence[Run], blocks: NDArray[np.int32], n_blocks: int
+    ) -> None:
+        """Note the blocks of a part of which a range remains, see `_scan_counts`."""
+        del runs, n_blocks
+        self.blocks.append(blocks[touches.row])
 
-    def _damage(self, damage: Damage) -> None:
-        place = f"{damage.path or self.trace.name}:{damage.line}"
-        self.faults.append(Problem(is_error=True, found=damage.found, place=place))
+    def finish(self, copies: Iterable[tuple[int, HostCopy]]) -> None:
+        """Host copies read nothing."""
 
 
 def check_trace(
@@ -140,32 +129,49 @@ def check_trace(
     on_progress : callable
         Is called with the number of input bytes that have just been scanned.
     """
-    checker = _Checker(trace, allow_empty=allow_empty)
+    faults: list[Problem] = []
+
+    def note(damage: Damage) -> None:
+        place = f"{damage.path or trace.name}:{damage.line}"
+        faults.append(Problem(is_error=True, found=damage.found, place=place))
+
+    ldgsts = _LdgstsBlocks()
+    collector = Collector(
+        trace,
+        ldgsts,
+        allow_empty=allow_empty,
+        most_blocks=(default_limit() + BASE_BYTES) // BLOCK_BYTES,
+        on_damage=note,
+    )
     try:
         with trace.sources.unchanged():
             for part in (workers or Threads()).map(_scan_counts, trace.tasks()):
-                checker.add(part)
+                collector.add(part)
                 on_progress(part.bytes)
-            checker.finish()
+            collector.finish()
     except TraceError as error:
-        checker.faults.append(
+        faults.append(
             Problem(
                 is_error=True,
                 found=error.found + (f"; {error.hint}" if error.hint else ""),
                 place=error.path if error.line is None else f"{error.path}:{error.line}",
             )
         )
-    kernels = _kernels(checker)
+    accesses, instructions, _ = collector.counts()
+    unknown = np.zeros(len(accesses), np.int64)
+    counts = BlockCounts(accesses, instructions, unknown, unknown)
+    nothing = Analysed.none(len(collector.operations), len(accesses))
+    kernels = kernel_rows(collector, counts, nothing)
     return Checkup(
         trace=trace.name,
         format=trace.format,
         kernels=kernels,
-        copies=sum(isinstance(o, HostCopy) for o in checker.operations),
-        problems=[*checker.faults, *_warnings(checker, kernels)],
-        skipped=dict(checker.skipped.most_common()),
+        copies=sum(isinstance(o, HostCopy) for o in collector.operations),
+        problems=[*faults, *_warnings(collector, kernels, ldgsts.blocks)],
+        skipped=dict(collector.skipped.most_common()),
         blind_spots=tuple(trace.blind_spots),
-        lines=checker.lines,
-        bytes=checker.bytes,
+        lines=collector.lines,
+        bytes=collector.bytes,
     )
 
 
@@ -193,23 +199,12 @@ class _LdgstsRows:
         self.rows.append(np.unique(ranges.row[ranges.kind == LDGSTS_READ]))
 
 
-def _kernels(checker: Gatherer) -> list[Kernel]:
-    checker.reserve_counts()
-    accesses, instructions, _ = checker.counts()
-    unknown = np.zeros(len(accesses), np.int64)
-    n_operations = len(checker.operations)
-    return kernel_rows(
-        checker,
-        BlockCounts(accesses, instructions, unknown, unknown),
-        np.zeros((3, n_operations), np.int64),
-        np.zeros(n_operations, np.int64),
-        np.zeros(n_operations, np.uint8),
-    )
-
-
-def _warnings(checker: _Checker, kernels: list[Kernel]) -> list[Problem]:
-    found = [Problem(is_error=False, found=w, count=n) for w, n in checker.warnings.most_common()]
-    blocks = np.unique(np.concatenate([np.empty(0, np.int32), *checker.ldgsts_blocks]))
+def _warnings(
+    collector: Collector, kernels: list[Kernel], ldgsts_blocks: list[NDArray[np.int32]]
+) -> list[Problem]:
+    warnings = collector.warnings.most_common()
+    found = [Problem(is_error=False, found=w, count=n) for w, n in warnings]
+    blocks = np.unique(np.concatenate([np.empty(0, np.int32), *ldgsts_blocks]))
     first = [k.first_block for k in kernels]
     by_ldgsts = np.unique(np.searchsorted(first, blocks[blocks >= 0], side="right")) - 1
     if len(by_ldgsts):

@@ -7,19 +7,17 @@ import json
 import os
 import pickle
 import tempfile
-import uuid
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from depgraph.errors import OutputError
-from depgraph.extraction.collect import RunFile, without_ranges
-from depgraph.extraction.overflow import FileOverflow, write_ranges
-from depgraph.footprint.footprints import Footprints
+from depgraph.extraction.scan import scan_to_file
+from depgraph.footprint.spill import Run
 from depgraph.system.output import one_line_errors
 from depgraph.system.version import tool_version
 from depgraph.system.work_folder import lock
@@ -28,13 +26,11 @@ from depgraph.trace.records import BlockTouches, Damage, KernelLaunch, ScannedPa
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from depgraph.system.scratch import Scratch
-    from depgraph.trace.records import Overflow, PartTask
+    from depgraph.extraction.scan import Scanned
+    from depgraph.trace.records import PartTask
 
 _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
-# A dask scheduler warns of tasks of more than 10 MB, and holds what is sent until it is done.
-_SENT_BYTES = 1 << 20
 _CHANGED = "it has changed since it was written"
 _NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes")
 
@@ -68,59 +64,6 @@ def open_folder(folder: Path) -> int | None:
             raise OutputError(folder, "is in use by another run", "wait for it") from None
 
 
-def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> tuple[ScannedPart, list[RunFile]]:
-    """Scan a part and leave its ranges in files, for whoever reads them on another machine.
-
-    Parameters
-    ----------
-    task : PartTask
-    path : Path
-        Of the first file; those beside it, for parts of many ranges, have names of their own.
-    most_ranges : int
-        How many ranges may be in memory.
-    """
-    # A worker that was taken for lost may still be writing what another one scans again.
-    with (
-        one_line_errors(path.parent),
-        tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder,
-    ):
-        mark = uuid.uuid4().hex[:12]
-
-        def new_file() -> Path:
-            return Path(folder) / f"{path.stem}-{mark}-{len(overflow.runs)}{path.suffix}"
-
-        overflow = FileOverflow(new_file, most_ranges)
-        part = task.scan(overflow)
-        touches = part.touches
-        by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
-        written = [*overflow.runs, write_ranges(by_row, Path(folder) / path.name)]
-        runs = [replace(run, path=run.path.replace(path.parent / run.path.name)) for run in written]
-    return without_ranges(part), runs
-
-
-@dataclass(frozen=True, slots=True)
-class FiledTask:
-    """A task that holds much text, left in a file instead of being sent."""
-
-    path: Path
-    input_bytes: int
-
-    def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Scan the part."""
-        task: PartTask = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
-        return task.scan(overflow)
-
-
-def file_large_task(task: PartTask, files: Scratch) -> PartTask:
-    """Return a task that can be sent: as it is if it is small, else what reads it from a file."""
-    pickled = pickle.dumps(task)
-    if len(pickled) <= _SENT_BYTES:
-        return task
-    path = files.new_file("text")
-    path.write_bytes(pickled)
-    return FiledTask(path, task.input_bytes)
-
-
 @dataclass(frozen=True, slots=True)
 class ResumableScan:
     """Scans parts, or takes what an earlier run left of them in a folder.
@@ -130,7 +73,6 @@ class ResumableScan:
 
     Attributes
     ----------
-    folder : Path
     most_ranges : int
         How many ranges of a part may be in memory.
     """
@@ -138,7 +80,7 @@ class ResumableScan:
     folder: Path
     most_ranges: int
 
-    def __call__(self, task: PartTask) -> tuple[ScannedPart, list[RunFile]]:
+    def __call__(self, task: PartTask) -> Scanned:
         """Return the part, its ranges in files."""
         name = fingerprint(task)
         run = self.folder / f"{name}.parquet"
@@ -184,7 +126,7 @@ def _paths_in(value: Any) -> Iterator[Path]:
             yield from _paths_in(item)
 
 
-def _save_part(part: ScannedPart, runs: list[RunFile], about: Path, rows: Path) -> None:
+def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> None:
     columns: dict[str, Any] = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
     if part.durations is not None:
         columns["durations"] = part.durations
@@ -238,7 +180,7 @@ def _sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list[RunFile]]:
+def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
     digest, text = about.read_text(encoding="utf-8").split("\n", 1)
     if digest != _sha256(text.encode()):
         raise ValueError(_CHANGED)
@@ -271,7 +213,7 @@ def _load_part(about: Path, rows: Path, folder: Path) -> tuple[ScannedPart, list
     for name in _COUNTERS:
         setattr(part, name, Counter(content[name]))
     runs = [
-        RunFile(folder / name, n_ranges, columns[f"samples_{i}"])
+        Run(folder / name, n_ranges, columns[f"samples_{i}"])
         for i, (name, n_ranges, _) in enumerate(content["runs"])
     ]
     return part, runs

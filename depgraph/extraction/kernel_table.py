@@ -15,32 +15,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.extraction.collect import Gatherer
+    from depgraph.extraction.collect import Collector
+    from depgraph.extraction.shards import Analysed
     from depgraph.graph.program import BlockCounts
 
 
-def kernel_rows(
-    gathered: Gatherer,
-    counts: BlockCounts,
-    operation_bytes: NDArray[np.int64],
-    shared_bytes: NDArray[np.int64],
-    inside: NDArray[np.uint8],
-) -> list[Kernel]:
-    """Describe the kernels of a trace.
-
-    Parameters
-    ----------
-    gathered : Gatherer
-    counts : BlockCounts
-    operation_bytes : int64[3, n_operations]
-        Distinct bytes that each operation reads, writes, and reads by LDGSTS alone.
-    shared_bytes : int64[n_operations]
-        Bytes that a block writes and another block of the same operation touches.
-    inside : uint8[n_operations]
-        What blocks do with each other's bytes, as `sum_sharing` finds it.
-    """
-    first_block, numbers = gathered.first_block, gathered.operation_kernel.tolist()
-    read, written, ldgsts = operation_bytes.tolist()
+def kernel_rows(collector: Collector, counts: BlockCounts, found: Analysed) -> list[Kernel]:
+    """Describe the kernels of a trace."""
+    first_block = collector.numbers.first_block
+    numbers = collector.numbers.kernel.tolist()
+    read, written, ldgsts = found.operation_bytes.tolist()
+    shared, inside = found.shared_bytes.tolist(), found.inside.tolist()
 
     def per_operation(values: NDArray[Any]) -> list[int]:
         running = np.append(0, np.cumsum(values))
@@ -50,37 +35,23 @@ def kernel_rows(
     instructions = per_operation(counts.instructions)
     active = per_operation(counts.instructions > 0)
     rows = []
-    for index, launch in enumerate(gathered.operations):
+    for index, launch in enumerate(collector.operations):
         if not isinstance(launch, KernelLaunch):
             continue
         rows.append(
-            Kernel(
+            Kernel.launched(
+                launch,
                 kernel=numbers[index],
                 operation=index,
-                name=launch.name,
-                mangled_name=launch.mangled_name,
-                trace_id=launch.trace_id,
-                grid_x=launch.grid[0],
-                grid_y=launch.grid[1],
-                grid_z=launch.grid[2],
-                block_x=launch.block[0],
-                block_y=launch.block[1],
-                block_z=launch.block[2],
-                registers=launch.registers,
-                shared_bytes=launch.shared_bytes,
-                architecture=launch.architecture,
-                stream=launch.stream,
-                context=launch.context,
                 first_block=int(first_block[index]),
-                blocks=launch.blocks,
                 active_blocks=active[index],
                 accesses=accesses[index],
                 instructions=instructions[index],
                 read_bytes=read[index],
                 written_bytes=written[index],
-                shared_written_bytes=int(shared_bytes[index]),
-                untraced=gathered.untraced_of(index),
-                waits_inside=waits_inside(int(inside[index])),
+                shared_written_bytes=shared[index],
+                untraced=collector.untraced_of(index),
+                waits_inside=waits_inside(inside[index]),
                 ldgsts_bytes=ldgsts[index],
             )
         )

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import nvtx
 
 from depgraph.dependence.possible import with_possible_joins
 from depgraph.dependence.sweep import build_graph
 from depgraph.errors import ModelError
-from depgraph.extraction.checkpoint import (
-    FiledTask,
-    ResumableScan,
-    file_large_task,
-    open_folder,
-    scan_to_file,
-)
-from depgraph.extraction.collect import BLOCK_BYTES, Gatherer
+from depgraph.extraction.checkpoint import ResumableScan, open_folder
+from depgraph.extraction.collect import BLOCK_BYTES, Collector
 from depgraph.extraction.compile_ahead import CompileAhead
 from depgraph.extraction.kernel_table import kernel_rows, remarks
-from depgraph.extraction.overflow import FileOverflow, most_ranges
-from depgraph.extraction.shards import analyse_shards
+from depgraph.extraction.scan import most_ranges, scan_parts
+from depgraph.extraction.shards import ShardAnalysis, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
+from depgraph.footprint.range_store import RangeStore
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources
-from depgraph.store.store import not_a_store, write_store
+from depgraph.store.files import not_a_store
+from depgraph.store.writer import write_store
 from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.output import refuse_existing
@@ -42,12 +36,14 @@ from depgraph.trace.records import HostCopy
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
 
-    from depgraph.extraction.collect import RunFile
+    from depgraph.dependence.sweep import SetPairs
+    from depgraph.extraction.numbering import BlockNumbers
+    from depgraph.extraction.scan import Scanned
     from depgraph.extraction.shards import Analysed
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.store.store import Store
     from depgraph.system.workers import Workers
-    from depgraph.trace.records import PartTask, ScannedPart, Trace
+    from depgraph.trace.records import Trace
 
 _SAMPLED_HASH_BYTES = 64 << 20
 # What a thread holds while it scans: a part of the text, and its ranges before they are joined.
@@ -126,33 +122,42 @@ def analyse(
     ahead = CompileAhead()
     with closed_on_interrupt(ahead.stop):
         try:
-            gathered = Gatherer(
+            ranges = RangeStore(limit // 8, files)
+            collector = Collector(
                 trace,
-                kernels,
+                ranges,
+                kernels=kernels,
                 allow_damaged=allow_damaged,
-                memory=limit // 8,
-                scratch=files,
-                most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
                 allow_empty=allow_empty,
+                most_blocks=(limit + BASE_BYTES) // BLOCK_BYTES,
             )
-            ranges = most_ranges(limit, workers.jobs)
+            at_once = most_ranges(limit, workers.jobs)
             with (
                 _phase("scan", on_phase),
                 trace.sources.unchanged(),
                 # Closed before the files are removed that the workers may still be writing.
-                closing(_scanned(trace, workers, files, resume, ranges)) as parts,
+                closing(_scanned(trace, workers, files, resume, at_once)) as parts,
             ):
                 for part, runs in parts:
-                    ahead.start_if_large(gathered.n_ranges)
-                    gathered.add(part, runs)
+                    ahead.start_if_large(ranges.n_ranges)
+                    collector.add(part, runs)
                     on_progress(part.bytes)
-                gathered.finish()
+                collector.finish()
             with _phase("dependences", on_phase):
                 ahead.wait("dependences")
-                analysed = analyse_shards(gathered, workers, files, granularity, limit // 2)
+                analysis = ShardAnalysis(
+                    collector.numbers.first_block, granularity, collector.space
+                )
+                found = analyse_shards(ranges, analysis, workers, files, limit // 2)
             with _phase("graph", on_phase), trace.sources.unchanged():
                 ahead.wait("graph")
-                extraction = _put_together(gathered, analysed, granularity, kinds, kernels)
+                options = {
+                    "granularity": granularity,
+                    "kinds": sorted(kinds),
+                    "kernels": None if kernels == (None, None) else list(kernels),
+                    "allow_damaged": allow_damaged,
+                }
+                extraction = _put_together(collector, found, options)
         except BaseException:
             ahead.stop()
             files.remove()
@@ -196,79 +201,37 @@ def _phase(name: str, on_phase: Callable[[str], object]) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _LocalScan:
-    """Scans parts, their ranges in memory; in `files` only what is too much of them."""
-
-    files: Scratch
-    most_ranges: int
-
-    def __call__(self, task: PartTask) -> tuple[ScannedPart, list[RunFile]]:
-        with nvtx.annotate("scan part", domain="depgraph"):
-            overflow = FileOverflow(lambda: self.files.new_file("part"), self.most_ranges)
-            return task.scan(overflow), overflow.runs
-
-
-def _scan_to_file(item: tuple[PartTask, Path, int]) -> tuple[ScannedPart, list[RunFile]]:
-    with nvtx.annotate("scan part", domain="depgraph"):
-        return scan_to_file(*item)
-
-
 def _scanned(
     trace: Trace, workers: Workers, files: Scratch, resume: Path | None, most_ranges: int
-) -> Generator[tuple[ScannedPart, list[RunFile]]]:
-    if resume is not None:
-        files.keep_open(open_folder(resume))
-        return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
-    if workers.remote:
-        return _scanned_remotely(trace, workers, files, most_ranges)
-    return workers.map(_LocalScan(files, most_ranges), trace.tasks())
+) -> Generator[Scanned]:
+    if resume is None:
+        return scan_parts(trace, workers, files, most_ranges)
+    files.keep_open(open_folder(resume))
+    return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
 
 
-def _scanned_remotely(
-    trace: Trace, workers: Workers, files: Scratch, most_ranges: int
-) -> Generator[tuple[ScannedPart, list[RunFile]]]:
-    texts: deque[Path | None] = deque()
+def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]) -> Extraction:
+    numbers = collector.numbers
 
-    def items() -> Iterator[tuple[PartTask, Path, int]]:
-        for task in trace.tasks():
-            filed = file_large_task(task, files)
-            texts.append(filed.path if isinstance(filed, FiledTask) else None)
-            yield filed, files.new_file("part"), most_ranges
+    def graph_of(swept: list[SetPairs]) -> BlockGraph:
+        graph = build_graph(swept, numbers.first_block, numbers.kernel)
+        return graph.with_kinds(options["kinds"])
 
-    with closing(workers.map(_scan_to_file, items())) as results:
-        for result in results:
-            text = texts.popleft()
-            if text is not None:
-                text.unlink()
-            yield result
-
-
-def _put_together(
-    gathered: Gatherer,
-    analysed: Analysed,
-    granularity: int,
-    kinds: Collection[str],
-    kernels: tuple[int | None, int | None],
-) -> Extraction:
-    first_block, kernel = gathered.first_block, gathered.operation_kernel
-    graph = build_graph(analysed.exact, first_block, kernel).with_kinds(kinds)
+    graph = graph_of(found.exact)
+    options = {**options, "kinds": sorted(graph.kinds)}
     false_edges = None
-    if granularity != 1:
-        exact, graph = graph, build_graph(analysed.rounded, first_block, kernel).with_kinds(kinds)
+    if found.rounded:
+        exact, graph = graph, graph_of(found.rounded)
         false_edges = graph.count_edges_not_in(exact)
-    shared_bytes = np.sum([swept.shared_bytes for swept in analysed.exact], axis=0)
-    inside = np.bitwise_or.reduce([swept.inside for swept in analysed.exact], axis=0)
-    accesses, instructions, durations = gathered.counts()
-    counts = BlockCounts(accesses, instructions, *analysed.block_bytes)
-    rows = kernel_rows(gathered, counts, analysed.operation_bytes, shared_bytes, inside)
-    graph = with_possible_joins(replace(graph, space=gathered.space), rows)
+    accesses, instructions, durations = collector.counts()
+    counts = BlockCounts(accesses, instructions, *found.block_bytes)
+    rows = kernel_rows(collector, counts, found)
+    graph = with_possible_joins(replace(graph, space=collector.space), rows)
     return Extraction(
         kernels=rows,
-        copies=_copy_rows(gathered),
+        copies=_copy_rows(numbers),
         counts=counts,
-        durations=durations,
-        footprints=analysed.footprints,
+        footprints=found.footprints,
         graph=replace(
             graph,
             cost=counts.cost,
@@ -277,49 +240,31 @@ def _put_together(
             duration_unit="cycles",
         ),
         metadata={
-            **_metadata(gathered, granularity, graph, kernels, false_edges),
+            "format": collector.trace.format,
+            "sources": [describe_source(path) for path in collector.trace.sources.paths],
+            "options": options,
+            "lines": collector.lines,
+            "input_bytes": collector.bytes,
+            "opcodes": dict(sorted(collector.opcodes.items())),
+            "skipped": dict(collector.skipped.most_common()),
+            "warnings": dict(collector.warnings.most_common()),
+            "blind_spots": list(collector.trace.blind_spots),
+            "false_edges": false_edges,
+            "address_spaces": None if collector.space is None else collector.space.tolist(),
             "remarks": remarks(rows),
         },
     )
 
 
-def _copy_rows(gathered: Gatherer) -> list[Copy]:
-    first_block = gathered.first_block.tolist()
+def _copy_rows(numbers: BlockNumbers) -> list[Copy]:
+    first_block = numbers.first_block.tolist()
     return [
         Copy(-1 - int(kernel), operation, first_block[operation], copy.address, copy.size)
         for operation, (kernel, copy) in enumerate(
-            zip(gathered.operation_kernel, gathered.operations, strict=True)
+            zip(numbers.kernel, numbers.operations, strict=True)
         )
         if isinstance(copy, HostCopy)
     ]
-
-
-def _metadata(
-    gathered: Gatherer,
-    granularity: int,
-    graph: BlockGraph,
-    kernels: tuple[int | None, int | None],
-    false_edges: int | None,
-) -> dict[str, Any]:
-    low, high = kernels
-    return {
-        "format": gathered.trace.format,
-        "sources": [describe_source(path) for path in gathered.trace.sources.paths],
-        "options": {
-            "granularity": granularity,
-            "kinds": sorted(graph.kinds),
-            "kernels": None if low is None and high is None else [low, high],
-            "allow_damaged": gathered.allow_damaged,
-        },
-        "lines": gathered.lines,
-        "input_bytes": gathered.bytes,
-        "opcodes": dict(sorted(gathered.opcodes.items())),
-        "skipped": dict(gathered.skipped.most_common()),
-        "warnings": dict(gathered.warnings.most_common()),
-        "blind_spots": list(gathered.trace.blind_spots),
-        "false_edges": false_edges,
-        "address_spaces": None if graph.space is None else graph.space.tolist(),
-    }
 
 
 def describe_source(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,27 +11,33 @@ import numpy as np
 import nvtx
 
 from depgraph.dependence.sweep import sweep_spaces
-from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
+from depgraph.footprint.footprints import (
+    Footprints,
+    concatenate_footprints,
+    join_footprints,
+    stack_footprints,
+)
 from depgraph.footprint.ranges_jit import cut_ranges
-from depgraph.footprint.spill import PAGE_BYTES, SpilledFootprints, read_slice, write_run
-from depgraph.graph.lists import list_of_each
+from depgraph.footprint.spill import PAGE_BYTES, SpilledFootprints, write_run
+from depgraph.graph.lists import list_of_each, list_offsets
 from depgraph.system.memory import return_free_memory
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Self
 
     from numpy.typing import NDArray
 
     from depgraph.dependence.sweep import SetPairs
-    from depgraph.extraction.collect import Gatherer, Run
+    from depgraph.footprint.range_store import RangeStore
+    from depgraph.footprint.spill import Run
     from depgraph.system.scratch import Scratch
     from depgraph.system.workers import Workers
 
 # Boundaries are multiples of the coarsest granularity, so that rounding stays inside a shard.
 _ALIGNMENT = 128
-_SAMPLE_STRIDE = 32
 # What the analysis of a shard holds at its peak, for each range: the range itself several times
 # over while it is cut and joined, two orders, and the links of the sweep.
 _BYTES_PER_RANGE = 160
@@ -45,8 +51,6 @@ class Shard:
 
     Attributes
     ----------
-    pieces : sequence of Footprints
-    runs : sequence of Run
     low, high : int
         The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`.
     output : Path or None
@@ -61,42 +65,69 @@ class Shard:
 
     def load(self) -> list[Footprints]:
         """Return the footprints of the shard, by global block number."""
-        loaded = list(self.pieces)
-        for run in self.runs:
-            piece = read_slice(run.path, "start", self.low, self.high)
-            if run.blocks is not None:
-                piece = replace(piece, block=run.blocks[piece.block])
-                piece = piece.take(piece.block >= 0)
-            loaded.append(piece)
-        return loaded
+        return [*self.pieces, *(run.read(self.low, self.high) for run in self.runs)]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardResult:
-    """What one shard adds.
+@dataclass(slots=True)
+class Analysed:
+    """What is found between some addresses: in one shard, or in all of them.
 
     Attributes
     ----------
-    footprints : Footprints
-        None of them where the shard left them in a file.
-    exact : list of SetPairs
-        Found byte by byte, one for each address space.
-    rounded : list of SetPairs
-        Found at a coarser granularity, where one was asked for.
+    footprints : Footprints or SpilledFootprints
+        None of them where a shard left them in a file.
     operation_bytes : int64[3, n_operations]
         Distinct bytes that each operation reads, writes, and reads by LDGSTS alone.
     block_bytes : int64[2, n_blocks]
         Distinct bytes that each block reads and writes.
     block_ranges : int64[n_blocks]
         Number of ranges of each block.
+    exact : list of SetPairs
+        Found byte by byte, one for each address space of each shard.
+    rounded : list of SetPairs
+        Found at a coarser granularity, where one was asked for.
     """
 
-    footprints: Footprints
-    exact: list[SetPairs]
-    rounded: list[SetPairs]
+    footprints: Footprints | SpilledFootprints
     operation_bytes: NDArray[np.int64]
     block_bytes: NDArray[np.int64]
     block_ranges: NDArray[np.int64]
+    exact: list[SetPairs] = field(default_factory=list)
+    rounded: list[SetPairs] = field(default_factory=list)
+
+    @classmethod
+    def none(cls, n_operations: int, n_blocks: int) -> Self:
+        """Return what is found where nothing is."""
+        return cls(
+            stack_footprints([]),
+            np.zeros((3, n_operations), np.int64),
+            np.zeros((2, n_blocks), np.int64),
+            np.zeros(n_blocks, np.int64),
+        )
+
+    def add(self, other: Self) -> None:
+        """Add what was found elsewhere, but for the footprints."""
+        self.operation_bytes += other.operation_bytes
+        self.block_bytes += other.block_bytes
+        self.block_ranges += other.block_ranges
+        self.exact += other.exact
+        self.rounded += other.rounded
+
+    @property
+    def shared_bytes(self) -> NDArray[np.int64]:
+        """Bytes that a block writes and another of the operation touches: int64[n_operations]."""
+        total = np.zeros(self.operation_bytes.shape[1], np.int64)
+        for swept in self.exact:
+            total += swept.shared_bytes
+        return total
+
+    @property
+    def inside(self) -> NDArray[np.uint8]:
+        """What blocks do with each other's bytes, see `sum_sharing`: uint8[n_operations]."""
+        found = np.zeros(self.operation_bytes.shape[1], np.uint8)
+        for swept in self.exact:
+            found |= swept.inside
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +147,20 @@ class ShardAnalysis:
     granularity: int
     space: NDArray[np.int32] | None = None
 
-    def __call__(self, shard: Shard) -> ShardResult:
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return int(self.first_block[-1])
+
+    @property
+    def n_operations(self) -> int:
+        """Number of operations."""
+        return len(self.first_block) - 1
+
+    def __call__(self, shard: Shard) -> Analysed:
         """Analyse one shard."""
         with nvtx.annotate("shard", domain="depgraph"):
-            n_blocks = int(self.first_block[-1])
-            n_operations = len(self.first_block) - 1
+            n_blocks, n_operations = self.n_blocks, self.n_operations
             operation_of_block = list_of_each(self.first_block)
             footprints = concatenate_footprints(shard.load(), n_blocks)
             rounded = []
@@ -134,51 +174,27 @@ class ShardAnalysis:
                 footprints.end,
                 n_operations,
             )
-            result = ShardResult(
-                footprints=footprints,
-                exact=sweep_spaces(footprints, operation_of_block, n_operations, self.space),
-                rounded=rounded,
-                operation_bytes=np.stack(
+            found = Analysed(
+                footprints,
+                np.stack(
                     [
                         *_bytes_by_kind(by_operation, n_operations),
                         by_operation.ldgsts_bytes(n_operations),
                     ]
                 ),
-                block_bytes=_bytes_by_kind(footprints, n_blocks),
-                block_ranges=np.bincount(footprints.block, minlength=n_blocks),
+                _bytes_by_kind(footprints, n_blocks),
+                np.bincount(footprints.block, minlength=n_blocks),
+                sweep_spaces(footprints, operation_of_block, n_operations, self.space),
+                rounded,
             )
-            if shard.output is None:
-                return result
-            write_run(footprints, shard.output)
-            return replace(result, footprints=concatenate_footprints([], 0))
+            if shard.output is not None:
+                write_run(footprints, shard.output)
+                found.footprints = stack_footprints([])
+            return found
 
 
 def _bytes_by_kind(footprints: Footprints, n: int) -> NDArray[np.int64]:
     return np.stack([footprints.bytes_per_block(access, n) for access in (READ, WRITE)])
-
-
-@dataclass(slots=True)
-class Analysed:
-    """The results of all shards, in the order of the addresses.
-
-    Attributes
-    ----------
-    footprints : Footprints or SpilledFootprints
-    exact, rounded : list of SetPairs
-    operation_bytes, block_bytes
-        As in `ShardResult`, summed.
-    """
-
-    footprints: Footprints | SpilledFootprints
-    exact: list[SetPairs] = field(default_factory=list)
-    rounded: list[SetPairs] = field(default_factory=list)
-    operation_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    block_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
-def sample_starts(footprints: Footprints) -> NDArray[np.uint64]:
-    """Return some of the start addresses, in proportion to their density."""
-    return footprints.start[:: max(1, min(_SAMPLE_STRIDE, len(footprints) // 64))].copy()
 
 
 def choose_boundaries(
@@ -189,7 +205,6 @@ def choose_boundaries(
     Parameters
     ----------
     samples : sequence of uint64 arrays
-    shards : int
     alignment : int
         A power of two.
 
@@ -217,74 +232,60 @@ def cut_footprints(footprints: Footprints, boundaries: NDArray[np.uint64]) -> li
 
 
 def analyse_shards(
-    gathered: Gatherer, workers: Workers, scratch: Scratch, granularity: int, memory: int
+    ranges: RangeStore, analysis: ShardAnalysis, workers: Workers, scratch: Scratch, memory: int
 ) -> Analysed:
-    """Cut what was gathered into shards, analyse them side by side, and sum up.
+    """Cut the ranges of a trace into shards, analyse them side by side, and sum up.
 
     Parameters
     ----------
-    gathered : Gatherer
+    ranges : RangeStore
         Its pieces are used up.
-    workers : Workers
     scratch : Scratch
         For the footprints of shards, where those of the trace were in files.
-    granularity : int
     memory : int
         Bytes that all shards under analysis may take.
     """
-    n_blocks = gathered.n_blocks
     most_ranges = max(1, memory // workers.jobs // _BYTES_PER_RANGE)
-    side_by_side = 1 if gathered.n_ranges < _SMALL else 2 * workers.jobs
-    wanted = max(side_by_side, -(-gathered.n_ranges // most_ranges))
-    in_files = bool(gathered.runs)
+    side_by_side = 1 if ranges.n_ranges < _SMALL else 2 * workers.jobs
+    wanted = max(side_by_side, -(-ranges.n_ranges // most_ranges))
+    in_files = bool(ranges.runs)
     if in_files:
-        shards = _file_shards(gathered, scratch, wanted)
+        shards = _file_shards(ranges, scratch, wanted)
     else:
-        shards = _memory_shards(gathered, workers, wanted)
-    analysed = Analysed(
-        footprints=concatenate_footprints([], 0),
-        operation_bytes=np.zeros((3, len(gathered.operations)), np.int64),
-        block_bytes=np.zeros((2, n_blocks), np.int64),
-    )
-    block_ranges = np.zeros(n_blocks, np.int64)
+        shards = _memory_shards(ranges, workers, wanted)
+    found = Analysed.none(analysis.n_operations, analysis.n_blocks)
     joined = []
-    analysis = ShardAnalysis(gathered.first_block, granularity, gathered.space)
     with closing(workers.map(analysis, shards)) as results:
         for result in results:
-            analysed.exact += result.exact
-            analysed.rounded += result.rounded
-            analysed.operation_bytes += result.operation_bytes
-            analysed.block_bytes += result.block_bytes
-            block_ranges += result.block_ranges
-            joined.append(result.footprints)
+            found.add(result)
+            joined.append(result.footprints.load())
             if in_files:
                 return_free_memory()
     if in_files:
-        analysed.footprints = SpilledFootprints(
+        found.footprints = SpilledFootprints(
             [shard.output for shard in shards if shard.output is not None],
-            np.append(0, np.cumsum(block_ranges)),
+            list_offsets(found.block_ranges),
             most_ranges,
         )
     elif len(joined) == 1:
-        analysed.footprints = joined[0]
+        found.footprints = joined[0]
     else:
-        analysed.footprints = concatenate_footprints(joined, n_blocks)
-    return analysed
+        found.footprints = concatenate_footprints(joined, analysis.n_blocks)
+    return found
 
 
-def _memory_shards(gathered: Gatherer, workers: Workers, wanted: int) -> list[Shard]:
-    boundaries = choose_boundaries(gathered.samples, wanted)
+def _memory_shards(ranges: RangeStore, workers: Workers, wanted: int) -> list[Shard]:
+    boundaries = choose_boundaries(ranges.samples, wanted)
+    pieces, ranges.pieces = ranges.pieces, []
     if not len(boundaries):
-        pieces, gathered.pieces = gathered.pieces, []
         return [Shard(pieces)]
-    cut = list(workers.map(lambda piece: cut_footprints(piece, boundaries), gathered.pieces))
-    gathered.pieces = []
-    return [Shard(pieces) for pieces in zip(*cut, strict=True)]
+    cut = list(workers.map(lambda piece: cut_footprints(piece, boundaries), pieces))
+    return [Shard(of_shard) for of_shard in zip(*cut, strict=True)]
 
 
-def _file_shards(gathered: Gatherer, scratch: Scratch, wanted: int) -> list[Shard]:
-    boundaries = choose_boundaries(gathered.samples, wanted, PAGE_BYTES).tolist()
+def _file_shards(ranges: RangeStore, scratch: Scratch, wanted: int) -> list[Shard]:
+    boundaries = choose_boundaries(ranges.samples, wanted, PAGE_BYTES).tolist()
     return [
-        Shard((), gathered.runs, low, high, scratch.new_file("shard"))
+        Shard((), ranges.runs, low, high, scratch.new_file("shard"))
         for low, high in zip([0, *boundaries], [*boundaries, _ADDRESS_END], strict=True)
     ]

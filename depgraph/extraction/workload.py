@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.footprint.footprints import Footprints
+from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.program import BlockCounts, Extraction, Kernel, launch_resources
+from depgraph.trace.records import KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,14 +35,11 @@ class WorkloadKernel:
 
     Attributes
     ----------
-    name : str
     grid, block : (int, int, int)
         Blocks, and threads of a block.
     durations : float64[blocks]
     occupancy : int or None
         Resident blocks per SM; None to work it out from the resources.
-    registers, shared_bytes : int or None
-    stream : int
     cuttable : bool or None
         Whether blocks may be cut along k, as Stream-K does; None to tell by the name.
     """
@@ -278,8 +276,6 @@ def workload_extraction(
 
     Parameters
     ----------
-    kernels : sequence of WorkloadKernel
-    dependences : sequence of WorkloadDependence
     unit : str
         Of the durations.
     metadata : dict
@@ -292,8 +288,15 @@ def workload_extraction(
     """
     graph = workload_graph(kernels, dependences)
     rows = [
-        _row(place, kernel, int(first))
-        for place, (kernel, first) in enumerate(zip(kernels, graph.first_block[:-1], strict=True))
+        Kernel.launched(
+            KernelLaunch(k.name, k.grid, k.block, k.registers, k.shared_bytes, k.stream),
+            kernel=place,
+            operation=place,
+            first_block=int(graph.first_block[place]),
+            occupancy=k.occupancy,
+            cuttable=k.cuttable,
+        )
+        for place, k in enumerate(kernels)
     ]
     none = np.zeros(graph.n_blocks, np.int64)
     counts = BlockCounts(none, none, none, none)
@@ -303,12 +306,11 @@ def workload_extraction(
         resources=launch_resources(rows, graph.n_operations),
         duration_unit=unit,
     )
-    empty = np.empty(0, np.uint64)
     return Extraction(
         kernels=rows,
         copies=[],
         counts=counts,
-        footprints=Footprints(np.empty(0, np.int32), np.empty(0, np.uint8), empty, empty),
+        footprints=stack_footprints([]),
         graph=graph,
         metadata={
             "format": FORMAT,
@@ -329,37 +331,4 @@ def workload_extraction(
             "position_step": 0.0,
             **metadata,
         },
-        durations=graph.duration,
-    )
-
-
-def _row(place: int, kernel: WorkloadKernel, first_block: int) -> Kernel:
-    return Kernel(
-        kernel=place,
-        operation=place,
-        name=kernel.name,
-        mangled_name=None,
-        trace_id=None,
-        grid_x=kernel.grid[0],
-        grid_y=kernel.grid[1],
-        grid_z=kernel.grid[2],
-        block_x=kernel.block[0],
-        block_y=kernel.block[1],
-        block_z=kernel.block[2],
-        registers=kernel.registers,
-        shared_bytes=kernel.shared_bytes,
-        architecture=None,
-        stream=kernel.stream,
-        context=0,
-        first_block=first_block,
-        blocks=kernel.blocks,
-        active_blocks=kernel.blocks,
-        accesses=0,
-        instructions=0,
-        read_bytes=0,
-        written_bytes=0,
-        shared_written_bytes=0,
-        untraced=None,
-        occupancy=kernel.occupancy,
-        cuttable=kernel.cuttable,
     )

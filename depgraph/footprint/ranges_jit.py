@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.system.compiled import compiled, compiled_if_large, compiled_if_larger
+from depgraph.system.compiled import compiled, compiled_helper, compiled_if_larger
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class Groups(NamedTuple):
     stops: NDArray[np.int64]
 
 
-@compiled_if_large
+@compiled_helper
 def _sort_ranges(starts, ends, low, high):
     """Sort ``[low, high)`` by start, merging the runs that are already in order."""
     n = high - low
@@ -66,7 +66,7 @@ def _sort_ranges(starts, ends, low, high):
         n_runs = merged
 
 
-@compiled
+@compiled_helper
 def _subtract(groups, group, out_start, out_end, n):
     """Write the ranges of a group of kind 2 or 3 less those of the kinds of reads before it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Ranges in a run sorted by address are cut here, so that a slice between two pages is complete.
 PAGE_BYTES = 1 << 16
+_SAMPLE_STRIDE = 32
 # A slice reads whole groups, of every file that has some of it.
 _ROW_GROUP = 1 << 14
 _SCHEMA = pa.schema(
@@ -48,7 +49,36 @@ def write_run(footprints: Footprints, path: Path) -> None:
         )
 
 
-def write_run_by_start(footprints: Footprints, path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Ranges in a file, sorted by start address and cut into pages.
+
+    Attributes
+    ----------
+    n_ranges : int
+        Before they were cut.
+    samples : uint64[...]
+        Some of the start addresses.
+    blocks : int32[n_rows] or None
+        Where the file numbers rows of a part instead of blocks: the global block number of each
+        row, -1 for none.
+    """
+
+    path: Path
+    n_ranges: int
+    samples: NDArray[np.uint64]
+    blocks: NDArray[np.int32] | None = None
+
+    def read(self, low: int, high: int) -> Footprints:
+        """Return the ranges between two multiples of `PAGE_BYTES`, by global block number."""
+        piece = read_slice(self.path, "start", low, high)
+        if self.blocks is None:
+            return piece
+        piece = replace(piece, block=self.blocks[piece.block])
+        return piece.take(piece.block >= 0)
+
+
+def write_run_by_start(footprints: Footprints, path: Path) -> Run:
     """Cut footprints into pages, sort them by start address, and write them."""
     pages = Footprints(
         *cut_at_multiples(
@@ -60,6 +90,12 @@ def write_run_by_start(footprints: Footprints, path: Path) -> None:
         )
     )
     write_run(pages.take(np.argsort(pages.start, kind="stable")), path)
+    return Run(path, len(footprints), sample_starts(footprints))
+
+
+def sample_starts(footprints: Footprints) -> NDArray[np.uint64]:
+    """Return some of the start addresses, in proportion to their density."""
+    return footprints.start[:: max(1, min(_SAMPLE_STRIDE, len(footprints) // 64))].copy()
 
 
 def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
@@ -67,10 +103,8 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
 
     Parameters
     ----------
-    path : Path
     column : {"block", "start"}
         The column that the run is sorted by.
-    low, high : int
     """
     with pq.ParquetFile(path) as file:
         index = _SCHEMA.get_field_index(column)
@@ -84,7 +118,7 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
                 groups.append(group)
         table = file.read_row_groups(groups)
     if not table.num_rows:
-        return concatenate_footprints([], 0)
+        return stack_footprints([])
     values = to_numpy(table[column])
     largest = int(np.iinfo(values.dtype).max)
     first = int(np.searchsorted(values, values.dtype.type(low)))
@@ -137,7 +171,7 @@ class SpilledFootprints:
     def _pieces_of(self, block: int) -> Iterator[Footprints]:
         """Yield the ranges of one block shard by shard, those that a boundary cut put together."""
         for kind in (READ, WRITE, SYNC_READ, LDGSTS_READ):
-            kept = concatenate_footprints([], 0)
+            kept = stack_footprints([])
             for path in self.paths:
                 piece = read_slice(path, "block", block, block + 1)
                 piece = stack_footprints([kept, piece.take(piece.kind == kind)])

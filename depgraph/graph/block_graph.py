@@ -54,10 +54,8 @@ class BlockGraph(FactoredGraph):
         Kinds of dependence that were looked for.
     cost : float64[n_blocks] or None
         Work of each block as the trace shows it, in warp instructions.
-    resources : Resources or None
     duration : float64[n_blocks] or None
         How long each block runs, where the input says so.
-    duration_unit : str
     occupancy : int64[n_operations] or None
         Resident blocks per SM, 0 where unknown, where the input says so.
     space : int32[n_operations] or None

@@ -41,6 +41,7 @@ class GraphBuilder:
         self._sets: dict[tuple[bytes, float, float], int] = {}
         self._members: list[NDArray[np.int32]] = []
         self._places: list[tuple[float, float]] = []
+        self._operations: list[int] = []
         self._joins: dict[tuple[int, Basis, int, tuple[int, ...]], dict[int, None]] = {}
 
     def add(
@@ -69,27 +70,28 @@ class GraphBuilder:
         """
         first = self._set(source, 0.0, done_at)
         second = self._set(target, needed_at, 1.0)
-        operation = self._operation(second)
-        key = KIND_NAMES.index(kind), basis, operation, (first,)
+        key = KIND_NAMES.index(kind), basis, self._operations[second], (first,)
         self._joins.setdefault(key, {})[second] = None
 
     def _set(self, blocks: ArrayLike, needed_at: float, done_at: float) -> int:
-        members = np.unique(np.asarray(blocks, np.int32))
+        members = np.asarray(blocks, np.int32)
+        known = self._sets.get((members.tobytes(), needed_at, done_at))
+        if known is not None:
+            return known
+        members = np.unique(members)
         key = members.tobytes(), needed_at, done_at
         if key not in self._sets:
             self._sets[key] = len(self._members)
             self._members.append(members)
             self._places.append((needed_at, done_at))
+            found = np.searchsorted(self._first_block, members[:1], side="right") - 1
+            self._operations.append(int(found[0]))
         return self._sets[key]
-
-    def _operation(self, set_: int) -> int:
-        block = self._members[set_][0]
-        return int(np.searchsorted(self._first_block, block, side="right") - 1)
 
     def build(self, kinds: Collection[str] = ALL_KINDS) -> BlockGraph:
         """Return the graph."""
         joins = [(sources, list(targets)) for (*_, sources), targets in self._joins.items()]
-        operation = np.array([self._operation(s) for s in range(len(self._members))], np.int32)
+        operation = np.array(self._operations, np.int32)
         graph = assemble(
             self._kernel,
             self._first_block,
@@ -176,7 +178,6 @@ def extend(
 
     Parameters
     ----------
-    graph : BlockGraph
     whole : sequence of (kind, basis, source operation, target operation)
         Joins whose targets are all blocks, too. The kind is an index into `KIND_NAMES`.
     partial : sequence of (kind, basis, source operation, target sets)
@@ -225,7 +226,6 @@ def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
     ----------
     graph : BlockGraph
         With other certain joins than `other`, such as those that a mechanism sees.
-    other : BlockGraph
     """
     chosen = np.flatnonzero(~other.join_certain)
     if not len(chosen):

@@ -61,7 +61,6 @@ def coded_edges(
 
     Parameters
     ----------
-    graph : GraphArrays
     batch : int
         Edges a batch holds at most; raised where a single block has more.
 

@@ -34,8 +34,6 @@ def merge_kernels(
 
     Parameters
     ----------
-    graph : BlockGraph
-    kernels : sequence of Kernel
     first, second : int
         Kernel numbers.
 

@@ -32,7 +32,6 @@ class PairMatrix:
     density : float64[rows, columns]
         Share of the block pairs in a cell that are edges, 0 to 1; rows are blocks of `target`,
         columns blocks of `source`.
-    source_blocks, target_blocks : int
     """
 
     source: int
@@ -48,7 +47,7 @@ class PairMatrix:
 
 
 def telling_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
-    """Choose the pair of kernels whose matrix shows most: many edges, but not all to all.
+    """Choose the pair of kernels whose matrix shows most: RAW, many edges, but not all to all.
 
     Returns
     -------
@@ -58,7 +57,9 @@ def telling_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
     between_kernels = [p for p in pairs if p.source >= 0]
     shaped = [p for p in between_kernels if p.pattern is not Pattern.ALL_TO_ALL]
     wide = [p for p in shaped if p.awaited > 1 and p.waiting > 1]
-    for candidates in (wide, shaped, between_kernels):
+    wide_or_full = [p for p in between_kernels if p.awaited > 1 and p.waiting > 1]
+    ranked = wide, wide_or_full, shaped, between_kernels
+    for candidates in (*([p for p in some if p.raw] for some in ranked), *ranked):
         if candidates:
             best = max(candidates, key=lambda p: (p.edges, -p.target, -p.source))
             return best.source, best.target
@@ -70,10 +71,8 @@ def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) ->
 
     Parameters
     ----------
-    graph : BlockGraph
     source, target : int
         Kernel numbers.
-    size : int
 
     Raises
     ------

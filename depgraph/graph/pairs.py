@@ -43,7 +43,6 @@ class PairSummary:
         Distinct edges of each kind.
     edges : int
         Distinct edges of any kind.
-    pattern : Pattern
     waiting : int
         Blocks of `target` that wait for a block of `source`.
     awaited : int
@@ -79,7 +78,6 @@ def count_pairs(
 
     Parameters
     ----------
-    graph : GraphArrays
     kernel : int32[n_operations]
     is_certain : bool[n_joins]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.system.scratch import Scratch
+    from depgraph.trace.records import KernelLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,42 @@ class Kernel:
     cuttable: bool | None = None
     waits_inside: str | None = None
     ldgsts_bytes: int = 0
+
+    @classmethod
+    def launched(cls, launch: KernelLaunch, **row: Any) -> Self:
+        """Return the row of a launch.
+
+        Parameters
+        ----------
+        **row
+            Kernel, operation and first block, and what was counted, by default nothing.
+        """
+        counted = ("accesses", "instructions", "read_bytes", "written_bytes")
+        grid_x, grid_y, grid_z = launch.grid
+        block_x, block_y, block_z = launch.block
+        return cls(
+            **{
+                **dict.fromkeys((*counted, "shared_written_bytes"), 0),
+                "active_blocks": launch.blocks,
+                "untraced": None,
+                **row,
+            },
+            name=launch.name,
+            mangled_name=launch.mangled_name,
+            trace_id=launch.trace_id,
+            grid_x=grid_x,
+            grid_y=grid_y,
+            grid_z=grid_z,
+            block_x=block_x,
+            block_y=block_y,
+            block_z=block_z,
+            registers=launch.registers,
+            shared_bytes=launch.shared_bytes,
+            architecture=launch.architecture,
+            stream=launch.stream,
+            context=launch.context,
+            blocks=launch.blocks,
+        )
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -114,15 +151,13 @@ class Extraction:
 
     Attributes
     ----------
-    durations : float64[n_blocks] or None
-        How long each block ran, where the input says so; NaN for blocks of which it does not. In
-        cycles unless ``metadata["duration_unit"]`` says otherwise.
+    graph : BlockGraph
+        With durations where the input states any; NaN for blocks of which it does not. They are
+        in cycles unless ``metadata["duration_unit"]`` says otherwise.
     metadata : dict
         Provenance: sources, format, options, what was skipped and why, warnings.
     scratch : Scratch or None
         Holds the files of footprints that were too large for memory.
-    false_edges : int or None
-        Edges that rounding to sectors or lines added; None at byte granularity.
     """
 
     kernels: list[Kernel]
@@ -131,7 +166,6 @@ class Extraction:
     footprints: Footprints | SpilledFootprints
     graph: BlockGraph
     metadata: dict[str, Any]
-    durations: NDArray[np.float64] | None = None
     scratch: Scratch | None = None
 
     @property

@@ -29,7 +29,6 @@ class Neighbour:
     ----------
     kernel, block : int
         Kernel number and number within the kernel.
-    kinds : tuple of str
     raw_bytes, war_bytes, waw_bytes : int
         Bytes that both touch in the way of each kind, at byte granularity. Of these some may have
         been written by a third block in between.
@@ -49,10 +48,8 @@ class PathStep:
 
     Attributes
     ----------
-    kernel : int
     block : int
         Number within the kernel.
-    start, duration : float
     kinds : tuple of str
         Kinds of dependence on the step before; empty for the first.
     """
@@ -92,7 +89,6 @@ def neighbour_kinds(
 
     Parameters
     ----------
-    graph : BlockGraph
     block : int
         Global number.
 
@@ -128,8 +124,6 @@ def describe_neighbours(
 
     Parameters
     ----------
-    graph : BlockGraph
-    footprints : Footprints
     block : int
         Global number.
     found : mapping
@@ -180,7 +174,6 @@ def critical_path(graph: BlockGraph, durations: NDArray[np.float64]) -> list[Pat
 
     Parameters
     ----------
-    graph : BlockGraph
     durations : float64[n_blocks]
     """
     finish, critical = graph.earliest_finish(durations)

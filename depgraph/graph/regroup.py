@@ -31,7 +31,6 @@ def joined_source_blocks(graph: BlockGraph, joins: Numbers) -> tuple[Numbers, Nu
 
     Parameters
     ----------
-    graph : BlockGraph
     joins : int64[n]
         Numbers of the joins to look at.
 
@@ -76,7 +75,6 @@ def columns_and_rows(graph: BlockGraph, shape: Numbers) -> tuple[Numbers, Number
 
     Parameters
     ----------
-    graph : BlockGraph
     shape : int64[n_operations, 3]
         Grids; blocks of a row have equal y and z.
     """
@@ -97,7 +95,6 @@ def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Number
 
     Parameters
     ----------
-    graph : BlockGraph
     group : int64[n_blocks]
         Number of the group of each block; those of two operations are never the same.
 
@@ -133,7 +130,6 @@ def stepped_graph(
 
     Parameters
     ----------
-    graph : BlockGraph
     shape : int64[n_operations, 3]
         Grids.
     step : callable
@@ -189,7 +185,6 @@ def _with_sets(
 
     Parameters
     ----------
-    graph : BlockGraph
     added : (int64[n + 1], int32[...])
         Members of the sets to add.
     origin : int64[n_joins]

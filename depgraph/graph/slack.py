@@ -18,12 +18,10 @@ class KernelSlack:
 
     Attributes
     ----------
-    kernel : int
     slack : float
         Least delay of a block of the kernel that the critical path would notice; 0 on it.
     critical_blocks : int
         Blocks without slack.
-    blocks : int
     """
 
     kernel: int
@@ -37,7 +35,6 @@ def kernel_slacks(graph: BlockGraph, durations: NDArray[np.float64]) -> list[Ker
 
     Parameters
     ----------
-    graph : BlockGraph
     durations : float64[n_blocks]
 
     Returns

@@ -159,10 +159,6 @@ class AcsHardware(AcsSoftware):
 def check_time(window: int) -> float:
     """Return the microseconds that comparing a kernel with a full window takes.
 
-    Parameters
-    ----------
-    window : int
-
     Notes
     -----
     A line through the two published times: 0.41 us at 16 kernels, 0.51 us at 32.

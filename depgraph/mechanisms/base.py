@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.costs import Charges, Cost
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.policy import Rules
+
+
+Found = TypeVar("Found")
 
 
 class Availability(Enum):
@@ -41,7 +44,6 @@ def dependent_operations(
 
     Parameters
     ----------
-    graph : BlockGraph
     joins : bool[n_joins], optional
         The joins to look at; default all.
 
@@ -54,6 +56,27 @@ def dependent_operations(
     key += graph.join_source_operation
     key = np.unique(key if joins is None else key[joins])
     return (key % graph.n_operations).astype(np.int32), (key // graph.n_operations).astype(np.int32)
+
+
+class Remembered(Generic[Found]):
+    """What a function finds of a program, worked out once for all sizes of GPU.
+
+    Parameters
+    ----------
+    find : callable
+        Looks at the graph and the kernels alone.
+    """
+
+    def __init__(self, find: Callable[[Scenario], Found]) -> None:
+        self._find = find
+        self._known: tuple[object, object, Found] | None = None
+
+    def __call__(self, program: Scenario) -> Found:
+        """Return what is found, or was found the last time if the program is the same."""
+        known = self._known
+        if known is None or known[0] is not program.graph or known[1] is not program.kernels:
+            known = self._known = program.graph, program.kernels, self._find(program)
+        return known[2]
 
 
 class Mechanism(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.mechanisms.base import (
     Availability,
     Mechanism,
+    Remembered,
     whole_numbers,
 )
 from depgraph.mechanisms.bloom_jit import fill_filters, query_filters, report_sharing
@@ -59,8 +61,7 @@ class DataflowBloom(Mechanism):
 
     def __init__(self, bits: int, hashes: int) -> None:
         self.bits, self.hashes = bits, hashes
-        # The answers are the same on every number of SMs.
-        self._asked: tuple[BlockGraph, BlockGraph, Answers] | None = None
+        self._asked = Remembered(self._ask)
 
     @property
     def label(self) -> str:
@@ -87,7 +88,7 @@ class DataflowBloom(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Take the dependences from filters."""
-        reported, answers = self._ask(program)
+        reported, answers = self._asked(program)
         return Rules(
             graph=reported,
             enter=ahead(program, charges).enter,
@@ -96,13 +97,11 @@ class DataflowBloom(Mechanism):
         )
 
     def _ask(self, program: Scenario) -> tuple[BlockGraph, Answers]:
-        if self._asked is None or self._asked[0] is not program.graph:
-            footprints = None if program.read_footprints is None else program.read_footprints()
-            if footprints is None or not len(footprints):
-                raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
-            answers = ask_filters(program.graph, footprints, self.bits, self.hashes)
-            self._asked = program.graph, reported_graph(program.graph, answers), answers
-        return self._asked[1:]
+        footprints = None if program.read_footprints is None else program.read_footprints()
+        if footprints is None or not len(footprints):
+            raise NotApplicableError(f"{self.name} needs footprints, which only a trace has")
+        answers = ask_filters(program.graph, footprints, self.bits, self.hashes)
+        return reported_graph(program.graph, answers), answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,6 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
     ----------
     graph : BlockGraph
         Its blocks and kinds of dependence.
-    footprints : Footprints
     bits, hashes : int
         Of each filter, one for the lines that a block reads and one for those it writes.
 
@@ -300,7 +298,6 @@ def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
     ----------
     graph : BlockGraph
         Whose blocks they are, and what else is possible.
-    answers : Answers
     """
     reported = answers.reported
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
@@ -310,7 +307,9 @@ def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
         for i, row in enumerate(rows):
             blocks = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))
             targets = low + np.flatnonzero(inverse.reshape(-1) == i)
-            operations = graph.operation_of_block[blocks]
-            for source in np.unique(operations):
-                builder.add("RAW", blocks[operations == source], targets)
+            blocks, targets = blocks.astype(np.int32), targets.astype(np.int32)
+            cuts = 1 + np.flatnonzero(np.diff(graph.operation_of_block[blocks]))
+            ends = [*cuts.tolist(), len(blocks)] if len(blocks) else []
+            for first, end in itertools.pairwise([0, *ends]):
+                builder.add("RAW", blocks[first:end], targets)
     return with_possible_joins_of(builder.build(graph.kinds), graph)

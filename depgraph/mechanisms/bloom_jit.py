@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.system.compiled import compiled
+from depgraph.system.compiled import compiled, compiled_helper
 from depgraph.system.hashing_jit import OTHER_SALT, SALT, mix64
 
 _ONE = np.uint64(1)
 
 
-@compiled
+@compiled_helper
 def filter_bit(line, hash_, bits):
     """Return the bit that hash `hash_` gives a line; any two hashes are independent."""
     salt = mix64(np.uint64(hash_), OTHER_SALT)

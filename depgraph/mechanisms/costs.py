@@ -27,11 +27,8 @@ class Cost:
 
     Attributes
     ----------
-    name : str
-    default : float
     unit : str
         "us", "ns", "cycles", "launches" (of `LaunchModel.plain`), "share" (0.02 is 2 %) or "count".
-    meaning : str
     source : str
         Where the default comes from.
     is_launch : bool
@@ -114,7 +111,6 @@ class Charges:
 
     Attributes
     ----------
-    launches : LaunchModel
     notes : list of str
         What was charged, and what could not be.
     """
@@ -166,7 +162,6 @@ class Charges:
 
         Parameters
         ----------
-        name : str
         default : float, optional
             Instead of the cost's own default, in its unit.
 

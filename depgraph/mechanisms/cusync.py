@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
-from depgraph.mechanisms.base import Availability, Mechanism, whole_numbers
+from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_numbers
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
@@ -66,6 +67,7 @@ class CuSyncRow(Mechanism):
 
     def __init__(self, *, waits_for_placement: bool = True) -> None:
         self.waits_for_placement = waits_for_placement
+        self._waits = Remembered(_row_waits)
 
     @property
     def label(self) -> str:
@@ -81,8 +83,7 @@ class CuSyncRow(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for whole rows."""
-        graph = row_graph(program.graph, program.shape)
-        rules = _resident(program, graph, charges, waits_per_block(graph))
+        rules = _resident(program, *self._waits(program), charges)
         if self.waits_for_placement:
             return rules
         order = newest_first(program.graph, program.durations)
@@ -107,15 +108,28 @@ class CuSyncTile(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for the producer blocks of a semaphore, from the step on that needs one."""
-        graph = program.graph
-        if graph.first_use is None:
-            graph, need = stepped_graph(graph, program.shape, self._step)
-            rules = _resident(program, graph, charges, waits_per_block(graph, self.tiles))
+        graph, waits, need = self._waits(program)
+        rules = _resident(program, graph, waits, charges)
+        if program.graph.first_use is None:
             return _fine(rules, join_need=need, assumed=True)
-        need = np.maximum(graph.first_use - graph.position_step, 0.0)
-        graph, need = self._with_semaphores(graph, program.shape, need)
-        rules = _resident(program, graph, charges, waits_per_block(graph, self.tiles))
         return _fine(rules, member_need=need, assumed=False)
+
+    @cached_property
+    def _waits(self) -> Remembered[tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]]:
+        """Return the graph of what is waited for, how many waits, and when they are needed."""
+
+        def find(
+            program: Scenario,
+        ) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]:
+            graph = program.graph
+            if graph.first_use is None:
+                graph, need = stepped_graph(graph, program.shape, self._step)
+            else:
+                need = np.maximum(graph.first_use - graph.position_step, 0.0)
+                graph, need = self._with_semaphores(graph, program.shape, need)
+            return graph, waits_per_block(graph, self.tiles), need
+
+        return Remembered(find)
 
     def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         """Return the step that needs a column, and the number of steps."""
@@ -130,12 +144,7 @@ class CuSyncTile(Mechanism):
 
 
 class CuSyncStrided(CuSyncTile):
-    """One semaphore for s blocks of a row at equal distances.
-
-    Parameters
-    ----------
-    tiles : int
-    """
+    """One semaphore for s blocks of a row at equal distances."""
 
     name = "cusync-strided"
     signature = "cusync-strided(s)"
@@ -203,8 +212,13 @@ class CuSyncConv2d(CuSyncTile):
         return super().rules(program, charges).assuming(note)
 
 
+def _row_waits(program: Scenario) -> tuple[BlockGraph, NDArray[np.int64]]:
+    graph = row_graph(program.graph, program.shape)
+    return graph, waits_per_block(graph)
+
+
 def _resident(
-    program: Scenario, graph: BlockGraph, charges: Charges, waits: NDArray[np.int64]
+    program: Scenario, graph: BlockGraph, waits: NDArray[np.int64], charges: Charges
 ) -> Rules:
     """Place kernels one after another and hold their blocks for the joins of `graph`."""
     kernels = np.arange(program.graph.n_operations)
@@ -250,7 +264,6 @@ def waits_per_block(graph: BlockGraph, tiles: float = math.inf) -> NDArray[np.in
 
     Parameters
     ----------
-    graph : BlockGraph
     tiles : float
         Blocks that share a semaphore; infinite if all blocks of a source set do.
     """

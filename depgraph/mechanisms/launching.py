@@ -63,8 +63,6 @@ def ahead(program: Scenario, charges: Charges, *, name: str | None = None) -> La
 
     Parameters
     ----------
-    program : Scenario
-    charges : Charges
     name : str, optional
         Of the cost that stands for both, where the mechanism has one.
     """

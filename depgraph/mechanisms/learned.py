@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.graph.lists import gather_lists
-from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.base import Availability, Mechanism, Remembered
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules
 from depgraph.system.text import counted
@@ -40,9 +39,12 @@ class DataflowLearned(Mechanism):
     availability = Availability.HARDWARE
     source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
 
+    def __init__(self) -> None:
+        self._lesson = Remembered(learned_kernels)
+
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Put a barrier before each kernel whose dependences are not known."""
-        lesson = learned_kernels(program)
+        lesson = self._lesson(program)
         barrier = program.is_kernel & ~lesson.learned
         gap = barrier * charges.launches.gap.value
         gap[np.flatnonzero(program.is_kernel)[:1]] = 0.0  # paid for by the first launch
@@ -207,19 +209,11 @@ def _relative_edges(
     found: dict[int, list[NDArray[np.int64]]] = {}
     for join in range(joins_of[operation], joins_of[operation + 1]):
         source = int(graph.join_source_operation[join])
-        sources = _members(graph, graph.source_offsets, graph.sources, join)
-        targets = _members(graph, graph.target_offsets, graph.targets, join)
+        sources = graph.blocks_of(graph.source_lists, join)
+        targets = graph.blocks_of(graph.target_lists, join)
         edges = (sources - graph.first_block[source])[:, None] * (last - first) + targets - first
         found.setdefault(operation - source, []).append(edges.reshape(-1))
     return {distance: np.unique(np.concatenate(parts)) for distance, parts in found.items()}
-
-
-def _members(
-    graph: BlockGraph, offsets: NDArray[np.int64], sets: NDArray[np.int32], join: int
-) -> NDArray[np.int64]:
-    chosen = sets[offsets[join] : offsets[join + 1]]
-    _, blocks = gather_lists(graph.set_offsets, graph.set_blocks, chosen)
-    return np.asarray(blocks, np.int64)
 
 
 def _without(one: dict[int, NDArray[np.int64]], other: dict[int, NDArray[np.int64]]) -> int:

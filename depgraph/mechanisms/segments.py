@@ -28,8 +28,6 @@ def kernel_segments(
 
     Parameters
     ----------
-    graph : BlockGraph
-    footprints : Footprints
     kind : int
         `READ` or `WRITE`.
     most : int
@@ -79,8 +77,6 @@ def segment_conflicts(
 
     Parameters
     ----------
-    graph : BlockGraph
-    footprints : Footprints
     most : int
         Ranges that an operation reads, and ranges that it writes.
     kinds : collection of str

@@ -215,14 +215,20 @@ def apply_what_ifs(scenario: Scenario, statements: Sequence[Statement]) -> Scena
         elif isinstance(statement, Merge):
             scenario = _with_merged_kernels(scenario, statement)
         elif isinstance(statement, Gap):
-            launch = scenario.launch.of_gap(statement.factor, statement.time)
-            _refuse_long(statement.text, launch.plain)
-            scenario = scenario.with_launch(launch).noting(
-                f"what if {statement.text}: what launches cost changes"
-            )
+            scenario = _with_other_gap(scenario, statement)
     if had_positions and scenario.graph.first_use is None:
         scenario = scenario.noting(_POSITIONS_LOST)
     return scenario
+
+
+def _with_other_gap(scenario: Scenario, gap: Gap) -> Scenario:
+    if scenario.launch.is_off and gap.factor > 0:
+        return scenario.noting(
+            f"what if {gap.text}: changes nothing, as launches cost nothing (--launch)"
+        )
+    launch = scenario.launch.of_gap(gap.factor, gap.time)
+    _refuse_long(gap.text, launch.plain)
+    return scenario.with_launch(launch).noting(f"what if {gap.text}: what launches cost changes")
 
 
 def _with_scaled_kernels(scenario: Scenario, scale: Scale) -> Scenario:

@@ -22,8 +22,6 @@ class Swept:
         Of the row.
     freedom : (str, float) or None
         Which sweep of a parameter it belongs to, and a number that grows as the rules loosen.
-    sms : float
-    makespan : float
     slower_because : str
         Why it may be slower than a point of the sweep with less freedom.
     """
@@ -40,7 +38,6 @@ def anomaly_notes(points: Sequence[Swept], unit: str) -> list[tuple[str, ...]]:
 
     Parameters
     ----------
-    points : sequence of Swept
     unit : str
         Of the makespans.
 

@@ -134,11 +134,9 @@ class Rules:
         Where the mechanism sees other dependences; the joins above are then its joins.
     unlimited : bool
         Whether the number of SMs does not count.
-    against : Against
     steps_assumed : bool
         For `Against.INTRA_BLOCK`: whether `graph` and the needs above are assumed, so that the
         bound has to be worked out from them.
-    assumptions : tuple of str
     """
 
     joins: NDArray[np.uint8] | None = None

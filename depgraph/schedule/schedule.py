@@ -19,7 +19,6 @@ class Schedule:
 
     Attributes
     ----------
-    name : str
     start, end : float64[n_blocks]
         In the unit of the durations.
     sm : int32[n_blocks]

@@ -61,10 +61,7 @@ def run_rules(
     ----------
     name : str
         Of the schedule.
-    rules : Rules
-    graph : BlockGraph
     durations : float64[n_blocks]
-    resources : SmResources
     sms : float
         Number of SMs, infinite for no limit: all blocks then stand on SM 0.
     device_order : sequence of int, optional
@@ -92,7 +89,10 @@ def run_rules(
     gates = _gate_lists(rules.gates, graph.n_operations)
     operations = _operations(rules, graph, gates)
     room = _room(need, capacity, size, graph.n_blocks, sharing)
-    blocks = _blocks(durations, places_left, holds_left)
+    alone = durations
+    if sharing is not None:
+        alone = durations * (1 + sharing.slowdown * sharing.load)[graph.operation_of_block]
+    blocks = _blocks(durations, alone, places_left, holds_left)
     waiting = _waiting(rules, room.class_of_operation, len(room.need), operations.running)
     event_schedule(
         lists,
@@ -221,11 +221,15 @@ def _window(rules: Rules, n_operations: int) -> Window:
 
 
 def _blocks(
-    durations: NDArray[np.float64], places_left: NDArray[np.int32], holds_left: NDArray[np.int32]
+    durations: NDArray[np.float64],
+    alone: NDArray[np.float64],
+    places_left: NDArray[np.int32],
+    holds_left: NDArray[np.int32],
 ) -> Blocks:
     n = len(durations)
     return Blocks(
         duration=durations,
+        alone=alone,
         start=np.zeros(n, np.float64),
         end=np.full(n, -1.0),
         earliest=np.zeros(n, np.float64),

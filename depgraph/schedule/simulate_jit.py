@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.system.compiled import (
+    compiled_helper,
     compiled_if_large,
     compiled_in_place,
     compiled_within,
@@ -174,7 +175,8 @@ class Blocks(NamedTuple):
 
     Attributes
     ----------
-    duration : float64[n_blocks]
+    duration, alone : float64[n_blocks]
+        What a block takes at a rate of 1, and alone on its SM.
     start, end : float64[n_blocks]
         End is -1 for a block that has not run.
     earliest : float64[n_blocks]
@@ -190,6 +192,7 @@ class Blocks(NamedTuple):
     """
 
     duration: NDArray[np.float64]
+    alone: NDArray[np.float64]
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     earliest: NDArray[np.float64]
@@ -288,7 +291,6 @@ class Room(NamedTuple):
         On which SMs room was taken or given back.
     seen : int64[n_classes]
         How much of `changed` the tree of each class has seen.
-    carve_out : CarveOutLists
     """
 
     class_of_operation: NDArray[np.int32]
@@ -354,7 +356,7 @@ class Running(NamedTuple):
     sharing: Sharing
 
 
-@compiled_if_large
+@compiled_helper
 def _push_time(times, items, n, time, item):
     """Add to a binary heap of ``n[0]`` elements, ordered by (time, item)."""
     at = n[0]
@@ -370,7 +372,7 @@ def _push_time(times, items, n, time, item):
     items[at] = item
 
 
-@compiled_if_large
+@compiled_helper
 def _pop_time(times, items, n):
     """Remove the first element of a heap of ``n[0]``; return its time and item."""
     n[0] -= 1
@@ -453,7 +455,7 @@ def serial_schedule(durations, first_block, slots, issued, gap):
     return start, slot, ends
 
 
-@compiled_if_large
+@compiled_helper
 def _push_rank(heap, low, size, rank):
     """Add to the binary heap of `size` ranks that starts at `low`."""
     at = size
@@ -466,7 +468,7 @@ def _push_rank(heap, low, size, rank):
     heap[low + at] = rank
 
 
-@compiled_if_large
+@compiled_helper
 def _pop_rank(heap, low, size):
     """Remove the lowest of the `size` ranks of the heap that starts at `low`."""
     first = heap[low]
@@ -487,7 +489,7 @@ def _pop_rank(heap, low, size):
     return first
 
 
-@compiled_if_large
+@compiled_helper
 def _set_key(tree, c, sm, key):
     """Write the key of an SM into row `c` of some trees of maxima."""
     at = tree.shape[1] // 2 + sm
@@ -501,7 +503,7 @@ def _set_key(tree, c, sm, key):
         at >>= 1
 
 
-@compiled_if_large
+@compiled_helper
 def _first_with(tree, c, least):
     """Return the lowest SM whose key in row `c` is at least `least`; there must be one."""
     leaves = tree.shape[1] // 2
@@ -511,7 +513,7 @@ def _first_with(tree, c, least):
     return at - leaves
 
 
-@compiled_if_large
+@compiled_helper
 def _hosts(room, sm, c):
     """Return how many blocks of class `c` fit into what is free on an SM."""
     for r in range(room.need.shape[1]):
@@ -521,15 +523,9 @@ def _hosts(room, sm, c):
     for r in range(room.need.shape[1]):
         if room.need[c, r] > 0:
             most = min(most, room.free[sm, r] // room.need[c, r])
-    return min(most, _hosts_by_carve_out(room, sm, c))
-
-
-@compiled_if_large
-def _hosts_by_carve_out(room, sm, c):
-    """Return how many blocks of class `c` the carve-out of an SM leaves shared memory for."""
     carve_out = room.carve_out
     if len(carve_out.least) == 0:
-        return _NO_LIMIT
+        return most
     size = carve_out.chosen[c]
     if carve_out.residents[sm] > 0:
         size = carve_out.of_sm[sm]
@@ -539,10 +535,10 @@ def _hosts_by_carve_out(room, sm, c):
     wanted = room.need[c, carve_out.shared]
     if left < wanted:
         return np.int64(0)
-    return left // wanted if wanted > 0 else _NO_LIMIT
+    return min(most, left // wanted) if wanted > 0 else most
 
 
-@compiled_if_large
+@compiled_helper
 def _catch_up(room, c):
     """Bring the tree of class `c` up to what is free by now."""
     leaves = room.tree.shape[1] // 2
@@ -558,7 +554,7 @@ def _catch_up(room, c):
     room.seen[c] = room.n_changed[0]
 
 
-@compiled_if_large
+@compiled_helper
 def _roomiest(tree, need, c):
     """Return the lowest SM that could host most blocks of class `c`; there must be one."""
     if need.shape[1] > 1:
@@ -597,36 +593,39 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
     n_operations = len(operations.launch)
     events, sharing = running.events, running.sharing
     now = 0.0
+    is_settled = False  # at this time, but for what the next event at this time changes
+    is_timed = False  # whether the last event was one of `events`
     while True:
-        _enter(operations, window, events, n_blocks, now)
-        _open(operations, window, graph, blocks, events, now)
-        _queue_ready(blocks, graph, room, waiting, stages)
-        _place(waiting, room, graph, operations, gates, window, blocks, now)
         _run_released(blocks, graph, running, now)
-        if window.n_opening[0] > 0:
+        goes_on = is_timed and events.n[0] > 0 and events.times[0] == now
+        if not is_settled and not goes_on:
+            _enter(operations, window, events, n_blocks, now)
+            if window.n_opening[0] > 0:
+                _open(operations, window, graph, blocks, events, now)
+            _queue_ready(blocks, graph, room, waiting, stages)
+            _place(waiting, room, graph, operations, gates, window, blocks, now)
+            is_settled = window.n_opening[0] == 0
+            is_timed = False
             continue
-        if events.n[0] == 0 and sharing.next[1] == np.inf:
-            break
-        if events.n[0] == 0 or sharing.next[1] < events.times[0]:
-            # Blocks are placed after each single end: two that end at once free two SMs in turn.
+        # Blocks are placed after each single end: two that end at once free two SMs in turn.
+        is_timed = events.n[0] > 0 and (goes_on or events.times[0] <= sharing.next[1])
+        if is_timed:
+            now, item = _pop_time(events.times, events.items, events.n)
+        elif sharing.next[1] < np.inf:
             now = sharing.next[1]
-            block = _first_to_end(sharing, graph, now)
-            blocks.end[block] = now
-            _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, block)
-            _run_released(blocks, graph, running, now)
-            continue
-        now = events.times[0]
-        while events.n[0] > 0 and events.times[0] == now:
-            _, item = _pop_time(events.times, events.items, events.n)
-            if item >= n_blocks + n_operations:
-                window.entering[0] = 0
-                _pass_gate(operations, window, item - n_blocks - n_operations)
-            elif item >= n_blocks:
-                window.opening[window.n_opening[0]] = item - n_blocks
-                window.n_opening[0] += 1
-            else:
-                _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, item)
-                _run_released(blocks, graph, running, now)
+            item = _first_to_end(sharing, graph, now)
+        else:
+            break
+        is_settled = False
+        if item >= n_blocks + n_operations:
+            window.entering[0] = 0
+            _pass_gate(operations, window, item - n_blocks - n_operations)
+        elif item >= n_blocks:
+            window.opening[window.n_opening[0]] = item - n_blocks
+            window.n_opening[0] += 1
+        else:
+            blocks.end[item] = now
+            _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, item)
 
 
 @compiled_within
@@ -634,7 +633,8 @@ def _end_block(graph, joins, gates, operations, window, blocks, stages, room, no
     """Give back the room of a block, and tell all that waits for its end."""
     k = graph.operation_of_block[block]
     _take(room, blocks.sm[block], room.class_of_operation[k], -1)
-    _end_in_stage(stages, blocks, block)
+    if stages.ahead > 0:
+        _end_in_stage(stages, blocks, block)
     _wake(graph, joins, operations, blocks, now, block)
     operations.running[k] -= 1
     if operations.running[k] == 0:
@@ -642,7 +642,7 @@ def _end_block(graph, joins, gates, operations, window, blocks, stages, room, no
         _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
 
 
-@compiled_if_large
+@compiled_helper
 def _first_to_end(sharing, graph, now):
     """Take the block that ends now off its SM; return it."""
     sm = np.int64(1)
@@ -658,7 +658,7 @@ def _first_to_end(sharing, graph, now):
     return block
 
 
-@compiled_if_large
+@compiled_helper
 def _advance(sharing, sm, now):
     """Let time pass on an SM."""
     rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
@@ -666,7 +666,7 @@ def _advance(sharing, sm, now):
     sharing.since[sm] = now
 
 
-@compiled_if_large
+@compiled_helper
 def _renew(sharing, sm):
     """Say when the first block of an SM ends if nothing changes there."""
     time = np.inf
@@ -681,15 +681,16 @@ def _renew(sharing, sm):
         at >>= 1
 
 
-@compiled_if_large
+@compiled_helper
 def _begin(sharing, blocks, block, operation, now):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     sm = np.int64(blocks.sm[block])
     _advance(sharing, sm, now)
+    sharing.held[sm] += sharing.load[operation]
     rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
     # As much as it could do before it had to wait, and no more than it had time for.
-    done = min(now - blocks.earliest[block], (now - blocks.start[block]) * rate)
-    sharing.held[sm] += sharing.load[operation]
+    rate_alone = 1.0 / (1.0 + sharing.slowdown * sharing.load[operation])
+    done = min((now - blocks.earliest[block]) * rate_alone, (now - blocks.start[block]) * rate)
     left = max(0.0, blocks.duration[block] - done)
     _push_time(
         sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1], sharing.clock[sm] + left, block
@@ -715,7 +716,7 @@ def _enter(operations, window, events, n_blocks, now):
             _pass_gate(operations, window, entrant)
 
 
-@compiled_within
+@compiled_helper
 def _pass_gate(operations, window, operation):
     """Count one gate of an operation less; the last one opens it."""
     operations.gates_left[operation] -= 1
@@ -724,7 +725,7 @@ def _pass_gate(operations, window, operation):
         window.n_opening[0] += 1
 
 
-@compiled_within
+@compiled_helper
 def _open(operations, window, graph, blocks, events, now):
     """Open operations whose gates have opened, or begin their launch."""
     n_blocks = len(blocks.duration)
@@ -740,7 +741,7 @@ def _open(operations, window, graph, blocks, events, now):
         operations.is_open[k] = True
 
 
-@compiled_within
+@compiled_helper
 def _pass_places(blocks, block, n):
     """Count some of what keeps a block from being placed less; the last makes it ready."""
     blocks.places_left[block] -= n
@@ -795,12 +796,10 @@ def _next_class(waiting, room):
     for c in range(len(waiting.n)):
         if waiting.n[c] == 0 or waiting.ranks[waiting.offsets[c]] >= best_rank:
             continue
-        if not waiting.strict and not _fits(room, c):
-            continue
-        best_rank = np.int64(waiting.ranks[waiting.offsets[c]])
-        best = np.int64(c)
-    if waiting.strict and best >= 0 and not _fits(room, best):
-        best = np.int64(-1)
+        fits = _fits(room, c)
+        if fits or waiting.strict:
+            best_rank = np.int64(waiting.ranks[waiting.offsets[c]])
+            best = np.int64(c if fits else -1)
     return best
 
 
@@ -824,13 +823,13 @@ def _take(room, sm, c, times):
     else:
         room.changed[room.n_changed[0]] = sm
         room.n_changed[0] += 1
-    if len(room.carve_out.least) > 0:
+    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of host copies
         if room.carve_out.residents[sm] == 0:
             room.carve_out.of_sm[sm] = room.carve_out.chosen[c]
         room.carve_out.residents[sm] += times
 
 
-@compiled_within
+@compiled_helper
 def _release(blocks, operations, block, operation):
     """Let a block that waits in its place run, if nothing holds it any more."""
     if (
@@ -859,7 +858,7 @@ def _run_released(blocks, graph, running, now):
     blocks.n_released[0] = 0
 
 
-@compiled_within
+@compiled_helper
 def _fire_gates(gates, graph, operations, window, blocks, now, operation, event):
     """Tell the operations that wait for this event of `operation` that it has happened."""
     for g in range(gates.offsets[operation], gates.offsets[operation + 1]):
@@ -871,16 +870,14 @@ def _fire_gates(gates, graph, operations, window, blocks, now, operation, event)
             continue
         operations.holds_left[target] -= 1
         for block in range(graph.first_block[target], graph.first_block[target + 1]):
-            since = now - min(gates.lead[g], blocks.duration[block])
+            since = now - min(gates.lead[g], blocks.alone[block])
             blocks.earliest[block] = max(blocks.earliest[block], since)
             _release(blocks, operations, block, target)
 
 
-@compiled_within
+@compiled_helper
 def _end_in_stage(stages, blocks, block):
     """Count a block of a stage less; make blocks of the stages that may start now ready."""
-    if stages.ahead == 0:
-        return
     n_stages = len(stages.left) - 1
     stages.left[stages.of_block[block]] -= 1
     while stages.first[0] < n_stages and stages.left[stages.first[0]] == 0:
@@ -936,14 +933,14 @@ def _let_run_on(graph, joins, operations, blocks, now, j, s):
             need = joins.need[j]
         if len(joins.member_need) > 0:
             need = max(need, joins.member_need[at])
-        since = now - need * blocks.duration[follower]
+        since = now - need * blocks.alone[follower]
         blocks.earliest[follower] = max(blocks.earliest[follower], since)
         if joins.holds_left[s] == 0:
             blocks.holds_left[follower] -= 1
             _release(blocks, operations, follower, graph.operation_of_block[follower])
 
 
-@compiled_within
+@compiled_helper
 def _end_operation(operations, window, operation):
     """Count an operation as ended; let the one open that waits for all before it."""
     operations.running[operation] = -1

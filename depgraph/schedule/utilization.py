@@ -18,7 +18,6 @@ def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule
 
     Parameters
     ----------
-    schedule : Schedule
     durations : float64[n_blocks]
     """
     return replace(schedule, start=np.maximum(schedule.start, schedule.end - durations))
@@ -31,10 +30,8 @@ def utilization_over_time(
 
     Parameters
     ----------
-    schedule : Schedule
     shares : float64[n_blocks]
         Share of an SM that each block takes.
-    sms : int
     edges : float64[n + 1]
         Ascending instants, in the unit of the schedule.
 
@@ -62,10 +59,6 @@ def _area_before(
 
 def slots_on_sm(schedule: Schedule) -> NDArray[np.int32]:
     """Deal the blocks that run at once on one SM out to slots, so that none overlap in a slot.
-
-    Parameters
-    ----------
-    schedule : Schedule
 
     Returns
     -------

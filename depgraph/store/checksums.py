@@ -86,12 +86,7 @@ def has_checksums(folder: Path) -> bool:
 
 
 class HashingFile:
-    """A new file whose checksum is at hand as it is written.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """A new file whose checksum is at hand as it is written."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb", buffering=0)

@@ -133,8 +133,6 @@ def check_layout(file: Path, layout: Layout, metadata: Mapping[str, Any]) -> Non
 
     Parameters
     ----------
-    file : Path
-    layout : Layout
     metadata : mapping
         Of the store; it may number the address space of each.
     """
@@ -207,7 +205,6 @@ def check_joins(file: Path, table: pa.Table, graph: BlockGraph) -> None:
 
     Parameters
     ----------
-    file : Path
     table : pyarrow.Table
         Of joins.
     graph : BlockGraph

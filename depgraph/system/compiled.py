@@ -28,6 +28,8 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 # Elements of the arguments of one call that may be interpreted: a tenth of a second.
 _IN_ONE_CALL = 30_000
+# The same where the arguments hold all that is written as well.
+_IN_PLACE = 60_000
 # Seconds that all functions together are interpreted before numba is loaded instead: about as long
 # as loading takes.
 _SECONDS_BEFORE_LOADING = 0.25
@@ -89,7 +91,7 @@ def compiled_in_place(function: Function) -> Function:
     if _IS_OFF:
         return function
     options = {"_nrt": False}  # numba's run time, which counts references
-    return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL, options))
+    return cast("Function", CompiledFunction(function, function, _IN_PLACE, options))
 
 
 def compiled_helper(function: Function) -> Function:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from depgraph.system.compiled import compiled_if_large
+from depgraph.system.compiled import compiled_helper
 
 SALT = np.uint64(0x9E3779B97F4A7C15)
 OTHER_SALT = np.uint64(0xD1B54A32D192ED03)
 
 
-@compiled_if_large
+@compiled_helper
 def mix64(value, salt):
     """Scramble a 64-bit value (the finaliser of splitmix64; Steele et al., OOPSLA 2014)."""
     value = (value + salt) * np.uint64(0xBF58476D1CE4E5B9)

@@ -83,13 +83,11 @@ def _end() -> None:
 
 
 def _run_for_a_while(close: Callable[[], object]) -> None:
-    from threading import Thread
-
     def run() -> None:
         with suppress(Exception):
             close()
 
-    thread = Thread(target=run, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(_CLOSING_SECONDS)
 
@@ -111,8 +109,6 @@ def interrupts_held() -> Iterator[None]:
 @contextmanager
 def closed_on_interrupt(close: Callable[[], object]) -> Iterator[None]:
     """Call a function, for a few seconds at most, if an interrupt ends the process in the body."""
-    import threading  # noqa: F401 - imported now, as an import within a handler may fail
-
     _State.closers.append(close)
     try:
         yield

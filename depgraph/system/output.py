@@ -32,7 +32,6 @@ def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None)
 
     Parameters
     ----------
-    path : Path
     force : bool
         Whether an existing `path` may be replaced.
     not_ours : callable, optional
@@ -66,7 +65,6 @@ def stranger_in(folder: Path, is_known: Callable[[Path], bool]) -> str:
 
     Parameters
     ----------
-    folder : Path
     is_known : callable
         Tells whether an entry is. What systems leave in folders does not count.
 
@@ -93,7 +91,6 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
 
     Parameters
     ----------
-    path : Path
     force : bool
         Replace an existing file. Without it `path` must be free, at the end as well.
 
@@ -143,7 +140,6 @@ def new_folder(
 
     Parameters
     ----------
-    path : Path
     force : bool
         Replace an existing folder, provided that it is empty or a result of ours. Without it
         `path` must be free, at the end as well.

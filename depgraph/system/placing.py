@@ -80,7 +80,6 @@ def exchange(new: Path, path: Path) -> None:
     ----------
     new : Path
         In a folder that is removed afterwards.
-    path : Path
     """
     if _renameat2(new, path, _EXCHANGE):
         return

@@ -59,7 +59,6 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
     Parameters
     ----------
-    count : int
     noun : str
         For one; more get an "s".
     plural : str, optional

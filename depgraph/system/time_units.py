@@ -11,7 +11,6 @@ def convert_time(value: float, unit: str, wanted: str, clock_mhz: float | None) 
 
     Parameters
     ----------
-    value : float
     unit, wanted : str
         Units; what is none of `TIMES` cannot be converted.
     clock_mhz : float or None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from depgraph.system.text import in_short
+from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -29,7 +30,6 @@ class TomlError(Exception):
 
     Attributes
     ----------
-    found : str
     line : int or None
         1-based, where it is known.
     hint : str
@@ -60,6 +60,11 @@ def read_toml_text(path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TomlError("is not UTF-8 text", 1 + data.count(b"\n", 0, error.start)) from None
+
+
+def toml_text(text: str) -> str:
+    """Return a text as a TOML string; what controls a terminal goes."""
+    return json.dumps(clean_text(text), ensure_ascii=False)
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -114,7 +119,6 @@ def check_keys(
         The file, for the line of the message.
     content : dict
         One table of it.
-    known : collection of str
     table, index
         Which table, as `line_of_key` takes it.
 
@@ -142,7 +146,6 @@ def line_of_key(text: str, key: str, table: str = "", index: int = 0) -> int | N
         "" for the header.
     table : str
         Name of an array of tables; "" for the top of the file, which has no header.
-    index : int
     """
     header = re.compile(rf"\s*\[\[\s*{re.escape(table)}\s*\]\]")
     header_line = None

@@ -58,10 +58,6 @@ class Durations:
 def default_durations(graph: BlockGraph) -> Durations:
     """Return what to take for durations where the user gives no times.
 
-    Parameters
-    ----------
-    graph : BlockGraph
-
     Returns
     -------
     Durations
@@ -149,11 +145,9 @@ def measured_block_durations(
 
     Parameters
     ----------
-    graph : BlockGraph
     kernel, block : int64[n]
         Kernel number, and block number within the kernel.
     duration : float64[n]
-    unit, source : str
     kernels : sequence of Kernel
         As for `scaled_durations`.
 
@@ -216,12 +210,10 @@ def scaled_durations(
 
     Parameters
     ----------
-    graph : BlockGraph
     kernel_times : mapping
         Kernel number to time. That of a kernel without one is estimated, see `estimate_times`.
     slots : int64[n_operations]
         Blocks that run at once on the measured GPU.
-    unit, source : str
     sms : int
         SMs of the measured GPU, for the report.
     kernels : sequence of Kernel
@@ -262,8 +254,6 @@ def matched_durations(
 
     Parameters
     ----------
-    graph : BlockGraph
-    match : Match
     occupancy : int64[n_operations]
         Resident blocks per SM on the GPU that was measured.
     sms : int

@@ -33,7 +33,6 @@ class Fit:
     Attributes
     ----------
     profile : KernelProfile or BlockProfile
-    kernels : sequence of Kernel
     match : Match or None
         How its kernels fit; None for block times without names or grids of kernels.
     is_measured : bool[n_kernels]

@@ -43,7 +43,6 @@ class LaunchTime:
     ----------
     value : float
         In the unit of the durations.
-    source : str
     """
 
     value: float = 0.0
@@ -212,7 +211,6 @@ def launch_model(
 
     Parameters
     ----------
-    choice : LaunchChoice
     unit : str
         Of the durations.
     gpu : Gpu

@@ -46,15 +46,10 @@ def match_profile(
 
     Parameters
     ----------
-    profile : KernelProfile
     kernels : sequence of Kernel
         In launch order.
     where : Where, optional
         Which kernels of the profile count; default all.
-
-    Returns
-    -------
-    Match
 
     Raises
     ------

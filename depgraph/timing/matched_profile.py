@@ -37,7 +37,6 @@ class Match:
     ----------
     profile : KernelProfile
         Filtered: kernels of one device, process and context.
-    kernels : sequence of Kernel
     rows : int64[n_iterations, n_kernels]
         Rows of the profile, an iteration a line; `UNPAIRED` where there is none.
     guessed : bool[n_iterations, n_kernels]
@@ -212,11 +211,6 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
     the trace has none or a negative number, and where it knows no registers either: tracers
     ask a function that is not loaded yet for both, and get 0 for the static part. Streams
     where the trace has one alone.
-
-    Parameters
-    ----------
-    match : Match
-    resources : Resources
 
     Returns
     -------

@@ -43,7 +43,6 @@ class MeasuredRun:
     queued_gap : float or None
         As `gap`, of kernels alone that were launched before the kernel before them in their stream
         had ended: what the GPU needs between two kernels. None where there are none.
-    unit : str
     sms : int or None
         SMs of the GPU, where the profile says.
     others : int

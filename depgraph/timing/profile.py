@@ -30,7 +30,6 @@ class Where:
 
     Attributes
     ----------
-    device, process, context, stream : int or None
     iteration : str
         Of several iterations the "median" of each kernel, its "mean" or "min", the "last", or that
         of a number from 0.
@@ -85,7 +84,6 @@ class KernelProfile:
         SMs of the GPU (or part of it) that the kernel was measured on.
     site : int64[n] or None
         Where in the code a kernel was launched, as an index into `sites`.
-    sites : tuple of Site
     clock_mhz : float or None
         Core clock in MHz, which turns cycles into time, where the file states it.
     launch_latency : float

@@ -55,7 +55,6 @@ class KernelHeader:
 
     Attributes
     ----------
-    launch : KernelLaunch
     version : int
         Of the tracer; 0 where the header has none, 1 for "1.2".
     shared_base, local_base : int

@@ -49,7 +49,6 @@ class KernelFile:
 
     Attributes
     ----------
-    path : Path
     state : FileState
         As the file was when it was found.
     context : int
@@ -130,7 +129,6 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
 
     Parameters
     ----------
-    path : Path
     allow_outside : bool
         Read files outside the list's folder, where the list names such.
 

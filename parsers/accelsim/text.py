@@ -120,7 +120,6 @@ class PartScanner:
 
         Parameters
         ----------
-        stream : Readable
         key : int
             Place of the kernel in launch order.
         path : str

@@ -254,7 +254,6 @@ class AccelSimTrace:
 
     Parameters
     ----------
-    kernels : KernelList
     source : TraceInput, optional
         A single kernel on standard input, instead of the files of `kernels`.
     section_bytes : int

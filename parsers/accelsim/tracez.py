@@ -43,12 +43,7 @@ def sniff(head: bytes) -> bool:
 
 
 class TracezStream:
-    """The text of a ``.tracez`` file, as its ``.traceg`` would have it.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """The text of a ``.tracez`` file, as its ``.traceg`` would have it."""
 
     compression = "zst"
 

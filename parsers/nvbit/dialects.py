@@ -47,7 +47,6 @@ class Wording:
 
     Attributes
     ----------
-    name : str
     mark : compiled pattern
         What its text holds and no other wording's does.
     rewrite : callable or None

@@ -86,7 +86,6 @@ class Positioned(NamedTuple):
 
     Attributes
     ----------
-    ranges : Ranges
     first : uint8[capacity]
         Share done before the access, in steps, rounded up.
     last : uint8[capacity]

@@ -113,7 +113,6 @@ class Access(NamedTuple):
 
     Attributes
     ----------
-    context : uint64
     identifier : int
         Of the launch.
     cta : int

@@ -77,7 +77,6 @@ def whole_lines(
 
     Parameters
     ----------
-    stream : Readable
     part_bytes : int
         Bytes to read for each buffer.
     cut : callable, optional

@@ -45,7 +45,6 @@ class MemoryOpcode:
         The whole opcode, with its suffixes.
     mnemonic : str
         The part before the first dot.
-    space : Space
     effect : Effect
         On `space`; for ``LDGSTS`` and the bulk copies, on global memory.
     width : int

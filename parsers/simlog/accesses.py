@@ -316,7 +316,6 @@ class SimlogTrace:
 
     Parameters
     ----------
-    source : TraceInput
     buffer_bytes : int
         Text held in memory at a time.
     """

@@ -8,14 +8,16 @@ from depgraph.reports.export.perfetto import write_perfetto
 from depgraph.reports.page.page import write_page
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import write_plots
-from depgraph.reports.tables.render import render
+from depgraph.reports.tables.render import escaped, render
 from depgraph.system.output import new_folder, stranger_in
+from depgraph.system.text import clean_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.analysis.study import Study
     from depgraph.reports.export.perfetto import Flows
+    from depgraph.reports.plots.style import Plot
     from depgraph.reports.tables.table import Report
 
 PAGE, PLOTS, MARKDOWN, JSON, TIMELINE = (
@@ -31,6 +33,13 @@ def not_a_report(path: Path) -> str:
     return stranger_in(path, lambda entry: entry.name in ours)
 
 
+def _picture(plot: Plot) -> str:
+    """Show a plot in Markdown."""
+    result = escaped(clean_text(plot.result))
+    image = f"![{result}]({PLOTS}/{plot.name}.png)"
+    return f"\n### {plot.title}\n\n{image}\n\n{result} {plot.caption}\n"
+
+
 def write_report(
     study: Study,
     path: Path,
@@ -41,6 +50,7 @@ def write_report(
     flows: Flows = "path",
     force: bool = False,
     place_checked: bool = False,
+    jobs: int = 1,
 ) -> int:
     """Write a report folder; return how many arrows the timeline had no room for.
 
@@ -59,6 +69,8 @@ def write_report(
         Replace an earlier report.
     place_checked : bool
         As `depgraph.system.output.new_folder` takes it.
+    jobs : int
+        Processes that draw plots side by side.
 
     Raises
     ------
@@ -73,13 +85,10 @@ def write_report(
     ) as folder:
         plot_folder = folder / PLOTS
         plot_folder.mkdir()
-        plots = write_plots(study, plot_folder, pair)
+        plots = write_plots(study, plot_folder, pair, jobs=jobs)
         write_page(study, report, plots, plot_folder, folder / PAGE)
         left_out = write_perfetto(study, folder / TIMELINE, flows=flows)
-        pictures = "".join(
-            f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.png)\n\n{plot.caption}\n"
-            for plot in plots
-        )
+        pictures = "".join(map(_picture, plots))
         (folder / MARKDOWN).write_text(
             render(report.cut(top), "markdown") + pictures, encoding="utf-8"
         )

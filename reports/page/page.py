@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.page.study_report import bend_sentence, buffer_advice
+from depgraph.reports.page.timeline import NAME_WIDTH as TIMELINE_NAME
 from depgraph.reports.page.timeline import timeline_data
 from depgraph.reports.tables.table import (
     Table,
@@ -22,7 +23,7 @@ from depgraph.reports.tables.verdict_lines import launched_lines
 from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import jinja2
@@ -69,6 +70,7 @@ def write_page(
     pictures = {
         plot.name: {
             "title": plot.title,
+            "result": clean_text(plot.result),
             "caption": plot.caption,
             "source": "data:image/svg+xml;base64,"
             + base64.b64encode((plot_folder / f"{plot.name}.svg").read_bytes()).decode("ascii"),
@@ -190,6 +192,7 @@ def _provenance(study: Study) -> list[tuple[str, str]]:
 
 def _rows_for_page(table: Table) -> dict[str, Any]:
     rows = table.rows[:MOST_ROWS]
+    shown = _in_timeline(table)
     return {
         "key": table.key,
         "title": table.title,
@@ -202,19 +205,36 @@ def _rows_for_page(table: Table) -> dict[str, Any]:
             for column in table.columns
         ],
         "rows": [
-            [_cell(column, value) for column, value in zip(table.columns, row, strict=True)]
+            [
+                _cell(column, value, shown(row) if i == 0 else "")
+                for i, (column, value) in enumerate(zip(table.columns, row, strict=True))
+            ]
             for row in rows
         ],
         "omitted": table.omitted + len(table.rows) - len(rows),
     }
 
 
-def _cell(column: Column, value: object) -> dict[str, Any]:
+def _in_timeline(table: Table) -> Callable[[Sequence[Any]], str]:
+    """Return what says which block or kernel of the timeline a row is about, "" for none."""
+    keys = [column.key for column in table.columns]
+    if table.key == "functions" and keys[0] == "function":
+        return lambda row: f"function:{shorten(clean_text(row[0]), TIMELINE_NAME)}"
+    if table.key == "path":
+        kernel, block = keys.index("kernel"), keys.index("block")
+        return lambda row: f"{row[kernel]}:{row[block]}" if row[kernel] >= 0 else ""
+    if table.key in {"kernels", "pairs"}:
+        return lambda row: str(row[0]) if row[0] >= 0 else ""
+    return lambda _: ""
+
+
+def _cell(column: Column, value: object, in_timeline: str) -> dict[str, Any]:
     shown = clean_text(column.show(value)) if column.is_text else column.show(value)
     text = shorten(shown, _NAME_WIDTH)
     full = clean_text(value) if column.is_text and isinstance(value, str) else ""
     return {
         "text": text,
         "title": shorten(full, _TITLE_WIDTH) if full != text else "",
+        "show": in_timeline,
         "sort": "" if column.is_text or value is None else plain(value),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from depgraph.reports.plots import (
@@ -9,20 +10,23 @@ from depgraph.reports.plots import (
     dependence_map,
     kind_costs,
     pair_blocks,
+    policies,
     speedup_by_sms,
     utilization_levels,
     utilization_over_time,
     waves,
 )
 from depgraph.reports.plots.style import Plot, house_style, save
+from depgraph.system.copies import in_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from depgraph.analysis.study import Study
 
 _PLOTS: tuple[Callable[[Study], Plot], ...] = (
+    policies.plot,
     utilization_over_time.plot,
     speedup_by_sms.plot,
     waves.plot,
@@ -34,7 +38,9 @@ _PLOTS: tuple[Callable[[Study], Plot], ...] = (
 )
 
 
-def write_plots(study: Study, folder: Path, pair: tuple[int, int] | None = None) -> list[Plot]:
+def write_plots(
+    study: Study, folder: Path, pair: tuple[int, int] | None = None, *, jobs: int = 1
+) -> list[Plot]:
     """Draw every plot of a study into a folder, as PNG and SVG.
 
     Parameters
@@ -43,15 +49,16 @@ def write_plots(study: Study, folder: Path, pair: tuple[int, int] | None = None)
     folder : Path
     pair : (int, int), optional
         Source and target kernel of the block matrix; default the pair that shows most.
+    jobs : int
+        Processes that draw side by side, where the system can make copies of this one. Drawing
+        holds the interpreter's lock, so that threads would gain nothing.
     """
-    return list(_written(study, folder, pair))
 
+    def write(i: int) -> Plot:
+        draw = _PLOTS[i]
+        plot = pair_blocks.plot(study, pair) if draw is pair_blocks.plot and pair else draw(study)
+        save(plot, folder)
+        return plot
 
-def _written(study: Study, folder: Path, pair: tuple[int, int] | None) -> Iterator[Plot]:
     with house_style():
-        for draw in _PLOTS:
-            plot = (
-                pair_blocks.plot(study, pair) if draw is pair_blocks.plot and pair else draw(study)
-            )
-            save(plot, folder)
-            yield plot
+        return in_copies(write, len(_PLOTS), jobs, without=lambda plot: replace(plot, figure=None))

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from depgraph.reports.plots.style import (
     DARK,
     KERNELS_SHOWN,
+    LABEL_WIDTH,
     MIDDLE,
     Plot,
     kernel_label,
     label_rows,
+    longest_drawn,
     new_figure,
     no_data,
 )
-from depgraph.reports.tables.table import show_number
+from depgraph.reports.tables.table import kernel_names, shorten, show_number, show_percent
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -37,18 +39,26 @@ def plot(study: Study) -> Plot:
         axes.barh(rows, [on_path.get(s.kernel, 0.0) for s in shown], color=DARK, height=0.72,
                   label="on the critical path")  # fmt: skip
         slack = [0.0 if s.kernel in on_path else s.slack for s in shown]
-        axes.barh(rows, slack, color=MIDDLE, hatch="/////", edgecolor="white", linewidth=0,
-                  height=0.72, label="slack of a kernel off it")  # fmt: skip
+        most = longest_drawn([*slack, *on_path.values()])
+        axes.barh(rows, [min(most, value) for value in slack], color=MIDDLE, hatch="/////",
+                  edgecolor="white", linewidth=0, height=0.72,
+                  label="slack of a kernel off it")  # fmt: skip
         for row, s in enumerate(shown):
             if s.kernel not in on_path and s.slack == 0:
                 axes.plot(0, row, "o", color="black", markerfacecolor="white", markersize=3,
                           clip_on=False, zorder=5)  # fmt: skip
+            elif slack[row] > most:
+                axes.annotate(
+                    f"{show_number(slack[row])} →", (most, row), xytext=(-2, 0), ha="right",
+                    textcoords="offset points", va="center", fontsize=6,
+                    bbox={"facecolor": "white", "linewidth": 0, "pad": 0.6},
+                )  # fmt: skip
             elif s.kernel in on_path and length:
                 axes.annotate(
-                    f"{100 * on_path[s.kernel] / length:.0f} %", (on_path[s.kernel], row),
+                    show_percent(on_path[s.kernel] / length), (on_path[s.kernel], row),
                     xytext=(2, 0), textcoords="offset points", va="center", fontsize=6,
                 )  # fmt: skip
-        axes.set_xlim(0, 1.12 * max([*slack, *on_path.values(), 1e-12]))
+        axes.set_xlim(0, 1.12 * max(most, *on_path.values(), 1e-12))
         axes.set_xlabel(f"time ({study.unit})")
         label_rows(axes, [kernel_label(s.kernel, study.kernels) for s in shown])
         figure.legend(loc="outside upper center", ncols=2, handlelength=1.5, columnspacing=1)
@@ -58,11 +68,26 @@ def plot(study: Study) -> Plot:
     return Plot(
         "critical-path",
         "Critical path by kernel",
+        _result(study),
         f"The critical path takes {show_number(length)} {study.unit} through "
         f"{counted(len(study.path), 'block')}, no two of one kernel. Dark: time of the kernel's "
         "block on it, and its share. Hatched: slack, by how much a kernel off the path can be late "
-        "before the path grows; a circle marks a kernel without slack, on a path just as long."
+        "before the path grows; a circle marks a kernel without slack, on a path just as long; an "
+        "arrow, slack beyond the picture."
         + (f" Not drawn: {counted(hidden, 'kernel')} with less time or more slack."
            if hidden else ""),
         figure,
     )  # fmt: skip
+
+
+def _result(study: Study) -> str:
+    """Say which kernel takes most of the path."""
+    times, length = study.time_on_path, study.bound.critical_path
+    if not times or not length:
+        return "No block takes any time."
+    kernel = max(times, key=lambda k: (times[k], -k))
+    name = shorten(kernel_names(study.kernels)(kernel), LABEL_WIDTH)
+    return (
+        f"Kernel {kernel}, {name}, takes most of the critical path: "
+        f"{show_percent(times[kernel] / length)}."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +63,7 @@ def plot(study: Study) -> Plot:
     return Plot(
         "dependence-map",
         "Dependences between kernels",
+        _result(pairs),
         "One mark for each pair of kernels that depend on one another: the row waits for the "
         "column. "
         + (
@@ -76,6 +78,16 @@ def plot(study: Study) -> Plot:
         + (f" Not drawn: {counted(copies, 'pair')} with host copies." if copies else ""),
         figure,
     )
+
+
+def _result(pairs: Sequence[PairSummary]) -> str:
+    """Count the pairs by pattern, the most frequent first."""
+    if not pairs:
+        return "No kernel depends on another."
+    patterns = Counter(p.pattern.value for p in pairs).most_common()
+    shown = ", ".join(f"{count} {pattern}" for pattern, count in patterns)
+    raw = sum(p.raw > 0 for p in pairs)
+    return f"{counted(len(pairs), 'dependent pair')} of kernels, {raw} by RAW: {shown}."
 
 
 def _draw_marks(axes: Axes, pairs: Sequence[PairSummary], study: Study, cell: float) -> None:

@@ -16,7 +16,9 @@ from depgraph.reports.tables.table import show_factor, show_number
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from depgraph.analysis.study import Study
+    from collections.abc import Sequence
+
+    from depgraph.analysis.study import KindCost, Study
 
 
 def plot(study: Study) -> Plot:
@@ -58,12 +60,21 @@ def plot(study: Study) -> Plot:
     return Plot(
         "true-and-false",
         "True and false dependences",
+        _result(costs),
         "RAW dependences carry data. WAR and WAW come from reusing a buffer, and renaming it would "
         "remove them. Left: number of edges when only these kinds count (an edge counts once for "
         f"each kind). Right: upper bound on the speedup on {size_text(study.sms)}; the shorter the "
         f"bar, the more these dependences cost. {shared}",
         figure,
     )
+
+
+def _result(costs: Sequence[KindCost]) -> str:
+    """Say what each choice of dependences leaves of the bound."""
+    if not costs:
+        return "The store has no RAW dependences."
+    shown = [f"{show_factor(cost.upper_bound)} with {cost.name}" for cost in costs]
+    return f"Upper bound on the speedup: {', '.join(shown)}."
 
 
 def _short(value: float) -> str:

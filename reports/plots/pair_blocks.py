@@ -12,6 +12,7 @@ from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
+    from depgraph.graph.pairs import PairSummary
 
 _PIXELS = 256
 _NAME_WIDTH = 34
@@ -26,14 +27,16 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
     pair : (int, int), optional
         Source and target kernel; default the pair that shows most.
     """
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import FixedLocator, MaxNLocator
 
     chosen = pair or telling_pair(study.pairs)
     figure = new_figure(2.9)
     name, title = "pair-blocks", "Dependences between blocks"
     if chosen is None:
-        return Plot(name, title, "No kernel depends on another: there is no pair to show.",
-                    no_data(figure, "no kernel depends on another"))  # fmt: skip
+        return Plot(
+            name, title, "No kernel depends on another.", "There is no pair to show.",
+            no_data(figure, "no kernel depends on another"),
+        )  # fmt: skip
     source, target = chosen
     matrix = pair_matrix(study.graph, source, target, _PIXELS)
     axes = figure.subplots()
@@ -45,8 +48,8 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
     )  # fmt: skip
     axes.set_facecolor("white")
     axes.spines[["top", "right"]].set_visible(True)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis, blocks in ((axes.xaxis, matrix.source_blocks), (axes.yaxis, matrix.target_blocks)):
+        axis.set_major_locator(MaxNLocator(integer=True) if blocks > 1 else FixedLocator([0]))
     axes.set_xlabel(f"block of {kernel_label(source, study.kernels, _NAME_WIDTH)}")
     axes.set_ylabel(f"block of {kernel_label(target, study.kernels, _NAME_WIDTH)}")
     if matrix.is_binned:
@@ -54,15 +57,21 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
         bar.set_label("share of block pairs that are edges")
     summary = next((p for p in study.pairs if (p.source, p.target) == chosen), None)
     pattern = "no edges" if summary is None else (
-        f"{counted(summary.edges, 'edge')}, {summary.pattern.value}"
+        f"{counted(summary.edges, 'edge')}, {summary.pattern.value}, {_kinds(summary)}"
     )  # fmt: skip
     return Plot(
         name,
         title,
-        f"Kernel {target} (rows) waits for kernel {source} (columns): {pattern}. A coloured cell "
-        "is a block that waits for the block of its column"
+        f"Kernel {target} (rows) waits for kernel {source} (columns): {pattern}.",
+        "A coloured cell is a block that waits for the block of its column"
         + (f"; each cell stands for many block pairs, at most {_PIXELS} a side, and is the darker "
            "the more of them are edges." if matrix.is_binned else ".")
         + " A line or staircase can be overlapped block by block, a filled rectangle cannot.",
         figure,
     )  # fmt: skip
+
+
+def _kinds(pair: PairSummary) -> str:
+    """Say by which kinds of dependence a pair is tied."""
+    counts = {"RAW": pair.raw, "WAR": pair.war, "WAW": pair.waw}
+    return " and ".join(kind for kind, count in counts.items() if count) or "possible only"

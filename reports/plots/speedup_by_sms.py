@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, new_figure
+from depgraph.mechanisms import Against, Availability
+from depgraph.reports.plots.style import COLOURS, LINES, MARKERS, Plot, longest_drawn, new_figure
+from depgraph.reports.tables.table import shorten, show_factor
+from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.analysis.study import Curve, Study
 
+MOST_CURVES = 5
+_LABEL_WIDTH = 24  # two of them are a picture wide
 _SAME = 0.003
 
 
@@ -19,13 +24,15 @@ def plot(study: Study) -> Plot:
     """Draw each curve of speedups against the number of SMs."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    drawn, hidden = _distinct(study.curves)
+    curves, hidden = _distinct(study.curves)
+    drawn = _most_telling(curves, study)
+    left_out = len(curves) - len(drawn)
     figure = new_figure(2.3 + 0.11 * len(drawn))
     axes = figure.subplots()
     for i, curve in enumerate(drawn):
         style = i % len(COLOURS)
         axes.plot(
-            curve.sms, curve.speedup, label=curve.name, color=COLOURS[style],
+            curve.sms, curve.speedup, label=shorten(curve.name, _LABEL_WIDTH), color=COLOURS[style],
             linestyle=LINES[style], marker=MARKERS[style], zorder=3 if curve.is_bound else 4,
             markerfacecolor=COLOURS[style] if curve.is_bound else "white", markeredgewidth=0.8,
             linewidth=1.3 if curve.is_bound else 0.9,
@@ -36,7 +43,10 @@ def plot(study: Study) -> Plot:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.axhline(1, color="grey", linewidth=0.6)
     values = [1.0, *(value for curve in drawn for value in curve.speedup)]
-    low, high = min(values), max(values)
+    # What has a bound of its own may be far above: the picture is not stretched by it.
+    bounded = [v for c in drawn if c.name.startswith("upper bound") for v in c.speedup]
+    low = min(values)
+    high = max(1 + longest_drawn(value - 1 for value in values), *bounded, 1.0)
     axes.set_ylim(low - max(0.02, 0.08 * (high - low)), high + max(0.1, 0.22 * (high - low)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     for sms, text, line, level in (
@@ -52,15 +62,65 @@ def plot(study: Study) -> Plot:
     axes.set_xlabel("SMs (logarithmic)")
     axes.set_ylabel("speedup over serialized launches")
     figure.legend(loc="outside lower center", ncols=2, handlelength=3.2, columnspacing=1)
+    shown = {curve.name for curve in drawn}
     return Plot(
         "speedup-by-sms",
         "Speedup by number of SMs",
+        _result(study),
         "Upper bounds (filled marks) and what schedules reach (hollow marks). Left of the bend, at "
         f"{study.bend:.3g} SMs, work limits the speedup, right of it the critical path. Bumps come "
         "from partly filled tail waves."
-        + "".join(f" {name} coincides with {other}." for name, other in hidden),
+        + "".join(f" {name} coincides with {other}." for name, other in hidden if other in shown)
+        + (" A line that leaves the picture goes on above it." if max(values) > high else "")
+        + (f" Not drawn: {counted(left_out, 'curve')}, which report.json has." if left_out else ""),
         figure,
     )
+
+
+def _result(study: Study) -> str:
+    """Say what the curves are at the number of SMs that is studied."""
+    bound = study.bound
+    return (
+        f"On {size_text(study.sms)} the upper bound is {show_factor(bound.upper_bound)} and "
+        f"the best schedule reaches {show_factor(bound.reached.speedup)}; with RAW only the upper "
+        f"bound is {show_factor(study.renamed.upper_bound)}."
+    )
+
+
+def _most_telling(curves: Sequence[Curve], study: Study) -> list[Curve]:
+    """Return the curves that are drawn: what holds for all, then the best policies.
+
+    Policies of which one needs less than the other take turns: what ships today first.
+    """
+    if len(curves) <= MOST_CURVES:
+        return list(curves)
+    outcomes = () if study.comparison is None else study.comparison.outcomes
+    # What cuts blocks up or assumes steps is not bounded by the bound that is drawn.
+    availability = {
+        o.mechanism: o.availability
+        for o in outcomes
+        if o.against == Against.BLOCK.value
+        and o.availability != Availability.LIMIT.value
+        and o.mechanism != "serial"
+    }
+    order = [each.value for each in Availability]
+    ranks: dict[str, int] = {}
+
+    def at_size(curve: Curve) -> float:
+        return curve.speedup[curve.sms.index(study.sms)]
+
+    policies = [c for c in curves if c.name in availability]
+    for curve in sorted(policies, key=at_size, reverse=True):
+        group = availability[curve.name]
+        ranks[curve.name] = 10 * sum(availability[name] == group for name in ranks) + order.index(
+            group
+        )
+    general = ("upper bound", "best dataflow", "upper bound, RAW only")
+    for rank, name in enumerate(general):
+        ranks[name] = rank - len(general)
+    last = len(order) * 1000
+    kept = sorted(curves, key=lambda curve: ranks.get(curve.name, last))[:MOST_CURVES]
+    return [curve for curve in curves if curve in kept]
 
 
 def _distinct(curves: Sequence[Curve]) -> tuple[list[Curve], list[tuple[str, str]]]:

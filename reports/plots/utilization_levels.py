@@ -46,6 +46,8 @@ def plot(study: Study) -> Plot:
     return Plot(
         "utilization-levels",
         "Utilization of the kernels",
+        f"{time_share[: GROUPS[0][2]].sum():.0f} % of serial time is spent in kernels that hold "
+        f"less than 30 % of the slots of {size_text(study.sms)}.",
         f"Kernels by the slot utilization that each reaches alone on {size_text(study.sms)}. Bar: "
         "share of serial time spent in kernels at that level; diamond: share of kernels. Low is "
         "below 30 %, high from 70 %. Time on the left is time in which most of the GPU idles.",

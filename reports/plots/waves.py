@@ -15,7 +15,7 @@ from depgraph.reports.plots.style import (
     no_data,
 )
 from depgraph.reports.tables.table import show_number
-from depgraph.system.text import size_text
+from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
@@ -58,9 +58,12 @@ def plot(study: Study) -> Plot:
     else:
         no_data(figure, "no kernels")
     hidden = len(study.loads) - len(loads)
+    small = sum(load.full_waves == 0 for load in study.loads)
     return Plot(
         "waves",
         "Waves",
+        f"{counted(small, 'kernel')} of {len(study.loads)} "
+        f"{'does' if small == 1 else 'do'} not fill {size_text(study.sms)} once.",
         f"How often each kernel fills the slots (SMs times occupancy) of {size_text(study.sms)}. "
         "Dark: waves that fill every slot. Hatched: the last wave. White: slots that it leaves "
         "idle, unless another kernel may start. Right: the share of slots that the last wave "

@@ -19,8 +19,10 @@ from depgraph.system.text import counted, size_text
 if TYPE_CHECKING:
     from depgraph.analysis.compare_stores import StoreDiff
 
+_CHANGED = 0.005
 _MEANING = {
     "upper_bound": "upper bound on the speedup",
+    "bound_raw": "upper bound, RAW only",
     "speedup": "speedup reached",
     "utilization": "slot utilization of serial",
     "untraced": "share of kernels with untraced accesses",
@@ -63,6 +65,7 @@ def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
                 f"{show_factor(bound[0])} to {show_factor(bound[1])}, slot utilization of serial "
                 f"from {show_percent(used[0])} to {show_percent(used[1])}"
             ),
+            *what_it_means(diff),
         ],
         tables=[
             _metric_table(diff),
@@ -71,6 +74,20 @@ def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
         ],
         notes=diff.notes,
     )
+
+
+def what_it_means(diff: StoreDiff) -> list[str]:
+    """Say what a change of the bound tells about the change of the program."""
+    before, after = diff.metrics["upper_bound"]
+    if after < before * (1 - _CHANGED):
+        edges = diff.metrics["edges"]
+        if edges[1] > edges[0]:
+            added = show_number(edges[1] - edges[0])
+            return [f"the upper bound fell: the change added dependences ({added} edges more)"]
+        return ["the upper bound fell: the critical path takes more of the serial time"]
+    if after > before * (1 + _CHANGED):
+        return ["the upper bound rose: the change left parallelism unused that launches could use"]
+    return []
 
 
 def _metric_table(diff: StoreDiff) -> Table:

@@ -92,13 +92,15 @@ def _cells(table: Table) -> list[list[str]]:
     ]
 
 
-def _as_markdown(report: Report) -> str:
-    def escaped(text: str) -> str:
-        text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
-        text = text.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")
-        text = text.replace("*", "\\*").replace("_", "\\_")
-        return text.replace("~", "\\~").replace("@", "&#64;")  # struck out text, mentions
+def escaped(text: str) -> str:
+    """Return what Markdown shows as this text."""
+    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[").replace("]", "\\]")
+    text = text.replace("*", "\\*").replace("_", "\\_")
+    return text.replace("~", "\\~").replace("@", "&#64;")  # struck out text, mentions
 
+
+def _as_markdown(report: Report) -> str:
     lines: list[str] = []
     lines += [f"{escaped(clean_text(sentence))}\n" for sentence in report.headline]
     if report.steps:

@@ -11,6 +11,9 @@ report=(depgraph report new.out --sms "$sms" -o report --force --top 20
 "${report[@]}"
 if (($# > 1)); then
     depgraph extract "$2" -o base.out --force -q >/dev/null
-    depgraph compare base.out new.out --sms "$sms" --fail-on-increase upper_bound --tolerance 2
+    compare=(depgraph compare base.out new.out --sms "$sms" --tolerance 2
+        --fail-on-increase upper_bound)
+    [[ -z ${GITHUB_STEP_SUMMARY-} ]] || compare+=(--github)
+    "${compare[@]}"
 fi
-depgraph compare new.out new.out --sms "$sms" --format total --metric utilization >utilization.txt
+depgraph report new.out --sms "$sms" --metric utilization >utilization.txt

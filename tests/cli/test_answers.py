@@ -40,7 +40,8 @@ def test_json_has_the_verdict(program, sample_store, timing, more):
 def test_next_steps_run(program, sample_store, timing):
     shown = program(
         "bound", sample_store.path, "--sms", "8,132", "--timing", timing, "--launch", "gpu",
-        "--deps", "raw,war,waw", "--memory-bandwidth", "gpu", "--format", "json",
+        "--deps", "raw,war,waw", "--contention", "sm",
+        "--memory-bandwidth", "gpu", "--format", "json",
     )  # fmt: skip
     commands = [step["command"] for step in json.loads(shown.out)["next_steps"]]
     commands = [words for words in map(shlex.split, filter(None, commands)) if words[1] != "report"]

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from depgraph.reports.ci import Threshold, missed_thresholds, step_summary
+from depgraph.reports.ci import Threshold, folded_summary, missed_thresholds, step_summary
 from depgraph.reports.tables.table import Column, Report, Table
+from depgraph.samples import KERNEL_TIMES, sample_path
 
 FILES = {"index.html", "plots", "report.md", "report.json", "timeline.json.gz"}
 
@@ -34,8 +35,8 @@ def written(sample_store, tmp_path_factory):
 def test_one_run_writes_everything_under_fixed_names(written):
     folder, _ = written
     assert {file.name for file in folder.iterdir()} == FILES
-    assert len(list((folder / "plots").glob("*.png"))) == 8
-    assert len(list((folder / "plots").glob("*.svg"))) == 8
+    assert len(list((folder / "plots").glob("*.png"))) == 9
+    assert len(list((folder / "plots").glob("*.svg"))) == 9
 
 
 @pytest.mark.jit_only
@@ -52,11 +53,32 @@ def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
 
 
 @pytest.mark.jit_only
+def test_every_form_says_how_far_predictions_can_be_trusted(sample_store, tmp_path):
+    """Measured on an H100, asked about an A100, on which nobody measured predictions."""
+    run(
+        "report", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
+        "--gpu", "A100", "-o", "out", folder=tmp_path,
+    )  # fmt: skip
+    caveat = "predictions on A100 80GB are uncalibrated: constants of the H100 SXM; compared with"
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert any(note.startswith(caveat) for note in report["notes"])
+    assert report["predictions"]["constants_of"] == "H100 SXM"
+    assert report["predictions"]["errors"]["programs"] > 200
+    for name in ("index.html", "report.md"):
+        assert caveat in (tmp_path / "out" / name).read_text(encoding="utf-8")
+    table = run(
+        "bound", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
+        "--gpu", "A100", "--mechanism", "cuda-graph", folder=tmp_path,
+    ).stdout  # fmt: skip
+    assert caveat in " ".join(table.split())
+
+
+@pytest.mark.jit_only
 def test_two_runs_give_the_same_bytes(written, sample_store, tmp_path):
     folder, _ = written
     run("report", sample_store.path, "--sms", 8, "-o", "again", "-q", folder=tmp_path)
     files = [file for file in folder.rglob("*") if file.is_file()]
-    assert len(files) == 4 + 16
+    assert len(files) == 4 + 18
     for file in files:
         assert (tmp_path / "again" / file.relative_to(folder)).read_bytes() == file.read_bytes()
 
@@ -143,7 +165,7 @@ def test_help_shows_no_former_name(program):
 def test_a_threshold_on_what_is_no_metric_is_wrong_usage(program, sample_store):
     result = program("report", sample_store.path, "--sms", 8, "--fail-above", "speed=2")
     assert result.code == 2
-    assert "METRIC: upper_bound, speedup, utilization, untraced" in result.err
+    assert "METRIC: upper_bound, bound_raw, speedup, utilization, untraced" in result.err
 
 
 @pytest.mark.jit_only
@@ -158,6 +180,65 @@ def test_github_appends_to_the_step_summary(program, sample_store, tmp_path, mon
     assert text.startswith("before\n## depgraph: gru_train.log.xz on 8 SMs\n")
     assert "20 more rows" in text
     assert result.out in text
+
+
+@pytest.fixture(scope="module")
+def raw_store(tmp_path_factory):
+    import depgraph
+    from depgraph import parsers
+    from depgraph.samples import sample_path
+
+    folder = tmp_path_factory.mktemp("raw") / "raw"
+    return depgraph.extract(parsers.open_trace(sample_path()), folder, kinds={"RAW"})
+
+
+@pytest.mark.jit_only
+def test_a_pull_request_gets_the_metrics_first_and_the_rest_folded(
+    program, sample_store, raw_store, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    words = ("--sms", 8, "--github", "--fail-on-decrease", "upper_bound")
+    result = program("compare", raw_store.path, sample_store.path, *words)
+    assert result.code == 3
+    head, folded = (tmp_path / "summary.md").read_text().split("<details>")
+    assert head.startswith(f"## depgraph: {sample_store.path.name} compared with raw on 8 SMs\n\n")
+    assert "the upper bound fell: the change added dependences (281 edges more)" in head
+    assert "Kernels could overlap: predicted 1.33x" in head
+    assert "| upper\\_bound | upper bound on the speedup | 1.402 | 1.333 | -4.9 % |" in head
+    assert "**Pairs of kernels whose dependences differ**" in folded
+    assert folded.endswith("</details>\n")
+
+
+@pytest.mark.jit_only
+def test_a_bound_that_rises_is_parallelism_left_unused(program, sample_store, raw_store):
+    result = program("compare", sample_store.path, raw_store.path, "--sms", 8)
+    assert "the upper bound rose: the change left parallelism unused" in result.out
+
+
+def test_a_folded_summary_keeps_to_its_size_and_is_closed():
+    text = folded_summary(long_report(2), "title", ["lead"], top=100_000, most_bytes=5_000)
+    assert len(text.encode()) <= 5_000
+    assert text.startswith("## title\n\nlead\n\n**T**")
+    assert text.endswith("</details>\n")
+    assert len(folded_summary(long_report(2), "title", top=5, most_bytes=50).encode()) <= 50
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize(
+    ("metric", "shown"), [("bound_raw", "1.402"), ("upper_bound", "1.333"), ("serial", "4472")]
+)
+def test_one_number_is_printed_for_a_badge(program, sample_store, metric, shown):
+    result = program("report", sample_store.path, "--sms", 8, "--metric", metric)
+    assert (result.code, result.out) == (0, f"{shown}\n")
+
+
+@pytest.mark.jit_only
+def test_one_number_can_miss_a_threshold_and_has_no_form(program, sample_store):
+    words = ("report", sample_store.path, "--sms", 8, "--metric", "speedup")
+    missed = program(*words, "--fail-above", "bound_raw=1.2")
+    assert missed.code == 3
+    assert "bound_raw: expected at most 1.2, got 1.402" in missed.err
+    assert program(*words, "--format", "json").code == 2
 
 
 @pytest.mark.jit_only
@@ -189,11 +270,12 @@ def test_another_trace_is_no_coarser_view_of_this_one(program, sample_store, tmp
     assert "holds other kernels or blocks" in wrong.err
 
 
-def long_report():
+def long_report(tables=1):
     rows = [(f"kernel {i}", i) for i in range(100_000)]
     columns = [Column("name", "name", is_text=True), Column("n", "n")]
     table = Table("t", "T", columns, rows)
-    return Report("r", {}, headline=["answer"], tables=[table])
+    short = table.cut(3) if tables > 1 else table
+    return Report("r", {}, headline=["answer"], tables=[short, *[table] * (tables - 1)])
 
 
 def test_a_summary_has_fewer_rows_rather_than_too_many_bytes():

@@ -148,6 +148,8 @@ def test_filters_see_the_merged_blocks_but_no_renamed_buffers(program, sample_st
 REFUSED = [
     (["show", "STORE", "kernels", "--deps", "raw"], "--deps does not go with kernels"),
     (["show", "STORE", "kernels", "--gpu", "x"], "--gpu does not go with kernels"),
+    (["show", "STORE", "kernels", "--timing", "f.csv", "--what-if", "merge=0,1"],
+     "--what-if does not go with kernels --timing: times are as measured"),
     (["show", "STORE", "pairs", "--gpu", "V100"], "--gpu does not go with pairs"),
     (["show", "STORE", "path", "--launch", "gpu"], "--launch does not go with path"),
     (["show", "STORE", "pairs", "--cusync", "--launch", "2"], "--launch does not go with --cusync"),
@@ -172,6 +174,17 @@ def test_an_option_that_would_change_nothing_is_refused(program, stores, words, 
     code, out, err = program(*(stores[0] if word == "STORE" else word for word in words))
     assert (code, out) == (2, "")
     assert err.splitlines()[-1] == f"Error: {message}"
+
+
+@pytest.mark.parametrize("words", [
+    ["show", "STORE", "path"], ["compare", "STORE", "STORE"],
+    ["export", "STORE", "--what", "schedule", "-o", "f.csv", "--sms", "3"],
+])  # fmt: skip
+def test_what_predicts_nothing_takes_no_contention(program, stores, words):
+    words = [stores[0] if word == "STORE" else word for word in words]
+    code, _, err = program(*words, "--contention", "sm")
+    assert code == 2
+    assert "No such option" in err.splitlines()[-1]
 
 
 def test_programs_with_times_in_different_units_are_not_compared(program, stores, sample_store):
@@ -258,4 +271,13 @@ def test_nothing_is_concluded_of_a_program_whose_blocks_take_no_time(program, tm
     stores = (store, store) if name == "compare" else (store,)
     code, out, err = program(name, *stores, "--sms", 4, *options)
     assert (code, out) == (1, "")
-    assert "no block takes any time" in err
+    assert "no block takes any time (traced warp instructions of each block)" in err
+
+
+def test_it_is_said_why_no_block_takes_any_time(program, stores, tmp_path):
+    times = tmp_path / "times.csv"
+    times.write_text("kernel,duration_us\n0,0\n1,0\n2,0\n")
+    _, _, err = program("bound", stores[0], "--sms", 4, "--timing", times)
+    assert "no block takes any time (kernel times of times.csv): pass" in err
+    _, _, err = program("bound", stores[0], "--sms", 4, "--what-if", "kernel=* duration*=0")
+    assert "changed by --what-if): pass" in err

@@ -14,7 +14,8 @@ from depgraph.errors import ModelError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
 from depgraph.parsers.nvbit.positions import read_positions
-from depgraph.store.store import Store, write_store
+from depgraph.store.store import Store
+from depgraph.store.writer import write_store
 
 LAUNCH = (
     "MEMTRACE: CTX 0x000000000000abcd - LAUNCH - Kernel pc 0x0000000000000100 - Kernel name {name}"

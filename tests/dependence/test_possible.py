@@ -27,7 +27,7 @@ from depgraph.graph.fuse import merge_kernels
 from depgraph.graph.kinds import KIND_NAMES, Basis
 from depgraph.mechanisms import Charges
 from depgraph.mechanisms.dataflow import Dataflow
-from depgraph.store.store import write_store
+from depgraph.store.writer import write_store
 
 WHY = "reaches global memory at addresses the trace does not hold"
 

@@ -5,7 +5,8 @@ import pytest
 
 from depgraph.errors import TraceError
 from depgraph.parsers.workload import read_workload
-from depgraph.store.store import Store, write_store
+from depgraph.store.store import Store
+from depgraph.store.writer import write_store
 from depgraph.system.toml_file import line_of_key
 from depgraph.timing.durations import default_durations
 

@@ -13,11 +13,6 @@ LINES_OF_A_COMPILED_FUNCTION = 120
 ARGUMENTS_OF_A_COMPILED_FUNCTION = 10
 LINES_OF_A_CLASS = 250
 
-STILL_TO_BE_CUT = {
-    "depgraph/extraction/collect.py: Gatherer",
-    "depgraph/store/store.py: Store",
-}
-
 
 def definitions(kind, pattern="*.py"):
     """Yield the definitions of a kind in all modules, each with where it stands."""
@@ -55,14 +50,14 @@ def test_a_compiled_function_is_read_at_a_sitting():
         if lines_without_docstring(function) > LINES_OF_A_COMPILED_FUNCTION
         or arguments_of(function) > ARGUMENTS_OF_A_COMPILED_FUNCTION
     }
-    assert too_large - STILL_TO_BE_CUT == set()
+    assert too_large == set()
 
 
 def test_a_class_is_read_at_a_sitting():
     too_large = {
         where for where, node in definitions(ast.ClassDef) if lines_of(node) > LINES_OF_A_CLASS
     }
-    assert too_large - STILL_TO_BE_CUT == set()
+    assert too_large == set()
 
 
 def test_compiled_functions_stand_in_modules_that_say_so():

@@ -14,6 +14,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 from waiting import wait_until
 
 from depgraph.analysis.study import study
+from depgraph.mechanisms import find_mechanisms
 from depgraph.reports.page import page, timeline
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import write_plots
@@ -21,10 +22,10 @@ from depgraph.reports.plots import write_plots
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[31m"
 
 
-def study_of(sizes, edges, names=None, sms=4, **options):
-    graph = graph_of(sizes, edges)
+def study_of(sizes, edges, names=None, sms=4, cost=None, mechanisms=(), **options):
+    graph = graph_of(sizes, edges, cost=cost)
     scenario = scenario_of(graph, occupancy=2, kernels=kernels_of(sizes, names), sms=sms, **options)
-    return study(scenario)
+    return study(scenario, mechanisms=mechanisms)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,27 @@ def test_hostile_names_survive_in_the_data_of_the_script(hostile_page):
     names = [o["full"] for o in timeline_json(hostile_page.read_text())["operations"]]
     assert names[0] == HOSTILE.replace("\x1b[31m", "")
     assert names[2] == "'\"><b>&amp;"
+
+
+def test_a_picture_says_its_result_to_those_who_cannot_see_it(hostile_page):
+    alts = [a["alt"] for tag, a in Elements(hostile_page.read_text()).found if tag == "img"]
+    assert len(alts) == 9
+    assert "True and false dependences. Upper bound on the speedup: 1.00x with RAW" in alts[-1]
+
+
+def test_what_needs_a_script_is_said_without_one(hostile_page):
+    said = re.search(r"<noscript>(.*?)</noscript>", hostile_page.read_text())[1]
+    assert "timeline.json.gz" in said
+
+
+def test_the_timeline_opens_on_the_best_schedule_that_the_bound_holds_for():
+    found = study_of([4, 4], [((0, 0), (1, 0))], cost=[1, 9, 1, 1, 1, 1, 1, 1], sms=1)
+    serial, best = found.schedules
+    assert timeline.timeline_data(found)[0]["opens"] == 1
+    cut_up = replace(best, name="stream-k", end=best.end / 10)
+    outcomes = study_of([4, 4], [], sms=1, mechanisms=find_mechanisms(["stream-k"])).comparison
+    other = replace(found, schedules=(serial, best, cut_up), comparison=outcomes)
+    assert timeline.timeline_data(other)[0]["opens"] == 1
 
 
 def test_two_runs_give_the_same_bytes(tmp_path, write):
@@ -218,10 +240,10 @@ def test_a_block_that_waits_in_its_slot_says_until_when(browser, tmp_path, write
     browser.get(write(replace(found, schedules=(serial, held)), tmp_path).as_uri())
     block = "document.getElementById('timeline-block')"
     browser.execute_script(f"{block}.value = '1:0'; {block}.dispatchEvent(new Event('change'))")
-    assert "waits until" not in details(browser)
+    assert "waits until 1" in details(browser)
     pick = "document.getElementById('timeline-schedule')"
-    browser.execute_script(f"{pick}.value = '1'; {pick}.dispatchEvent(new Event('change'))")
-    assert "0 to 2 instructions on SM 0, where it waits until 1" in details(browser)
+    browser.execute_script(f"{pick}.value = '0'; {pick}.dispatchEvent(new Event('change'))")
+    assert "waits until" not in details(browser)
     assert errors(browser) == []
 
 
@@ -243,6 +265,54 @@ def test_the_wheel_zooms_and_the_button_shows_all_again(browser, hostile_page):
     wait_until(lambda: status() != whole)
     browser.find_element(By.ID, "timeline-all").click()
     wait_until(lambda: status() == whole)
+
+
+def text_of(driver, element):
+    driver.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+    return driver.execute_script(f"return document.getElementById('{element}').innerText")
+
+
+@needs_browser
+def test_the_timeline_fits_its_schedule_and_folds_sms_that_stay_empty(browser, tmp_path, write):
+    browser.get(write(study_of([2, 4], [((0, 0), (1, 0))], sms=8), tmp_path).as_uri())
+    assert text_of(browser, "timeline-status").startswith("0 to 2 instructions, 6 blocks drawn")
+    assert text_of(browser, "timeline-status").endswith("3 of 8 SMs stay empty")
+    assert text_of(browser, "timeline-legend").split("\n") == ["0 kernel_0", "1 kernel_1"]
+
+
+@needs_browser
+def test_a_row_of_a_table_leads_to_its_kernel_or_block_in_the_timeline(browser, tmp_path, write):
+    browser.get(write(study_of([2, 4], [((0, 0), (1, 0))]), tmp_path).as_uri())
+    link = "document.querySelector('table[data-table={}] a[data-show=\"{}\"]').click()"
+    browser.execute_script(link.format("kernels", "1"))
+    assert "Kernel 1, kernel_1: 4 blocks" in details(browser)
+    browser.execute_script(link.format("functions", "function:kernel_0"))
+    assert "kernel_0: 2 blocks, 0 to 1 instructions in dataflow" in details(browser)
+    browser.execute_script(link.format("path", "0:0"))
+    assert "Block 0:0 of kernel_0" in details(browser)
+    assert errors(browser) == []
+
+
+@needs_browser
+def test_the_page_follows_the_readers_choice_of_dark(browser, hostile_page):
+    def background(scheme):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+    browser.get(hostile_page.as_uri())
+    assert background("dark") == "rgb(25, 25, 25)"
+    assert background("light") == "rgb(255, 255, 255)"
+
+
+@needs_browser
+def test_a_telephone_scrolls_the_page_in_one_direction(browser, hostile_page):
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(hostile_page.as_uri())
+    width = browser.execute_script("return document.documentElement.scrollWidth")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert width <= 390
 
 
 @needs_browser
@@ -273,7 +343,7 @@ def test_the_pictures_are_not_empty(browser, hostile_page):
     shown = browser.execute_script(
         "return [...document.images].map(i => i.complete && i.naturalWidth > 100)"
     )
-    assert shown == [True] * 8
+    assert shown == [True] * 9
 
 
 @needs_browser

@@ -9,23 +9,32 @@ import pytest
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import Curve, study
-from depgraph.reports.plots import speedup_by_sms, utilization_over_time, write_plots
+from depgraph.mechanisms import find_mechanisms
+from depgraph.reports.plots import policies, speedup_by_sms, utilization_over_time, write_plots
+from depgraph.reports.plots.style import longest_drawn
 
 NAMES = {
     "utilization-over-time", "speedup-by-sms", "waves", "critical-path", "true-and-false",
-    "dependence-map", "pair-blocks", "utilization-levels",
+    "dependence-map", "pair-blocks", "utilization-levels", "policies",
 }  # fmt: skip
 
 
-def study_of(sizes, edges, names=None, cost=None, sms=4):
+def study_of(sizes, edges, names=None, cost=None, sms=4, **options):
     graph = graph_of(sizes, edges, cost=cost)
     scenario = scenario_of(graph, occupancy=2, kernels=kernels_of(sizes, names), sms=sms)
-    return study(scenario)
+    return study(scenario, **options)
 
 
 @pytest.fixture(scope="module")
 def chain():
-    return study_of([6, 8, 3], chain_edges([6, 8, 3]))
+    everything = find_mechanisms(["all"])
+    return study_of([6, 8, 3], chain_edges([6, 8, 3]), mechanisms=everything)
+
+
+@pytest.fixture(scope="module")
+def all_drawn():
+    sizes, edges = [6, 8, 3], [*chain_edges([6, 8]), ((0, 5), (2, 1), "WAR")]
+    return study_of(sizes, edges, cost=range(17), drawn=find_mechanisms(["all"]))
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +77,17 @@ def test_captions_say_how_to_read_a_plot_and_go_into_the_svg(plots, folder):
         assert plot.caption[:40] in "".join(ET.fromstring(svg).itertext())  # noqa: S314
 
 
+def test_each_plot_states_its_result(plots):
+    results = {plot.name: plot.result for plot in plots}
+    assert (
+        results["critical-path"] == "Kernel 0, kernel_0, takes most of the critical path: 33.3 %."
+    )
+    assert results["dependence-map"].startswith("2 dependent pairs of kernels, 2 by RAW: ")
+    assert results["true-and-false"].startswith("Upper bound on the speedup: 1.00x with RAW, ")
+    assert results["waves"] == "2 kernels of 3 do not fill 4 SMs once."
+    assert all(result.endswith(".") for result in results.values())
+
+
 def test_axes_name_their_units(plots):
     labels = {
         plot.name: " ".join(
@@ -79,6 +99,15 @@ def test_axes_name_their_units(plots):
     assert "time (instructions)" in labels["critical-path"]
     assert "waves (blocks / slots)" in labels["waves"]
     assert "SMs" in labels["speedup-by-sms"]
+
+
+def test_plots_drawn_side_by_side_are_the_same(chain, folder, plots, tmp_path):
+    drawn = write_plots(chain, tmp_path, jobs=3)
+    assert [(p.name, p.result, p.caption) for p in drawn] == [
+        (p.name, p.result, p.caption) for p in plots
+    ]
+    for file in folder.iterdir():
+        assert file.read_bytes() == (tmp_path / file.name).read_bytes(), file.name
 
 
 @pytest.mark.jit_only
@@ -95,7 +124,9 @@ def test_axes_name_their_units(plots):
     ids=["one block", "no edges", "no work", "many blocks"],
 )
 def test_odd_programs_are_drawn(sizes, edges, cost, tmp_path):
-    assert len(write_plots(study_of(sizes, edges, cost=cost), tmp_path)) == len(NAMES)
+    plots = write_plots(study_of(sizes, edges, cost=cost), tmp_path)
+    assert {plot.name for plot in plots} == NAMES
+    assert all(plot.result for plot in plots)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -120,8 +151,8 @@ def test_names_that_look_like_formulas_are_text(tmp_path):
 def test_a_pair_can_be_chosen(tmp_path):
     sizes = [3, 3, 3]
     found = study_of(sizes, chain_edges(sizes))
-    captions = {p.name: p.caption for p in write_plots(found, tmp_path, pair=(1, 2))}
-    assert captions["pair-blocks"].startswith("Kernel 2 (rows) waits for kernel 1 (columns)")
+    results = {p.name: p.result for p in write_plots(found, tmp_path, pair=(1, 2))}
+    assert results["pair-blocks"].startswith("Kernel 2 (rows) waits for kernel 1 (columns)")
 
 
 def test_no_two_curves_differ_by_colour_alone():
@@ -131,6 +162,17 @@ def test_no_two_curves_differ_by_colour_alone():
     assert len(curves) == 4
     assert len({line.get_marker() for line in curves}) == 4
     assert len({str(line.get_linestyle()) for line in curves}) == 4
+
+
+def test_at_most_five_curves_are_drawn_the_bound_among_them(all_drawn):
+    plot = speedup_by_sms.plot(all_drawn)
+    (axes,) = plot.figure.get_axes()
+    names = [line.get_label() for line in axes.get_lines() if line.get_label()[0] != "_"]
+    assert len(all_drawn.curves) > 10
+    assert len(names) == 5
+    assert names[:2] == ["upper bound", "best dataflow"]
+    assert "serial" not in names
+    assert "Not drawn: " in plot.caption
 
 
 def test_curves_that_coincide_are_drawn_once_and_named(plots):
@@ -148,6 +190,52 @@ def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
     busy = [axes.patches[-1].get_data().values for axes in plot.figure.get_axes()]
     assert busy[0].tolist() == busy[1].tolist()
     assert "slots held by blocks that wait" in plot.caption
+
+
+def rows_of(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def test_policies_stand_in_groups_beside_the_bound(all_drawn):
+    plot = policies.plot(all_drawn)
+    (axes,) = plot.figure.get_axes()
+    groups = [text.get_text() for text in axes.texts if text.get_weight() == "bold"]
+    assert groups == ["ships today", "code change", "new hardware"]
+    rows = rows_of(axes)
+    assert rows.index("streams") < rows.index("cusync-row") < rows.index("wireframe")
+    assert not {"serial", "ideal"} & set(rows)
+    bound = all_drawn.bound.upper_bound
+    assert bound in [line.get_xdata()[0] for line in axes.get_lines()]
+    assert f"Upper bound on 4 SMs: {bound:.2f}x. Best policies: ships today: " in plot.result
+
+
+def test_no_policy_that_waits_between_blocks_passes_the_bound(all_drawn):
+    (axes,) = policies.plot(all_drawn).figure.get_axes()
+    bound, rows = all_drawn.bound.upper_bound, rows_of(axes)
+    for bar in axes.patches:
+        if not rows[round(bar.get_y() + bar.get_height() / 2)].endswith("*"):
+            assert bar.get_x() + bar.get_width() <= bound + 1e-9
+
+
+def test_one_long_bar_does_not_shorten_the_others():
+    assert longest_drawn([1, 1, 2, 2, 100]) == 8
+    assert longest_drawn([1, 2, 3]) == 3
+    assert longest_drawn([0, 0]) == 0
+
+
+def test_no_text_is_cut_off_by_the_edge_of_a_plot(all_drawn, tmp_path):
+    for plot in write_plots(all_drawn, tmp_path):
+        figure = plot.figure
+        width, height = figure.get_size_inches() * figure.dpi
+        drawn = [*figure.legends, *(a.xaxis.label for a in figure.get_axes())]
+        for axes in figure.get_axes():
+            low, high = sorted(axes.get_ylim())
+            labels = axes.get_yticklabels()
+            drawn += [label for label in labels if low <= label.get_position()[1] <= high]
+        for each in drawn:
+            box = each.get_window_extent()
+            assert min(box.x0, box.y0) > -1, (plot.name, each)
+            assert max(box.x1 - width, box.y1 - height) < 1, (plot.name, each)
 
 
 def test_a_mechanism_slower_than_serial_is_within_the_axes(chain):

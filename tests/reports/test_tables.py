@@ -130,7 +130,7 @@ def test_without_colour_there_is_no_escape_and_with_it_only_heads_differ():
 def test_markdown_survives_bars_and_markup_in_names():
     text = render(a_table([TEXT], [("a|b<c>_d_*e*`f`\\",), ("[l](http://x)",)]), "markdown")
     assert "| a\\|b&lt;c>\\_d\\_\\*e\\*'f'\\\\ |" in text
-    assert "| \\[l](http://x) |" in text
+    assert "| \\[l\\](http://x) |" in text
 
 
 def test_json_holds_numbers_and_infinity_as_a_word():

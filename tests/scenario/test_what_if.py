@@ -17,7 +17,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.fuse import merge_kernels
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import Drop, Gap, Merge, Scale, apply_what_ifs, parse_what_if
-from depgraph.timing.launch_model import LaunchChoice, LaunchModel, LaunchTime
+from depgraph.timing.launch_model import OFF, LaunchChoice, LaunchModel, LaunchTime
 
 SIZES = [2, 2, 3]
 NAMES = ["gemm", "relu", "void gemm<float>(int)"]
@@ -65,6 +65,12 @@ def test_statements_add_up_in_their_order():
     assert after.durations.tolist() == [0.5, 1, 15, 20, 5, 6, 7]
     assert after.launch.gap.value == 3
     assert sum(note.startswith("what if ") for note in after.assumptions) == 4
+
+
+def test_a_multiple_of_what_costs_nothing_changes_nothing():
+    after = changed("gap*=3", before=program(gap=0.0).with_launch(OFF))
+    assert after.launch == OFF
+    assert any(note.startswith("what if gap*=3: changes nothing") for note in after.assumptions)
 
 
 def test_the_gap_is_removed():

@@ -12,7 +12,7 @@ from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
 from depgraph.mechanisms.base import dependent_operations
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, HOLDS, IGNORED, Gates, Rules
 from depgraph.schedule.simulate import run_rules
 
 
@@ -79,6 +79,28 @@ def test_a_block_speeds_up_when_its_neighbour_has_ended():
     assert found.end.tolist() == [6, 10]  # a third of the speed for 6, then half for 4
 
 
+def test_what_a_block_does_before_it_waits_is_slowed_too():
+    """The second block needs the first after half of its work; each is alone on an SM."""
+    graph = graph_of([1, 1], [((0, 0), (1, 0))])
+    sharing = SmSharing(0.5, np.array([2.0, 2.0]), 0.0, 0.0)
+    rules = Rules(joins=np.array([HOLDS], np.uint8), join_need=np.array([0.5]))
+    for first, end in ((6.0, 20.0), (10.0, 20.0), (12.0, 22.0), (20.0, 30.0)):
+        # At a rate of 1 / 2 of its 10 units of work 5 are done after 10.
+        work = np.array([first / 2, 10.0])
+        found = run_rules("shared", rules, graph, work, shares_of(graph, 1), 2, sharing=sharing)
+        assert found.end.tolist() == [first, end]
+
+
+def test_a_block_that_waits_twice_is_slowed_in_between():
+    """The last block needs one from its start on, which ends at 80, another one at 90 %."""
+    graph = graph_of([1, 1, 1], [((0, 0), (2, 0)), ((1, 0), (2, 0))])
+    sharing = SmSharing(0.5, np.full(3, 2.0), 0.0, 0.0)
+    rules = Rules(joins=np.full(2, HOLDS, np.uint8), join_need=np.array([0.0, 0.9]))
+    work = np.array([40.0, 50.0, 50.0])
+    found = run_rules("shared", rules, graph, work, shares_of(graph, 1), 3, sharing=sharing)
+    assert found.end.tolist() == [80, 100, 180]
+
+
 def test_without_slowdown_the_schedule_is_that_of_fixed_durations():
     graph = graph_of([3, 2], [((0, 0), (1, 0))])
     work = np.array([1.0, 2.5, 3.25, 4.5, 5.125])
@@ -96,6 +118,16 @@ def test_a_kernel_waits_for_an_empty_sm_where_the_carve_out_is_too_small():
     assert found.start.tolist() == [0, 3]
     larger = replace(sharing, carve_outs=replace(carve_outs, chosen=np.array([8, 8])))
     assert run(graph, np.array([3.0, 3.0]), resources, 1, larger).start.tolist() == [0, 0]
+
+
+def test_a_host_copy_sets_no_carve_out():
+    graph = graph_of([1, 2], [])
+    resources = resources_of([4, 8], [[0, 0], [1, 4]])
+    carve_outs = CarveOuts(1, least=np.array([0, 8]), chosen=np.array([0, 8]))
+    sharing = SmSharing(0.5, np.array([0.0, 1.0]), 0.0, 0.0, carve_outs)
+    found = run(graph, np.array([0.0, 2.0, 2.0]), resources, 2, sharing)
+    assert found.sm[1:].tolist() == [0, 1]
+    assert found.end.tolist() == [0, 3, 3]
 
 
 @given(st.data())

@@ -21,7 +21,8 @@ from depgraph.graph.program import Copy
 from depgraph.parsers import open_trace
 from depgraph.store.checksums import Checksums
 from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES
-from depgraph.store.store import Store, write_store
+from depgraph.store.store import Store
+from depgraph.store.writer import write_store
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from depgraph.graph import paths_jit as compiled
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.program import BlockCounts, Copy, Extraction, Kernel
 from depgraph.store.schema import STORED_TABLES
-from depgraph.store.store import Store, write_store
+from depgraph.store.store import Store
+from depgraph.store.writer import write_store
 
 FILES = [*(f"{table}.parquet" for table in STORED_TABLES), "SHA256SUMS"]
 # More bits are flipped where this is set, in a lane of CI or by hand.
@@ -46,7 +47,8 @@ def small_extraction():
     builder.add("RAW", [1, 2], [5], done_at=0.5)
     builder.add("RAW", [2, 3, 4], [6, 7], needed_at=0.125)
     builder.add("WAR", [4], [7])
-    graph = builder.build()
+    durations = np.array([np.nan, 4.0, 3.0, 2.0, 1.0, 5.0, 6.0, 7.0])
+    graph = replace(builder.build(), duration=durations)
     accesses = np.array([0, 4, 3, 2, 1, 5, 6, 7])
     block = np.repeat(np.arange(1, 8, dtype=np.int32), 3)
     start = 0x7F0000000000 + np.arange(21, dtype=np.uint64) * 16
@@ -57,7 +59,6 @@ def small_extraction():
         footprints=Footprints(block, np.tile(np.uint8([0, 0, 1]), 7), start, start + np.uint64(8)),
         graph=graph,
         metadata={"sources": [], "options": {"granularity": 1, "kinds": ["RAW", "WAR", "WAW"]}},
-        durations=np.array([np.nan, 4.0, 3.0, 2.0, 1.0, 5.0, 6.0, 7.0]),
     )
 
 

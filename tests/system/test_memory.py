@@ -16,10 +16,10 @@ from programs import BASE, access_line, edges_of, launch_line
 from stores import files_of
 
 from depgraph.errors import ModelError, TraceError
-from depgraph.extraction.collect import Gatherer
-from depgraph.extraction.overflow import FileOverflow
 from depgraph.extraction.pipeline import analyse, extract
+from depgraph.extraction.scan import FileOverflow
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
+from depgraph.footprint.range_store import RangeStore
 from depgraph.footprint.spill import (
     PAGE_BYTES,
     SpilledFootprints,
@@ -144,8 +144,8 @@ def test_a_store_made_through_files_is_the_same_bit_by_bit(
     trace = open_trace(sample_trace)
     extract(trace, tmp_path / "memory", granularity=granularity)
     spilled = []
-    whole = Gatherer._spill
-    monkeypatch.setattr(Gatherer, "_spill", lambda self: (spilled.append(1), whole(self)))
+    whole = RangeStore._spill
+    monkeypatch.setattr(RangeStore, "_spill", lambda self: (spilled.append(1), whole(self)))
     monkeypatch.setattr("depgraph.extraction.shards._BYTES_PER_RANGE", 64 * MIB // 1000)
     extract(
         open_trace(sample_trace),
@@ -166,7 +166,7 @@ def test_ranges_of_one_part_may_go_through_files(
     taken = []
     take = FileOverflow.take
     monkeypatch.setattr(FileOverflow, "take", lambda *a: (taken.append(len(a[1])), take(*a)))
-    monkeypatch.setattr("depgraph.extraction.overflow._LEAST_RANGES", 500)
+    monkeypatch.setattr("depgraph.extraction.scan._LEAST_RANGES", 500)
     monkeypatch.setattr(touch_table, "_RANGES", 256)
     monkeypatch.setattr(nvbit_text, "_workspace", nvbit_text._Workspace())
     options = {"memory_limit": 1, "scratch": tmp_path, "jobs": 2}

@@ -18,7 +18,7 @@ from programs import BASE, access_line, launch_line
 import depgraph
 from depgraph.errors import OutputError, OutputExistsError
 from depgraph.parsers import open_trace
-from depgraph.store.store import not_a_store
+from depgraph.store.files import not_a_store
 from depgraph.system import output, placing, work_folder
 from depgraph.system.work_folder import WorkFolder
 

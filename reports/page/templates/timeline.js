@@ -10,9 +10,18 @@
   const status = document.getElementById("timeline-status");
   const pickSchedule = document.getElementById("timeline-schedule");
   const pickColour = document.getElementById("timeline-colour");
-  const LEFT = 52, BOTTOM = 22, TICKS = 2 ** 32 - 1, LISTED = 40, LINES = 400;
+  const legend = document.getElementById("timeline-legend");
+  const LEFT = 52, BOTTOM = 22, TICKS = 2 ** 32 - 1, LISTED = 40, LINES = 400, NAMED = 26;
   const PALETTE = ["#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7", "#5c6b7a",
     "#7fb8d8", "#a66f00", "#66c2a5", "#2b5f8a", "#f0b08a", "#8a4f72"];
+  const OTHERS = "#97a1aa";
+  const LIGHT = { ink: "#1c2733", quiet: "#5a6774", line: "#d5dce3", chosen: "#d00000", arrow: "#7a3b00" };
+  let ink = LIGHT, printing = false;
+  const takeColours = () => {
+    const style = getComputedStyle(canvas);
+    ink = printing ? LIGHT : Object.fromEntries(
+      Object.keys(LIGHT).map((name) => [name, style.getPropertyValue(`--${name}`).trim() || LIGHT[name]]));
+  };
 
   const unpack = (text, Type) => {
     const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -38,6 +47,11 @@
     if (!functions.has(o.name)) functions.set(o.name, functions.size);
     return functions.get(o.name);
   });
+  const colourOf = (o, byFunction) => {
+    if (!byFunction) return PALETTE[o % PALETTE.length];
+    const number = functionOf[o];
+    return number < PALETTE.length || functions.size === PALETTE.length + 1 ? PALETTE[number % PALETTE.length] : OTHERS;
+  };
   const operation = new Uint32Array(data.blocks);
   for (let b = 0, o = 0; b < data.blocks; b++) {
     while (o + 1 < data.operations.length && data.operations[o + 1].first <= b) o++;
@@ -104,11 +118,16 @@
       if (slot[b] >= slots[sm[b]]) slots[sm[b]] = slot[b] + 1;
     }
     for (const sm of lanes) for (const lane of sm) if (lane) lane.sort((a, b) => start[a] - start[b]);
-    return { name: packed.name, makespan: packed.makespan, waits: Boolean(packed.run), start, run, end, sm, slot, slots, lanes };
+    // SMs that stay empty are folded away: what is drawn are rows.
+    const used = [...lanes.keys()].filter((i) => lanes[i].length);
+    const rowOf = new Int32Array(data.sms).fill(-1);
+    used.forEach((i, row) => { rowOf[i] = row; });
+    const last = Math.max(200, Math.min(TICKS, (packed.makespan / data.longest) * TICKS));
+    return { name: packed.name, makespan: packed.makespan, start, run, end, sm, slot, slots, lanes, used, rowOf, last };
   };
 
-  const whole = { t0: 0, t1: TICKS, s0: 0, s1: data.sms };
-  let view = { ...whole };
+  const whole = () => ({ t0: 0, t1: schedule().last, s0: 0, s1: Math.max(1, schedule().used.length) });
+  let view = null, lit = null;
   let chosen = -1, before = new Map(), after = new Map();
   let width = 0, height = 0;
 
@@ -122,8 +141,8 @@
     return digits ? text.replace(/\.?0+$/, "") : text.replace(/\B(?=(\d{3})+(?!\d))/g, " ");
   };
   const place = (s, b) => {
-    const sm = s.sm[b], share = 1 / s.slots[sm], top = y(sm + s.slot[b] * share);
-    return [x(s.start[b]), top, Math.max(1, x(s.end[b]) - x(s.start[b])), Math.max(1, y(sm + (s.slot[b] + 1) * share) - top)];
+    const sm = s.sm[b], row = s.rowOf[sm], share = 1 / s.slots[sm], top = y(row + s.slot[b] * share);
+    return [x(s.start[b]), top, Math.max(1, x(s.end[b]) - x(s.start[b])), Math.max(1, y(row + (s.slot[b] + 1) * share) - top)];
   };
   const placeRun = (s, b) => {
     const [left, top, w, h] = place(s, b), from = Math.min(Math.max(x(s.run[b]), left), left + w);
@@ -140,7 +159,8 @@
   };
 
   const draw = () => {
-    const s = schedule(), scale = window.devicePixelRatio || 1;
+    const s = schedule(), scale = window.devicePixelRatio || 1, boxes = new Map();
+    takeColours();
     width = canvas.clientWidth; height = canvas.clientHeight;
     if (canvas.width !== width * scale || canvas.height !== height * scale) {
       canvas.width = width * scale; canvas.height = height * scale;
@@ -152,11 +172,10 @@
     pen.rect(LEFT, 0, width - LEFT, height - BOTTOM);
     pen.clip();
     const pixel = (view.t1 - view.t0) / (width - LEFT);
-    pen.globalAlpha = chosen >= 0 ? 0.3 : 1;
-    const colours = pickColour.value === "function" ? functionOf : null;
+    const byFunction = pickColour.value === "function";
     let drawn = 0;
-    for (let sm = Math.max(0, Math.floor(view.s0)); sm < Math.min(data.sms, Math.ceil(view.s1)); sm++) {
-      for (const lane of s.lanes[sm]) {
+    for (let row = Math.max(0, Math.floor(view.s0)); row < Math.min(s.used.length, Math.ceil(view.s1)); row++) {
+      for (const lane of s.lanes[s.used[row]]) {
         if (!lane) continue;
         let covered = -1;
         for (let i = firstVisible(s, lane); i < lane.length; i++) {
@@ -166,27 +185,66 @@
           const [left, top, w, h] = place(s, b);
           covered = Math.max(s.end[b], s.start[b] + pixel);
           const o = operation[b];
-          pen.fillStyle = PALETTE[(colours ? colours[o] : o) % PALETTE.length];
+          pen.globalAlpha = chosen >= 0 || (lit && !lit(o)) ? 0.25 : 1;
+          pen.fillStyle = colourOf(o, byFunction);
           const high = h > 4 ? h - 0.7 : h;
           if (s.run[b] > s.start[b]) {
             // The slot is held, the block waits in it: a thin line.
             const from = Math.min(x(s.run[b]), left + w);
             pen.fillRect(left, top + high * 0.4, from - left, Math.max(1, high * 0.2));
             pen.fillRect(from, top, Math.max(1, left + w - from), high);
-          } else pen.fillRect(left, top, w > 4 ? w - 0.7 : w, high);
+            grow(boxes, o, from, top, left + w, top + h);
+          } else {
+            pen.fillRect(left, top, w > 4 ? w - 0.7 : w, high);
+            grow(boxes, o, left, top, left + w, top + h);
+          }
           drawn++;
         }
       }
     }
     pen.globalAlpha = 1;
-    if (chosen >= 0) drawChosen(s);
+    if (chosen >= 0) drawChosen(s); else drawNames(boxes);
     const end = x((s.makespan / data.longest) * TICKS);
     pen.setLineDash([4, 3]);
-    pen.strokeStyle = "#000";
+    pen.strokeStyle = ink.ink;
     pen.beginPath(); pen.moveTo(end, 0); pen.lineTo(end, height); pen.stroke();
     pen.restore();
     drawAxes();
-    status.textContent = `${show(time(view.t0))} to ${show(time(view.t1))} ${data.unit}, ${drawn} blocks drawn`;
+    const idle = data.sms - s.used.length;
+    status.textContent = `${show(time(view.t0))} to ${show(time(view.t1))} ${data.unit}, ${drawn} blocks drawn${idle ? `, ${idle} of ${data.sms} SMs stay empty` : ""}`;
+    canvas.setAttribute("aria-label", `${s.name}: ${data.blocks} blocks of ${data.operations.length} kernels on ${s.used.length} of ${data.sms} SMs, ends at ${show(s.makespan)} ${data.unit}`);
+  };
+  // The largest rectangle that blocks of one kernel fill together has room for its name.
+  const grow = (boxes, o, left, top, right, bottom) => {
+    const box = boxes.get(o), gap = Math.max(1.5, y(1) - y(0));
+    if (box && Math.abs(box.left - left) < 2 && Math.abs(box.right - right) < 2 && top <= box.bottom + gap) {
+      box.bottom = Math.max(box.bottom, bottom);
+    } else if (!box || (right - left) * (bottom - top) > (box.right - box.left) * (box.bottom - box.top)) {
+      boxes.set(o, { left, top, right, bottom });
+    }
+  };
+  const drawNames = (boxes) => {
+    pen.font = "11px system-ui, sans-serif";
+    pen.textBaseline = "middle";
+    pen.textAlign = "left";
+    pen.lineJoin = "round";
+    for (const [o, box] of boxes) {
+      const left = Math.max(box.left, LEFT) + 3, room = Math.min(box.right, width) - left - 2;
+      if (box.bottom - box.top < 11 || room < 8 || (lit && !lit(o))) continue;
+      const { kernel, name } = data.operations[o];
+      let text = `${kernel} ${name}`;
+      if (pen.measureText(text).width > room) {
+        const fits = Math.floor((text.length * room) / pen.measureText(text).width) - 1;
+        text = fits > String(kernel).length + 4 ? `${text.slice(0, fits)}…` : String(kernel);
+      }
+      if (pen.measureText(text).width > room) continue;
+      const middle = (Math.max(box.top, 0) + Math.min(box.bottom, height - BOTTOM)) / 2;
+      pen.strokeStyle = "#000b";
+      pen.lineWidth = 2.5;
+      pen.strokeText(text, left, middle);
+      pen.fillStyle = "#fff";
+      pen.fillText(text, left, middle);
+    }
   };
   const drawChosen = (s) => {
     const boxed = (b, fill, edge) => {
@@ -195,16 +253,16 @@
       const wide = Math.max(w, 3), high = Math.max(h, 3);
       pen.fillStyle = fill;
       pen.fillRect(left, top, wide, high);
-      pen.strokeStyle = "#000";
+      pen.strokeStyle = ink.ink;
       pen.lineWidth = edge;
       pen.strokeRect(left, top, wide, high);
     };
     for (const b of after.keys()) boxed(b, "#56b4e9", 0.5);
     for (const b of before.keys()) boxed(b, "#e69f00", 0.8);
-    boxed(chosen, "#d00000", 2);
+    boxed(chosen, ink.chosen, 2);
     if (!isDrawn(s, chosen)) return;
     const [left, top, , h] = placeRun(s, chosen);
-    pen.strokeStyle = "#7a3b00";
+    pen.strokeStyle = ink.arrow;
     pen.lineWidth = 0.8;
     let lines = 0;
     for (const b of before.keys()) {
@@ -217,20 +275,21 @@
     }
   };
   const drawAxes = () => {
-    pen.fillStyle = "#5a6774";
+    const { used } = schedule();
+    pen.fillStyle = ink.quiet;
     pen.font = "11px system-ui, sans-serif";
     pen.textBaseline = "middle";
     pen.textAlign = "right";
     const span = view.s1 - view.s0, step = Math.max(1, Math.ceil((span * 16) / (height - BOTTOM)));
-    for (let sm = Math.ceil(view.s0 / step) * step; sm < view.s1; sm += step) {
-      const at = y(sm + 0.5);
-      if (at > 5 && at < height - BOTTOM - 3) pen.fillText(`SM ${sm}`, LEFT - 5, at);
+    for (let row = Math.ceil(view.s0 / step) * step; row < Math.min(view.s1, used.length); row += step) {
+      const at = y(row + 0.5);
+      if (at > 5 && at < height - BOTTOM - 3) pen.fillText(`SM ${used[row]}`, LEFT - 5, at);
     }
     const from = time(view.t0), to = time(view.t1);
     let tick = 10 ** Math.floor(Math.log10((to - from) / 4 || 1));
     for (const factor of [5, 2]) if ((to - from) / (tick * factor) >= 4) { tick *= factor; break; }
     pen.textAlign = "center";
-    pen.strokeStyle = "#d5dce3";
+    pen.strokeStyle = ink.line;
     for (let t = Math.ceil(from / tick) * tick; t <= to; t += tick) {
       const at = LEFT + ((t - from) / (to - from)) * (width - LEFT);
       pen.beginPath(); pen.moveTo(at, height - BOTTOM); pen.lineTo(at, height - BOTTOM + 4); pen.stroke();
@@ -252,9 +311,9 @@
     if (px < LEFT || py > height - BOTTOM) return -1;
     const pixel = (view.t1 - view.t0) / (width - LEFT);
     const t = view.t0 + (px - LEFT) * pixel;
-    const at = view.s0 + (py / (height - BOTTOM)) * (view.s1 - view.s0), sm = Math.floor(at);
-    if (sm < 0 || sm >= data.sms) return -1;
-    const lane = s.lanes[sm][Math.floor((at - sm) * s.slots[sm])];
+    const at = view.s0 + (py / (height - BOTTOM)) * (view.s1 - view.s0), row = Math.floor(at);
+    if (row < 0 || row >= s.used.length) return -1;
+    const sm = s.used[row], lane = s.lanes[sm][Math.floor((at - row) * s.slots[sm])];
     if (!lane) return -1;
     for (let i = firstVisible(s, lane); i < lane.length && s.start[lane[i]] <= t + 2 * pixel; i++) {
       if (s.end[lane[i]] >= t - 2 * pixel) return lane[i];
@@ -297,12 +356,14 @@
   };
   const choose = (block, reveal) => {
     chosen = block;
+    lit = null;
     before = block >= 0 && graph ? predecessors(block) : new Map();
     after = block >= 0 && graph ? successors(block) : new Map();
     if (block >= 0 && reveal) {
       const s = schedule(), middle = (s.start[block] + s.end[block]) / 2;
-      if (middle < view.t0 || middle > view.t1 || s.sm[block] < view.s0 || s.sm[block] >= view.s1) {
-        view.s0 = 0; view.s1 = data.sms;
+      const row = s.rowOf[s.sm[block]];
+      if (middle < view.t0 || middle > view.t1 || row < view.s0 || row >= view.s1) {
+        ({ s0: view.s0, s1: view.s1 } = whole());
         const span = view.t1 - view.t0;
         view.t0 = middle - span / 2; view.t1 = middle + span / 2;
         clamp();
@@ -312,14 +373,75 @@
     redraw();
   };
 
+  // What a link in a table or a name in the legend is about, seen in the timeline: a block
+  // ("3:0"), a kernel ("3") or a function ("function:NAME").
+  const reveal = (what) => {
+    if (/^\d+:\d+$/.test(what)) { chooseNamed(what); return; }
+    const s = schedule(), name = what.startsWith("function:") ? what.slice(9) : null;
+    const belongs = (o) => (name === null ? data.operations[o].kernel === Number(what) : data.operations[o].name === name);
+    let from = TICKS, to = 0, blocks = 0;
+    for (let b = 0; b < data.blocks; b++) {
+      if (!isDrawn(s, b) || !belongs(operation[b])) continue;
+      from = Math.min(from, s.start[b]); to = Math.max(to, s.end[b]); blocks++;
+    }
+    choose(-1, false);
+    if (!blocks) { details.replaceChildren(element("div", "Its blocks are not drawn here.")); return; }
+    lit = belongs;
+    view = whole();
+    if (name === null) {
+      const space = Math.max(4 * (to - from), view.t1 / 10);
+      [view.t0, view.t1] = [(from + to - space) / 2, (from + to + space) / 2];
+      clamp();
+    }
+    const first = data.operations.findIndex((_, o) => belongs(o)), o = data.operations[first];
+    const title = element("div");
+    title.append(element("b", name === null ? `Kernel ${o.kernel}, ${o.name}` : name));
+    title.append(`: ${blocks} block${blocks === 1 ? "" : "s"}, ${show(time(from))} to ${show(time(to))} ${data.unit} in ${s.name}`);
+    details.replaceChildren(title);
+    if (name === null && o.place) details.append(element("div", o.place, "full"));
+    redraw();
+  };
+  const writeLegend = () => {
+    const byFunction = pickColour.value === "function", entries = [];
+    const add = (colour, text, what) => {
+      const item = element("li"), swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      const box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      for (const side of ["width", "height"]) box.setAttribute(side, "100%");
+      box.setAttribute("fill", colour);
+      swatch.append(box);
+      if (colour) item.append(swatch);
+      if (what) {
+        const link = element("a", text);
+        link.href = "#timeline";
+        link.dataset.show = what;
+        item.append(link);
+      } else item.append(text);
+      entries.push(item);
+    };
+    if (byFunction) {
+      for (const [name, number] of functions) {
+        const o = functionOf.indexOf(number);
+        if (colourOf(o, true) !== OTHERS) add(colourOf(o, true), name, `function:${name}`);
+      }
+      const rest = functions.size - entries.length;
+      if (rest) add(OTHERS, `${rest} more functions`, "");
+    } else {
+      const kernels = data.operations.map((o, i) => [o, i]).filter(([o]) => o.kernel >= 0);
+      for (const [o, i] of kernels.slice(0, NAMED)) add(colourOf(i, false), `${o.kernel} ${o.name}`, String(o.kernel));
+      if (kernels.length > NAMED) add("", `and ${kernels.length - NAMED} more kernels, colours repeated`, "");
+    }
+    legend.replaceChildren(...entries);
+  };
+
   const clamp = () => {
+    const { t1: last, s1: rows } = whole();
     const fix = (low, high, most, least) => {
       const span = Math.min(Math.max(high - low, least), most);
       const from = Math.min(Math.max(low, 0), most - span);
       return [from, from + span];
     };
-    [view.t0, view.t1] = fix(view.t0, view.t1, TICKS, 200);
-    [view.s0, view.s1] = fix(view.s0, view.s1, data.sms, Math.min(1, data.sms));
+    [view.t0, view.t1] = fix(view.t0, view.t1, last, 200);
+    [view.s0, view.s1] = fix(view.s0, view.s1, rows, 1);
   };
   const zoomTime = (factor, px) => {
     const centre = view.t0 + ((px - LEFT) / (width - LEFT)) * (view.t1 - view.t0);
@@ -372,7 +494,8 @@
     if (clicked) choose(blockAt(event.offsetX, event.offsetY), false);
   });
   canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
-  canvas.addEventListener("dblclick", () => { view = { ...whole }; redraw(); });
+  const showAll = () => { view = whole(); lit = null; redraw(); };
+  canvas.addEventListener("dblclick", showAll);
   canvas.addEventListener("keydown", (event) => {
     const act = {
       ArrowLeft: () => move(80, 0), ArrowRight: () => move(-80, 0),
@@ -384,15 +507,20 @@
     event.preventDefault();
     act(); clamp(); redraw();
   });
-  document.getElementById("timeline-all").addEventListener("click", () => { view = { ...whole }; redraw(); });
-  document.getElementById("timeline-block").addEventListener("change", (event) => {
-    const [kernel, index] = event.target.value.split(":").map(Number);
+  document.getElementById("timeline-all").addEventListener("click", showAll);
+  const chooseNamed = (text) => {
+    const [kernel, index] = text.split(":").map(Number);
     const o = data.operations.findIndex((candidate) => candidate.kernel === kernel);
     const first = o < 0 ? -1 : data.operations[o].first;
     const end = o + 1 < data.operations.length ? data.operations[o + 1].first : data.blocks;
     const block = first + index;
     if (o >= 0 && index >= 0 && block < Math.min(end, data.blocks)) choose(block, true);
-    else details.replaceChildren(element("div", `There is no block ${event.target.value} here: give kernel:block, such as 3:0.`));
+    else details.replaceChildren(element("div", `There is no block ${text} here: give kernel:block, such as 3:0.`));
+  };
+  document.getElementById("timeline-block").addEventListener("change", (event) => chooseNamed(event.target.value));
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-show]");
+    if (link) reveal(link.dataset.show);
   });
 
   data.schedules.forEach((s, i) => {
@@ -400,8 +528,16 @@
     option.value = String(i);
     pickSchedule.append(option);
   });
-  pickSchedule.addEventListener("change", () => { describe(); redraw(); });
-  pickColour.addEventListener("change", redraw);
+  pickSchedule.value = String(data.opens);
+  if (data.operations.length > PALETTE.length) pickColour.value = "function";
+  view = whole();
+  writeLegend();
+  pickSchedule.addEventListener("change", () => { view = whole(); describe(); redraw(); });
+  pickColour.addEventListener("change", () => { writeLegend(); redraw(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  for (const [name, value] of [["beforeprint", true], ["afterprint", false]]) {
+    addEventListener(name, () => { printing = value; draw(); });
+  }
   new ResizeObserver(redraw).observe(canvas);
   redraw();
 })();

@@ -1,0 +1,187 @@
+"""Numbers for kernels, host copies and blocks, as the parts of a trace come in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from depgraph.errors import TraceError
+from depgraph.system.text import counted
+from depgraph.trace.records import Damage, KernelLaunch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.trace.records import Operation, ScannedPart, Trace
+
+Number = TypeVar("Number", bound="np.generic[Any]")
+
+# Global block numbers are 32-bit; this leaves room for the host copies.
+MOST_BLOCKS = 2**31 - 2**20
+_LEFT_OUT = -1
+_UNKNOWN = -2
+
+
+def with_room(values: NDArray[Number], size: int, fill: float) -> NDArray[Number]:
+    """Return an array with at least so many rows, the new ones filled."""
+    if len(values) >= size:
+        return values
+    more = np.full((2 * size - len(values), *values.shape[1:]), fill, values.dtype)
+    return np.concatenate([values, more])
+
+
+class BlockNumbers:
+    """Numbers the operations and blocks of a trace in program order.
+
+    Parameters
+    ----------
+    kernels : (int or None, int or None)
+        First kernel, and last kernel plus one, in launch order; others are left out.
+    most_blocks : int
+        A trace whose grids have more is refused, before room for them is made.
+
+    Attributes
+    ----------
+    operations : list of Operation
+        Those that are not left out.
+    launches : int
+        Kernels so far, with those that are left out.
+    """
+
+    def __init__(
+        self, trace: Trace, kernels: tuple[int | None, int | None], most_blocks: int
+    ) -> None:
+        self.operations: list[Operation] = []
+        self.launches = 0
+        self._trace = trace.name
+        self._order = trace.program_order()
+        self._low, self._high = kernels[0] or 0, kernels[1]
+        self._most_blocks = min(most_blocks, MOST_BLOCKS)
+        self._copies = 0
+        self._kernel: list[int] = []
+        self._first_block = [0]
+        self._seen = 0
+        # For each operation of the trace its place among `operations`.
+        self._place = np.full(1, _LEFT_OUT, np.int64)
+        # For each of `operations`, with room for more.
+        self._grid = np.ones((1, 3), np.int64)
+        self._first = np.zeros(1, np.int64)
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks so far, host copies included."""
+        return self._first_block[-1]
+
+    @property
+    def first_block(self) -> NDArray[np.int64]:
+        """Global number of the first block of each operation: int64[n_operations + 1]."""
+        return np.array(self._first_block, np.int64)
+
+    @property
+    def kernel(self) -> NDArray[np.int32]:
+        """Kernel number of each operation, ``-1 - i`` for host copy i: int32[n_operations]."""
+        return np.array(self._kernel, np.int32)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the trace has had no operation at all."""
+        return not self._order.operations
+
+    def add(self, part: ScannedPart) -> NDArray[np.int64]:
+        """Take the operations of the next part.
+
+        Returns
+        -------
+        int64[len(part.keys)]
+            For each launch of the part its place among `operations`, below 0 for none.
+
+        Raises
+        ------
+        TraceError
+            If there are too many blocks.
+        """
+        indices = self._order.add(part)
+        operations = self._order.operations
+        self._place = with_room(self._place, len(operations), _LEFT_OUT)
+        for index in range(self._seen, len(operations)):
+            self._take(index, operations[index])
+        self._seen = len(operations)
+        return np.where(indices >= 0, self._place[indices], _UNKNOWN)
+
+    def _take(self, index: int, operation: Operation) -> None:
+        is_launch = isinstance(operation, KernelLaunch)
+        kernel = self.launches if is_launch else -1 - self._copies
+        next_kernel = self.launches  # a copy goes with the kernel after it
+        self.launches += is_launch
+        self._copies += not is_launch
+        if next_kernel < self._low or (self._high is not None and next_kernel >= self._high):
+            return
+        blocks = operation.blocks if isinstance(operation, KernelLaunch) else 1
+        if self.n_blocks + blocks > self._most_blocks:
+            raise self._too_many_blocks(kernel, blocks)
+        place = len(self.operations)
+        self._grid = with_room(self._grid, place + 1, 1)
+        self._first = with_room(self._first, place + 1, 0)
+        if isinstance(operation, KernelLaunch):
+            self._grid[place] = operation.grid
+        self._first[place] = self.n_blocks
+        self._place[index] = place
+        self.operations.append(operation)
+        self._kernel.append(kernel)
+        self._first_block.append(self.n_blocks + blocks)
+
+    def _too_many_blocks(self, kernel: int, blocks: int) -> TraceError:
+        if blocks > MOST_BLOCKS:
+            limit = f"no more than {MOST_BLOCKS} can be numbered"
+            hint = "the trace is damaged; extract other kernels with --kernels A:B"
+        else:
+            limit = f"with those before it, no more than {self._most_blocks} fit in memory"
+            hint = "extract fewer kernels with --kernels A:B, or allow more with --memory-limit"
+        found = f"kernel {kernel} has a grid of {blocks} blocks; {limit}"
+        return TraceError(self._trace, found, hint)
+
+    def of_rows(
+        self, part: ScannedPart, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], list[Damage]]:
+        """Return the global block number of each row of a part, and what is wrong with them.
+
+        Parameters
+        ----------
+        places : int64[len(part.keys)]
+            As `add` returns them.
+
+        Returns
+        -------
+        blocks : int32[n_rows]
+            -1 for rows that do not count.
+        damage : list of Damage
+            Rows of no known launch, or outside its grid.
+        """
+        damage = []
+        touches = part.touches
+        operation = places[touches.launch]
+        lost = np.flatnonzero(operation == _UNKNOWN)
+        if len(lost):
+            key = part.keys[int(touches.launch[lost[0]])]
+            accesses = counted(int(touches.accesses[lost].sum()), "access", "accesses")
+            found = (
+                f"{accesses} from here on with launch id {key[-1]}, which no launch line announces"
+            )
+            damage.append(Damage(1, found))
+        known = np.maximum(operation, 0)
+        grid = self._grid[known]
+        x, y, z = touches.x.astype(np.int64), touches.y, touches.z
+        inside = (x < grid[:, 0]) & (y < grid[:, 1]) & (z < grid[:, 2])
+        outside = np.flatnonzero((operation >= 0) & ~inside)
+        if len(outside):
+            row = outside[0]
+            instructions = counted(int(touches.instructions[outside].sum()), "instruction")
+            found = (
+                f"block ({x[row]},{y[row]},{z[row]}) is outside the grid "
+                f"{tuple(grid[row].tolist())} of kernel {self._kernel[operation[row]]}; "
+                f"{instructions} from here on in such blocks"
+            )
+            damage.append(Damage(1, found))
+        number = self._first[known] + x + grid[:, 0] * (y + grid[:, 1] * z)
+        return np.where((operation >= 0) & inside, number, -1).astype(np.int32), damage

@@ -1,0 +1,141 @@
+"""The tables of a store, handed out only if they are what was written, and by this version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from depgraph.errors import StoreError
+from depgraph.store.checksums import CHECKSUMS, Checksums
+from depgraph.store.files import FILES, IDENTITY_KEY, METADATA_KEY, file_name, is_store
+from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
+from depgraph.store.table_checks import check_nulls
+from depgraph.system.arrow import read_parquet
+from depgraph.system.placing import recover
+
+_ADVICE = "copy the store again, or extract the trace again"
+
+
+class StoredTables:
+    """The files of a store, looked through as it is opened.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+
+    Raises
+    ------
+    StoreError
+        As `Store` does.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if self.path.name:
+            recover(self.path)
+        if not is_store(self.path):
+            what = "is not a depgraph store" if self.path.exists() else "no such store"
+            raise StoreError(self.path, what, "make one with: depgraph extract TRACE")
+        self._checksums = self._read_checksums()
+        self._refuse_strange_files()
+        self.metadata = self._metadata_in(self.kernels.schema)
+
+    def _read_checksums(self) -> Checksums:
+        missing = [name for name in FILES if not (self.path / name).is_file()]
+        if missing:
+            self._refuse_other_version()
+            raise StoreError(self.path, f"lacks {missing[0]}", _ADVICE)
+        try:
+            checksums = Checksums.read(self.path)
+        except (OSError, ValueError) as error:
+            self._refuse_other_version()
+            raise self._damaged(self.path / CHECKSUMS, error) from None
+        if set(checksums.digests) != {file_name(table) for table in STORED_TABLES}:
+            self._refuse_other_version()
+            raise StoreError(self.path / CHECKSUMS, "names other files than a store has", _ADVICE)
+        return checksums
+
+    def _refuse_other_version(self) -> None:
+        """Refuse a store of another version, whose files may be others."""
+        if self.file("kernels").is_file():
+            try:
+                schema = pq.read_schema(self.file("kernels"))
+            except (OSError, ValueError, pa.ArrowException):
+                return
+            self._metadata_in(schema)
+
+    def _metadata_in(self, schema: pa.Schema) -> dict[str, Any]:
+        try:
+            metadata: dict[str, Any] = json.loads((schema.metadata or {})[METADATA_KEY])
+            found = metadata["schema_version"]
+        except (KeyError, ValueError, TypeError):
+            raise StoreError(
+                self.path, "holds Parquet files that depgraph did not write", "extract again"
+            ) from None
+        if found != SCHEMA_VERSION:
+            raise StoreError(
+                self.path,
+                f"has schema version {found}, this depgraph reads version {SCHEMA_VERSION}",
+                "extract the trace again with --force",
+            )
+        return metadata
+
+    def _refuse_strange_files(self) -> None:
+        """Refuse files of other stores by what stands at their end, without reading them whole."""
+        for table in STORED_TABLES:
+            try:
+                metadata = pq.read_metadata(self.file(table)).metadata or {}
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise self._damaged(self.file(table), error) from None
+            if metadata.get(IDENTITY_KEY) != self._checksums.identity.encode():
+                raise StoreError(
+                    self.file(table), f"is not of the store that {CHECKSUMS} describes", _ADVICE
+                )
+
+    def file(self, table: str) -> Path:
+        """Return the file of a table."""
+        return self.path / file_name(table)
+
+    def _damaged(self, file: Path, error: Exception) -> StoreError:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return StoreError(file, f"is damaged ({reason})", _ADVICE)
+
+    @cached_property
+    def kernels(self) -> pa.Table:
+        """The table of kernels; its metadata are those of the store."""
+        return self.table("kernels")
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table as Arrow data, or raise what `Store.table` does."""
+        if name not in STORED_TABLES:
+            raise StoreError(
+                self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}"
+            )
+        file = self.file(name)
+        try:
+            content = file.read_bytes()
+            if hashlib.sha256(content).hexdigest() != self._checksums.digests[file.name]:
+                raise StoreError(
+                    file, f"is damaged (its checksum is not the one in {CHECKSUMS})", _ADVICE
+                )
+            table = read_parquet(content)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(file, error) from None
+        expected = arrow_schema(name)
+        if [*map(_kind_of, table.schema)] != [*map(_kind_of, expected)]:
+            raise StoreError(file, "has columns that the schema does not name", "extract again")
+        check_nulls(file, table, expected)
+        return table
+
+
+def _kind_of(field: pa.Field) -> tuple[str, pa.DataType]:
+    """Return name and type; how wide the indices of a dictionary are is up to who reads it."""
+    is_dictionary = pa.types.is_dictionary(field.type)
+    return field.name, field.type.value_type if is_dictionary else field.type
