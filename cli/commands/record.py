@@ -91,7 +91,7 @@ def command(
     force: bool,
     form: str,
 ) -> None:
-    r"""Record what each block of a program touches, on the GPU of this machine, into a store.
+    r"""Run a program on this machine's GPU, record what it touches, write a store.
 
     \b
       depgraph record -- python train.py
