@@ -36,6 +36,7 @@ def test_json_has_the_verdict(program, sample_store, timing, more):
     assert launched["is_cuda_graph"] is False
 
 
+@pytest.mark.jit_only
 def test_next_steps_run(program, sample_store, timing):
     shown = program(
         "bound", sample_store.path, "--sms", "8,132", "--timing", timing, "--launch", "gpu",
@@ -49,6 +50,7 @@ def test_next_steps_run(program, sample_store, timing):
         assert program(*words[1:]).code == 0, words
 
 
+@pytest.mark.jit_only
 @pytest.mark.usefixtures("undrawn")
 def test_a_report_says_the_same(program, sample_store, timing, tmp_path):
     common = ["--sms", 132, "--timing", timing]

@@ -203,6 +203,7 @@ def test_a_program_held_up_by_its_host_has_no_overlap_to_gain_from_that(answer):
     assert parts["dataflow (oldest-first)"]["launch_speedup"] < 1
 
 
+@pytest.mark.jit_only
 def test_a_report_shows_what_launches_cost(answer):
     words = (
         "--sms",
