@@ -10,6 +10,7 @@ from pathlib import Path
 
 import against_dataframes
 import bound_speed
+import contention_speed
 import extract_speed
 import first_run
 import large_input
@@ -22,6 +23,7 @@ _PROGRAMS = {
     "first_run": first_run,
     "large_input": large_input,
     "bound_speed": bound_speed,
+    "contention_speed": contention_speed,
     "against_dataframes": against_dataframes,
 }
 

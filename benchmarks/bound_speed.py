@@ -96,8 +96,21 @@ def all_to_all_graph(kernels: int, blocks: int) -> BlockGraph:
         Of each kernel.
     """
     pairs = [(k - back, k) for back in (1, 2, 3) for k in range(back, kernels)]
-    pairs = sorted(pairs[: -(-_EXPANDED // blocks**2)], key=lambda pair: (pair[1], pair[0]))
-    source, target = np.array(pairs, np.int32).T
+    return kernel_graph(kernels, blocks, pairs[: -(-_EXPANDED // blocks**2)])
+
+
+def kernel_graph(kernels: int, blocks: int, pairs: list[tuple[int, int]]) -> BlockGraph:
+    """Return a graph in which every block of a kernel waits for all blocks of others.
+
+    Parameters
+    ----------
+    kernels : int
+    blocks : int
+        Of each kernel.
+    pairs : list of (int, int)
+        Kernels, the second waits for the first.
+    """
+    source, target = np.array(sorted(pairs, key=lambda pair: (pair[1], pair[0])), np.int32).T
     return _graph(
         kernels,
         blocks,

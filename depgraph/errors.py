@@ -103,3 +103,17 @@ class DeadlockError(ModelError):
 
 class ClusterError(DepgraphError):
     """The cluster that should do the work cannot be used."""
+
+
+class RecorderError(DepgraphError):
+    """A program cannot be recorded: something is missing on this machine, or the program fails.
+
+    Parameters
+    ----------
+    found : str
+    hint : str
+        What to do.
+    """
+
+    def __init__(self, found: str, hint: str = "") -> None:
+        super().__init__(f"{found}; {hint}" if hint else found)

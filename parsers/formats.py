@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Modules carry compiled code: they are imported when a trace is opened, in this order.
 _FORMATS = (
+    "depgraph.parsers.recording.trace",
     "depgraph.parsers.accelsim.trace",
     "depgraph.parsers.nvbit.log",
     "depgraph.parsers.simlog.accesses",

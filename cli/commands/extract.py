@@ -189,11 +189,12 @@ def command(
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
     clock(None)
-    _print_summary(extraction, form, seconds=time.perf_counter() - began)
+    print_summary(extraction, form, seconds=time.perf_counter() - began)
     wrote(output)
 
 
-def _print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+def print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+    """Print what an extraction has found."""
     from depgraph.reports.tables.extract_summary import PAIRS_SHOWN, extract_summary
 
     shown = None if form in {"json", "csv"} else PAIRS_SHOWN
@@ -212,5 +213,5 @@ def _extract_workload(
     extraction = read_workload(path)
     extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
     write_store(extraction, output, force=force, place_checked=True)
-    _print_summary(extraction, form)
+    print_summary(extraction, form)
     wrote(output)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from depgraph.analysis.next_steps import Asked
-    from depgraph.scenario.contention import Contention
+    from depgraph.gpu.model import Gpu
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
+    from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
@@ -119,7 +120,7 @@ def model_options(function: Function) -> Function:
             ),
             click.option(
                 "--gpu", metavar="NAME",
-                help="GPU whose limits apply; depgraph gpus lists them.",
+                help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
             ),
             click.option(
                 "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
@@ -202,10 +203,11 @@ def scenario_from(
     ModelError, ProfileError
         If an option or a file makes no sense for the store.
     """
-    from depgraph.gpu.model import load_gpu, load_gpu_file
+    from depgraph.gpu.model import load_gpu_file
     from depgraph.scenario.build_scenario import build_scenario
 
-    gpu, gpu_file, timing = options["gpu"], options["gpu_file"], options["timing"]
+    gpu, gpu_file = options["gpu"], options["gpu_file"]
+    timing = options["timing"] or _recorded_times(store)
     if gpu and gpu_file:
         message = "--gpu and --gpu-file: give one of them"
         raise click.UsageError(message)
@@ -221,7 +223,7 @@ def scenario_from(
         where=where_from(options),
         allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
-        gpu=load_gpu_file(gpu_file) if gpu_file else load_gpu(gpu) if gpu else None,
+        gpu=load_gpu_file(gpu_file) if gpu_file else named_gpu(gpu) if gpu else None,
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
         contention=options.get("contention"),
@@ -234,6 +236,27 @@ def scenario_from(
     )
     warn_of_mismatch(scenario.fit)
     return scenario
+
+
+def named_gpu(name: str) -> Gpu:
+    """Return the packaged model of that name, or the one in the file of that name.
+
+    Raises
+    ------
+    ModelError
+        If there is none.
+    """
+    from depgraph.gpu.model import load_gpu, load_gpu_file
+
+    return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
+
+
+def _recorded_times(store: Store) -> Path | None:
+    """Return the times that `depgraph record` has left beside a store, if it is of a recording."""
+    from depgraph.store.files import times_of
+
+    path = times_of(store.path)
+    return path if store.metadata["format"] == "recording" and path.is_file() else None
 
 
 def asked_from(path: Path) -> Asked:

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from depgraph.system.steps import Steps
 
 
+_NOT_BOUNDED = (
+    "predictions are not held to the bound of predictions, which is for blocks that wait before "
+    "they start"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Outcomes of several mechanisms on several GPU sizes.
@@ -76,6 +82,9 @@ class Comparison:
         for outcome in self.outcomes:
             for note in outcome.assumptions:
                 said.setdefault(note, {})[outcome.mechanism] = None
+        for outcome in self.outcomes:
+            if outcome.predicted is not None and outcome.against != Against.BLOCK.value:
+                said.setdefault(_NOT_BOUNDED, {})[outcome.mechanism] = None
         return [f"{', '.join(names)}: {note}" for note, names in said.items()] + [
             f"{name} is left out: {reason}" for name, reason in self.left_out.items()
         ]

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.as_launched import AsLaunched, as_launched, priced
+from depgraph.analysis.carve_outs import Apart, kept_apart, without_carve_outs
 from depgraph.analysis.compare_mechanisms import charges_of, predicted, run_mechanism
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, Asked
@@ -153,6 +154,21 @@ class Findings:
             return None
         statements = [parse_what_if(text) for text in self.buffer_set.what_ifs]
         return predict(CudaGraph(), apply_what_ifs(self.scenario, statements))
+
+    @property
+    def graph_prediction(self) -> Prediction:
+        """What a CUDA graph with parallel branches would be measured at."""
+        return next(each for each in self.predictions if each.policy == CudaGraph.name)
+
+    @cached_property
+    def apart(self) -> list[Apart]:
+        """Kernels that would run at a time as a CUDA graph, but cannot share SMs."""
+        return kept_apart(priced(self.scenario))
+
+    @cached_property
+    def together(self) -> Prediction | None:
+        """What a CUDA graph would be measured at if any two kernels could share an SM."""
+        return predict(CudaGraph(), without_carve_outs(self.scenario)) if self.apart else None
 
     @cached_property
     def graph_chain(self) -> float:

@@ -60,6 +60,8 @@ class Asked:
 
 def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
     """Tell whether a command takes an option that another one was given."""
+    if option in words:
+        return False
     if words == ("pairs",):
         return option in {"--deps", "--what-if"}
     return verb != "show" or option not in {"--launch", "--contention", "--memory-bandwidth"}

@@ -45,6 +45,8 @@ BUSY = 0.5
 """Kernels fill the GPU where they keep this part of it busy, one after another."""
 TAIL_COST = 0.05
 """Tail waves are named where they cost this part of the serial time."""
+CARVE_OUT_COST = 0.05
+"""Carve-outs are named where they cost this part of the time of a CUDA graph."""
 _SHOWN = 3
 _NAME_WIDTH = 32
 _STATEMENTS_SHOWN = 20
@@ -61,6 +63,7 @@ class Topic(Enum):
 
     LAUNCHES = "launches"
     OVERLAP = "overlap"
+    CARVE_OUTS = "carve-outs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def _launch_bound(found: Findings) -> str:
 
 
 def _and_overlapped(found: Findings) -> str:
-    graph = next(each for each in found.predictions if each.policy == CudaGraph.name)
+    graph = found.graph_prediction
     if graph.speedup < LITTLE:
         return ""
     return f", {_time(found, graph.makespan)} with parallel branches"
@@ -302,6 +305,8 @@ def _lost(found: Findings) -> str:
     why = "on the SMs that they share they would slow each other"
     if any(each.overlap >= LITTLE for each in found.predictions):
         why = "launching them costs what it would bring"
+    elif _carve_outs_apply(found):
+        why = "their carve-outs keep them from sharing SMs"
     return (
         f"Kernels could overlap, but {why}: {_predicted(found.best_prediction)}, {_bound(found)}."
     )
@@ -312,6 +317,53 @@ def _lost_steps(found: Findings) -> list[Step]:
         Step("batch more work into each kernel, or fuse: torch.compile, fused optimizers"),
         Step("compare all policies:", _with_sms(found, "bound", "--mechanism", "all")),
     ]
+
+
+def _carve_outs_apply(found: Findings) -> bool:
+    if found.together is None:
+        return False
+    return found.together.makespan <= (1 - CARVE_OUT_COST) * found.graph_prediction.makespan
+
+
+def _carve_outs(found: Findings) -> str:
+    together, apart = found.together, found.graph_prediction
+    if together is None:
+        return ""
+    names = {k.kernel: k.name for k in found.scenario.kernels}
+    alike: dict[tuple[str, str, int, int], tuple[set[int], set[int]]] = {}
+    for each in found.apart:
+        first, second = (
+            in_short(clean_text(base_name(names.get(kernel, ""))), _NAME_WIDTH)
+            for kernel in (each.first, each.second)
+        )
+        key = first, second, each.set_to, each.needed
+        members = alike.setdefault(key, (set(), set()))
+        members[0].add(each.first)
+        members[1].add(each.second)
+    shown = [
+        f"{kernels_text(sorted(seconds))} ({second}) needs {show_bytes(needed)} of shared memory "
+        f"and cannot join {kernels_text(sorted(firsts))} ({first}) on an SM set to "
+        f"{show_bytes(set_to)}"
+        for (first, second, set_to, needed), (firsts, seconds) in list(alike.items())[:_SHOWN]
+    ]
+    more = len(alike) - _SHOWN
+    return (
+        f"These kernels cannot share SMs, set the preferred carve-out: {'; '.join(shown)}"
+        f"{f'; and {more} more' if more > 0 else ''}. With equal carve-outs "
+        f"{_predicted(together)} ({_time(found, together.makespan)}) instead of "
+        f"{show_factor(apart.speedup)} ({_time(found, apart.makespan)}), {_bound(found)}."
+    )
+
+
+def _carve_out_steps(found: Findings) -> list[Step]:
+    return [
+        Step(
+            "set it where you launch them: cudaFuncSetAttribute(kernel, "
+            "cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared)"
+        ),
+        Step("see the program with equal carve-outs:",
+             _with_sms(found, "bound", "--mechanism", "cuda-graph", "--contention", "sm")),
+    ]  # fmt: skip
 
 
 def _always(_: Findings) -> bool:
@@ -351,6 +403,7 @@ RULES = (
     Rule("ships-today", Topic.OVERLAP, _ships_applies, _ships, _ships_steps),
     Rule("gain-lost", Topic.OVERLAP, _lost_applies, _lost, _lost_steps),
     Rule("block-by-block", Topic.OVERLAP, _always, _blocks, _blocks_steps),
+    Rule("carve-outs", Topic.CARVE_OUTS, _carve_outs_apply, _carve_outs, _carve_out_steps),
 )  # fmt: skip
 """In the order in which they are tried."""
 

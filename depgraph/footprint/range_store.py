@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
 from depgraph.footprint.spill import sample_starts, write_run_by_start
 from depgraph.system.memory import return_free_memory
-from depgraph.trace.records import WRITE, HostCopy
+from depgraph.trace.records import READ, WRITE, HostCopy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,14 +89,20 @@ class RangeStore:
                 self._spill()
 
     def finish(self, copies: Iterable[tuple[int, HostCopy]]) -> None:
-        """Take what host copies write, by the block of each; nothing comes after."""
-        written = [(block, copy) for block, copy in copies if copy.size > 0]
-        if written:
+        """Take what copies read and write, by the block of each; nothing comes after."""
+        touched = [
+            (block, kind, start, start + copy.size)
+            for block, copy in copies
+            for kind, start in ((READ, copy.source), (WRITE, copy.address))
+            if copy.size > 0 and start is not None
+        ]
+        if touched:
+            block, kind, start, end = zip(*touched, strict=True)
             piece = Footprints(
-                np.array([block for block, _ in written], np.int32),
-                np.full(len(written), WRITE, np.uint8),
-                np.array([copy.address for _, copy in written], np.uint64),
-                np.array([copy.address + copy.size for _, copy in written], np.uint64),
+                np.array(block, np.int32),
+                np.array(kind, np.uint8),
+                np.array(start, np.uint64),
+                np.array(end, np.uint64),
             )
             self.pieces.append(piece)
             self.samples.append(sample_starts(piece))

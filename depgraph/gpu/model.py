@@ -15,10 +15,17 @@ from depgraph.system.text import in_short
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from depgraph.gpu.measured_errors import MeasuredErrors
+
 _MODELS = Path(__file__).parent / "models"
 _ARCHITECTURES = _MODELS / "architectures.toml"
 _LONGEST_NAME = 100
 _BRANDS = ("nvidia", "tesla", "geforce", "quadro")
+CONSTANTS = (
+    "contention", "block_spread", "kernel_lead_us", "graph_node_us", "graph_path_us",
+    "graph_fork_us", "graph_root_us", "graph_launch_us",
+)  # fmt: skip
+"""The numbers that predictions rest on and that are fitted to measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,8 @@ class Gpu:
         How blocks on one SM slow each other, by how much blocks of a kernel that share an SM
         differ, and what of a kernel's measured time holds no SM: see `SmSharing`; None if nobody
         measured them.
+    errors : MeasuredErrors or None
+        How far predictions with those were off; None if nobody compared them.
     sources : tuple of Source
     """
 
@@ -100,7 +109,12 @@ class Gpu:
     contention: float | None = None
     block_spread: float | None = None
     kernel_lead_us: float | None = None
+    errors: MeasuredErrors | None = None
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
+
+    def goes_by(self, name: str) -> bool:
+        """Whether that is a name of it, as `load_gpu` compares them."""
+        return _plain(name) in map(_plain, (self.name, *self.aliases))
 
     @property
     def max_warps_per_sm(self) -> int:
@@ -177,6 +191,8 @@ def load_gpu_file(path: str | Path) -> Gpu:
         except ModelError as error:
             raise ModelError(f"{path}: based_on: {error}") from None
         given = {key: getattr(base, key) for key in READERS if key not in ("name", "aliases")}
+        if own.keys() & {*CONSTANTS}:
+            given["errors"] = None
     else:
         given = _architecture_numbers(own.get("architecture"))
     sources = own.get("sources", ()) + _without(given.pop("sources", ()), own)

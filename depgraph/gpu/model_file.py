@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
+from depgraph.gpu.measured_errors import MeasuredErrors
 from depgraph.system.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
 from depgraph.system.toml_file import (
     TomlError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LONGEST_TEXT = 1000
 _MOST_ITEMS = 1000
 _LARGEST_SIZE = 1 << 50  # bytes
+_LARGEST_ERROR = 1000  # predicted a thousand times too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,26 @@ def _sources(value: object) -> tuple[Source, ...]:
         raise ValueError(expected) from None
 
 
+def _errors(value: object) -> MeasuredErrors:
+    readers: dict[str, Callable[[object], Any]] = {"gpu": _text, "what": _text, "programs": _count}
+    names = [each.name for each in fields(MeasuredErrors)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise ValueError(f"a table with {', '.join(names)}")
+    read: dict[str, Any] = {}
+    for name in names:
+        try:
+            read[name] = readers.get(name, _error)(value[name])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}: {error}") from None
+    return MeasuredErrors(**read)
+
+
+def _error(value: object) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= _LARGEST_ERROR:
+        raise ValueError(f"a share, from 0 to {_LARGEST_ERROR}")
+    return float(value)
+
+
 READERS: dict[str, Callable[[object], Any]] = {
     "name": _text,
     "aliases": _texts,
@@ -195,5 +217,6 @@ READERS: dict[str, Callable[[object], Any]] = {
     "contention": _rate,
     "block_spread": _share,
     "kernel_lead_us": _rate,
+    "errors": _errors,
     "sources": _sources,
 }

@@ -61,7 +61,6 @@ class SmSharing:
         scenarios that of each kernel, in the unit of the durations.
     carve_outs : CarveOuts or None
         None where any two blocks may share an SM.
-    assumptions : tuple of str
     """
 
     slowdown: float
@@ -69,7 +68,6 @@ class SmSharing:
     spread: float
     lead: float | NDArray[np.float64]
     carve_outs: CarveOuts | None = None
-    assumptions: tuple[str, ...] = ()
 
     @property
     def best_throughput(self) -> float:
@@ -89,8 +87,7 @@ def sm_sharing(resources: SmResources, *, carve_outs: bool) -> SmSharing:
     carve_outs : bool
         Whether kernels that need different carve-outs cannot share an SM.
     """
-    gpu = resources.gpu
-    calibrated, notes = _calibrated(gpu)
+    calibrated = calibrated_gpu(resources.gpu)
     share = resources.largest_shares
     if resources.names == RESOURCES:
         registers = resources.need[:, 2] / resources.capacity[2]
@@ -102,16 +99,12 @@ def sm_sharing(resources: SmResources, *, carve_outs: bool) -> SmSharing:
         spread=calibrated.block_spread or 0.0,
         lead=calibrated.kernel_lead_us or 0.0,
         carve_outs=_carve_outs(resources) if carve_outs else None,
-        assumptions=notes,
     )
 
 
-def _calibrated(gpu: Gpu) -> tuple[Gpu, tuple[str, ...]]:
-    """Return the GPU whose constants count, and say so if it is another one."""
-    if gpu.contention is not None:
-        return gpu, ()
-    other = load_gpu(DEFAULT_GPU)
-    return other, (f"contention on {gpu.name} is uncalibrated: constants of the {other.name}",)
+def calibrated_gpu(gpu: Gpu) -> Gpu:
+    """Return the GPU whose constants count: the H100 where nobody measured this one."""
+    return load_gpu(DEFAULT_GPU) if gpu.contention is None else gpu
 
 
 def _carve_outs(resources: SmResources) -> CarveOuts | None:

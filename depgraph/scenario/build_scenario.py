@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Kernel
-    from depgraph.scenario.contention import Contention
     from depgraph.scenario.what_if import Statement
+    from depgraph.scenario.work_alone import Contention
     from depgraph.timing.durations import Durations
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
@@ -119,7 +119,7 @@ def build_scenario(
     if match is not None and graph.resources is not None:
         resources, filled = fill_resources(match, graph.resources)
         graph = replace(graph, resources=resources)
-    named, notes = _named_gpu(match)
+    named, notes = _named_gpu(match, gpu)
     chosen = gpu or named
 
     def resources_of(program: BlockGraph) -> SmResources:
@@ -142,19 +142,22 @@ def build_scenario(
     if fit is not None and isinstance(fit.profile, BlockProfile):
         scenario = replace(scenario, timing=_block_durations(graph, fit.profile, fit))
     elif match is not None:
-        measured_on = sm_resources(graph, named or default_gpu(graph, gpu)[0], fixed_occupancy)
-        scenario = _with_kernel_times(scenario, match, measured_on, measured_sms)
+        measured_gpu = named or default_gpu(graph, gpu)[0]
+        scenario = replace(
+            scenario, measured_on=lambda g: sm_resources(g, measured_gpu, fixed_occupancy)
+        )
+        scenario = _with_kernel_times(scenario, match, measured_sms)
     scenario = _with_launches(scenario.noting(*said), launch)
     if memory_gb_per_s is not None:
         scenario = _with_memory(scenario, memory_gb_per_s)
     if contention is None:
         contention = "none" if profile is None else "full"
-    scenario = _with_contention(scenario, contention, named)
+    scenario = _with_contention(scenario, contention)
     return apply_what_ifs(scenario, what_ifs)
 
 
-def _with_contention(scenario: Scenario, contention: Contention, measured: Gpu | None) -> Scenario:
-    scenario = replace(scenario, contention=contention, measured_gpu=measured)
+def _with_contention(scenario: Scenario, contention: Contention) -> Scenario:
+    scenario = replace(scenario, contention=contention)
     if contention != "none" and scenario.unit == "instructions":
         return scenario.noting("contention is left out: durations are instructions, not times")
     return scenario
@@ -173,11 +176,13 @@ def _without_units(
     return graph.without_units(), free, (note,) if waiting else ()
 
 
-def _named_gpu(match: Match | None) -> tuple[Gpu | None, tuple[str, ...]]:
+def _named_gpu(match: Match | None, given: Gpu | None) -> tuple[Gpu | None, tuple[str, ...]]:
     """Return the GPU that the profile names, None if there is no model of it, and why."""
     name = None if match is None else match.device_name
     if name is None:
         return None, ()
+    if given is not None and given.goes_by(name):
+        return given, ()
     try:
         gpu = load_gpu(name)
     except ModelError:
@@ -237,10 +242,10 @@ def _block_durations(graph: BlockGraph, profile: BlockProfile, fit: Fit) -> Dura
     return replace(durations, assumptions=(*notes, *durations.assumptions))
 
 
-def _with_kernel_times(
-    scenario: Scenario, match: Match, measured_on: SmResources, measured_sms: int | None
-) -> Scenario:
-    graph, gpu = scenario.graph, measured_on.gpu
+def _with_kernel_times(scenario: Scenario, match: Match, measured_sms: int | None) -> Scenario:
+    graph = scenario.graph
+    measured_on = (scenario.measured_on or scenario.resources_of)(graph)
+    gpu = measured_on.gpu
     stated = measured_sms or match.measured_sms
     sms = stated or gpu.sms
     timing = matched_durations(graph, match, measured_on.occupancy, sms)

@@ -1,95 +1,27 @@
-"""What blocks would take alone on an SM, and schedules in which they slow each other.
+"""Schedules in which blocks of one SM slow each other, and their bound.
 
 A duration is what a block took beside the others of its wave. With contention it is the work of the
-block instead, found so that each kernel alone, on the GPU that it was measured on, takes as long as
-it was measured to take.
+block instead (`depgraph.scenario.work_alone`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from depgraph.gpu.sm_resources import sm_resources
-from depgraph.gpu.sm_sharing import SmSharing, sm_sharing
-from depgraph.schedule.policy import IGNORED, Rules
+from depgraph.schedule.policy import Rules
 from depgraph.schedule.simulate import run_rules
-from depgraph.system.time_units import convert_time
-from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
 
-Contention = Literal["none", "sm", "full"]
-CHOICES: tuple[str, ...] = get_args(Contention)
-
-_GOLDEN = 0.6180339887498949
-# What of a kernel's measured time is work, at least, in microseconds.
-_LEAST_WORK = 0.15
 _HARDWARE_MARGIN = 1.1
-
-
-def sharing_of(scenario: Scenario) -> SmSharing | None:
-    """Return how blocks slow each other, as the user chose; None if they do not.
-
-    Durations that count instructions are no times: nothing is measured that they could be fitted
-    to.
-    """
-    if scenario.contention == "none" or scenario.unit == "instructions":
-        return None
-    return sm_sharing(scenario.resources, carve_outs=scenario.contention == "full")
-
-
-def work_of_blocks(scenario: Scenario) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what each block would take at a rate of 1, and the part of kernels that holds no SM.
-
-    Parameters
-    ----------
-    scenario : Scenario
-
-    Returns
-    -------
-    work : float64[n_blocks]
-    lead : float64[n_operations]
-        0 for host copies.
-    """
-    graph, durations = scenario.graph, scenario.durations
-    gpu, on = scenario.measured_gpu, scenario.resources
-    if gpu is not None and gpu != on.gpu:
-        on = sm_resources(graph, gpu)
-    sms = scenario.measured_sms or on.gpu.sms
-    sharing = sm_sharing(on, carve_outs=scenario.contention == "full")
-    microsecond = convert_time(1.0, "us", scenario.unit, scenario.clock_mhz) or 0.0
-    alone = kernel_makespans(graph, durations, on.occupancy * sms)
-    most = np.maximum(alone - _LEAST_WORK * microsecond, 0.0)
-    lead = np.minimum(sharing.lead * microsecond, most) * scenario.is_kernel
-    shape = durations
-    if not scenario.timing.of_blocks:
-        index = np.arange(graph.n_blocks) - graph.first_block[graph.operation_of_block]
-        # Spread evenly whatever their number, and neighbours apart.
-        place = 2 * np.modf(index * _GOLDEN)[0] - 1
-        together = 1 - 1 / np.maximum(on.occupancy, 1)
-        shape = durations * (1 + sharing.spread * together[graph.operation_of_block] * place)
-    rules = Rules(
-        joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
-        waits_for_all=True,
-    )
-    run = run_rules("alone", rules, graph, shape, on, sms, sharing=sharing)
-    full = np.flatnonzero(np.diff(graph.first_block))
-    first = graph.first_block[:-1][full]
-    taken = np.zeros(graph.n_operations)
-    if len(full):
-        taken[full] = np.maximum.reduceat(run.end, first) - np.minimum.reduceat(run.start, first)
-    factor = np.divide(alone - lead, taken, out=np.zeros(len(taken)), where=taken > 0)
-    values: NDArray[np.float64] = shape * factor[graph.operation_of_block]
-    return values, lead
 
 
 def time_alone(scenario: Scenario) -> NDArray[np.float64]:

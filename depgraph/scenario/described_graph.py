@@ -12,44 +12,68 @@ from depgraph.timing.launch_sites import NOWHERE
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import networkx as nx
+    from numpy.typing import NDArray
 
-    from depgraph.scenario.scenario import Scenario
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.program import Kernel
+    from depgraph.timing.launch_sites import Site
+
+Attributes = dict[str, str | float]
 
 
-def described_graph(scenario: Scenario, level: str = "kernel") -> nx.DiGraph[Any]:
+def described_graph(
+    graph: BlockGraph,
+    durations: NDArray[np.float64],
+    kernels: Mapping[int, Attributes],
+    level: str = "kernel",
+) -> nx.DiGraph[Any]:
     """Return the graph for networkx, as `BlockGraph.to_networkx`, and what is known of nodes.
-
-    Kernels have a name, where in the code they were launched as far as that is known, and a
-    duration: how long each takes alone on the SMs. Blocks have a duration alone.
 
     Parameters
     ----------
-    scenario : Scenario
+    graph : BlockGraph
+    durations : float64[n_blocks]
+    kernels : mapping
+        As `kernel_attributes` returns them; blocks have a duration alone.
     level : {"kernel", "block"}
     """
-    result = scenario.graph.to_networkx(level)
+    result = graph.to_networkx(level)
     if level == "kernel":
-        for node, attributes in kernel_attributes(scenario).items():
+        for node, attributes in kernels.items():
             result.nodes[node].update(attributes)
     else:
-        names = zip(*(a.tolist() for a in scenario.graph.block_names()), strict=True)
-        for name, duration in zip(names, scenario.durations.tolist(), strict=True):
+        names = zip(*(a.tolist() for a in graph.block_names()), strict=True)
+        for name, duration in zip(names, durations.tolist(), strict=True):
             result.nodes[name]["duration"] = duration
     return result
 
 
-def kernel_attributes(scenario: Scenario) -> dict[int, dict[str, str | float]]:
-    """Return name, duration and place in the code of each kernel, by kernel number."""
-    graph = scenario.graph
-    size = min(scenario.sms, float(np.diff(graph.first_block).max(initial=1)))
-    alone = kernel_makespans(graph, scenario.durations, scenario.occupancy * int(size))
-    found: dict[int, dict[str, str | float]] = {}
-    for kernel in scenario.kernels:
-        site = scenario.sites.get(kernel.kernel, NOWHERE)
-        found[kernel.kernel] = {
+def kernel_attributes(
+    graph: BlockGraph,
+    durations: NDArray[np.float64],
+    kernels: Sequence[Kernel],
+    sites: Mapping[int, Site],
+    occupancy: NDArray[np.int64],
+    sms: float,
+) -> dict[int, Attributes]:
+    """Return name, duration and place in the code of each kernel, by kernel number.
+
+    A duration is how long the kernel takes alone on the SMs.
+    """
+    size = min(sms, float(np.diff(graph.first_block).max(initial=1)))
+    alone = kernel_makespans(graph, durations, occupancy * int(size))
+    return {
+        kernel.kernel: {
             "name": base_name(kernel.name),
             "duration": float(alone[kernel.operation]),
-            **{name: text for name, text in asdict(site).items() if text},
+            **{
+                name: text
+                for name, text in asdict(sites.get(kernel.kernel, NOWHERE)).items()
+                if text
+            },
         }
-    return found
+        for kernel in kernels
+    }

@@ -8,31 +8,33 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from depgraph.dependence.possible import uncertainty
-from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_resources import sm_resources
+from depgraph.gpu.sm_sharing import sm_sharing
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.scenario.contention import sharing_of, work_of_blocks
-from depgraph.scenario.described_graph import described_graph
+from depgraph.scenario.described_graph import described_graph, kernel_attributes
+from depgraph.scenario.operation_facts import OperationFacts
+from depgraph.scenario.trust import trust_in
+from depgraph.scenario.work_alone import work_of_blocks
+from depgraph.system.time_units import convert_time
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import networkx as nx
+    import numpy as np
     from numpy.typing import NDArray
 
     from depgraph.dependence.possible import Uncertainty
     from depgraph.footprint.footprints import Footprints
-    from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
-    from depgraph.scenario.contention import Contention
+    from depgraph.scenario.trust import Trust
+    from depgraph.scenario.work_alone import Contention
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
@@ -62,7 +64,7 @@ class MeasuredSchedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario:
+class Scenario(OperationFacts):
     """A program, how long its blocks take, and the GPU that it is to run on.
 
     What-ifs have been applied: everything here is of the changed program.
@@ -98,9 +100,11 @@ class Scenario:
         The store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
-    measured_gpu : Gpu or None
+    measured_on : callable or None
+        The same as `resources_of` for the GPU that kernels were measured on; None where that is
+        not known to be another one.
     measured_sms : int or None
-        The GPU that kernels were measured on, and its SMs; None for the one of `resources`.
+        SMs of that GPU; None for those of `resources`.
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
@@ -122,7 +126,7 @@ class Scenario:
     granularity: int = 1
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
-    measured_gpu: Gpu | None = None
+    measured_on: Callable[[BlockGraph], SmResources] | None = None
     measured_sms: int | None = None
     contention: Contention = "none"
     sites: Mapping[int, Site] = field(default_factory=dict)
@@ -186,8 +190,14 @@ class Scenario:
 
     @cached_property
     def sharing(self) -> SmSharing | None:
-        """How blocks on one SM slow each other; None where predictions have no contention."""
-        return sharing_of(self)
+        """How blocks on one SM slow each other; None where predictions have no contention.
+
+        Durations that count instructions are no times: nothing is measured that contention could be
+        fitted to.
+        """
+        if self.contention == "none" or self.unit == "instructions":
+            return None
+        return sm_sharing(self.resources, carve_outs=self.contention == "full")
 
     @property
     def has_predictions(self) -> bool:
@@ -196,7 +206,11 @@ class Scenario:
 
     @cached_property
     def _work_of_blocks(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return work_of_blocks(self)
+        on = self.measured_on(self.graph) if self.measured_on else self.resources
+        microsecond = convert_time(1.0, "us", self.unit, self.clock_mhz) or 0.0
+        return work_of_blocks(
+            self.graph, self.timing, on, self.measured_sms, self.contention, microsecond
+        )
 
     @property
     def contended(self) -> Scenario:
@@ -229,12 +243,21 @@ class Scenario:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What all times rest on."""
+        """What all times rest on, and how far predictions can be trusted."""
+        trust = self.trust
         return (
             *self.timing.assumptions,
             *self.resources.assumptions,
             *self.launch.describe(self.unit),
+            *(() if trust is None else (trust.caveat,)),
         )
+
+    @property
+    def trust(self) -> Trust | None:
+        """How far predictions can be trusted; None where durations are no times."""
+        if self.unit == "instructions":
+            return None
+        return trust_in(self.resources.gpu, contention=self.sharing is not None)
 
     @property
     def clock_mhz(self) -> float | None:
@@ -251,61 +274,9 @@ class Scenario:
         """What each block takes of an SM, of the resource that sets the work: float64[n_blocks]."""
         return self.resources.shares(self.graph.operation_of_block, self.durations)
 
-    @cached_property
-    def is_kernel(self) -> NDArray[np.bool_]:
-        """Which operations are kernels: bool[n_operations]."""
-        return self.graph.kernel >= 0
-
-    @cached_property
-    def stream(self) -> NDArray[np.int64]:
-        """Stream of each operation: int64[n_operations]."""
-        resources = self.graph.resources
-        if resources is None:
-            return np.zeros(self.graph.n_operations, np.int64)
-        return resources.stream
-
-    @cached_property
-    def functions(self) -> tuple[str, ...]:
-        """Name of each operation's function; empty if unknown."""
-        if not self.kernels:
-            return ()
-        names = [""] * self.graph.n_operations
-        for kernel in self.kernels:
-            names[kernel.operation] = kernel.name
-        return tuple(names)
-
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
         """Return the graph for networkx, with what is known of its nodes; see `described_graph`."""
-        return described_graph(self, level)
-
-    @cached_property
-    def shape(self) -> NDArray[np.int64]:
-        """Grid of each operation: int64[n_operations, 3].
-
-        Raises
-        ------
-        NotApplicableError
-            If the grids are not known.
-        """
-        if not self.kernels:
-            raise NotApplicableError("rows of blocks need the grids of the kernels")
-        return self._sizes("grid")
-
-    @cached_property
-    def block(self) -> NDArray[np.int64] | None:
-        """Threads of a block of each operation: int64[n_operations, 3]; None if unknown."""
-        return self._sizes("block") if self.kernels else None
-
-    def _sizes(self, name: str) -> NDArray[np.int64]:
-        sizes = np.ones((self.graph.n_operations, 3), np.int64)
-        for kernel in self.kernels:
-            sizes[kernel.operation] = getattr(kernel, name)
-        return sizes
-
-    @cached_property
-    def opaque(self) -> NDArray[np.bool_]:
-        """Whether the trace cannot show all that an operation touches: bool[n_operations]."""
-        opaque = np.zeros(self.graph.n_operations, np.bool_)
-        for kernel in self.kernels:
-            opaque[kernel.operation] = kernel.untraced is not None
-        return opaque
+        kernels = kernel_attributes(
+            self.graph, self.durations, self.kernels, self.sites, self.occupancy, self.sms
+        )
+        return described_graph(self.graph, self.durations, kernels, level)

@@ -42,3 +42,8 @@ def not_a_store(path: Path) -> str:
 
 def _is_plain(entry: Path) -> bool:
     return entry.is_file() and not entry.is_symlink()
+
+
+def times_of(store: Path) -> Path:
+    """Return where the times are that a recorded program took, beside its store."""
+    return store.with_name(f"{store.name}.times.json")

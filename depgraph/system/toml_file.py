@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from depgraph.system.text import in_short
+from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -59,6 +60,11 @@ def read_toml_text(path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TomlError("is not UTF-8 text", 1 + data.count(b"\n", 0, error.start)) from None
+
+
+def toml_text(text: str) -> str:
+    """Return a text as a TOML string; what controls a terminal goes."""
+    return json.dumps(clean_text(text), ensure_ascii=False)
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -55,10 +55,11 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
-    """A host-to-device copy: it writes ``[address, address + size)`` before the next kernel."""
+    """A copy or a memset: it writes ``[address, address + size)`` before the next kernel."""
 
     address: int
     size: int
+    source: int | None = None  # of a copy on the device: it reads as many bytes from here
 
 
 Operation = KernelLaunch | HostCopy

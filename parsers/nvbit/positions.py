@@ -10,7 +10,7 @@ from depgraph.dependence.positions import STEPS, PositionedRanges, join_position
 from depgraph.errors import ModelError, TraceError
 from depgraph.parsers.nvbit import position_scanner_jit as scanner
 from depgraph.parsers.nvbit.log import NvbitTrace
-from depgraph.parsers.nvbit.scanner_jit import Launches, find_launch
+from depgraph.parsers.nvbit.text import LaunchTable
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.opcode_table import OpcodeTable
@@ -66,28 +66,17 @@ class _Reader:
     def __init__(self, items: list[TraceInput], extraction: Extraction, offset: int) -> None:
         graph = extraction.graph
         self._items = items
-        slots = 64
-        while slots < 4 * len(extraction.kernels):
-            slots *= 2
-        launches = Launches(
-            np.zeros(slots, np.uint64), np.zeros(slots, np.int64), np.full(slots, -1, np.int32)
-        )
+        launches = LaunchTable()
         grid = np.ones((graph.n_operations, 3), np.int64)
-        with np.errstate(over="ignore"):
-            for kernel in extraction.kernels:
-                grid[kernel.operation] = kernel.grid
-                identifier = (kernel.trace_id or 0) - offset
-                slot = -1 - find_launch(launches, np.uint64(kernel.context), identifier)
-                if slot < 0:
-                    message = (
-                        "--positions: launch ids start again, as if of another process; give the "
-                        "log of one process"
-                    )
-                    raise ModelError(message)
-                launches.context[slot] = kernel.context
-                launches.identifier[slot] = identifier
-                launches.index[slot] = kernel.operation
-        self._program = scanner.Program(launches, graph.first_block, grid)
+        for kernel in extraction.kernels:
+            grid[kernel.operation] = kernel.grid
+            identifier = (kernel.trace_id or 0) - offset
+            if not launches.enter(kernel.context, identifier, kernel.operation):
+                raise ModelError(
+                    "--positions: launch ids start again, as if of another process; give the log "
+                    "of one process"
+                )
+        self._program = scanner.Program(launches.arrays, graph.first_block, grid)
         self._opcodes = OpcodeTable()
         self.seen = np.zeros((graph.n_blocks, scanner.WARPS), np.int32)
         self.totals = self.seen

@@ -132,11 +132,11 @@ def text_buffer(size: int) -> NDArray[np.uint8]:
 _TEXTURES = "launches named as if they read textures, which the trace does not show"
 
 
-class _LaunchTable:
-    """Which launch of a part a (context, id) stands for, as the scanner looks it up."""
+class LaunchTable:
+    """Which launch a (context, id) stands for, as scanners look it up."""
 
-    def __init__(self, part: ScannedPart) -> None:
-        self._part = part
+    def __init__(self) -> None:
+        self._entered: list[tuple[int, int, int]] = []
         self._new_slots(64)
 
     def _new_slots(self, slots: int) -> None:
@@ -144,21 +144,36 @@ class _LaunchTable:
             np.zeros(slots, np.uint64), np.zeros(slots, np.int64), np.full(slots, -1, np.int32)
         )
 
-    def enter(self, context: int, identifier: int, launch: KernelLaunch | None) -> None:
-        if 2 * (len(self._part.keys) + 1) > len(self.arrays.index):
+    def enter(self, context: int, identifier: int, index: int) -> bool:
+        """Let a key stand for a launch; tell whether it stood for none before."""
+        if 2 * (len(self._entered) + 1) > len(self.arrays.index):
             self._new_slots(4 * len(self.arrays.index))
-            for index, key in enumerate(self._part.keys):
-                self._place(key[0], key[1], index)
-        self._place(context, identifier, len(self._part.keys))
-        self._part.keys.append((context, identifier))
-        self._part.launches.append(launch)
+            for entry in self._entered:
+                self._place(*entry)
+        self._entered.append((context, identifier, index))
+        return self._place(context, identifier, index)
 
-    def _place(self, context: int, identifier: int, index: int) -> None:
+    @np.errstate(over="ignore")  # not compiled, hashes wrap around
+    def _place(self, context: int, identifier: int, index: int) -> bool:
         slot = scanner.find_launch(self.arrays, np.uint64(context), identifier)
-        slot = slot if slot >= 0 else -1 - slot
+        is_new = slot < 0
+        slot = -1 - slot if is_new else slot
         self.arrays.context[slot] = context
         self.arrays.identifier[slot] = identifier
         self.arrays.index[slot] = index
+        return bool(is_new)
+
+
+def _enter(
+    launches: LaunchTable,
+    part: ScannedPart,
+    context: int,
+    identifier: int,
+    launch: KernelLaunch | None = None,
+) -> None:
+    launches.enter(context, identifier, len(part.keys))
+    part.keys.append((context, identifier))
+    part.launches.append(launch)
 
 
 def scan_text(
@@ -194,7 +209,7 @@ def scan_text(
     touches.clear(overflow)
     words = overlapping_words(text)
     part = ScannedPart(bytes=end - begin)
-    launches = _LaunchTable(part)
+    launches = LaunchTable()
     counters = np.zeros(scanner.N_COUNTERS, np.int64)
     state = np.full(scanner.STATE_SIZE, -1, np.int64)
     position = begin
@@ -222,7 +237,7 @@ def scan_text(
                     ) from None
             elif status == scanner.NEW_LAUNCH_KEY:
                 context = int(text[position + 16 : position + 32].tobytes(), 16)
-                launches.enter(context, int(detail), None)
+                _enter(launches, part, context, int(detail))
             elif status == scanner.ROWS_FULL:
                 touches.grow_rows()
             else:
@@ -253,7 +268,7 @@ def _take_launch(
     text: NDArray[np.uint8],
     position: int,
     line_end: int,
-    launches: _LaunchTable,
+    launches: LaunchTable,
     part: ScannedPart,
     counters: NDArray[np.int64],
     id_offset: int,
@@ -262,7 +277,7 @@ def _take_launch(
     stop = find_text(text, _RECORD, position + 1, line_end)
     try:
         launch = parse_launch(text[position:stop].tobytes())
-        launches.enter(launch.context, (launch.trace_id or 0) - id_offset, launch)
+        _enter(launches, part, launch.context, (launch.trace_id or 0) - id_offset, launch)
         if reads_textures(launch.name):
             part.warnings[_TEXTURES] += 1
     except ValueError as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.verdict import verdict_of
 from depgraph.reports.tables.table import show_factor, show_number, show_percent
@@ -42,6 +42,7 @@ def with_verdict(
             "verdict": verdict.text,
             "verdict_rules": list(verdict.rules),
             "as_launched": launched_facts(found.launched),
+            "predictions": prediction_facts(found),
             **report.facts,
         },
         headline=[*verdict.sentences, *launched_lines(found), *report.headline],
@@ -74,6 +75,19 @@ def launched_lines(found: Findings) -> list[str]:
         f"{size_text(found.scenario.sms)}, launch costs aside"
     )
     return lines
+
+
+def prediction_facts(found: Findings) -> dict[str, Any] | None:
+    """Return how far predictions can be trusted as plain values; None where there are no times."""
+    trust = found.scenario.trust
+    if trust is None:
+        return None
+    return {
+        "is_calibrated": trust.constants_of == trust.gpu,
+        "constants_of": trust.constants_of,
+        "contention": trust.contention,
+        "errors": None if trust.errors is None else asdict(trust.errors),
+    }
 
 
 def launched_facts(launched: AsLaunched) -> dict[str, float | int | bool | None]:

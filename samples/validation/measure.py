@@ -1,33 +1,44 @@
 """Time every program of programs.py on this machine's GPU and write one JSON file.
 
-    python samples/validation/measure.py OUT.json [--only TEXT] [--limit N]
+    python -m depgraph.samples.validation.measure OUT.json [--only TEXT] [--unseen]
 
-Needs PyTorch and a GPU. README.md beside this says what the columns mean.
+Needs PyTorch and a GPU. README.md beside this says what the columns mean; ``depgraph calibrate``
+measures what it needs of them.
 """
+
+from __future__ import annotations
 
 import argparse
 import datetime as dt
 import gc
 import json
-import lzma
 import statistics
 import subprocess
 import tempfile
 import time
-import traceback
+import warnings
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
-from programs import Operation, Program, all_programs, build, unseen_programs
 from torch.profiler import ProfilerActivity, profile
+
+from depgraph.samples.validation import write_measurements
+from depgraph.samples.validation.programs import all_programs, build, unseen_programs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from depgraph.samples.validation.programs import Operation, Program
 
 try:
     import pynvml
 except ImportError:  # clocks are left out
     pynvml = None
 
+Event = dict[str, Any]
+"""What the profiler wrote of a kernel, a copy or a memset."""
 MARK = "spin_kernel"
 PARTS = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -84,7 +95,8 @@ class Running:
         """Issue each on its stream, ordered by events where the program needs it."""
         main = torch.cuda.current_stream()
         fork = main.record_event()
-        needs, seen, done = self.program.needs, set(), {}
+        needs, seen = self.program.needs, set()
+        done: dict[int, torch.cuda.Event] = {}
         awaited = {
             j
             for i, before in enumerate(needs)
@@ -178,9 +190,10 @@ def host_time(issue: Callable[[], None]) -> float:
 
 def traced(
     run: Running, graphs: list[torch.cuda.CUDAGraph], marks: int, replays: int
-) -> list[dict]:
+) -> list[Event]:
     """Profile ``marks`` marked issues and ``replays`` of each graph; by time."""
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    quiet = warnings.catch_warnings(action="ignore")  # events of one cycle are what is wanted
+    with quiet, profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(marks):
             run.marked()
         torch.cuda.synchronize()
@@ -195,7 +208,7 @@ def traced(
     return sorted((e for e in events if e.get("cat") in PARTS), key=lambda e: e["ts"])
 
 
-def launch_of(event: dict) -> list:
+def launch_of(event: Event) -> list[Any]:
     """Name, grid, block, registers, static and dynamic shared memory of an event."""
     a = event["args"]
     if event["cat"] != "kernel":
@@ -212,18 +225,25 @@ def launch_of(event: dict) -> list:
     ]
 
 
-def times(run: Running, graphs: dict[str, torch.cuda.CUDAGraph]) -> dict:
-    """Time the program as graphs and on streams."""
-    row: dict = {}
+def graph_times(graphs: dict[str, torch.cuda.CUDAGraph], *, alone: bool) -> dict[str, Any]:
+    """Time replays of graphs, back to back and, if wanted, alone."""
+    row: dict[str, Any] = {}
     for name, graph in graphs.items():
         guess = min(timed(graph.replay, 3, 2, 100))
         launch = host_time(graph.replay)
         batch = max(5, min(40, round(1500 / guess)))
         row[name] = summary(timed(graph.replay, batch, 15, 0))
         row[f"{name}_primed"] = summary(timed(graph.replay, batch, 9, 150 + 1.5 * launch * batch))
-        row[f"{name}_lone"] = summary(lone(graph.replay, 11))
+        if alone:
+            row[f"{name}_lone"] = summary(lone(graph.replay, 11))
         row[f"{name}_host"] = round(launch, 1)
     row["clocks"] = clocks_now()
+    return row
+
+
+def stream_times(run: Running) -> dict[str, Any]:
+    """Time the program on streams."""
+    row: dict[str, Any] = {}
     host = host_time(run.parallel)
     batch = 4 if len(run.operations) < 40 else 1
     row["streams"] = summary(timed(run.parallel, batch, 7, 0))
@@ -233,9 +253,9 @@ def times(run: Running, graphs: dict[str, torch.cuda.CUDAGraph]) -> dict:
     return row
 
 
-def by_operation(events: list[dict], operations: int) -> tuple[list[list[dict]], list[dict]]:
+def by_operation(events: list[Event], operations: int) -> tuple[list[list[Event]], list[Event]]:
     """Split one marked issue into the kernels of each operation, and give what is left."""
-    groups: list[list[dict]] = [[]]
+    groups: list[list[Event]] = [[]]
     for position, event in enumerate(events):
         if MARK not in event["name"]:
             groups[-1].append(event)
@@ -246,7 +266,7 @@ def by_operation(events: list[dict], operations: int) -> tuple[list[list[dict]],
     raise ValueError("the profiler lost kernels")
 
 
-def line(replays: list[list[dict]]) -> list[list[float]]:
+def line(replays: list[list[Event]]) -> list[list[float]]:
     """Start and duration of each kernel in the replay of median length."""
     spans = [max(e["ts"] + e["dur"] for e in g) - min(e["ts"] for e in g) for g in replays]
     group = replays[spans.index(statistics.median_low(spans))]
@@ -254,7 +274,9 @@ def line(replays: list[list[dict]]) -> list[list[float]]:
     return [[round(e["ts"] - start, 2), round(e["dur"], 2)] for e in group]
 
 
-def kernels_of(run: Running, graphs: list[torch.cuda.CUDAGraph], launches: dict[str, int]) -> dict:
+def kernels_of(
+    run: Running, graphs: list[torch.cuda.CUDAGraph], launches: dict[str, int]
+) -> dict[str, Any]:
     """Profile the kernels, in launch order, and the edges between them."""
     marks, replays = 3, 5
     rest = traced(run, graphs, marks, replays)
@@ -263,13 +285,13 @@ def kernels_of(run: Running, graphs: list[torch.cuda.CUDAGraph], launches: dict[
         groups, rest = by_operation(rest, len(run.operations))
         eager.append(groups)
     total = sum(len(g) for g in eager[0])
-    row: dict = {"seen": [len(rest), total * replays * 2]}
-    by_launch: dict[int, list[dict]] = defaultdict(list)
+    row: dict[str, Any] = {"seen": [len(rest), total * replays * 2]}
+    by_launch: dict[int, list[Event]] = defaultdict(list)
     for event in rest:
         by_launch[event["args"]["correlation"]].append(event)
     whole = [g for g in by_launch.values() if len(g) == total]
     chains = whole[:replays]
-    kernels: list[list] = []
+    kernels: list[list[Any]] = []
     edges: list[list[int]] = []
     last: list[int] = []
     for i, operation in enumerate(run.operations):
@@ -303,26 +325,27 @@ def measure(
     streams: list[torch.cuda.Stream],
     main: torch.cuda.Stream,
     launches: dict[str, int],
-) -> dict:
-    """Give the row of one program."""
+    *,
+    brief: bool,
+) -> dict[str, Any]:
+    """Give the row of one program; a brief one has only what a model is fitted to."""
     run = Running(program, streams)
     torch.cuda.synchronize()
     for _ in range(2):
         run.serial()
         run.parallel()
     torch.cuda.synchronize()
-    graphs = {
-        name: captured(issue, main)
-        for name, issue in (
-            ("serial", run.serial),
-            ("parallel", run.parallel),
-            ("rooted", run.rooted),
-        )
-    }
+    issues = {"serial": run.serial, "parallel": run.parallel, "rooted": run.rooted}
+    if brief:
+        del issues["rooted"]
+    graphs = {name: captured(issue, main) for name, issue in issues.items()}
     for graph in list(graphs.values()) * 3:
         graph.replay()
     torch.cuda.synchronize()
-    return times(run, graphs) | kernels_of(run, [graphs["serial"], graphs["parallel"]], launches)
+    row = graph_times(graphs, alone=not brief)
+    if not brief:
+        row |= stream_times(run)
+    return row | kernels_of(run, [graphs["serial"], graphs["parallel"]], launches)
 
 
 def clocks_now() -> list[int]:
@@ -341,7 +364,7 @@ def clocks_now() -> list[int]:
         return []
 
 
-def machine() -> dict:
+def machine() -> dict[str, Any]:
     """Describe GPU and software."""
     p = torch.cuda.get_device_properties(0)
     try:
@@ -357,6 +380,7 @@ def machine() -> dict:
     return {
         "gpu": p.name,
         "sms": p.multi_processor_count,
+        "architecture": 10 * p.major + p.minor,
         "l2_bytes": p.L2_cache_size,
         "memory_bytes": p.total_memory,
         "driver": driver,
@@ -365,6 +389,56 @@ def machine() -> dict:
         "cudnn": torch.backends.cudnn.version(),
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
     }
+
+
+def measure_all(
+    programs: Sequence[Program], *, brief: bool = False, seconds: float = 1e9
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Measure programs one by one.
+
+    Parameters
+    ----------
+    programs : sequence of Program
+    brief : bool
+        Leave out what no model is fitted to.
+    seconds : float
+        Begin no program after so long.
+
+    Yields
+    ------
+    row, result : dict
+        Of a program, with "error" if it failed; and all that is to be written up to then.
+    """
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    streams = [torch.cuda.Stream() for _ in range(32)]
+    main_stream = torch.cuda.Stream()
+    launches: dict[str, int] = {}
+    result: dict[str, Any] = {"machine": machine(), "launches": [], "programs": []}
+    began = time.time()
+    for program in programs:
+        started = time.time()
+        if started - began > seconds:
+            return
+        row: dict[str, Any] = {
+            "name": program.name,
+            "kind": program.kind,
+            "half": program.half,
+            "operations": list(program.kernels),
+        }
+        try:
+            with torch.no_grad():
+                row |= measure(program, streams, main_stream, launches, brief=brief)
+        except (RuntimeError, ValueError, LookupError) as error:
+            row["error"] = f"{type(error).__name__}: {error}"[:300]
+            torch.cuda.synchronize()
+        row["seconds"] = round(time.time() - started, 2)
+        result["programs"].append(row)
+        result["launches"] = [json.loads(k) for k in launches]
+        gc.collect()
+        torch.cuda.empty_cache()
+        yield row, result
 
 
 def main() -> None:
@@ -376,54 +450,21 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="each n-th program")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     options = parser.parse_args()
-    torch.manual_seed(0)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.set_grad_enabled(False)
-    streams = [torch.cuda.Stream() for _ in range(32)]
-    main_stream = torch.cuda.Stream()
-    launches: dict[str, int] = {}
-    result: dict = {"machine": machine(), "launches": [], "programs": []}
     programs = unseen_programs() if options.unseen else all_programs()
     chosen = [p for p in programs if options.only in p.name][:: options.every]
-    began = time.time()
-    for number, program in enumerate(chosen):
-        if time.time() - began > options.seconds:
-            print("out of time", flush=True)
-            break
-        started = time.time()
-        row = {
-            "name": program.name,
-            "kind": program.kind,
-            "half": program.half,
-            "operations": list(program.kernels),
-        }
-        try:
-            row |= measure(program, streams, main_stream, launches)
-        except (RuntimeError, ValueError, LookupError) as error:
-            traceback.print_exc()
-            row["error"] = f"{type(error).__name__}: {error}"[:300]
-            torch.cuda.synchronize()
-        row["seconds"] = round(time.time() - started, 2)
-        result["programs"].append(row)
-        gc.collect()
-        torch.cuda.empty_cache()
+    if not chosen:
+        parser.error(f"no program's name holds {options.only!r}")
+    for row, result in measure_all(chosen, seconds=options.seconds):
         print(
-            f"{row['seconds']:6.2f} s {program.name}: serial {row.get('serial')} parallel "
+            f"{row['seconds']:6.2f} s {row['name']}: serial {row.get('serial')} parallel "
             f"{row.get('parallel')} streams {row.get('streams')} {row.get('error', '')}",
             flush=True,
         )
-        if number % 20 == 19 or number == len(chosen) - 1:
-            result["launches"] = [json.loads(k) for k in launches]
-            write(options.out, result)
-    result["launches"] = [json.loads(k) for k in launches]
-    write(options.out, result)
-
-
-def write(path: Path, result: dict) -> None:
-    """Write compact JSON, compressed where the name ends in .xz."""
-    text = json.dumps(result, separators=(",", ":")).encode()
-    path.write_bytes(lzma.compress(text) if path.suffix == ".xz" else text)
+        if len(result["programs"]) % 20 == 0 or len(result["programs"]) == len(chosen):
+            write_measurements(options.out, result)
+    if len(result["programs"]) < len(chosen):
+        print("out of time", flush=True)
+        write_measurements(options.out, result)
 
 
 if __name__ == "__main__":

@@ -175,8 +175,8 @@ MAKERS: dict[str, Callable[..., Operation]] = {
     "gather": gather,
     "stack": stack,
     "norm": norm,
-    "conv32": lambda _, *n: convolution(*n, dtype=FLOAT),
-    "conv16": lambda _, *n: convolution(*n, dtype=HALF),
+    "conv32": lambda _, batch, channels, side: convolution(batch, channels, side, FLOAT),
+    "conv16": lambda _, batch, channels, side: convolution(batch, channels, side, HALF),
     "attention": attention,
 }
 
@@ -249,7 +249,8 @@ def fan(kernels: list[str], name: str, kind: str) -> Program:
 
 def branches(count: int, chain: list[str], name: str, kind: str = "chains") -> Program:
     """Put equal chains side by side."""
-    kernels, needs = [], []
+    kernels: list[str] = []
+    needs: list[tuple[int, ...]] = []
     for _ in range(count):
         for i, kernel in enumerate(chain):
             needs.append((len(kernels) - 1,) if i else ())

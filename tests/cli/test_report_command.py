@@ -10,6 +10,7 @@ import pytest
 
 from depgraph.reports.ci import Threshold, folded_summary, missed_thresholds, step_summary
 from depgraph.reports.tables.table import Column, Report, Table
+from depgraph.samples import KERNEL_TIMES, sample_path
 
 FILES = {"index.html", "plots", "report.md", "report.json", "timeline.json.gz"}
 
@@ -49,6 +50,27 @@ def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
     last = result.stderr.splitlines()[-1]
     assert last.startswith("Wrote out/index.html (")
     assert last.endswith(" KiB)")
+
+
+@pytest.mark.jit_only
+def test_every_form_says_how_far_predictions_can_be_trusted(sample_store, tmp_path):
+    """Measured on an H100, asked about an A100, on which nobody measured predictions."""
+    run(
+        "report", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
+        "--gpu", "A100", "-o", "out", folder=tmp_path,
+    )  # fmt: skip
+    caveat = "predictions on A100 80GB are uncalibrated: constants of the H100 SXM; compared with"
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert any(note.startswith(caveat) for note in report["notes"])
+    assert report["predictions"]["constants_of"] == "H100 SXM"
+    assert report["predictions"]["errors"]["programs"] > 200
+    for name in ("index.html", "report.md"):
+        assert caveat in (tmp_path / "out" / name).read_text(encoding="utf-8")
+    table = run(
+        "bound", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
+        "--gpu", "A100", "--mechanism", "cuda-graph", folder=tmp_path,
+    ).stdout  # fmt: skip
+    assert caveat in " ".join(table.split())
 
 
 @pytest.mark.jit_only

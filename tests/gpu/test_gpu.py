@@ -15,15 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.errors import ModelError
+from depgraph.gpu.measured_errors import MeasuredErrors, with_errors
 from depgraph.gpu.model import Gpu, available_gpus, gpu_for_architecture, load_gpu, load_gpu_file
 from depgraph.gpu.occupancy import occupancy
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = available_gpus()
-NUMBERS = {entry.name for entry in fields(Gpu)} - {"name", "aliases", "architecture", "sources"}
+NUMBERS = {entry.name for entry in fields(Gpu)} - {
+    "name", "aliases", "architecture", "sources", "errors",
+}  # fmt: skip
 MEASURED = ("launch_", "graph_", "contention", "block_spread", "kernel_lead_us")
 MEASURED_NUMBERS = {n for n in NUMBERS if n.startswith(MEASURED)}
 KIB = 1024
+ERRORS = MeasuredErrors("My GPU", "fans", 40, 0.08, 0.2, 0.5, 0.95, 0.3, 0.9)
 
 
 def write_model(folder, text):
@@ -127,6 +131,26 @@ def test_own_model_based_on_a_packaged_one(tmp_path):
     assert occupancy(gpu, threads=32, registers=32, shared_bytes=56 * KIB).blocks_per_sm == 8
 
 
+def test_errors_of_predictions_are_read_as_they_are_written(tmp_path):
+    text = f'name = "Mine"\nbased_on = "H100 SXM"\ncontention = 0.7\n\n{ERRORS.to_toml()}'
+    assert load_gpu_file(write_model(tmp_path, text)).errors == ERRORS
+
+
+def test_errors_found_with_other_constants_are_not_taken_over(tmp_path):
+    assert load_gpu("H100 SXM").errors is not None
+    larger = 'name = "Mine"\nbased_on = "H100 SXM"\nsms = 160\n'
+    assert load_gpu_file(write_model(tmp_path, larger)).errors == load_gpu("H100 SXM").errors
+    other = 'name = "Mine"\nbased_on = "H100 SXM"\ncontention = 0.7\n'
+    assert load_gpu_file(write_model(tmp_path, other)).errors is None
+
+
+def test_new_errors_replace_those_of_a_file():
+    before = 'name = "Mine"\n\n[errors]\ngpu = "Mine"\nmean = 0.5\n\n[[sources]]\ntitle = "it"\n'
+    after = f'name = "Mine"\n\n[[sources]]\ntitle = "it"\n\n{ERRORS.to_toml()}'
+    assert with_errors(before, ERRORS) == after
+    assert with_errors(after, ERRORS) == after
+
+
 def test_own_model_of_a_known_architecture(tmp_path):
     text = 'name = "Orin"\narchitecture = 87\nsms = 16\nl2_bytes = 4_194_304\n'
     gpu = load_gpu_file(write_model(tmp_path, text))
@@ -174,6 +198,11 @@ OWN = 'name = "mine"\narchitecture = 90\n'
         (OWN + "sms = 4\nshared_carveouts = [8]", "max_shared_bytes_per_block = 232448: .*most 8"),
         (OWN + 'based_on = "V100"', "architecture, not both"),
         ('name = "mine"\nbased_on = "V1000"', "based_on: no GPU model is called 'V1000'"),
+        (OWN + "sms = 4\nerrors = 1", "errors = 1: expected a table with gpu, what, programs"),
+        (
+            OWN + "sms = 4\n" + ERRORS.to_toml().replace("mean = 0.08", "mean = -1"),
+            "expected mean: a share, from 0 to 1000",
+        ),
         ("name = ", "not TOML: "),
     ],
 )

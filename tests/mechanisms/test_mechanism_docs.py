@@ -1,6 +1,7 @@
 """What the pages on mechanisms and on validation say is what the program does."""
 
 import re
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from published import outcomes
 from small_graphs import graph_of, scenario_of
 
 from depgraph.extraction.workload import PATTERNS
+from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import Charges, find_mechanisms
 from depgraph.schedule.simulate import run_rules
 
@@ -31,6 +33,13 @@ def test_predictions_beside_measurements_are_as_computed():
         assert error == pytest.approx(100 * (time / hardware - 1), abs=0.05)
         assert saving == pytest.approx(100 * (1 - time / limits.serial), abs=0.05)
         assert measured_saving == pytest.approx(100 * (1 - hardware / limits.serial), abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["H100 SXM", "H200"])
+def test_the_page_and_the_reports_state_the_same_errors_of_predictions(name):
+    found = load_gpu(name).errors
+    row = [f"{v:.1%}" if isinstance(v, float) else str(v) for v in astuple(found)]
+    assert f"| {' | '.join(row)} |\n" in (DOCS / "validation.md").read_text()
 
 
 def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):

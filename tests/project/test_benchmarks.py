@@ -38,6 +38,7 @@ def output_of(*arguments: str | Path) -> str:
         ("large_input.py", "`--memory-limit 512MiB`"),
         ("first_run.py", "first `check`, packaged log"),
         ("bound_speed.py", "all-to-all"),
+        ("contention_speed.py", "with contention"),
         ("against_dataframes.py", "pandas"),
     ],
 )
@@ -50,6 +51,19 @@ def test_a_program_prints_its_table(program: str, row: str, tmp_path: Path) -> N
     assert f"{len(os.sched_getaffinity(0))} cores of " in printed
     assert [line for line in printed.splitlines() if "the same" in line and "missed" in line] == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("model", ["h100_sxm", "h200"])
+def test_the_errors_that_reports_quote_are_those_of_this_version(model: str) -> None:
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:3]; import measured;"
+        "print(measured.errors(sys.argv[3]).to_toml())"
+    )
+    printed = output_of("-c", program, BENCHMARKS, BENCHMARKS / "validation", model)
+    file = ROOT / "depgraph" / "gpu" / "models" / f"{model}.toml"
+    assert printed.strip() in file.read_text(encoding="utf-8")
 
 
 def test_a_large_log_numbers_its_launches_on(tmp_path: Path, sample_trace: Path) -> None:

@@ -140,7 +140,7 @@ def test_every_command_that_is_shown_has_the_options_that_are_shown():
     shown = list(shown_commands())
     assert len(shown) > 10
     for page, line in shown:
-        name, *words = line.split("#")[0].split()[1:]
+        name, *words = line.split("#")[0].split(" -- ")[0].split()[1:]
         assert name in COMMANDS, f"{page}: {line}"
         command = depgraph.get_command(context, name)
         known = {option for parameter in command.params for option in parameter.opts}

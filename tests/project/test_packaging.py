@@ -13,7 +13,11 @@ from checkout import FOLDERS, PYPROJECT, ROOT, copy_packages
 
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
-NOT_IN_THE_WHEEL = ("samples/accelsim/", "samples/validation/")
+NOT_IN_THE_WHEEL = (
+    "samples/accelsim/", "samples/validation/hardware.cu", "samples/validation/README.md",
+    "samples/validation/measured/h100-", "samples/validation/measured/h200",
+    "samples/validation/published/",
+)  # fmt: skip
 
 
 def package_folder(package):

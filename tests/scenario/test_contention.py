@@ -12,12 +12,15 @@ from small_graphs import chain_edges, graph_of, scenario_of
 
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.analysis.findings import predict
+from depgraph.gpu.measured_errors import MeasuredErrors
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms import find_mechanisms
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.serial import serial
 from depgraph.scenario.contention import time_alone
+
+LEAD = 0.5  # of an H100, in microseconds
 
 
 def contended(sizes, edges, durations, **more):
@@ -71,16 +74,64 @@ def test_another_gpu_is_uncalibrated_and_says_so():
     scenario = replace(
         scenario, resources_of=lambda graph: sm_resources(graph, load_gpu("A100 40GB"))
     )
-    assert scenario.sharing.assumptions == (
-        "contention on A100 40GB is uncalibrated: constants of the H100 SXM",
+    assert scenario.assumptions[-1].startswith(
+        "predictions on A100 40GB are uncalibrated: constants of the H100 SXM; compared with "
     )
-    assert contended([4], [], np.ones(4)).sharing.assumptions == ()
+    assert contended([4], [], np.ones(4)).assumptions[-1].startswith("predictions: compared with ")
+
+
+COMPARED = (
+    "predictions: compared with 40 programs measured on an M1 that no constant was fitted to (two "
+    "fans), "
+)
+OFF = (
+    "predicted times are off by 8.0 % on average, nine of ten by at most 20.0 %, the worst by "
+    "50.0 %; faster or slower is told right in 95.0 %"
+)
+FIXED_OFF = "times predicted without contention are off by 30.0 % on average, 90.0 % at worst"
+
+
+@pytest.mark.parametrize(("contention", "off"), [("full", OFF), ("none", FIXED_OFF)])
+def test_predictions_say_how_far_off_they_were(contention, off):
+    errors = MeasuredErrors("M1", "two fans", 40, 0.08, 0.2, 0.5, 0.95, 0.3, 0.9)
+    assert caveat_with(errors, contention) == COMPARED + off
+
+
+def test_predictions_that_nobody_compared_say_so():
+    assert caveat_with(None, "full") == (
+        "predictions: nobody compared them with measurements (depgraph calibrate does)"
+    )
+
+
+def caveat_with(errors, contention):
+    gpu = replace(load_gpu("H100 SXM"), errors=errors)
+    scenario = replace(
+        contended([4], [], np.ones(4)),
+        contention=contention,
+        resources_of=lambda graph: sm_resources(graph, gpu),
+    )
+    return scenario.assumptions[-1]
+
+
+def test_rows_that_the_bound_of_predictions_does_not_hold_for_are_named():
+    sizes = [4, 4]
+    scenario = contended(sizes, [((0, 0), (1, 0))], np.full(8, 20.0))
+    names = ["cuda-graph", "stream-k", "cusync-tile"]
+    found = compare_mechanisms(scenario, [132], find_mechanisms(names))
+    (note,) = (n for n in found.notes if "not held to the bound of predictions" in n)
+    others = [o.mechanism for o in found.outcomes if o.against != "block"]
+    assert others
+    assert note.startswith(f"{', '.join(others)}: ")
+    fixed = replace(scenario, contention="none")
+    found = compare_mechanisms(fixed, [132], find_mechanisms(names))
+    assert not any("bound of predictions" in n for n in found.notes)
 
 
 def test_counts_of_instructions_are_no_times():
     scenario = replace(scenario_of(graph_of([2], [])), contention="full", sms=4)
     assert scenario.unit == "instructions"
     assert scenario.sharing is None
+    assert scenario.trust is None
 
 
 @given(programs() | programs(positions=True), st.sampled_from(["sm", "full"]))

@@ -70,7 +70,7 @@ def test_statements_add_up_in_their_order():
 def test_a_multiple_of_what_costs_nothing_changes_nothing():
     after = changed("gap*=3", before=program(gap=0.0).with_launch(OFF))
     assert after.launch == OFF
-    assert after.assumptions[-1].startswith("what if gap*=3: changes nothing")
+    assert any(note.startswith("what if gap*=3: changes nothing") for note in after.assumptions)
 
 
 def test_the_gap_is_removed():

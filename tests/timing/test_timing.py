@@ -217,6 +217,25 @@ def test_another_gpu_does_not_change_how_the_measured_one_is_scaled():
     assert there.durations.tolist() == here.durations.tolist()
 
 
+def test_an_occupancy_that_was_given_holds_on_the_gpu_that_was_measured_as_well():
+    graph, kernels, profile = program(device=np.zeros(3, int), device_names={0: "NVIDIA H100 PCIe"})
+    there = build_scenario(
+        graph, kernels, profile=profile, gpu=load_gpu("GTX 1080"), fixed_occupancy=2
+    )
+    measured_on = there.measured_on(graph)
+    assert measured_on.gpu.name == "H100 PCIe"
+    assert measured_on.occupancy.tolist() == there.occupancy.tolist() == [2, 2, 2]
+
+
+def test_a_model_that_goes_by_the_name_in_the_profile_is_of_the_gpu_that_was_measured():
+    """A calibrated model: its constants say how much of a measured time is contention."""
+    graph, kernels, profile = program(device=np.zeros(3, int), device_names={0: "NVIDIA H100 PCIe"})
+    mine = replace(load_gpu("H100 PCIe"), name="Mine", aliases=("H100 PCIe",), contention=0.9)
+    scenario = build_scenario(graph, kernels, profile=profile, gpu=mine)
+    assert scenario.resources.gpu == mine
+    assert scenario.measured_on(graph).gpu == mine
+
+
 def test_a_gpu_without_a_model_is_named():
     graph, kernels, profile = program(device=np.zeros(3, int), device_names={0: "Radeon VII"})
     scenario = build_scenario(graph, kernels, profile=profile)

@@ -1,0 +1,75 @@
+"""How far predictions were off from what a GPU was measured to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+
+from depgraph.system.text import show_percent
+from depgraph.system.toml_file import toml_text
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredErrors:
+    """How far predictions were off for programs that the GPU's constants were not fitted to.
+
+    Shares are of 1: 0.1 is 10 %.
+
+    Attributes
+    ----------
+    gpu : str
+        The GPU that ran them, as CUDA names it.
+    what : str
+        Which programs they are.
+    programs : int
+    mean, nine_of_ten, worst : float
+        Relative error of the predicted time: on average, of nine programs in ten at most, at most.
+    direction : float
+        Share of the programs for which faster or slower than serial was told right.
+    fixed_mean, fixed_worst : float
+        The errors without contention: durations of blocks fixed.
+    """
+
+    gpu: str
+    what: str
+    programs: int
+    mean: float
+    nine_of_ten: float
+    worst: float
+    direction: float
+    fixed_mean: float
+    fixed_worst: float
+
+    def sentence(self, *, contention: bool) -> str:
+        """Say how far off predictions were, with contention or with fixed durations."""
+        compared = (
+            f"compared with {self.programs} programs measured on an {self.gpu} that no constant "
+            f"was fitted to ({self.what})"
+        )
+        if not contention:
+            return (
+                f"{compared}, times predicted without contention are off by "
+                f"{show_percent(self.fixed_mean)} on average, {show_percent(self.fixed_worst)} at "
+                "worst"
+            )
+        return (
+            f"{compared}, predicted times are off by {show_percent(self.mean)} on average, nine of "
+            f"ten by at most {show_percent(self.nine_of_ten)}, the worst by "
+            f"{show_percent(self.worst)}; faster or slower is told right in "
+            f"{show_percent(self.direction)}"
+        )
+
+    def to_toml(self) -> str:
+        """Return the table ``[errors]`` of a GPU's file."""
+        lines = ["[errors]"]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            shown = toml_text(value) if isinstance(value, str) else f"{round(value, 4):g}"
+            lines.append(f"{each.name} = {shown}")
+        return "\n".join(lines) + "\n"
+
+
+def with_errors(text: str, errors: MeasuredErrors) -> str:
+    """Return the text of a GPU's file with these errors, which replace those that it has."""
+    rest = re.sub(r"\n*^\[errors\]\n(?:[^\[\n].*\n)*", "\n", text, flags=re.MULTILINE)
+    return f"{rest.rstrip()}\n\n{errors.to_toml()}"

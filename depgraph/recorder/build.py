@@ -1,0 +1,130 @@
+"""Compiling the native parts, once for each GPU architecture and each version of the tools."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from depgraph.errors import RecorderError
+from depgraph.recorder.toolkit import sees_tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.recorder.toolkit import Toolkit
+
+Thing = TypeVar("Thing")
+
+_LIBRARY = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
+_PATCH = ("-fatbin", "--keep-device-functions", "-Xptxas", "--compile-as-tools-patch")
+_NO_TILES = "-DDEPGRAPH_NO_TILES"
+
+
+def cache_folder() -> Path:
+    """Return the user's folder for what is compiled."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "depgraph" / "recorder"
+
+
+class Builder:
+    """Compiles the native parts with what a machine has.
+
+    Parameters
+    ----------
+    toolkit : Toolkit
+        In which nothing is missing that is asked for.
+    folder : Path, optional
+        Where compiled ones are kept; default the user's cache.
+    """
+
+    def __init__(self, toolkit: Toolkit, folder: Path | None = None) -> None:
+        self._toolkit = toolkit
+        self._folder = folder or cache_folder()
+
+    def patch(self, architecture: int) -> Path:
+        """Return what kernels of an architecture, such as 90, are patched with."""
+        nvcc = _needed(self._toolkit.nvcc)
+        words = [str(nvcc), f"-arch=sm_{architecture}", *_PATCH, *self._sanitizer_flags()]
+        return self._compiled(words, "patch.cu")
+
+    def recorder(self) -> Path:
+        """Return the library that the driver loads into a program that is recorded."""
+        sanitizer = _needed(self._toolkit.sanitizer)
+        words = [str(_needed(self._toolkit.compiler)), *_LIBRARY, *self._sanitizer_flags()]
+        links = [f"-L{sanitizer}", "-l:libsanitizer-public.so", f"-Wl,-rpath,{sanitizer}", "-ldl"]
+        return self._compiled(words, "recorder.cpp", links)
+
+    def timer(self) -> Path:
+        """Return the library that the driver loads into a program that is timed."""
+        header, library = _needed(self._toolkit.cupti)
+        text = header.read_text(encoding="utf-8", errors="replace")
+        records = [
+            f"-DDEPGRAPH_{name.upper()}={_latest(text, f'CUpti_Activity{name}')}"
+            for name in ("Kernel", "Memcpy", "Memset")
+        ]
+        includes = [f"-I{header.parent}", f"-I{_needed(self._toolkit.headers)}"]
+        words = [str(_needed(self._toolkit.compiler)), *_LIBRARY, *records, *includes]
+        links = [str(library), f"-Wl,-rpath,{library.parent}"]
+        return self._compiled(words, "timer.cpp", links)
+
+    def _sanitizer_flags(self) -> list[str]:
+        sanitizer = _needed(self._toolkit.sanitizer)
+        old = [] if sees_tiles(sanitizer) else [_NO_TILES]
+        return [*old, f"-I{sanitizer / 'include'}", f"-I{_needed(self._toolkit.headers)}"]
+
+    def _compiled(self, words: Sequence[str], name: str, links: Sequence[str] = ()) -> Path:
+        """Return what a source compiles to; compile it if no earlier run has."""
+        with as_file(files("depgraph.recorder") / "native") as sources:
+            digest = hashlib.sha256("\n".join([*words, *links]).encode())
+            for source in ("table.h", name):
+                digest.update((sources / source).read_bytes())
+            target = self._folder / f"{Path(name).stem}-{digest.hexdigest()[:16]}.so"
+            if not target.is_file():
+                _compile([*words, str(sources / name), *links], target)
+        return target
+
+
+def _needed(found: Thing | None) -> Thing:
+    """Return what `Toolkit.check` has seen to be there."""
+    if found is None:
+        raise RecorderError("something that recording needs is missing", "depgraph record --doctor")
+    return found
+
+
+def _latest(header: str, name: str) -> str:
+    """Return the latest version of a record that a header declares."""
+    versions = re.findall(rf"\}} {name}(\d+);", header)
+    return f"{name}{max(map(int, versions), default='')}"
+
+
+def _compile(command: Sequence[str], target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, made = tempfile.mkstemp(dir=target.parent)
+        os.close(handle)
+    except OSError as error:
+        raise RecorderError(
+            f"{target.parent}: {error.strerror}", "set XDG_CACHE_HOME to a folder of yours"
+        ) from None
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own compiler
+            [*command, "-o", made], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            reason = next((line for line in said if "error" in line or "fatal" in line), "")
+            raise RecorderError(
+                f"{Path(command[0]).name} failed: {reason or (said or ['no word'])[-1]}",
+                "depgraph record --doctor shows which tools are used",
+            )
+        Path(made).replace(target)
+    except OSError as error:
+        raise RecorderError(f"{command[0]}: {error.strerror}", "install it") from None
+    finally:
+        Path(made).unlink(missing_ok=True)

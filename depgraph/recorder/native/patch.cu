@@ -1,0 +1,220 @@
+// Device code that patched kernels call at every access to global memory.
+#include <sanitizer_patching.h>
+
+#include "table.h"
+
+namespace {
+
+constexpr int PROBES = 64;
+#ifdef DEPGRAPH_NO_TILES  // an older API, which does not tell loads that are ordered with others
+constexpr uint32_t ORDERED = SANITIZER_MEMORY_DEVICE_FLAG_ATOMSYS;
+#else
+constexpr uint32_t ORDERED = SANITIZER_MEMORY_DEVICE_FLAG_SCOPE_GPU
+    | SANITIZER_MEMORY_DEVICE_FLAG_SCOPE_SYS | SANITIZER_MEMORY_DEVICE_FLAG_ATOMSYS;
+#endif
+
+__device__ __forceinline__ uint32_t lane() {
+    uint32_t value;
+    asm("mov.u32 %0, %%laneid;" : "=r"(value));
+    return value;
+}
+
+__device__ __forceinline__ uint32_t block() {
+    return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+}
+
+__device__ __forceinline__ uint64_t mixed(uint64_t value) {
+    value ^= value >> 31;
+    value *= 0x7fb5d329728ea185ull;
+    value ^= value >> 27;
+    value *= 0x81dadef4bc2dd44dull;
+    return value ^ (value >> 33);
+}
+
+// The number of the launch that runs; a node of a graph has its grid's id.
+__device__ __forceinline__ uint32_t number_of(const Launch* launch) {
+    if (!launch->is_in_graph) return launch->number;
+    uint64_t id;
+    asm("mov.u64 %0, %%gridid;" : "=l"(id));
+    return static_cast<uint32_t>(id);
+}
+
+// Return the place of a sector among those of the launch; nullptr if all places are taken.
+__device__ Sector* place_of(Launch* launch, uint64_t number, uint32_t block) {
+    const uint32_t launched = number_of(launch);
+    const uint64_t hash = mixed(number * 0x9e3779b97f4a7c15ull + block) + launched;
+    uint32_t mine = 0;
+    for (int probe = 0; probe <= PROBES; ++probe) {
+        const uint32_t slot = (static_cast<uint32_t>(hash) + probe) & launch->slot_mask;
+        uint32_t found = probe < PROBES
+            ? *static_cast<volatile uint32_t*>(launch->slots + slot) : 0;
+        if (found == 0) {
+            if (mine == 0) {
+                mine = atomicAdd(&launch->counts->sectors, 1) + 1;
+                if (mine > launch->most_sectors) {
+                    atomicAdd(&launch->lost, 1);
+                    return nullptr;
+                }
+                launch->sectors[mine - 1] = {number, block, launched, 0, 0, 0, 0};
+                __threadfence();
+            }
+            // Behind the last probe a sector is kept without a slot: it may stand there twice.
+            if (probe == PROBES) return launch->sectors + mine - 1;
+            found = atomicCAS(launch->slots + slot, 0, mine);
+            if (found == 0) return launch->sectors + mine - 1;
+        }
+        volatile Sector* other = launch->sectors + found - 1;
+        if (other->number == number && other->block == block && other->launch == launched) {
+            if (mine != 0) launch->sectors[mine - 1].launch = 0;
+            return launch->sectors + found - 1;
+        }
+    }
+    return nullptr;
+}
+
+__device__ __forceinline__ void add(uint32_t* mask, uint32_t bits) {
+    if ((*static_cast<volatile uint32_t*>(mask) & bits) != bits) atomicOr(mask, bits);
+}
+
+__device__ void touch(Sector* sector, uint32_t bits, bool reads, bool writes, bool is_ordered) {
+    if (reads) add(is_ordered ? &sector->synchronised : &sector->read, bits);
+    if (writes) add(&sector->written, bits);
+}
+
+// Note what one thread touches, once for all threads of the warp that touch the same sector.
+__device__ void note(
+    Launch* launch, uint64_t address, uint32_t size, bool reads, bool writes, bool is_ordered) {
+    const uint64_t number = address / SECTOR;
+    uint32_t bits = size >= SECTOR ? ~0u : ((1u << size) - 1) << (address % SECTOR);
+    const uint32_t active = __activemask();
+    const uint32_t peers = __match_any_sync(active, number);
+    const uint32_t own = bits;
+    for (uint32_t left = peers; left != 0; left &= left - 1) {
+        bits |= __shfl_sync(peers, own, __ffs(left) - 1);
+    }
+    if (lane() != __ffs(peers) - 1) return;
+    Sector* sector = place_of(launch, number, block());
+    if (sector == nullptr) return;
+    touch(sector, bits, reads, writes, is_ordered);
+    if (lane() == __ffs(active) - 1) atomicAdd(&sector->accesses, 1);
+}
+
+// Note what one thread touches for the whole warp: many bytes in a row.
+__device__ void note_all(Launch* launch, uint64_t address, uint64_t size, bool reads, bool writes) {
+    const uint32_t active = __activemask();
+    if (lane() != __ffs(active) - 1) return;
+    const uint64_t end = address + size;
+    bool is_first = true;
+    for (uint64_t at = address; at < end;) {
+        const uint64_t next = min((at / SECTOR + 1) * SECTOR, end);
+        const uint32_t bits = next - at == SECTOR
+            ? ~0u : ((1u << (next - at)) - 1) << (at % SECTOR);
+        Sector* sector = place_of(launch, at / SECTOR, block());
+        if (sector != nullptr) {
+            touch(sector, bits, reads, writes, false);
+            if (is_first) atomicAdd(&sector->accesses, 1);
+        }
+        is_first = false;
+        at = next;
+    }
+}
+
+// Keep a copy of a tensor map, once for each launch and place.
+__device__ void keep_map(Launch* launch, uint64_t at) {
+    const unsigned long long key =
+        mixed(at * 0x9e3779b97f4a7c15ull + number_of(launch)) | 1;
+    for (uint32_t probe = 0; probe < MOST_MAPS; ++probe) {
+        TensorMap* map = launch->maps + ((key >> 8) + probe) % MOST_MAPS;
+        const unsigned long long found = atomicCAS(&map->key, 0ull, key);
+        if (found == key) return;
+        if (found != 0) continue;
+        const uint64_t* words = reinterpret_cast<const uint64_t*>(at);
+        for (int i = 0; i < 16; ++i) map->words[i] = words[i];
+        map->at = at;
+        map->launch = number_of(launch);
+        map->is_whole = 1;
+        return;
+    }
+    atomicAdd(&launch->lost, 1);
+}
+
+}  // namespace
+
+extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_access(
+    void* userdata, uint64_t, void* pointer, uint32_t size, uint32_t flags, const void*) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    if (launch == nullptr || (flags & SANITIZER_MEMORY_DEVICE_FLAG_PREFETCH)) {
+        return SANITIZER_PATCH_SUCCESS;
+    }
+    const bool reads = flags & SANITIZER_MEMORY_DEVICE_FLAG_READ;
+    const bool writes = flags & SANITIZER_MEMORY_DEVICE_FLAG_WRITE;
+    const bool is_ordered = reads && (writes || (flags & ORDERED));
+    note(launch, reinterpret_cast<uint64_t>(pointer), size, reads, writes, is_ordered);
+    return SANITIZER_PATCH_SUCCESS;
+}
+
+extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_copy_async(
+    void* userdata, uint64_t, void* source, uint32_t, uint32_t size, uint32_t zeros) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    // Zeros are filled in where nothing is read.
+    if (launch != nullptr && source != nullptr && size > zeros) {
+        note(launch, reinterpret_cast<uint64_t>(source), size - zeros, true, false, false);
+    }
+    return SANITIZER_PATCH_SUCCESS;
+}
+
+extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_load(
+    void* userdata, uint64_t, uint64_t source, uint32_t, uint32_t, uint32_t mask_and_size,
+    uint32_t) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    if (launch != nullptr) note_all(launch, source, 16ull * (mask_and_size & 0xffff), true, false);
+    return SANITIZER_PATCH_SUCCESS;
+}
+
+extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_store(
+    void* userdata, uint64_t, uint64_t target, uint32_t, uint32_t mask_and_size, uint32_t has_mask) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    if (launch == nullptr) return SANITIZER_PATCH_SUCCESS;
+    const uint64_t pieces = mask_and_size & 0xffff;
+    if (!has_mask) {
+        note_all(launch, target, 16 * pieces, false, true);
+        return SANITIZER_PATCH_SUCCESS;
+    }
+    for (uint64_t piece = 0; piece < pieces; ++piece) {
+        for (int byte = 0; byte < 16; ++byte) {
+            if (mask_and_size >> 16 >> byte & 1) {
+                note_all(launch, target + 16 * piece + byte, 1, false, true);
+            }
+        }
+    }
+    return SANITIZER_PATCH_SUCCESS;
+}
+
+extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_reduction(
+    void* userdata, uint64_t, uint64_t target, uint32_t, uint32_t pieces) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    if (launch != nullptr) note_all(launch, target, 16ull * pieces, true, true);
+    return SANITIZER_PATCH_SUCCESS;
+}
+
+#ifndef DEPGRAPH_NO_TILES
+extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_tile_load(
+    void* userdata, uint64_t, uint64_t map, uint32_t, uint32_t, int32_t at0, int32_t at1,
+    int32_t at2, int32_t at3, int32_t at4, uint32_t, uint32_t is_multicast,
+    uint32_t mask_and_offsets, uint32_t mode) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    if (launch == nullptr) return SANITIZER_PATCH_SUCCESS;
+    const uint32_t active = __activemask();
+    if (lane() != __ffs(active) - 1) return SANITIZER_PATCH_SUCCESS;
+    keep_map(launch, map);
+    const uint32_t place = atomicAdd(&launch->counts->tiles, 1);
+    if (place >= launch->most_tiles) {
+        atomicAdd(&launch->lost, 1);
+        return SANITIZER_PATCH_SUCCESS;
+    }
+    launch->tiles[place] = {
+        map, block(), number_of(launch), {at0, at1, at2, at3, at4},
+        is_multicast ? mask_and_offsets >> 16 : 0, mode, mask_and_offsets & 0xffff};
+    return SANITIZER_PATCH_SUCCESS;
+}
+#endif

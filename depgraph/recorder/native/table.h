@@ -1,0 +1,58 @@
+// What the patched kernels fill on the GPU and the host library reads back.
+#pragma once
+
+#include <stdint.h>
+
+// One sector of 32 bytes that one block of one launch touched; a bit of a mask is a byte.
+struct Sector {
+    uint64_t number;  // address / 32
+    uint32_t block;
+    uint32_t launch;  // from 1; 0: not used
+    uint32_t read;
+    uint32_t written;
+    uint32_t synchronised;  // read by an atomic, or by a load that is ordered with other blocks
+    uint32_t accesses;      // warp instructions, each counted at one of its sectors
+};
+
+// One box of a tensor that one block loaded.
+struct TileLoad {
+    uint64_t map;  // where the tensor map lies
+    uint32_t block;
+    uint32_t launch;
+    int32_t at[5];
+    uint32_t multicast;  // mask of blocks of the cluster; 0 for this one alone
+    uint32_t mode;
+    uint32_t offsets;  // of im2col
+};
+
+// A tensor map as the kernel found it.
+struct TensorMap {
+    unsigned long long key;  // 0: free
+    uint64_t at;
+    uint64_t words[16];
+    uint32_t launch;
+    uint32_t is_whole;
+};
+
+struct Counts {
+    uint32_t sectors;
+    uint32_t tiles;
+};
+
+// What a patch is given: one for each launch.
+struct Launch {
+    uint32_t number;
+    uint32_t slot_mask;
+    uint32_t most_sectors;
+    uint32_t most_tiles;
+    uint32_t* slots;  // place of a sector, plus one; 0: free
+    Sector* sectors;
+    TileLoad* tiles;
+    TensorMap* maps;
+    Counts* counts;
+    uint32_t lost;  // accesses that found no place
+    uint32_t is_in_graph;  // nodes of a graph may be given each other's: the grid's own id tells them apart
+};
+
+constexpr uint32_t MOST_MAPS = 4096;
+constexpr uint32_t SECTOR = 32;

@@ -1,0 +1,135 @@
+"""Running a program with the recorder in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from depgraph.errors import RecorderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_PREFIX = "DEPGRAPH_RECORD_"
+_SENT_TO_BOTH = signal.SIGINT, signal.SIGQUIT
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which launches to record; the others run untouched.
+
+    Attributes
+    ----------
+    first, end : int or None
+        The first launch, and the last plus one, from 0.
+    name : str
+        Regular expression that a kernel's name holds; "" for all.
+    in_region : bool
+        Only between cudaProfilerStart and cudaProfilerStop.
+    gpu_memory : int
+        Bytes of GPU memory for tables.
+    """
+
+    first: int | None = None
+    end: int | None = None
+    name: str = ""
+    in_region: bool = False
+    gpu_memory: int = 1 << 30
+
+    def settings(self) -> dict[str, str]:
+        """Return the variables by which the recorder knows it."""
+        found = {
+            "NAME": self.name,
+            "REGION": "1" if self.in_region else "",
+            "FIRST": "" if self.first is None else str(self.first),
+            "END": "" if self.end is None else str(self.end),
+            "GPU_MEMORY": str(self.gpu_memory),
+        }
+        return {_PREFIX + name: value for name, value in found.items()}
+
+
+def record(
+    command: Sequence[str], library: Path, patch: Path, folder: Path, selection: Selection
+) -> int:
+    """Run a program with the recorder in it.
+
+    Parameters
+    ----------
+    command : sequence of str
+    library, patch : Path
+        As `Builder` makes them.
+    folder : Path
+        Takes what each process leaves.
+    selection : Selection
+
+    Returns
+    -------
+    int
+        The program's exit code as a shell gives it: 128 and more for a signal.
+
+    Raises
+    ------
+    RecorderError
+        If the program cannot be started.
+    """
+    return _run(command, library, folder, {_PREFIX + "PATCH": str(patch), **selection.settings()})
+
+
+def time(command: Sequence[str], library: Path, folder: Path) -> int:
+    """Run a program with the timer in it; see `record`."""
+    return _run(command, library, folder, {})
+
+
+def _run(command: Sequence[str], library: Path, folder: Path, settings: Mapping[str, str]) -> int:
+    environment = {
+        **os.environ,
+        **settings,
+        _PREFIX + "FOLDER": str(folder),
+        "CUDA_INJECTION64_PATH": str(library),
+    }
+    with _signals_for() as forward:
+        try:
+            process = subprocess.Popen(list(command), env=environment)  # noqa: S603
+        except OSError as error:
+            raise RecorderError(
+                f"{command[0]}: {error.strerror}", "give the program behind --"
+            ) from None
+        forward(process)
+        code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _signals_for() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Let a program decide what signals to this process do: yield what it is to be given to.
+
+    What the terminal sends, it sends to both. Handlers of this process are not the program's.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    arrived: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        if number in _SENT_TO_BOTH:
+            return
+        if started:
+            started[0].send_signal(number)
+        else:
+            arrived.append(number)
+
+    def forward(process: subprocess.Popen[bytes]) -> None:
+        started.append(process)
+        for number in arrived:
+            process.send_signal(number)
+
+    numbers = *_SENT_TO_BOTH, signal.SIGTERM, signal.SIGHUP
+    before = {number: signal.signal(number, pass_on) for number in numbers}
+    try:
+        yield forward
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

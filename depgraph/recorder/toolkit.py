@@ -1,0 +1,174 @@
+"""What recording needs of the machine: a GPU, the Compute Sanitizer, nvcc and a C++ compiler."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from depgraph.errors import RecorderError
+
+_INSTALL = "pip install 'depgraph[record]', or set CUDA_HOME to a CUDA toolkit"
+_SECONDS = 20
+_SANITIZER = "libsanitizer-public.so"
+_TMA_HOOK = "SANITIZER_INSTRUCTION_TMA_LOAD"
+_VERSION = re.compile(r"release ([0-9.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing that recording needs.
+
+    Attributes
+    ----------
+    name : str
+    what : str
+        What was found, "" if nothing.
+    hint : str
+        How to get it.
+    """
+
+    name: str
+    what: str
+    hint: str
+
+
+class Toolkit:
+    """Where things are on this machine; looked up when they are asked for."""
+
+    @cached_property
+    def roots(self) -> list[Path]:
+        """Folders with parts of CUDA, those to look into first at the front."""
+        given = [
+            Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ
+        ]
+        installed = [
+            root
+            for entry in sys.path
+            for root in sorted(Path(entry or ".").glob("nvidia/cu[0-9]*"), reverse=True)
+        ]
+        usual = sorted(Path("/usr/local").glob("cuda*"), reverse=True)
+        return [*given, *installed, *usual]
+
+    def _first(self, *names: str) -> Path | None:
+        paths = (root / name for root in self.roots for name in names)
+        return next((path for path in paths if path.exists()), None)
+
+    @cached_property
+    def sanitizer(self) -> Path | None:
+        """The folder of the Compute Sanitizer's API: one that sees TMA loads, if there is one."""
+        folders = [root / "compute-sanitizer" for root in self.roots]
+        whole = [
+            folder
+            for folder in folders
+            if (folder / _SANITIZER).is_file() and (folder / "include" / "sanitizer.h").is_file()
+        ]
+        return next(filter(sees_tiles, whole), whole[0] if whole else None)
+
+    @cached_property
+    def headers(self) -> Path | None:
+        """The folder of cuda.h."""
+        found = self._first("include/cuda.h")
+        return found.parent if found else None
+
+    @cached_property
+    def cupti(self) -> tuple[Path, Path] | None:
+        """The header and the library of CUPTI, of one version."""
+        for root in self.roots:
+            for folder in (root, root / "extras" / "CUPTI"):
+                header = folder / "include" / "cupti_activity.h"
+                libraries = [*folder.glob("lib/libcupti.so*"), *folder.glob("lib64/libcupti.so*")]
+                if header.is_file() and libraries:
+                    return header, min(libraries)
+        return None
+
+    @cached_property
+    def nvcc(self) -> Path | None:
+        """CUDA's compiler."""
+        on_path = shutil.which("nvcc")
+        return self._first("bin/nvcc") or (Path(on_path) if on_path else None)
+
+    @cached_property
+    def compiler(self) -> Path | None:
+        """A C++ compiler."""
+        found = shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
+        return Path(found) if found else None
+
+    @cached_property
+    def gpus(self) -> list[tuple[str, int]]:
+        """Name and architecture (90 for compute capability 9.0) of each GPU."""
+        text = _output("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
+        rows = [line.rsplit(",", 1) for line in text.splitlines() if "," in line]
+        return [
+            (name.strip(), int(capability.strip().replace(".", "")))
+            for name, capability in rows
+            if re.fullmatch(r"[0-9]+\.[0-9]", capability.strip())
+        ]
+
+    @property
+    def found(self) -> list[Found]:
+        """Everything that recording needs, and what there is of it."""
+        return [
+            Found(
+                "GPU", ", ".join(f"{name} (sm_{sm})" for name, sm in self.gpus),
+                "nvidia-smi lists no GPU: recording needs an NVIDIA GPU and its driver",
+            ),
+            Found("Compute Sanitizer API", _shown(self.sanitizer), _INSTALL),
+            Found("CUDA headers", _shown(self.headers), _INSTALL),
+            Found("nvcc", self._nvcc_text, _INSTALL),
+            Found("CUPTI", _shown(self.cupti and self.cupti[1]), f"{_INSTALL}; or pass --no-time"),
+            Found("C++ compiler", _shown(self.compiler), "install g++, or set CXX"),
+        ]  # fmt: skip
+
+    @property
+    def _nvcc_text(self) -> str:
+        if self.nvcc is None:
+            return ""
+        version = _VERSION.search(_output(str(self.nvcc), "--version"))
+        return f"{self.nvcc} ({version[1]})" if version else str(self.nvcc)
+
+    def check(self, *, without: str = "") -> None:
+        """Refuse to go on where something is missing.
+
+        Parameters
+        ----------
+        without : str
+            What is not needed.
+
+        Raises
+        ------
+        RecorderError
+            Names the first thing that is missing, and how to get it.
+        """
+        for each in self.found:
+            if not each.what and each.name != without:
+                raise RecorderError(f"no {each.name} was found", each.hint)
+
+
+def sees_tiles(sanitizer: Path) -> bool:
+    """Tell whether an API's folder has the hook for loads of tiles by TMA (13.5 and later)."""
+    header = sanitizer / "include" / "sanitizer_patching.h"
+    try:
+        return _TMA_HOOK in header.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _shown(path: Path | None) -> str:
+    return "" if path is None else str(path)
+
+
+def _output(*command: str) -> str:
+    """Return what a command prints; nothing if there is no such command, or it fails."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own tools
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,58 @@
+"""How far predictions can be trusted: what was measured, and on which GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from depgraph.gpu.sm_sharing import calibrated_gpu
+
+if TYPE_CHECKING:
+    from depgraph.gpu.measured_errors import MeasuredErrors
+    from depgraph.gpu.model import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far predictions can be trusted.
+
+    Attributes
+    ----------
+    gpu : str
+        That they are for.
+    constants_of : str
+        The GPU that their constants were fitted on, the same or another one.
+    contention : bool
+        Whether they count it.
+    errors : MeasuredErrors or None
+        How far predictions with these constants were off; None if nobody measured that.
+    """
+
+    gpu: str
+    constants_of: str
+    contention: bool
+    errors: MeasuredErrors | None
+
+    @property
+    def caveat(self) -> str:
+        """All of it in a sentence."""
+        measured = "nobody compared them with measurements (depgraph calibrate does)"
+        if self.errors is not None:
+            measured = self.errors.sentence(contention=self.contention)
+        if self.constants_of == self.gpu:
+            return f"predictions: {measured}"
+        of = f"constants of the {self.constants_of}"
+        return f"predictions on {self.gpu} are uncalibrated: {of}; {measured}"
+
+
+def trust_in(gpu: Gpu, *, contention: bool) -> Trust:
+    """Return how far predictions for a GPU can be trusted.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    contention : bool
+        Whether they count it.
+    """
+    calibrated = calibrated_gpu(gpu)
+    return Trust(gpu.name, calibrated.name, contention, calibrated.errors)

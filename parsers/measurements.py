@@ -1,0 +1,201 @@
+"""What ``depgraph calibrate`` and ``samples/validation/measure.py`` measured: one JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
+from depgraph.errors import ProfileError
+from depgraph.parsers.scanning.compression import TraceStream
+from depgraph.system.limits import LONGEST_TIME, MOST_SMS
+from depgraph.system.text import clean_text, in_short
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MOST_BYTES = 256 << 20
+_MOST_BLOCKS = 1 << 21
+_MOST_KERNELS = 1 << 12
+_MOST_THREADS = 1024
+_MOST_REGISTERS = 255
+_MOST_SHARED_BYTES = 1 << 20
+_LARGEST_ARCHITECTURE = 999
+_LONGEST_NAME = 200
+_DETAILS = ("driver", "cuda", "torch", "cudnn", "date")
+_LONGEST_DETAIL = 40
+_HINT = "give a file that depgraph calibrate --keep or samples/validation/measure.py wrote"
+# A memset or a copy: what it takes of an SM is not known.
+_OF_MEMORY = ((1, 1, 1), (32, 1, 1), 32, 0)
+
+
+_KINDS: dict[type, str] = {dict: "table", list: "list", str: "text"}
+
+
+class _BadError(Exception):
+    """What is wrong with a value, in a few words."""
+
+
+def read_measurements(path: Path) -> Measurements:
+    """Read a file of measurements, compressed or not. Programs that failed are left out.
+
+    Raises
+    ------
+    ProfileError
+        If it cannot be read, or is something else.
+    """
+    with TraceStream(path) as stream:
+        data = bytearray()
+        while len(data) <= _MOST_BYTES and (chunk := stream.read(1 << 20)):
+            data += chunk
+    if len(data) > _MOST_BYTES:
+        raise ProfileError(path, f"has more than {_MOST_BYTES >> 20} MiB", _HINT)
+    try:
+        content = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise ProfileError(path, "is not JSON", _HINT) from None
+    return measurements_of(content, path)
+
+
+def measurements_of(content: object, source: Path | str) -> Measurements:
+    """Return what a machine gave from what a file holds; `source` is named in messages.
+
+    Raises
+    ------
+    ProfileError
+        If it is something else.
+    """
+    try:
+        return _measurements(content)
+    except _BadError as error:
+        raise ProfileError(source, f"holds no measurements: {error}", _HINT) from None
+
+
+def _measurements(content: object) -> Measurements:
+    machine, launches, programs = (
+        _part(content, name, kind)
+        for name, kind in (("machine", dict), ("launches", list), ("programs", list))
+    )
+    found = [_program(each, launches) for each in programs if _was_measured(each)]
+    if not found:
+        raise _BadError("no program in it was measured")
+    return Measurements(
+        gpu=" ".join(clean_text(_text(_part(machine, "gpu", str), "gpu")).split()),
+        sms=_whole(machine.get("sms"), "sms", 1, MOST_SMS),
+        programs=found,
+        architecture=_optional(machine, "architecture", _LARGEST_ARCHITECTURE),
+        l2_bytes=_optional(machine, "l2_bytes", 1 << 50),
+        details={
+            name: in_short(clean_text(str(machine[name])), _LONGEST_DETAIL)
+            for name in _DETAILS
+            if name in machine
+        },
+    )
+
+
+def _was_measured(program: object) -> bool:
+    """Tell programs that ran from those that failed, and those whose kernels were not all seen."""
+    if not isinstance(program, dict) or "kernels" not in program:
+        return False
+    return all(isinstance(kernel, list) for kernel in _part(program, "kernels", list))
+
+
+def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
+    name = _text(_part(program, "name", str), "name")
+    rows = _part(program, "kernels", list)
+    if not 0 < len(rows) <= _MOST_KERNELS:
+        raise _BadError(f"{name}: {len(rows)} kernels")
+    kernels = [_kernel(row, launches, name) for row in rows]
+    edges = []
+    for edge in _part(program, "edges", list):
+        source, target = _list(edge, f"{name}: an edge", 2)
+        source = _whole(source, f"{name}: an edge", 0, len(rows) - 1)
+        edges.append((source, _whole(target, f"{name}: an edge", source + 1, len(rows) - 1)))
+    return MeasuredProgram(
+        name=name,
+        kind=_text(_part(program, "kind", str), f"{name}: kind"),
+        half=_whole(program.get("half"), f"{name}: half", 0, 1),
+        kernels=kernels,
+        edges=edges,
+        # The host may be the limit of replays back to back, not where it starts ahead of the GPU;
+        # then graphs of many roots wait for each other's leaves.
+        serial=min(_median(program, name, "serial"), _median(program, name, "serial_primed")),
+        parallel=min(_median(program, name, "parallel"), _median(program, name, "parallel_primed")),
+        streams=_median_if_any(program, name, "streams"),
+        streams_ahead=_median_if_any(program, name, "streams_primed"),
+        streams_host=(
+            _time(program["streams_host"], f"{name}: streams_host")
+            if "streams_host" in program
+            else None
+        ),
+    )
+
+
+def _kernel(row: object, launches: list[Any], program: str) -> MeasuredKernel:
+    launch, operation, in_chain, alone = _list(row, f"{program}: a kernel", 4)
+    index = _whole(launch, f"{program}: launch", 0, len(launches) - 1)
+    name, grid, block, registers, static, dynamic = _list(launches[index], f"launch {index}", 6)
+    where = f"{program}: kernel {in_short(str(name), 40)}"
+    time = _time(alone if in_chain is None else in_chain, f"{where}: time")
+    number = _whole(operation, f"{where}: operation", 0, _MOST_KERNELS)
+    if grid is None:
+        return MeasuredKernel(str(name), *_OF_MEMORY, time, number)
+    grid, block = _sizes(grid, f"{where}: grid"), _sizes(block, f"{where}: block")
+    if math.prod(grid) > _MOST_BLOCKS or math.prod(block) > _MOST_THREADS:
+        raise _BadError(f"{where}: {math.prod(grid)} blocks of {math.prod(block)} threads")
+    shared = [
+        _whole(v, f"{where}: shared memory", 0, _MOST_SHARED_BYTES) for v in (static, dynamic)
+    ]
+    return MeasuredKernel(
+        str(name), grid, block, _whole(registers, f"{where}: registers", 0, _MOST_REGISTERS),
+        sum(shared), time, number,
+    )  # fmt: skip
+
+
+def _median(program: dict[str, Any], where: str, name: str) -> float:
+    """Return the median of times, which are the median, the least and the ninth decile."""
+    return _time(_list(program.get(name), f"{where}: {name}", 1)[0], f"{where}: {name}")
+
+
+def _median_if_any(program: dict[str, Any], where: str, name: str) -> float | None:
+    return _median(program, where, name) if name in program else None
+
+
+def _part(table: object, name: str, kind: type) -> Any:
+    if not isinstance(table, dict) or not isinstance(table.get(name), kind):
+        raise _BadError(f"{name} is no {_KINDS[kind]}")
+    return table[name]
+
+
+def _list(value: object, what: str, least: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) < least:
+        raise _BadError(f"{what} is no list of {least}")
+    return value[: least if least > 1 else None]
+
+
+def _sizes(value: object, what: str) -> tuple[int, int, int]:
+    x, y, z = (_whole(size, what, 1, _MOST_BLOCKS) for size in _list(value, what, 3))
+    return x, y, z
+
+
+def _whole(value: object, what: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise _BadError(f"{what} is no whole number from {least} to {most}")
+    return value
+
+
+def _optional(table: dict[str, Any], name: str, most: int) -> int | None:
+    return _whole(table[name], name, 1, most) if name in table else None
+
+
+def _time(value: object, what: str) -> float:
+    if not isinstance(value, int | float) or not 0 < value <= LONGEST_TIME:
+        raise _BadError(f"{what} is no time in microseconds")
+    return float(value)
+
+
+def _text(value: str, what: str) -> str:
+    if not value.strip() or len(value) > _LONGEST_NAME:
+        raise _BadError(f"{what} is no name")
+    return value

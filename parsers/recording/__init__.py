@@ -1,0 +1,1 @@
+"""Recordings of ``depgraph record``: what kernels touched, exactly, with all copies and memsets."""

@@ -1,0 +1,139 @@
+"""What tensor maps describe, decoded from their words, and which bytes a load of a tile reads.
+
+cuBLAS and cuDNN make their maps without a call that could be watched. The layout was found with
+4 500 maps of known shape (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`; driver 580, H100): a
+map is 64 bytes long, and every number in it stands at one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MOST_DIMENSIONS = 5
+# Bytes of an element by the code of its type.
+_ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2)
+_STRIDE_UNIT = 16
+_ADDRESS_END = 1 << 57
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor in global memory, and the box that one load of it takes.
+
+    Attributes
+    ----------
+    address : int
+    element : int
+        Bytes.
+    sizes : tuple of int
+        Elements in each dimension, the innermost first.
+    strides : tuple of int
+        Bytes from one element to the next in each dimension.
+    box : tuple of int
+        Elements of a load in each dimension, those between steps included.
+    steps : tuple of int
+        Of which every so many-th is loaded.
+    """
+
+    address: int
+    element: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """The first byte after the tensor."""
+        last = sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
+        return self.address + last + self.element
+
+
+def decode(words: Sequence[int]) -> TensorMap | None:
+    """Decode the map of a tiled load.
+
+    Parameters
+    ----------
+    words : sequence of int
+        Of 64 bits, eight or more.
+
+    Returns
+    -------
+    TensorMap or None
+        None for what is no such map: of an im2col or an interleaved tensor, or impossible.
+    """
+
+    def bits(word: int, low: int, n: int) -> int:
+        return int(words[word]) >> low & ((1 << n) - 1)
+
+    code, rank = bits(1, 7, 4), bits(1, 4, 3) + 1
+    is_im2col, is_interleaved = bits(1, 0, 1), bits(1, 11, 2)
+    if is_im2col or is_interleaved or code >= len(_ELEMENT_BYTES) or rank > MOST_DIMENSIONS:
+        return None
+    element = _ELEMENT_BYTES[code]
+    sizes = [bits(4, 0, 32), bits(4, 32, 32), bits(5, 0, 32), bits(5, 32, 32), bits(6, 0, 32)]
+    low = [bits(1, 32, 32), bits(2, 0, 32), bits(2, 32, 32), bits(3, 0, 32)]
+    high = [bits(3, 32 + 4 * i, 4) for i in range(MOST_DIMENSIONS - 1)]
+    strides = [_STRIDE_UNIT * (a | b << 32) for a, b in zip(low, high, strict=True)]
+    box = [bits(6, 56, 8), *(bits(7, 8 * i, 8) for i in range(MOST_DIMENSIONS - 1))]
+    # The hardware takes every element of the innermost dimension.
+    steps = [0, *(bits(6, 32 + 3 * i, 3) for i in range(1, MOST_DIMENSIONS))]
+    found = TensorMap(
+        address=int(words[0]),
+        element=element,
+        sizes=tuple(n + 1 for n in sizes[:rank]),
+        strides=(element, *strides[: rank - 1]),
+        box=tuple(n + 1 for n in box[:rank]),
+        steps=tuple(n + 1 for n in steps[:rank]),
+    )
+    return found if _is_possible(found) else None
+
+
+def _is_possible(found: TensorMap) -> bool:
+    return (
+        0 < found.address < _ADDRESS_END
+        and found.address % _STRIDE_UNIT == 0
+        and found.end <= _ADDRESS_END
+        and all(s > 0 or n == 1 for n, s in zip(found.sizes, found.strides, strict=True))
+    )
+
+
+def tile_ranges(
+    tensor: TensorMap, at: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the bytes that loads of tiles read; what lies outside the tensor is not read.
+
+    Parameters
+    ----------
+    tensor : TensorMap
+    at : int32[n, rank]
+        First element of each load, the innermost dimension first.
+
+    Returns
+    -------
+    load : int64[m]
+    start, end : uint64[m]
+        A range for each row of each tile.
+    """
+    load = np.arange(len(at))
+    first = np.maximum(at[:, 0].astype(np.int64), 0)
+    last = np.minimum(at[:, 0].astype(np.int64) + tensor.box[0], tensor.sizes[0])
+    start = tensor.address + first * tensor.element
+    size = (last - first) * tensor.element
+    load, start, size = (values[size > 0] for values in (load, start, size))
+    for d in range(1, len(tensor.sizes)):
+        offsets = np.arange(0, tensor.box[d], tensor.steps[d])
+        place = at[load, d].astype(np.int64)[:, None] + offsets
+        inside = (place >= 0) & (place < tensor.sizes[d])
+        which, _ = np.nonzero(inside)
+        start = start[which] + place[inside] * tensor.strides[d]
+        load, size = load[which], size[which]
+    return load, start.astype(np.uint64), (start + size).astype(np.uint64)

@@ -1,0 +1,129 @@
+"""Fitting constants to measurements: what made the times is found again."""
+
+from dataclasses import replace
+
+import pytest
+from measured import measurements_of_machine, small_programs
+
+from depgraph.analysis.calibration import calibrate, model_of, to_toml, with_constants
+from depgraph.analysis.measured_programs import (
+    MeasuredProgram,
+    Prediction,
+    errors_of,
+    graph_time,
+    predict_graph,
+)
+from depgraph.errors import ModelError
+from depgraph.gpu.model import CONSTANTS, load_gpu, load_gpu_file
+from depgraph.parsers.measurements import read_measurements
+from depgraph.samples import sample_path
+
+H100 = load_gpu("H100 SXM")
+PACKAGED = "validation/measured/h100.json.xz"
+
+
+def measured_by(gpu, programs):
+    """Let programs take as long as they would on a GPU with these constants."""
+    times = [graph_time(program.scenario(gpu, "full")) for program in programs]
+    return [replace(p, parallel=time) for p, time in zip(programs, times, strict=True)]
+
+
+@pytest.mark.jit_only
+def test_the_constants_that_made_the_times_are_found_again():
+    made_with = {"contention": 1.0, "graph_path_us": 1.5, "graph_fork_us": 1.5}
+    programs = measured_by(with_constants(H100, made_with), small_programs())
+    found = calibrate(measurements_of_machine(programs), H100)
+    assert found.gpu.contention == pytest.approx(1.0, rel=0.2)
+    assert found.gpu.graph_path_us == found.gpu.graph_fork_us == pytest.approx(1.5, rel=0.25)
+    assert found.errors.mean < 0.03 < found.before.mean
+    assert found.fitted.mean < 0.03
+
+
+@pytest.mark.jit_only
+def test_constants_that_nothing_tells_of_stay():
+    chain = [p for p in small_programs() if p.kind == "chain"]
+    programs = [replace(p, half=i % 2) for i, p in enumerate(chain * 8)]
+    found = calibrate(measurements_of_machine(measured_by(H100, programs)), H100)
+    assert {n: getattr(found.gpu, n) for n in CONSTANTS} == {n: getattr(H100, n) for n in CONSTANTS}
+
+
+@pytest.mark.slow
+@pytest.mark.jit_only
+@pytest.mark.timeout(900)
+def test_the_packaged_measurements_give_the_constants_and_errors_of_the_h100():
+    """With another contention and path to begin with."""
+    found = read_measurements(sample_path(PACKAGED))
+    start = with_constants(model_of(found), {"contention": 1.0, "graph_path_us": 1.0})
+    calibration = calibrate(found, start)
+    for name in ("contention", "block_spread", "kernel_lead_us", "graph_path_us", "graph_root_us"):
+        assert getattr(calibration.gpu, name) == pytest.approx(getattr(H100, name), rel=0.6), name
+    # docs/validation.md: half 0 and half 1 of the 209 programs.
+    assert calibration.fitted.mean == pytest.approx(0.065, abs=0.005)
+    assert calibration.errors.mean == pytest.approx(0.095, abs=0.01)
+    assert calibration.errors.programs == 104
+
+
+def test_too_few_programs_are_refused():
+    found = measurements_of_machine(small_programs()[:3])
+    with pytest.raises(ModelError, match=r"3 programs were measured, \d to fit .* at least 8"):
+        calibrate(found, H100)
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "sms"),
+    [
+        ({"gpu": "NVIDIA H100 80GB HBM3"}, "H100 SXM", 132),
+        ({"gpu": "NVIDIA H100 80GB HBM3", "sms": 60}, "H100 SXM", 60),  # a part of it
+        ({"gpu": "NVIDIA New", "architecture": 80, "sms": 90}, "NVIDIA New", 90),
+    ],
+)
+def test_limits_are_those_of_the_gpu_or_of_its_architecture(machine, name, sms):
+    found = model_of(measurements_of_machine([], **machine))
+    assert (found.name, found.sms) == (name, sms)
+    assert found.architecture == machine.get("architecture", 90)
+
+
+def test_a_gpu_of_which_nothing_is_known_needs_a_name():
+    found = measurements_of_machine([], gpu="NVIDIA New")
+    with pytest.raises(ModelError, match=r"there is no model of NVIDIA New, .* with --gpu"):
+        model_of(found)
+    assert model_of(found, load_gpu("A100")).architecture == 80
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize("machine", [{}, {"gpu": 'NVIDIA "New"', "architecture": 80, "sms": 90}])
+def test_what_is_written_is_read_again(tmp_path, machine):
+    programs = measured_by(H100, small_programs())
+    found = measurements_of_machine(programs, **machine)
+    calibration = calibrate(found, model_of(found))
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(calibration), encoding="utf-8")
+    gpu = load_gpu_file(path)
+    assert gpu.goes_by(found.gpu)
+    assert (gpu.sms, gpu.architecture) == (found.sms, machine.get("architecture", 90))
+    assert {n: getattr(gpu, n) for n in CONSTANTS} == {
+        n: getattr(calibration.gpu, n) for n in CONSTANTS
+    }
+    assert gpu.errors.programs == calibration.errors.programs
+    assert gpu.errors.gpu == found.gpu
+
+
+def test_errors_are_summed_up():
+    def off(serial, measured, predicted):
+        program = MeasuredProgram("p", "fan", 1, [], [], serial, measured)
+        return Prediction(program, predicted)
+
+    found = [off(10, 10, 11), off(10, 5, 4), off(10, 8, 12)]  # +10 %, -20 %, slower than serial
+    errors = errors_of("GPU", "programs", found, found[:1])
+    assert (errors.programs, errors.worst) == (3, pytest.approx(0.5))
+    assert errors.mean == pytest.approx((0.1 + 0.2 + 0.5) / 3)
+    assert errors.direction == pytest.approx(2 / 3)  # the first gains nothing worth telling
+    assert errors.fixed_mean == pytest.approx(0.1)
+
+
+@pytest.mark.jit_only
+def test_a_prediction_is_not_below_its_bound():
+    for program in small_programs():
+        for contention in ("none", "full"):
+            found = predict_graph(program, H100, contention)
+            assert found.time >= found.bound > 0

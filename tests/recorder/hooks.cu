@@ -1,0 +1,89 @@
+// Kernels whose footprints are known by construction: one for each way to touch global memory.
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#define OK(x) do { auto e = (x); if (e) { fprintf(stderr, "%s: %d\n", #x, int(e)); exit(1);} } while (0)
+__device__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+template <class T> __global__ void copies(const T* from, T* to) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    to[2 * i] = from[i];
+}
+__global__ void atomics(unsigned* counter, float* sums) {
+    if (threadIdx.x == 0) atomicAdd(counter, 1u);
+    atomicAdd(sums + blockIdx.x * blockDim.x + threadIdx.x, 1.0f);
+}
+// A thread reads the first 16, 8 or 4 bytes, or none, of its 16, and zeros fill the rest.
+__global__ void asynchronous(const char* from, char* to) {
+    __shared__ alignas(16) char here[32 * 16];
+    const int t = threadIdx.x;
+    const int sizes[] = {16, 8, 4, 0};
+    const char* at = from + (blockIdx.x * blockDim.x + t) * 16;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(here + 16 * t)), "l"(at), "r"(sizes[t % 4]));
+    asm volatile("cp.async.commit_group; cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    if (t == 0) to[blockIdx.x] = here[1];
+}
+__global__ void bulk(const char* from, char* to, float* sums) {
+    __shared__ alignas(128) char here[1024];
+    __shared__ alignas(8) uint64_t barrier;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 1024;" ::"r"(shared_address(&barrier)) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 1024, [%2];" ::"r"(shared_address(here)), "l"(from + blockIdx.x * 2048), "r"(shared_address(&barrier)) : "memory");
+        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra again;}" ::"r"(shared_address(&barrier)) : "memory");
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 512;" ::"l"(to + blockIdx.x * 4096), "r"(shared_address(here)) : "memory");
+        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], 256;" ::"l"(sums + blockIdx.x * 64), "r"(shared_address(here)) : "memory");
+        asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+}
+__global__ void tiles(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap out, float* to) {
+    __shared__ alignas(128) float here[32 * 16];
+    __shared__ alignas(8) uint64_t barrier;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 2048;" ::"r"(shared_address(&barrier)) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(here)), "l"(&map), "r"(int(blockIdx.x) * 32 - 8), "r"(int(blockIdx.y) * 16), "r"(shared_address(&barrier)) : "memory");
+        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra again;}" ::"r"(shared_address(&barrier)) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&out), "r"(int(blockIdx.x) * 32), "r"(int(blockIdx.y) * 16), "r"(shared_address(here)) : "memory");
+        asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory");
+        to[blockIdx.y * gridDim.x + blockIdx.x] = here[9];
+    }
+}
+CUtensorMap map_of(void* base, uint64_t width, uint64_t height) {
+    typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    static Encode encode = Encode(dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuTensorMapEncodeTiled"));
+    CUtensorMap map; cuuint64_t sizes[] = {width, height}, strides[] = {width * 4}; cuuint32_t box[] = {32, 16}, steps[] = {1, 1};
+    OK(encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, base, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    return map;
+}
+int main() {
+    char *a, *b; float* sums; unsigned* counter;
+    OK(cudaMalloc(&a, 1 << 20)); OK(cudaMalloc(&b, 1 << 20)); OK(cudaMalloc(&sums, 1 << 16)); OK(cudaMalloc(&counter, 256));
+    printf("{\"a\": %llu, \"b\": %llu, \"sums\": %llu, \"counter\": %llu}\n", (unsigned long long)a, (unsigned long long)b, (unsigned long long)sums, (unsigned long long)counter);
+    OK(cudaMemset(a, 1, 1 << 20)); OK(cudaMemset(sums, 0, 1 << 16));
+    copies<uint8_t><<<3, 64>>>((uint8_t*)a, (uint8_t*)b);
+    copies<uint16_t><<<3, 64>>>((uint16_t*)a, (uint16_t*)b);
+    copies<uint32_t><<<3, 64>>>((uint32_t*)a, (uint32_t*)b);
+    copies<uint2><<<3, 64>>>((uint2*)a, (uint2*)b);
+    copies<uint4><<<3, 64>>>((uint4*)a, (uint4*)b);
+    atomics<<<2, 40>>>(counter, sums);
+    asynchronous<<<2, 32>>>(a, b);
+    bulk<<<3, 32>>>(a, b, sums);
+    tiles<<<dim3(4, 2), 32>>>(map_of(a, 100, 40), map_of(b, 100, 40), sums);
+    OK(cudaMemcpy(a, b, 4096, cudaMemcpyDeviceToDevice));
+    cudaStream_t s; OK(cudaStreamCreate(&s));
+    cudaGraph_t g; cudaGraphExec_t x;
+    OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+    copies<uint32_t><<<2, 32, 0, s>>>((uint32_t*)a, (uint32_t*)b);
+    OK(cudaMemsetAsync(a, 0, 512, s));
+    copies<uint4><<<2, 32, 0, s>>>((uint4*)b, (uint4*)a);
+    OK(cudaStreamEndCapture(s, &g)); OK(cudaGraphInstantiate(&x, g, 0)); OK(cudaGraphLaunch(x, s)); OK(cudaGraphLaunch(x, s));
+    void* p; OK(cudaMallocAsync(&p, 1000, s)); OK(cudaFreeAsync(p, s));
+    OK(cudaDeviceSynchronize());
+    cudaFree(b);
+}

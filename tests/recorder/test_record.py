@@ -1,0 +1,232 @@
+"""`depgraph record` without a GPU: a program that leaves what the recorder would."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from waiting import wait_until
+
+from depgraph.errors import RecorderError
+from depgraph.parsers.recording.archive import SECTORS
+from depgraph.recorder.build import Builder
+from depgraph.recorder.leavings import leavings_in
+from depgraph.recorder.run import Selection
+from depgraph.recorder.times import timed_in
+from depgraph.recorder.toolkit import Toolkit
+from depgraph.store.store import Store
+
+KERNEL = {
+    "event": "kernel", "grid": [2, 1, 1], "block": [32, 1, 1], "cluster": [0, 0, 0],
+    "registers": 8, "static_shared": 0, "dynamic_shared": 64, "stream": 0, "context": 0,
+    "device": 0, "graph": 0, "state": "recorded", "lost": 0,
+}  # fmt: skip
+SECTOR = 4096  # the one that both kernels touch
+PROGRAM = """
+import json, os, pathlib, sys
+folder = pathlib.Path(os.environ["DEPGRAPH_RECORD_FOLDER"])
+if "timer" in os.environ["CUDA_INJECTION64_PATH"]:
+    (folder / "times-1.jsonl").write_text({times!r})
+else:
+    (folder / "events-1.jsonl").write_text({events!r})
+    (folder / "sectors-1.bin").write_bytes(bytes.fromhex({tables!r}))
+with open("ran.txt", "a") as file:
+    print("ran", file=file)
+sys.exit({code})
+"""
+
+
+def kernel(number, name):
+    at = 32 * (number - 1)
+    return KERNEL | {
+        "number": number, "grid_id": number, "name": f"{name}(float*)", "mangled": f"_Z{name}",
+        "sectors_at": at, "sectors": 1,
+    }  # fmt: skip
+
+
+def run_of(number, name, start, **arguments):
+    return {
+        "ph": "X", "cat": "kernel", "name": f"{name}(float*)", "ts": start, "dur": 5.0,
+        "args": {
+            "device": 0, "context": 1, "stream": 7, "correlation": number, "grid": [2, 1, 1],
+            "block": [32, 1, 1], **arguments,
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Return a function that makes a program that writes with one kernel, reads with the next."""
+
+    def make(code=0, *, cut=False):
+        events = [
+            {"event": "recording", "format": 1, "process": 1},
+            {"event": "context", "context": 0, "device": 0, "architecture": 90},
+            kernel(1, "producer"),
+            kernel(2, "consumer"),
+        ]
+        text = "".join(json.dumps(event) + "\n" for event in events)
+        if cut:
+            text += '{"event": "ker'
+        rows = np.array(
+            [(SECTOR, 0, 1, 0, 15, 0, 1), (SECTOR, 1, 2, 15, 0, 0, 1)], SECTORS
+        )  # fmt: skip
+        times = [run_of(1, "producer", 10.0), run_of(2, "consumer", 20.0)]
+        path = tmp_path / "program.py"
+        path.write_text(
+            PROGRAM.format(
+                times="".join(json.dumps(each) + "\n" for each in times),
+                events=text, tables=rows.tobytes().hex(), code=code,
+            )
+        )  # fmt: skip
+        return [sys.executable, str(path)]
+
+    return make
+
+
+@pytest.fixture
+def with_a_gpu(monkeypatch, tmp_path):
+    """Let this machine have all that recording needs."""
+    monkeypatch.setattr(Toolkit, "found", [])
+    monkeypatch.setattr(Toolkit, "gpus", [("NVIDIA H100 80GB HBM3", 90)])
+    for name in ("recorder", "timer", "patch"):
+        built = tmp_path / f"{name}.so"
+        monkeypatch.setattr(Builder, name, lambda *_, built=built: built)
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_a_program_is_timed_and_recorded_into_a_store(program, recorded, tmp_path):
+    result = program("record", "--keep", "kept.recording", "--", *recorded())
+    assert result.code == 0, result.err
+    assert (tmp_path / "ran.txt").read_text() == "ran\nran\n"
+    store = Store(tmp_path / "depgraph.out")
+    assert [k.name for k in store.kernels] == ["producer(float*)", "consumer(float*)"]
+    assert [(p.source, p.target, p.raw) for p in store.pairs] == [(0, 1, 1)]
+    assert {k.architecture for k in store.kernels} == {90}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "depgraph.out", "depgraph.out.times.json", "kept.recording", "program.py",
+        "ran.txt",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_bound_takes_the_times_that_record_has_left(program, recorded):
+    assert program("record", "--", *recorded()).code == 0
+    found = json.loads(program("bound", "--sms", "80", "--format", "json").out)
+    assert found["durations"] == "kernel times of depgraph.out.times.json"
+    assert found["bounds"][0]["serial"] == 10
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_what_a_crashed_program_did_is_kept_and_its_exit_code_passed_on(
+    program, recorded, tmp_path
+):
+    result = program("record", "--no-time", "--", *recorded(7, cut=True))
+    assert result.code == 7
+    assert len(Store(tmp_path / "depgraph.out").kernels) == 2
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--no-time", "--", sys.executable, "-c", "pass"], "launched no kernel"),
+        (["--no-time", "--", "no-such-program"], "no-such-program: No such file or directory"),
+        (["--", sys.executable, "-c", "raise SystemExit(3)"], "ended with exit code 3 before"),
+    ],
+)
+def test_what_cannot_be_recorded_is_one_clear_line(program, tmp_path, words, said):
+    result = program("record", *words)
+    assert result.code == 1
+    assert said in result.err
+    assert result.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_machine_without_a_gpu_is_told_so(program, monkeypatch):
+    monkeypatch.setattr(Toolkit, "gpus", [])
+    result = program("record", "--", "true")
+    assert result.code == 1
+    assert result.err.startswith("depgraph: error: no GPU was found; ")
+    doctor = program("record", "--doctor")
+    assert doctor.code == 1
+    assert "recording cannot work here yet" in doctor.out
+
+
+def test_the_program_is_not_optional(program):
+    result = program("record")
+    assert result.code == 2
+    assert "give the program behind --" in result.err
+
+
+def tools(folder, *, nvcc="exit 0"):
+    """Make a CUDA toolkit of empty files, and a compiler that does as it is told."""
+    for name in (
+        "include/cuda.h", "compute-sanitizer/include/sanitizer.h",
+        "compute-sanitizer/include/sanitizer_patching.h",
+        "compute-sanitizer/libsanitizer-public.so", "bin/nvcc",
+    ):  # fmt: skip
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (folder / "bin" / "nvcc").write_text(f"#!/bin/sh\n{nvcc}\n")
+    (folder / "bin" / "nvcc").chmod(0o755)
+
+
+def test_what_is_compiled_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    tools(tmp_path / "cuda", nvcc=f'echo "$@" >> {tmp_path}/calls')
+    first = Builder(Toolkit(), tmp_path / "kept").patch(90)
+    assert Builder(Toolkit(), tmp_path / "kept").patch(90) == first
+    assert Builder(Toolkit(), tmp_path / "kept").patch(80) != first
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [line.split()[0] for line in calls] == ["-arch=sm_90", "-arch=sm_80"]
+    assert "-DDEPGRAPH_NO_TILES" in calls[0]  # the API's header has no hook for tiles
+
+
+def test_a_compiler_that_fails_is_named_with_its_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    tools(tmp_path / "cuda", nvcc='echo "patch.cu(3): error: no such type" >&2; exit 2')
+    with pytest.raises(RecorderError, match=r"nvcc failed: patch.cu\(3\): error: no such type"):
+        Builder(Toolkit(), tmp_path / "kept").patch(90)
+    assert not any(path.is_file() for path in (tmp_path / "kept").rglob("*"))
+
+
+def test_times_of_a_region_and_of_some_launches(tmp_path):
+    lines = [
+        run_of(1, "before", 1.0), {"region": "start", "correlation": 2}, run_of(3, "first", 2.0),
+        run_of(4, "second", 3.0), {"region": "stop", "correlation": 5}, run_of(6, "after", 4.0),
+    ]  # fmt: skip
+    (tmp_path / "times-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def names(selection):
+        return [event["name"].split("(")[0] for event in timed_in(tmp_path, selection)]
+
+    assert names(Selection()) == ["before", "first", "second", "after"]
+    assert names(Selection(in_region=True)) == ["first", "second"]
+    assert names(Selection(1, 2, in_region=True)) == ["second"]
+    assert names(Selection(name="^after|^first")) == ["first", "after"]
+
+
+def test_processes_that_launched_nothing_leave_nothing(tmp_path):
+    line = json.dumps({"event": "recording", "format": 1, "process": 5})
+    (tmp_path / "events-5.jsonl").write_text(line + "\n")
+    (tmp_path / "sectors-5.bin").write_bytes(b"")
+    assert leavings_in(tmp_path) == []
+
+
+def test_a_signal_reaches_the_program(tmp_path):
+    mark = tmp_path / "started"
+    command = ["sh", "-c", f"touch {mark}; exec sleep 100"]
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom depgraph.recorder.run import time\n"
+        f"sys.exit(time({command!r}, Path('none.so'), Path({str(tmp_path)!r})))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script])
+    wait_until(mark.exists)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
