@@ -260,7 +260,7 @@ def _recorded_times(store: Store) -> Path | None:
     from depgraph.store.files import times_of
 
     path = times_of(store.path)
-    return path if store.metadata["format"] == "recording" and path.is_file() else None
+    return path if store.metadata.get("format") == "recording" and path.is_file() else None
 
 
 def asked_from(path: Path) -> Asked:
