@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from depgraph.errors import DepgraphError
-from depgraph.system.text import one_line
+from depgraph.system.text import did_you_mean, in_short, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 # Command -> what it does. Modules are imported when their command is run: help stays fast.
 COMMANDS = {
@@ -59,6 +58,17 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names, or say which one it may have meant."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            known = ", ".join(COMMANDS)
+            hint = did_you_mean(name, COMMANDS) or f"; there are {known}"
+            ctx.fail(f"no such command {in_short(name)!r}{hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         del ctx
@@ -80,14 +90,14 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Print the version and exit.",
 )  # fmt: skip
 def depgraph() -> None:
-    r"""Find which thread blocks of a GPU program depend on which, and what overlap could save.
+    """Find which thread blocks of a GPU program depend on which, and what overlap could save.
 
     \b
       depgraph extract trace.log      trace -> ./depgraph.out
       depgraph bound --sms 80         upper bound on the speedup on an 80-SM GPU
       depgraph report --sms 80        plots, an HTML page, a timeline for Perfetto
       depgraph demo                   both, on a packaged real trace
-    """
+    """  # noqa: D301 - click takes the character, not two of them
 
 
 @contextmanager
@@ -123,12 +133,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        _say(f"error: {_in_one_line(error)}")
+        _say(f"error: {in_one_line(error)}")
         sys.exit(error.exit_code if isinstance(error, DepgraphError) else EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _in_one_line(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
+    """Return what a user is told of an error."""
     if isinstance(error, DepgraphError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -6,6 +6,7 @@
 >>> graph = store.graph()
 >>> depgraph.bound(graph, sms=80).to_pandas()
 >>> graph.to_networkx(level="kernel")
+>>> depgraph.open("out").report(sms=80).speedup_by_sms()
 """
 
 from __future__ import annotations
@@ -19,33 +20,85 @@ if not (_here / "cli").is_dir():
 
 if TYPE_CHECKING:
     from depgraph.analysis.bound import BoundTable, bound
+    from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
+    from depgraph.analysis.compare_stores import StoreDiff, compare
+    from depgraph.analysis.kernel_groups import group_kernels
+    from depgraph.analysis.renaming import study_renaming
+    from depgraph.analysis.study import Study, study
+    from depgraph.analysis.verdict import conclude
+    from depgraph.cli.notebook import open_program as open  # noqa: A004 - as gzip.open
+    from depgraph.errors import DepgraphError
     from depgraph.extraction.pipeline import analyse, extract
+    from depgraph.gpu.model import available_gpus, load_gpu, load_gpu_file
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.mechanisms.base import Mechanism
+    from depgraph.mechanisms.registry import find_mechanisms
+    from depgraph.mechanisms.serial import serial
     from depgraph.scenario.build_scenario import build_scenario
     from depgraph.scenario.scenario import Scenario
+    from depgraph.scenario.what_if import parse_what_if
     from depgraph.store.store import Store
+    from depgraph.timing.fit import fit_profile
+    from depgraph.timing.launch_model import parse_launch
+    from depgraph.timing.profile import Where
 
 __all__ = [
     "BlockGraph",
     "BoundTable",
+    "Comparison",
+    "DepgraphError",
+    "Mechanism",
     "Scenario",
     "Store",
+    "StoreDiff",
+    "Study",
+    "Where",
     "analyse",
+    "available_gpus",
     "bound",
     "build_scenario",
+    "compare",
+    "compare_mechanisms",
+    "conclude",
     "extract",
+    "find_mechanisms",
+    "fit_profile",
+    "group_kernels",
+    "load_gpu",
+    "load_gpu_file",
+    "open",
+    "parse_launch",
+    "parse_what_if",
+    "serial",
+    "study",
+    "study_renaming",
 ]
 
-_HOMES = {
-    "BlockGraph": "graph.block_graph",
-    "BoundTable": "analysis.bound",
-    "Scenario": "scenario.scenario",
-    "Store": "store.store",
-    "analyse": "extraction.pipeline",
-    "bound": "analysis.bound",
-    "build_scenario": "scenario.build_scenario",
-    "extract": "extraction.pipeline",
+_NAMES_IN = {
+    "analysis.bound": ("BoundTable", "bound"),
+    "analysis.compare_mechanisms": ("Comparison", "compare_mechanisms"),
+    "analysis.compare_stores": ("StoreDiff", "compare"),
+    "analysis.kernel_groups": ("group_kernels",),
+    "analysis.renaming": ("study_renaming",),
+    "analysis.study": ("Study", "study"),
+    "analysis.verdict": ("conclude",),
+    "cli.notebook": ("open",),
+    "errors": ("DepgraphError",),
+    "extraction.pipeline": ("analyse", "extract"),
+    "gpu.model": ("available_gpus", "load_gpu", "load_gpu_file"),
+    "graph.block_graph": ("BlockGraph",),
+    "mechanisms.base": ("Mechanism",),
+    "mechanisms.registry": ("find_mechanisms",),
+    "mechanisms.serial": ("serial",),
+    "scenario.build_scenario": ("build_scenario",),
+    "scenario.scenario": ("Scenario",),
+    "scenario.what_if": ("parse_what_if",),
+    "store.store": ("Store",),
+    "timing.fit": ("fit_profile",),
+    "timing.launch_model": ("parse_launch",),
+    "timing.profile": ("Where",),
 }
+_HOMES = {name: module for module, names in _NAMES_IN.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -55,6 +108,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(message)
     import importlib
 
-    value = getattr(importlib.import_module(f"depgraph.{_HOMES[name]}"), name)
+    home = importlib.import_module(f"depgraph.{_HOMES[name]}")
+    value = getattr(home, "open_program" if name == "open" else name)
     globals()[name] = value
     return value

@@ -58,6 +58,10 @@ class ProfileError(InputError):
     """A file of kernel or block times is missing, damaged, or of no use."""
 
 
+class SuiteError(InputError):
+    """A suite file is missing, or says something that makes no sense."""
+
+
 class StoreError(InputError):
     """A store is missing, damaged, or of another schema version."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,34 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Take the page for contributors from the root, with links as seen from this folder."""
+    """Take the page for contributors from the root, and that of the notebook from the notebook."""
+    if page.file.src_uri == "notebook.md":
+        text = (Path(config["docs_dir"]) / "notebook.ipynb").read_text(encoding="utf-8")
+        return "\n\n".join(part for cell in json.loads(text)["cells"] for part in _cell(cell))
     if page.file.src_uri != "contributing.md":
         return markdown
     source = Path(config["docs_dir"]).parent / "CONTRIBUTING.md"
     return source.read_text(encoding="utf-8").replace("](docs/", "](")
+
+
+def _cell(cell: dict[str, Any]) -> list[str]:
+    """Return a cell of a notebook, and what it shows, as Markdown."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] != "code":
+        return [source]
+    parts = [f"```python\n{source}\n```"]
+    for output in cell["outputs"]:
+        data = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+        if "image/png" in data:
+            name = html.escape(data["text/plain"])
+            parts.append(f'<img alt="{name}" src="data:image/png;base64,{data["image/png"]}">')
+        elif "text/html" in data:
+            lines = [line for line in data["text/html"].splitlines() if line.strip()]
+            parts.append("\n".join(["<div>", *lines, "</div>"]))
+        else:
+            text = data.get("text/plain") or "".join(output["text"])
+            parts.append(f"```text\n{text.rstrip()}\n```")
+    return parts
 
 
 def _kept(entries: list[Any], docs: Path) -> list[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,12 +25,14 @@ from depgraph.system.compiled import compile_always
 compile_always()  # what the tests call little is to be compiled as well
 compile_in_turn()
 
-SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+ROOT = Path(__file__).resolve().parents[1]
+SHARED_DATA = ROOT.parent / "shared" / "data"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Compilation is slow once, and without it everything is slow: no example has a deadline.
+# Compilation is slow once, and without it, or on a busy machine, everything is: no example has a
+# deadline, and none is drawn too slowly.
 for name, compiled, interpreted in (("default", 50, 10), ("ci", 100, 10), ("thorough", 2000, 100)):
     hypothesis.settings.register_profile(
         name,
@@ -36,6 +40,7 @@ for name, compiled, interpreted in (("default", 50, 10), ("ci", 100, 10), ("thor
         max_examples=interpreted if numba.config.DISABLE_JIT else compiled,
         derandomize=name == "ci",
         print_blob=True,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
@@ -45,6 +50,9 @@ hypothesis.settings.load_profile(
 def pytest_addoption(parser):
     parser.addoption(
         "--seeds", type=int, default=1, metavar="N", help="hundreds of cases in tests/faults"
+    )
+    parser.addoption(
+        "--first-seed", type=int, default=0, metavar="N", help="hundreds of cases to leave out"
     )
 
 
@@ -57,6 +65,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.shared)
         if item.get_closest_marker("shared") and not SHARED_DATA.is_dir():
             item.add_marker(no_shared_data)
+        if "sample_trace" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.jit_only)  # reads all of that text
         if item.get_closest_marker("jit_only") and numba.config.DISABLE_JIT:
             item.add_marker(not_compiled)
 
@@ -74,10 +84,15 @@ def sample_trace():
 
 
 @pytest.fixture(scope="session")
-def sample_store(sample_trace, tmp_path_factory):
-    """Return the store of the packaged trace; tests only read it."""
-    folder = tmp_path_factory.mktemp("sample")
-    return depgraph.extract(parsers.open_trace(sample_trace), folder / "sample.out")
+def sample_store(tmp_path_factory):
+    """Return the store of the packaged trace, always made by compiled code; tests only read it."""
+    path = tmp_path_factory.mktemp("sample") / "sample.out"
+    if numba.config.DISABLE_JIT:
+        command = [sys.executable, "-m", "depgraph", "extract", sample_path(), "-o", path, "-q"]
+        environment = os.environ | {"NUMBA_DISABLE_JIT": "0", "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, check=True, env=environment)
+        return depgraph.Store(path)
+    return depgraph.extract(parsers.open_trace(sample_path()), path)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,9 @@
-"""``depgraph bound``: store to upper bound on the speedup."""
+"""``depgraph bound``: stores to upper bounds on the speedup."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from depgraph.cli.options.model import (
     contention_option,
     memory_option,
     model_options,
+    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
@@ -21,43 +22,45 @@ from depgraph.cli.options.shared import (
     format_option,
     is_quiet,
     print_report,
-    store_argument,
+    stores_argument,
 )
+from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.values import SmCounts
 from depgraph.cli.progress import step_progress
+from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.findings import Findings
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.outcome import Bound
-    from depgraph.cli.options.model import ModelOptions
+    from depgraph.analysis.suite import ProgramResult
+    from depgraph.cli.suite import Task
+    from depgraph.reports.tables.table import Report
     from depgraph.scenario.scenario import Scenario
+    from depgraph.system.steps import Steps
 
 
 @click.command("bound", cls=Command)
-@store_argument
+@stores_argument
 @click.option(
-    "--sms", type=SmCounts(), required=True,
-    help="SM counts: 80, 8,16,80, 8:132, 8:132:4 or inf.",
+    "--sms", type=SmCounts(),
+    help="SM counts: 80, 8,16,80, 8:132, 8:132:4 or inf [default: the GPU's].",
 )  # fmt: skip
 @mechanism_options
 @deps_option
 @model_options
 @contention_option
 @memory_option
+@suite_options
 @format_option
 def command(
-    store: Path,
-    sms: tuple[float, ...],
-    mechanisms: tuple[str, ...],
-    costs: tuple[str, ...],
-    kinds: frozenset[str] | None,
-    form: str,
-    **model: Unpack[ModelOptions],
-) -> None:
+    *, stores: tuple[Path, ...], jobs: int | None, scheduler: str | None, form: str, **asked: Any
+) -> int | None:
     """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
     Prints the serial time, critical path, work, the lower bound on the makespan, the upper bound on
@@ -66,50 +69,102 @@ def command(
 
     With --mechanism it compares synchronisation mechanisms instead, one row each: makespan,
     speedup, share of the bound, slot utilization, and what was assumed.
+
+    Of several stores, a folder of stores, or a suite file (TOML) it prints one table with a row
+    for each program, and geometric means. A program that fails is a row that says why; the exit
+    code is 1 then.
     """
-    if mechanisms:
-        _compare(store, sms, mechanisms, costs, kinds, form, model)
-        return
-    if costs:
-        message = "--cost needs --mechanism"
-        raise click.UsageError(message)
-    from depgraph.analysis.bound import bound
-    from depgraph.reports.tables.bound_table import bound_report
-    from depgraph.reports.tables.verdict_lines import with_verdict
-    from depgraph.store.store import Store
+    from depgraph.cli.suite import policies_step, run_suite, suite_of
 
-    scenario = timed_scenario_from(Store(store), kinds, **model)
+    suite = suite_of(stores, jobs=jobs, scheduler=scheduler)
+    if suite is not None:
+        from depgraph.reports.tables.suite_table import suite_report
+
+        done = run_suite(suite)
+        has_policies = bool(asked["mechanisms"])
+        steps = [] if has_policies else [policies_step(suite)]
+        report = suite_report(done.suite, has_policies=has_policies, steps=steps)
+        print_report(report, form)
+        return done.exit_code()
+    print_report(_report(stores[0], **asked), form)
+    return None
+
+
+def _report(path: Path, **asked: Any) -> Report:
     with step_progress(quiet=is_quiet()) as steps:
-        table = bound(scenario, sms, steps=steps)
+        table, found = _answer(path, steps, **asked)
         steps.begin("verdict", 1)
-        found = _findings(scenario, sms, store, table.bounds)
-        report = with_verdict(bound_report(table), found, more=_page_step(found))
-    print_report(report, form)
+        from depgraph.analysis.bound import BoundTable
+        from depgraph.reports.tables.verdict_lines import with_verdict
+
+        if isinstance(table, BoundTable):
+            from depgraph.reports.tables.bound_table import bound_report
+
+            return with_verdict(bound_report(table), found, more=_page_step(found))
+        from depgraph.reports.tables.mechanism_tables import comparison_report
+
+        return with_verdict(comparison_report(table), found)
 
 
-def _compare(
+def suite_results(
+    task: Task, stores: tuple[Path, ...], **asked: Any
+) -> tuple[list[ProgramResult], list[str]]:
+    """Return what a suite shows of one program, for each GPU size."""
+    from dataclasses import replace
+
+    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.outcome import limits_of
+    from depgraph.analysis.suite import results_of_bounds, results_of_comparison
+    from depgraph.analysis.verdict import verdict_of
+
+    for other in ("form", "jobs", "scheduler"):
+        asked.pop(other)
+    table, found = _answer(stores[0], NOBODY, **asked)
+    name, store = task.program.name, task.program.store
+    if isinstance(table, BoundTable):
+        results = results_of_bounds(name, store, table)
+    else:
+        kinds = {"RAW"} & table.scenario.graph.kinds
+        renamed = table.scenario.with_kinds(kinds) if kinds else table.scenario
+        raw = [limits_of(renamed.on(limits.sms).without_launches()) for limits in table.limits]
+        results = results_of_comparison(name, store, table, raw)
+    verdict = verdict_of(found).text
+    return [replace(r, verdict=verdict if r.sms == found.scenario.sms else "") for r in results], []
+
+
+def _answer(
     path: Path,
-    sms: tuple[float, ...],
+    steps: Steps,
+    *,
+    sms: tuple[float, ...] | None,
     mechanisms: tuple[str, ...],
     costs: tuple[str, ...],
     kinds: frozenset[str] | None,
-    form: str,
-    model: ModelOptions,
-) -> None:
-    from depgraph.analysis.compare_mechanisms import compare_mechanisms
-    from depgraph.mechanisms import find_mechanisms
-    from depgraph.reports.tables.mechanism_tables import comparison_report
-    from depgraph.reports.tables.verdict_lines import with_verdict
+    **model: Any,
+) -> tuple[BoundTable | Comparison, Findings]:
+    """Work out what one store answers, and what its verdict rests on."""
     from depgraph.store.store import Store
 
-    found = find_mechanisms(mechanisms)
+    if costs and not mechanisms:
+        message = "--cost needs --mechanism"
+        raise click.UsageError(message)
+    if mechanisms:
+        from depgraph.analysis.compare_mechanisms import compare_mechanisms
+        from depgraph.mechanisms import find_mechanisms
+
+        known = find_mechanisms(mechanisms)
+        scenario = timed_scenario_from(Store(path), kinds, **model)
+        sizes = sizes_or_default(scenario, sms)
+        comparison = compare_mechanisms(
+            scenario, sizes, known, costs=parse_costs(costs), steps=steps
+        )
+        return comparison, _findings(scenario, sizes, path, comparison.limits)
+    from depgraph.analysis.bound import bound
+
     scenario = timed_scenario_from(Store(path), kinds, **model)
-    with step_progress(quiet=is_quiet()) as steps:
-        comparison = compare_mechanisms(scenario, sms, found, costs=parse_costs(costs), steps=steps)
-        steps.begin("verdict", 1)
-        findings = _findings(scenario, sms, path, comparison.limits)
-        report = with_verdict(comparison_report(comparison), findings)
-    print_report(report, form)
+    sizes = sizes_or_default(scenario, sms)
+    table = bound(scenario, sizes, steps=steps)
+    return table, _findings(scenario, sizes, path, table.bounds)
 
 
 def _page_step(found: Findings) -> list[Step]:

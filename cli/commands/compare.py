@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import memory_option, model_options, timed_scenario_from
-from depgraph.cli.options.shared import Command, deps_option, print_report
+from depgraph.cli.options.model import (
+    memory_option,
+    model_options,
+    sizes_or_default,
+    timed_scenario_from,
+)
+from depgraph.cli.options.shared import FORMATS, Command, deps_option, print_report, top_option
 from depgraph.cli.options.thresholds import (
     Metric,
     append_summary,
@@ -16,7 +21,7 @@ from depgraph.cli.options.thresholds import (
     github_option,
     metric_option,
 )
-from depgraph.cli.options.values import ROWS, SMS, Percent
+from depgraph.cli.options.values import SMS, Percent
 
 if TYPE_CHECKING:
     from depgraph.analysis.compare_stores import StoreDiff
@@ -40,15 +45,12 @@ if TYPE_CHECKING:
     help="Change in percent that is still accepted.",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv", "markdown", "total"]),
+    "--format", "form", type=click.Choice([*FORMATS, "total"]),
     default="table", show_default=True, help="How to write the result; total is one number.",
 )  # fmt: skip
 @metric_option("Metric of NEW that --format total prints.", default="upper_bound")
 @github_option
-@click.option(
-    "--top", type=ROWS, default=20, show_default=True, metavar="N",
-    help="Rows of each table in Markdown and on a terminal.",
-)  # fmt: skip
+@top_option
 @click.option(
     "--new-timing", type=click.Path(path_type=Path), metavar="FILE",
     help="Measured times of NEW; --timing is then those of BASE.",
@@ -111,7 +113,8 @@ def _side(
     from depgraph.store.store import Store
 
     scenario = timed_scenario_from(Store(path), kinds, **model)
-    return scenario.on(sms or scenario.resources.gpu.sms)
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    return scenario.on(size)
 
 
 def _missed(

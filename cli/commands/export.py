@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,6 +17,7 @@ from depgraph.cli.options.model import (
     refuse_given,
     refuse_others,
     scenario_from,
+    sizes_or_default,
 )
 from depgraph.cli.options.shared import (
     Command,
@@ -35,30 +39,35 @@ TARGETS = {
     "kernels": ("parquet", "csv", "json"),
     "blocks": ("parquet", "csv", "json"),
     "pairs": ("parquet", "csv", "json"),
-    "schedule": ("parquet", "csv", "json"),
+    "schedule": ("parquet", "csv", "json", "perfetto"),
     "graph": ("graphml", "dot", "json"),
 }
 _GRAPHS = ("edges", "graph")
+_FORMS = {"": "", ".gz": "perfetto"}
+_BINARY = ("parquet", "perfetto")
 
 
 @click.command("export", cls=Command)
 @store_argument
 @click.option("--what", type=click.Choice(list(TARGETS)), required=True, help="What to write.")
 @click.option(
-    "--to", "form", type=click.Choice(["parquet", "csv", "json", "graphml", "dot"]),
+    "--to", "form", type=click.Choice(["parquet", "csv", "json", "graphml", "dot", "perfetto"]),
     help="Form [default: by the name of the file].",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="File to write."
-)
-@click.option("--sms", type=SMS, help="SM count, for a schedule.")
+    "-o", "--output", type=click.Path(path_type=Path), required=True,
+    help="File to write; - for standard output, with --to.",
+)  # fmt: skip
+@click.option("--sms", type=SMS, help="SM count, for a schedule [default: the GPU's].")
 @click.option(
     "--schedule", "schedule_name", default="dataflow", show_default=True,
     type=click.Choice(["serial", "dataflow"]), help="Which schedule.",
 )  # fmt: skip
 @click.option(
-    "--priority", default="oldest-first", show_default=True, help="Priority of a dataflow schedule."
-)
+    "--priority", default="oldest-first", show_default=True,
+    type=click.Choice(["oldest-first", "newest-first", "longest-path-first", "best"]),
+    help="Priority of a dataflow schedule.",
+)  # fmt: skip
 @mechanism_options
 @deps_option
 @model_options
@@ -81,7 +90,8 @@ def command(
 
     edges: one row per distinct edge and kind, blocks numbered within their kernels, host copy i as
     kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet, CSV or JSON
-    (one object per line), the graph as GraphML, DOT or node-link JSON.
+    (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also for
+    ui.perfetto.dev (gzipped JSON).
 
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
@@ -91,36 +101,64 @@ def command(
     from depgraph.reports.export import tables
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
+    from depgraph.system.work_folder import work_folder
 
-    form = form or output.suffix.lstrip(".").lower()
+    is_piped = str(output) == "-"
+    form = form or _FORMS.get(output.suffix, output.suffix.lstrip(".").lower())
     _refuse_unused(what, schedule_name, mechanisms)
+    if is_piped and not form:
+        message = "-o - needs --to: there is no name that tells the form"
+        raise click.UsageError(message)
     if form not in TARGETS[what]:
         message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
         raise click.UsageError(message)
-    if what == "schedule" and sms is None:
-        message = "a schedule needs --sms N"
+    if is_piped and form in _BINARY and sys.stdout.isatty():
+        message = f"{form} is not for a terminal: send it to a file or another program"
         raise click.UsageError(message)
-    refuse_existing(output, force=force)
-    opened = Store(store)
-    if what in {"kernels", "blocks", "pairs"}:
-        tables.write_table(opened.table(what), output, form, force=force)
-    else:
+
+    def write(file: Path, *, force: bool) -> None:
+        opened = Store(store)
+        if what in {"kernels", "blocks", "pairs"}:
+            tables.write_table(opened.table(what), file, form, force=force)
+            return
         scenario = scenario_from(opened, kinds, **model)
         graph = scenario.graph
         if what == "edges":
-            tables.write_edges(graph, output, form, force=force)
-        elif what == "graph":
-            tables.write_kernel_graph(scenario, output, form, force=force)
+            tables.write_edges(graph, file, form, force=force)
+            return
+        if what == "graph":
+            tables.write_kernel_graph(scenario, file, form, force=force)
+            return
+        (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+        is_serial = schedule_name == "serial" and not mechanisms
+        names = mechanisms or (f"dataflow({priority})",)
+        sized = scenario.on(size)
+        plan = serial(sized) if is_serial else _schedule(sized, names, costs)
+        if form == "perfetto":
+            _write_timeline(plan, sized, file, force=force)
         else:
-            plan = (
-                serial(scenario.on(sms or 1))
-                if schedule_name == "serial" and not mechanisms
-                else _schedule(
-                    scenario.on(sms or 1), mechanisms or (f"dataflow({priority})",), costs
-                )
-            )
-            tables.write_schedule(plan, graph, scenario.unit, output, form, force=force)
+            tables.write_schedule(plan, graph, scenario.unit, file, form, force=force)
+
+    if is_piped:
+        with work_folder(Path(tempfile.gettempdir()), "export") as folder:
+            write(folder / "export", force=False)
+            with (folder / "export").open("rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+        return
+    refuse_existing(output, force=force)
+    write(output, force=force)
     wrote(output)
+
+
+def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bool) -> None:
+    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.study import Study
+    from depgraph.reports.export.perfetto import write_perfetto
+    from depgraph.system.output import new_file
+
+    alone = Study(scenario, BoundTable((), scenario, ()), (plan,), curves=(), bend=0.0, costs=())
+    with new_file(file, force=force) as temporary:
+        write_perfetto(alone, temporary)
 
 
 def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:

@@ -104,7 +104,7 @@ def command(
     force: bool,
     form: str,
 ) -> None:
-    r"""Run a program on this machine's GPU, record what it touches, write a store.
+    """Run a program on this machine's GPU, record what it touches, write a store.
 
     \b
       depgraph record -- python train.py
@@ -113,7 +113,7 @@ def command(
     The program runs twice: as it is, for the times of its kernels, which bound and the others
     then use; and with its kernels patched, through NVIDIA's Compute Sanitizer API. Copies and
     memsets are recorded, too. It must do the same both times.
-    """
+    """  # noqa: D301 - click takes the character, not two of them
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import take_times, write_times
     from depgraph.recorder.toolkit import Toolkit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +17,11 @@ from depgraph.cli.options.model import (
     memory_option,
     model_options,
     scenario_from,
+    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
+    FORMATS,
     Command,
     deps_option,
     force_option,
@@ -25,10 +29,13 @@ from depgraph.cli.options.shared import (
     is_quiet,
     print_report,
     say,
-    store_argument,
+    stores_argument,
+    top_option,
     wrote,
 )
+from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.thresholds import (
+    EXIT_THRESHOLD,
     append_summary,
     fail_threshold,
     github_option,
@@ -36,14 +43,17 @@ from depgraph.cli.options.thresholds import (
     threshold_options,
     thresholds_from,
 )
-from depgraph.cli.options.values import ROWS, SMS, Pair
+from depgraph.cli.options.values import SMS, Pair
 from depgraph.cli.progress import step_progress
 from depgraph.errors import ModelError
+from depgraph.system.text import clean_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from depgraph.analysis.study import Study
+    from depgraph.analysis.suite import ProgramResult
+    from depgraph.cli.suite import Asked, Task
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.reports.ci import Threshold
     from depgraph.reports.export.perfetto import Flows
@@ -53,27 +63,24 @@ DEFAULT_FOLDER = "depgraph.report"
 
 
 @click.command("report", cls=Command)
-@store_argument
-@click.option("--sms", type=SMS, required=True, metavar="N", help="SM count.")
+@stores_argument
+@click.option("--sms", type=SMS, metavar="N", help="SM count [default: the GPU's].")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
     help=f"Folder to write [default: {DEFAULT_FOLDER}, nothing with --format].",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice(["table", "markdown", "json", "csv"]),
+    "--format", "form", type=click.Choice(FORMATS),
     help="Print the report in this form as well, and write a folder only with -o.",
 )  # fmt: skip
-@click.option(
-    "--top", type=ROWS, default=20, show_default=True, metavar="N",
-    help="Rows of each table in Markdown and on a terminal.",
-)  # fmt: skip
+@top_option
 @github_option
 @metric_option("Print this number alone, as for a badge, and write no folder.")
 @threshold_options
 @click.option("--pair", type=Pair(), help="Kernels whose block-to-block dependences are drawn.")
 @click.option(
     "--flows", type=click.Choice(["path", "all", "none"]), default="path", show_default=True,
-    help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100 000.",
+    help="Arrows in the timeline for Perfetto: of the critical path, or all up to 100000.",
 )  # fmt: skip
 @click.option(
     "--coarse", type=click.Path(path_type=Path), metavar="STORE",
@@ -86,39 +93,35 @@ DEFAULT_FOLDER = "depgraph.report"
 @model_options
 @contention_option
 @memory_option
+@suite_options
 @force_option
 def command(
     *,
-    store: Path,
-    sms: int,
+    stores: tuple[Path, ...],
     output: Path | None,
     form: str | None,
     top: int,
     github: bool,
     metric: str | None,
-    fail_below: tuple[tuple[str, float], ...],
-    fail_above: tuple[tuple[str, float], ...],
-    pair: tuple[int, int] | None,
-    flows: Flows,
-    coarse: Path | None,
-    mechanisms: tuple[str, ...],
-    costs: tuple[str, ...],
     show: bool,
-    kinds: frozenset[str] | None,
-    group_by: str,
     force: bool,
-    **model: Any,
-) -> None:
+    jobs: int | None,
+    scheduler: str | None,
+    **asked: Any,
+) -> int | None:
     """Write plots, an HTML page, a timeline and a summary for one GPU size.
 
     DIR gets index.html, plots/*.png and *.svg, report.md, report.json and timeline.json.gz (for
     ui.perfetto.dev). The page needs no other file and no network.
 
     The tables have a row for every mechanism; those named with --mechanism are plotted as well.
+
+    Of several stores, a folder of stores, or a suite file (TOML) DIR gets an index.html with one
+    table and a bar chart, the same as suite.csv, suite.json, suite.md and plots/, and a report of
+    each program in a folder of its own. A program that fails is a row that says why; the exit
+    code is 1 then.
     """
-    from depgraph.reports.ci import missed_thresholds, one_number, step_summary
-    from depgraph.reports.page.study_report import study_report
-    from depgraph.system.text import clean_text, size_text
+    from depgraph.cli.suite import suite_of
 
     if output is None and form is None and metric is None:
         output = Path(DEFAULT_FOLDER)
@@ -126,52 +129,161 @@ def command(
         from depgraph.system.output import stable_path
 
         output = stable_path(output)
-    _check_output(output, show=show, force=force)
-    thresholds = thresholds_from(fail_below, fail_above)
+    suite = suite_of(stores, jobs=jobs, scheduler=scheduler)
+    if metric is not None and (form is not None or output is not None or github):
+        message = "--metric prints one number: it goes with none of --format, -o, --github"
+        raise click.UsageError(message)
+    _check_output(output, show=show, force=force, is_suite=suite is not None)
+    if suite is not None:
+        return _suite(
+            suite, output, form, top, github=github, show=show, force=force,
+            has_thresholds=bool(asked["fail_below"] or asked["fail_above"]),
+            mechanisms=asked["mechanisms"],
+        )  # fmt: skip
     if metric is not None:
-        if form is not None or output is not None or github:
-            message = "--metric prints one number: it goes with none of --format, -o, --github"
-            raise click.UsageError(message)
-        metrics = _metrics(store, sms, kinds, model)
-        click.echo(one_number(metrics[metric]))
-        fail_threshold(missed_thresholds(thresholds, metrics))
-        return
-    found = _study(store, sms, kinds, coarse, mechanisms, costs, group_by, model)
-    missed = missed_thresholds(thresholds, found.metrics)
-    report = _with_thresholds(study_report(found), thresholds, missed)
+        _print_metric(stores[0], metric, **asked)
+        return None
+    found, report, missed = _answer(stores[0], **asked)
     _print(report, form, top)
     if github:
-        title = f"depgraph: {clean_text(found.title)} on {size_text(found.sms)}"
-        append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
+        _append(report, f"{clean_text(found.title)} on {size_text(found.sms)}", top)
     if output is not None:
-        from depgraph.reports.page.folder import write_report
-        from depgraph.system.workers import available_jobs
-
-        left_out = write_report(
-            found, output, report, top=top, pair=pair, flows=flows, force=force,
-            place_checked=True, jobs=available_jobs(),
-        )  # fmt: skip
-        if left_out:
-            say(f"arrows left out of the timeline: {left_out} (it holds 100 000)")
+        _write(found, report, output, top=top, force=force, **_of_folder(asked))
         _wrote_page(output, show=show)
     fail_threshold(missed)
+    return None
 
 
-def _metrics(
-    store: Path, sms: int, kinds: frozenset[str] | None, model: dict[str, Any]
-) -> dict[str, float]:
+def _append(report: Report, what: str, top: int) -> None:
+    from depgraph.reports.ci import step_summary
+
+    title = f"depgraph: {what}"
+    append_summary(lambda room: step_summary(report, title, top=top, most_bytes=room))
+
+
+_OF_ANSWERS = ("pair", "flows", "coarse", "mechanisms", "costs", "group_by")
+
+
+def _print_metric(
+    path: Path,
+    metric: str,
+    *,
+    sms: int | None,
+    kinds: frozenset[str] | None,
+    fail_below: tuple[tuple[str, float], ...],
+    fail_above: tuple[tuple[str, float], ...],
+    **asked: Any,
+) -> None:
     from depgraph.analysis.compare_stores import metrics_on
+    from depgraph.reports.ci import missed_thresholds, one_number
     from depgraph.store.store import Store
 
-    return metrics_on(timed_scenario_from(Store(store), kinds, **model).on(sms))
+    model = {name: value for name, value in asked.items() if name not in _OF_ANSWERS}
+    scenario = timed_scenario_from(Store(path), kinds, **model)
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    metrics = metrics_on(scenario.on(size))
+    click.echo(one_number(metrics[metric]))
+    fail_threshold(missed_thresholds(thresholds_from(fail_below, fail_above), metrics))
 
 
-def _check_output(output: Path | None, *, show: bool, force: bool) -> None:
+def suite_results(
+    task: Task, stores: tuple[Path, ...], **asked: Any
+) -> tuple[list[ProgramResult], list[str]]:
+    """Return what a suite shows of one program and the thresholds it missed; write its report."""
+    from depgraph.analysis.suite import result_of_study
+
+    for other in ("output", "form", "github", "metric", "show", "force", "jobs", "scheduler"):
+        asked.pop(other)
+    top = asked.pop("top")
+    found, report, missed = _answer(stores[0], **asked)
+    if task.output:
+        with _one_at_a_time:
+            _write(found, report, Path(task.output), top=top, force=False, **_of_folder(asked))
+    return [result_of_study(task.program.name, task.program.store, found)], missed
+
+
+# Settings of plots are those of a process, and a worker of a cluster may have several threads.
+_one_at_a_time = threading.Lock()
+
+
+def _of_folder(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pair": asked["pair"], "flows": asked["flows"]}
+
+
+def _answer(
+    path: Path,
+    *,
+    fail_below: tuple[tuple[str, float], ...],
+    fail_above: tuple[tuple[str, float], ...],
+    pair: tuple[int, int] | None,
+    flows: Flows,
+    **asked: Any,
+) -> tuple[Study, Report, list[str]]:
+    """Work out what one store answers, and which thresholds it misses."""
+    from depgraph.reports.ci import missed_thresholds
+    from depgraph.reports.page.study_report import study_report
+
+    del pair, flows  # of the folder
+    found = _study(path, **asked)
+    thresholds = thresholds_from(fail_below, fail_above)
+    missed = missed_thresholds(thresholds, found.metrics)
+    return found, _with_thresholds(study_report(found), thresholds, missed), missed
+
+
+def _write(found: Study, report: Report, folder: Path, **settings: Any) -> None:
+    from depgraph.reports.page.folder import write_report
+    from depgraph.system.workers import available_jobs
+
+    left_out = write_report(
+        found, folder, report, place_checked=True, jobs=available_jobs(), **settings
+    )
+    if left_out:
+        say(f"arrows left out of the timeline: {left_out} (it holds 100000)")
+
+
+def _suite(
+    asked: Asked,
+    output: Path | None,
+    form: str | None,
+    top: int,
+    *,
+    github: bool,
+    show: bool,
+    force: bool,
+    has_thresholds: bool,
+    mechanisms: tuple[str, ...],
+) -> int:
+    from depgraph.cli.suite import run_suite
+    from depgraph.mechanisms import find_mechanisms
+    from depgraph.reports.page.suite_folder import report_folders, suite_folder, write_suite
+    from depgraph.reports.tables.suite_table import suite_report
+    from depgraph.system.text import counted
+
+    drawn = [mechanism.label for mechanism in find_mechanisms(mechanisms)]
+    with nullcontext() if output is None else suite_folder(output, force=force) as folder:
+        names = [program.name for program in asked.programs]
+        places = report_folders(names)
+        done = run_suite(asked, [str(folder / p) for p in places.values()] if folder else [])
+        report = suite_report(done.suite, missed=done.missed if has_thresholds else None)
+        if folder is not None:
+            write_suite(done.suite, report, places, folder, top=top, drawn=drawn)
+    _print(report, form, top)
+    if github:
+        _append(report, counted(len(names), "program"), top)
+    if output is not None:
+        _wrote_page(output, show=show)
+    code = done.exit_code()
+    fail_threshold(done.missed, code or EXIT_THRESHOLD)
+    return code
+
+
+def _check_output(output: Path | None, *, show: bool, force: bool, is_suite: bool) -> None:
     from depgraph.reports.page.folder import not_a_report
+    from depgraph.reports.page.suite_folder import not_a_suite
     from depgraph.system.output import refuse_existing
 
     if output is not None:
-        refuse_existing(output, force=force, not_ours=not_a_report)
+        refuse_existing(output, force=force, not_ours=not_a_suite if is_suite else not_a_report)
     elif show:
         message = "--open: there is no page without -o DIR"
         raise click.UsageError(message)
@@ -186,19 +298,22 @@ def _print(report: Report, form: str | None, top: int) -> None:
 
 def _study(
     store: Path,
-    sms: int,
+    *,
+    sms: int | None,
     kinds: frozenset[str] | None,
     coarse: Path | None,
     mechanisms: tuple[str, ...],
     costs: tuple[str, ...],
     group_by: str,
-    model: dict[str, Any],
+    **model: Any,
 ) -> Study:
     from depgraph.analysis.study import study
     from depgraph.mechanisms import find_mechanisms
     from depgraph.store.store import Store
 
-    scenario = timed_scenario_from(Store(store), kinds, **model).on(sms)
+    scenario = timed_scenario_from(Store(store), kinds, **model)
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    scenario = scenario.on(size)
     drawn = find_mechanisms(mechanisms)
     names = {m.name for m in drawn}
     coarser = None

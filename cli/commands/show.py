@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,6 +16,7 @@ from depgraph.cli.options.model import (
     refuse_given,
     refuse_others,
     scenario_from,
+    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
@@ -25,6 +28,8 @@ from depgraph.cli.options.shared import (
     optional_group_option,
     print_report,
 )
+from depgraph.cli.options.values import SMS
+from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
     from depgraph.cli.options.model import ModelOptions
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 _BUFFERS_SHOWN = 20
 _GROUPED = ("kernels", "pairs")
+_PLACE = re.compile(r"-?\d{1,18}:-?\d{1,18}")
 _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
 
 
@@ -46,7 +52,7 @@ _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
     help="With pairs: the cheapest correct cuSync policy of each, and its speedup.",
 )  # fmt: skip
 @click.option(
-    "--sms", type=click.IntRange(1), metavar="N",
+    "--sms", type=SMS, metavar="N",
     help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
 @optional_group_option
@@ -67,7 +73,8 @@ def command(
     kernels: launches with grid, resources and traffic. pairs: which kernels depend on which, in
     what pattern. path: the critical path, and where its time goes. buffers: memory that is used
     again, the WAR and WAW dependences that rest on it, and what renaming it would bring. block
-    K:B: what block B of kernel K touches, what it waits for, what waits for it, and why.
+    K:B: what block B of kernel K touches, what it waits for, what waits for it, and why. The store
+    may stand before or after them.
     """
     from depgraph.graph.queries import critical_path
     from depgraph.reports.tables import show_tables
@@ -156,9 +163,9 @@ def _policies(
     from depgraph.reports.tables.mechanism_tables import policies_report
 
     scenario = scenario_from(store, kinds, **model)
-    sms = sms or scenario.resources.gpu.sms
+    (size,) = map(int, sizes_or_default(scenario, None if sms is None else [sms]))
     return policies_report(
-        cheapest_policies(scenario.on(sms)), scenario.kernels, sms=sms, unit=scenario.unit
+        cheapest_policies(scenario.on(size)), scenario.kernels, sms=size, unit=scenario.unit
     )
 
 
@@ -170,31 +177,31 @@ def _buffers(
     from depgraph.reports.tables.buffer_table import buffers_report
 
     scenario = timed_scenario_from(store, kinds, **model)
-    found = study_renaming(scenario.on(sms or scenario.resources.gpu.sms))
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    found = study_renaming(scenario.on(size))
     steps = renaming_steps(found, asked_from(store.path))
     return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
 
 
 def _split(words: tuple[str, ...]) -> tuple[Path, str, tuple[int, int]]:
-    import os
-
+    """Tell the store from what is to be shown of it, in whichever order they stand."""
     rest = list(words)
-    path = Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
-    if rest[0] not in _SUBJECTS or (len(rest) > 1 and rest[1] in _SUBJECTS):
-        path = Path(rest.pop(0))
-    subject = rest.pop(0) if rest else ""
-    if subject not in _SUBJECTS:
-        message = f"nothing to show: give one of {', '.join(_SUBJECTS)}"
+    at = [i for i, word in enumerate(rest) if word in _SUBJECTS]
+    if not at:
+        hints = filter(None, (did_you_mean(word, _SUBJECTS) for word in rest))
+        listed = f"; give one of {', '.join(_SUBJECTS)}"
+        message = f"nothing to show{next(hints, listed)}"
         raise click.UsageError(message)
-    if subject != "block":
-        if rest:
-            message = f"unexpected argument {rest[0]!r}"
+    subject = rest.pop(at[-1])  # a store may be called like one
+    place = next((word for word in rest if _PLACE.fullmatch(word)), None)
+    if subject == "block":
+        if place is None:
+            message = "give one block as K:B, such as 3:17"
             raise click.UsageError(message)
-        return path, subject, (0, 0)
-    try:
-        (place,) = rest
-        kernel, block = (int(part) for part in place.split(":"))
-    except ValueError:
-        message = "give one block as K:B, such as 3:17"
-        raise click.UsageError(message) from None
+        rest.remove(place)
+    if len(rest) > 1:
+        message = f"unexpected argument {in_short(rest[1])!r}"
+        raise click.UsageError(message)
+    path = Path(rest[0] if rest else os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+    kernel, block = map(int, place.split(":")) if subject == "block" and place else (0, 0)
     return path, subject, (kernel, block)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from depgraph.cli.options.values import wrong_usage
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -24,7 +26,7 @@ def mechanism_options(function: Function) -> Function:
                 "See: depgraph mechanisms.",
             ),
             click.option(
-                "--cost", "costs", multiple=True, metavar="M.COST=VALUE",
+                "--cost", "costs", multiple=True, metavar="M.COST=VALUE", callback=_checked_costs,
                 help="Change a cost of a mechanism, such as acs-sw.launch=8us. May be repeated.",
             ),
         ]
@@ -36,9 +38,22 @@ def mechanism_options(function: Function) -> Function:
 def _split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
     if value is None:
         return ()
-    from depgraph.mechanisms import split_names
+    from depgraph.mechanisms import find_mechanisms, split_names
 
-    return tuple(split_names(value))
+    names = tuple(split_names(value))
+    # Classes of the user's own are imported later: whatever that does is no wrong usage.
+    with wrong_usage():
+        find_mechanisms(name for name in names if ":" not in name)
+    return names
+
+
+def _checked_costs(
+    _: click.Context, __: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    if value:
+        with wrong_usage():
+            parse_costs(value)
+    return value
 
 
 def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar,
 import click
 
 from depgraph.cli.options.shared import given_options, say
-from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth
+from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth, wrong_usage
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from depgraph.analysis.next_steps import Asked
     from depgraph.gpu.model import Gpu
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from depgraph.timing.profile import Where
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+
+ONE_GPU = "--gpu and --gpu-file: give one of them"
 
 
 class ProfileOptions(TypedDict):
@@ -55,13 +57,10 @@ class ModelOptions(ProfileOptions):
 
 
 def _parse_launch(_: click.Context, __: click.Parameter, value: str) -> LaunchChoice:
-    from depgraph.errors import ModelError
     from depgraph.timing.launch_model import parse_launch
 
-    try:
+    with wrong_usage():
         return parse_launch(value)
-    except ModelError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _parse_what_ifs(
@@ -69,13 +68,19 @@ def _parse_what_ifs(
 ) -> tuple[Statement, ...]:
     if not value:
         return ()
-    from depgraph.errors import ModelError
     from depgraph.scenario.what_if import parse_what_if
 
-    try:
+    with wrong_usage():
         return tuple(parse_what_if(text) for text in value)
-    except ModelError as error:
-        raise click.UsageError(str(error)) from None
+
+
+def _known_gpu(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.endswith(".toml"):
+        from depgraph.gpu.model import load_gpu
+
+        with wrong_usage():
+            load_gpu(value)
+    return value
 
 
 def profile_options(function: Function) -> Function:
@@ -119,7 +124,7 @@ def model_options(function: Function) -> Function:
                 help="SMs of the GPU that kernel times were measured on [default: the profile's].",
             ),
             click.option(
-                "--gpu", metavar="NAME",
+                "--gpu", metavar="NAME", callback=_known_gpu,
                 help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
             ),
             click.option(
@@ -209,8 +214,7 @@ def scenario_from(
     gpu, gpu_file = options["gpu"], options["gpu_file"]
     timing = options["timing"] or _recorded_times(store)
     if gpu and gpu_file:
-        message = "--gpu and --gpu-file: give one of them"
-        raise click.UsageError(message)
+        raise click.UsageError(ONE_GPU)
     profile = None
     if timing is not None:
         from depgraph.parsers.profiles import read_profile
@@ -256,7 +260,7 @@ def _recorded_times(store: Store) -> Path | None:
     from depgraph.recorder.times import are_of
     from depgraph.store.files import times_of
 
-    if store.metadata["format"] != "recording":
+    if store.metadata.get("format") != "recording":
         return None
     path = times_of(store.path)
     return path if are_of(path, store.identity) else None
@@ -290,6 +294,30 @@ def timed_scenario_from(
         )
         raise ModelError(message)
     return scenario
+
+
+def sizes_or_default(scenario: Scenario, sizes: Sequence[float] | None) -> Sequence[float]:
+    """Return SM counts as given, else that of the GPU; the user is told which."""
+    if sizes is not None:
+        return sizes
+    gpu = scenario.resources.gpu
+    whose = "which the profile names" if gpu.name == _gpu_of_profile(scenario) else "see --gpu"
+    say(f"depgraph: --sms is not given: {gpu.sms} SMs, those of {gpu.name} ({whose})")
+    return [gpu.sms]
+
+
+def _gpu_of_profile(scenario: Scenario) -> str:
+    match = None if scenario.fit is None else scenario.fit.match
+    name = None if match is None else match.device_name
+    if name is None:
+        return ""
+    from depgraph.errors import ModelError
+    from depgraph.gpu.model import load_gpu
+
+    try:
+        return load_gpu(name).name
+    except ModelError:
+        return ""
 
 
 def warn_of_mismatch(fit: Fit | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from depgraph.cli.first_run import announce_first_run
+from depgraph.cli.options.values import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -19,9 +21,13 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
+FORMATS = ("table", "json", "csv", "markdown")
 DEFAULT_STORE = "depgraph.out"
 STORE_VARIABLE = "DEPGRAPH_STORE"
+PIPED_WIDTH = 80
+NARROWEST = 40
 _GIVEN = "given"
+_SAID = "said"
 
 
 class Command(click.Command):
@@ -87,14 +93,24 @@ def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def is_quiet() -> bool:
-    """Tell whether the user asked for silence."""
-    return bool(click.get_current_context().meta.get("quiet"))
+    """Tell whether the user asked for silence; of a program of a suite, that command speaks."""
+    meta = click.get_current_context().meta
+    return bool(meta.get("quiet")) or _SAID in meta
 
 
 def say(message: str) -> None:
-    """Tell the user something on stderr."""
-    if not is_quiet():
+    """Tell the user something on stderr; of a program of a suite, that command does."""
+    said: list[str] | None = click.get_current_context().meta.get(_SAID)
+    if said is not None:
+        said.append(message)
+    elif not is_quiet():
         click.echo(message, err=True)
+
+
+def collect_said() -> list[str]:
+    """Return the list that takes what the current command says from now on."""
+    said: list[str] = click.get_current_context().meta.setdefault(_SAID, [])
+    return said
 
 
 def store_argument(function: Function) -> Function:
@@ -108,10 +124,24 @@ def _default_store(_: click.Context, __: click.Parameter, value: Path | None) ->
     return value or Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
+def stores_argument(function: Function) -> Function:
+    """Add the optional arguments STORE."""
+    return click.argument(
+        "stores", nargs=-1, type=click.Path(path_type=Path), metavar="[STORE]...",
+        callback=_default_stores,
+    )(function)  # fmt: skip
+
+
+def _default_stores(
+    context: click.Context, parameter: click.Parameter, value: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    return value or (_default_store(context, parameter, None),)
+
+
 def format_option(function: Function) -> Function:
     """Add --format."""
     return click.option(
-        "--format", "form", type=click.Choice(["table", "json", "csv", "markdown"]),
+        "--format", "form", type=click.Choice(FORMATS),
         default="table", show_default=True, help="How to write the result.",
     )(function)  # fmt: skip
 
@@ -135,9 +165,17 @@ def _group_option(default: str | None) -> Callable[[Function], Function]:
     )  # fmt: skip
 
 
+def top_option(function: Function) -> Function:
+    """Add --top."""
+    return click.option(
+        "--top", type=ROWS, default=20, show_default=True, metavar="N",
+        help="Rows of each table in Markdown and on a terminal.",
+    )(function)  # fmt: skip
+
+
 def force_option(function: Function) -> Function:
     """Add --force."""
-    return click.option("--force", is_flag=True, help="Replace an existing output.")(function)
+    return click.option("-f", "--force", is_flag=True, help="Replace an existing output.")(function)
 
 
 def deps_option(function: Function) -> Function:
@@ -162,8 +200,10 @@ def print_report(report: Report, form: str) -> None:
     """Write a report to standard output."""
     from depgraph.reports.tables.render import render
 
-    color = form == "table" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(render(report, form, color=color), nl=False)
+    is_terminal = sys.stdout.isatty()
+    color = form == "table" and is_terminal and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns if is_terminal else PIPED_WIDTH
+    click.echo(render(report, form, color=color, width=max(width, NARROWEST)), nl=False)
 
 
 def wrote(path: Path) -> None:

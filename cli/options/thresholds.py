@@ -135,9 +135,9 @@ def thresholds_from(
     ]
 
 
-def fail_threshold(lines: Sequence[str]) -> None:
+def fail_threshold(lines: Sequence[str], code: int = EXIT_THRESHOLD) -> None:
     """Say which thresholds were missed, on stderr, also if the user asked for silence; exit."""
     for line in lines:
         click.echo(f"depgraph: {line}", err=True)
     if lines:
-        sys.exit(EXIT_THRESHOLD)
+        sys.exit(code)

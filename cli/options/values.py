@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -22,7 +23,18 @@ from depgraph.system.limits import (
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """Let an option value that makes no sense end the program as wrong usage does."""
+    from depgraph.errors import ModelError
+
+    try:
+        yield
+    except ModelError as error:
+        raise click.UsageError(str(error)) from None
 
 
 class OptionType(click.ParamType):  # type: ignore[type-arg, unused-ignore]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
-from depgraph.mechanisms import MECHANISMS, Against, Availability, Charges
+from depgraph.mechanisms import Against, Availability, Charges
 from depgraph.mechanisms.serial import Serial
 from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
@@ -203,6 +203,8 @@ def compare_mechanisms(
     costs = costs or {}
     unknown = sorted(set(costs) - {m.name for m in mechanisms})
     if unknown:
+        from depgraph.mechanisms import MECHANISMS
+
         hint = "is not among those asked for" if unknown[0] in MECHANISMS else "does not exist"
         raise ModelError(f"cost of {unknown[0]}: that mechanism {hint}")
     paths = Paths.of(scenario)

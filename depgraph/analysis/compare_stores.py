@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,14 @@ from depgraph.timing.align import align
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario
+
+
+_LEAST_ADDRESS = 1 << 16  # from here on what calls a stream is no number of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ def _granularity_notes(base: int, new: int) -> tuple[str, ...]:
 def _kernel_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> list[KernelChange]:
     changes = []
     next_new = 0
+    streams = _streams_of_new(base, new, partners)
     base_times, new_times = ({k.kernel: k.time for k in kernel_loads(s)} for s in (base, new))
 
     def added(until: int) -> None:
@@ -161,7 +166,7 @@ def _kernel_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> l
         other = new.kernels[partner]
         changes.append(
             KernelChange(
-                kernel.kernel, other.kernel, other.name, _difference(kernel, other), time,
+                kernel.kernel, other.kernel, other.name, _difference(kernel, other, streams), time,
                 new_times.get(other.kernel),
             )
         )  # fmt: skip
@@ -169,7 +174,23 @@ def _kernel_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> l
     return changes
 
 
-def _difference(base: Kernel, new: Kernel) -> str:
+def _streams_of_new(base: Scenario, new: Scenario, partners: Sequence[int]) -> dict[int, int]:
+    """Return what each stream of the base is called in the new program.
+
+    A tracer may call a stream by an address, which is another in every run.
+    """
+    together = Counter(
+        (kernel.stream, new.kernels[partner].stream)
+        for kernel, partner in zip(base.kernels, partners, strict=True)
+        if partner >= 0
+    )
+    found: dict[int, int] = {}
+    for (before, after), _ in together.most_common():
+        found.setdefault(before, after)
+    return found
+
+
+def _difference(base: Kernel, new: Kernel, streams: Mapping[int, int]) -> str:
     different = [
         f"{name} {_text(before)} -> {_text(after)}"
         for name, before, after in (
@@ -177,10 +198,13 @@ def _difference(base: Kernel, new: Kernel) -> str:
             ("block", base.block, new.block),
             ("registers", base.registers, new.registers),
             ("shared bytes", base.shared_bytes, new.shared_bytes),
-            ("stream", base.stream, new.stream),
         )
         if before != after
     ]
+    if new.stream != streams[base.stream]:
+        is_number = max(base.stream, new.stream) < _LEAST_ADDRESS
+        numbers = f"stream {base.stream} -> {new.stream}"
+        different.append(numbers if is_number else "another stream")
     if base.name != new.name:
         different.append("template or arguments")
     return ", ".join(different) or "same"

@@ -80,6 +80,7 @@ class Checkup:
     blind_spots: tuple[str, ...]
     lines: int
     bytes: int
+    text_bytes: int
 
     @property
     def errors(self) -> int:
@@ -172,6 +173,7 @@ def check_trace(
         blind_spots=tuple(trace.blind_spots),
         lines=collector.lines,
         bytes=collector.bytes,
+        text_bytes=collector.text_bytes,
     )
 
 

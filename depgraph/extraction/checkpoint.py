@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ROW_COLUMNS = ("launch", "x", "y", "z", "accesses", "instructions")
 _COUNTERS = ("skipped", "opcodes", "warnings")
 _CHANGED = "it has changed since it was written"
-_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes")
+_NUMBERS = ("shows_bulk", "damaged_lines", "access_lines", "lines", "bytes", "text_bytes")
 
 
 MARK = "depgraph-partial"

@@ -108,6 +108,7 @@ class Collector:
         self.opcodes: Counter[str] = Counter()
         self.lines = 0
         self.bytes = 0
+        self.text_bytes = 0
         self._ranges = ranges
         self._counters = BlockCounters()
         self._allow_damaged = allow_damaged
@@ -158,6 +159,7 @@ class Collector:
         self.lines += part.lines
         self._lines_of[part.path] += part.lines
         self.bytes += part.bytes
+        self.text_bytes += part.text_bytes
 
     def _placed(self, damage: Damage, part: ScannedPart) -> Damage:
         """Let a fault of a part name its file, and count lines from the start of that."""

@@ -58,9 +58,18 @@ def kernel_rows(collector: Collector, counts: BlockCounts, found: Analysed) -> l
     return rows
 
 
-def kernel_remarks(kernel: Kernel) -> list[str]:
-    """Say what a user should know of a kernel before trusting a graph made from its trace."""
-    found = []
+def kernel_remarks(kernel: Kernel, *, is_traced: bool = True) -> list[str]:
+    """Say what a user should know of a kernel before trusting a graph made from its trace.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    is_traced : bool
+        Rather than described, by whoever knows what it does.
+    """
+    found: list[str] = []
+    if not is_traced:
+        return found
     if kernel.active_blocks == 0:
         found.append("no instruction in the trace")
     elif kernel.accesses == 0:
@@ -78,10 +87,10 @@ def kernel_remarks(kernel: Kernel) -> list[str]:
     return found
 
 
-def remarks(kernels: Iterable[Kernel]) -> dict[str, list[int]]:
+def remarks(kernels: Iterable[Kernel], *, is_traced: bool = True) -> dict[str, list[int]]:
     """Return each remark with the numbers of the kernels that it is about."""
     found: dict[str, list[int]] = {}
     for kernel in kernels:
-        for remark in kernel_remarks(kernel):
+        for remark in kernel_remarks(kernel, is_traced=is_traced):
             found.setdefault(remark, []).append(kernel.kernel)
     return found

@@ -245,6 +245,7 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
             "options": options,
             "lines": collector.lines,
             "input_bytes": collector.bytes,
+            "text_bytes": collector.text_bytes,
             "opcodes": dict(sorted(collector.opcodes.items())),
             "skipped": dict(collector.skipped.most_common()),
             "warnings": dict(collector.warnings.most_common()),

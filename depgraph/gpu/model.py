@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +143,7 @@ def load_gpu(name: str) -> Gpu:
     Raises
     ------
     ModelError
-        If there is none; the message lists close matches.
+        If there is none; the message lists what is close.
     """
     wanted = _plain(name)
     paths = {_plain(path.stem): path for path in _model_paths()}
@@ -157,12 +156,19 @@ def load_gpu(name: str) -> Gpu:
             if _plain(label) == wanted:
                 return load_gpu_file(path)
             known.setdefault(_plain(label), text["name"])
+    from difflib import get_close_matches
+
     close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)
     names = dict.fromkeys(known[label] for label in close) or sorted(set(known.values()))
-    kind = "close matches" if close else "known"
+    first, *others = names
+    listed = (
+        f"did you mean {first!r}?" + (f" Close, too: {', '.join(others)}." if others else "")
+        if close
+        else f"known: {', '.join(names)}."
+    )
     raise ModelError(
-        f"no GPU model is called {in_short(name)!r}; {kind}: {', '.join(names)}; "
-        "describe another in a file and pass --gpu-file FILE"
+        f"no GPU model is called {in_short(name)!r}; {listed} Describe another in a file and pass "
+        "--gpu-file FILE"
     )
 
 

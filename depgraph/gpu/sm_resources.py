@@ -312,7 +312,7 @@ def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, s
             what = f"the trace is for sm_{architecture}"
             return gpu, f"{what}: the limits of {gpu.name} are used (--gpu)"
     gpu = otherwise or load_gpu(DEFAULT_GPU)
-    what = "the trace names no architecture"
+    what = "no architecture is named"
     if architecture is not None:
         what = f"the trace names sm_{architecture}, of which there is no model"
     return gpu, f"{what}: the limits of {gpu.name} are assumed (--gpu)"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.costs import Charges, Cost, Quantity, parse_cost
-from depgraph.mechanisms.registry import MECHANISMS, find_mechanisms, split_names
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,
@@ -16,6 +17,9 @@ from depgraph.schedule.policy import (
     Gates,
     Rules,
 )
+
+if TYPE_CHECKING:
+    from depgraph.mechanisms.registry import MECHANISMS, find_mechanisms, split_names
 
 __all__ = [
     "ALL_ENDED",
@@ -38,3 +42,15 @@ __all__ = [
     "parse_cost",
     "split_names",
 ]
+
+_OF_REGISTRY = ("MECHANISMS", "find_mechanisms", "split_names")
+
+
+def __getattr__(name: str) -> Any:
+    """Import all mechanisms once somebody asks for one by name: most runs need a few."""
+    if name not in _OF_REGISTRY:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from depgraph.mechanisms import registry
+
+    return getattr(registry, name)

@@ -23,7 +23,7 @@ from depgraph.mechanisms.serial import Serial
 from depgraph.mechanisms.stream_k import StreamK
 from depgraph.mechanisms.streams import Streams
 from depgraph.mechanisms.wireframe import Wireframe
-from depgraph.system.text import in_short
+from depgraph.system.text import did_you_mean, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,10 +89,9 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
         named = MECHANISMS.get(_FORMER_NAMES.get(match[1], match[1]))
         kind = _imported(match[1]) if ":" in match[1] else named
         if kind is None:
-            raise ModelError(
-                f"there is no mechanism {in_short(match[1])!r}; known: {', '.join(MECHANISMS)}, or "
-                "MODULE:CLASS for one of your own"
-            )
+            listed = f"; known: {', '.join(MECHANISMS)}, or MODULE:CLASS for one of your own"
+            hint = did_you_mean(match[1], MECHANISMS) or listed
+            raise ModelError(f"there is no mechanism {in_short(match[1])!r}{hint}")
         if match[2] is None:
             found += kind.variants()
         else:

@@ -127,6 +127,8 @@ def to_lists(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
     for chunk in column.chunks:
         starts = to_numpy(chunk.offsets).astype(np.int64)
         offsets.append(starts[1:] - starts[0] + total)
-        values.append(to_numpy(chunk.flatten()))
-        total += int(starts[-1] - starts[0])
+        size = int(starts[-1] - starts[0])
+        # As `flatten` gives them, which loads all functions of Arrow before.
+        values.append(to_numpy(chunk.values.slice(int(starts[0]), size)))
+        total += size
     return np.concatenate(offsets), np.concatenate(values)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from depgraph.errors import ClusterError, DepgraphError
 from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.limits import MOST_JOBS, whole_number
+from depgraph.system.processes import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -51,6 +52,24 @@ class ClusterWorkers:
                 yield self._result(running.popleft())
         finally:
             self._client.cancel(list(running))
+
+    def attempt(
+        self, function: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Generator[tuple[int, Result | Lost]]:
+        """Yield the number of each item and its result, or why its worker was lost."""
+        from distributed import as_completed
+
+        place = {}
+        for i, item in enumerate(items):
+            place[self._client.submit(function, item, pure=False)] = i
+        try:
+            for future in as_completed(place):  # type: ignore[no-untyped-call, unused-ignore]
+                try:
+                    yield place[future], self._result(future)
+                except ClusterError as error:
+                    yield place[future], Lost(str(error))
+        finally:
+            self._client.cancel(list(place))
 
     def _result(self, future: Any) -> Any:
         from distributed.scheduler import KilledWorker

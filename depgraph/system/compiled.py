@@ -28,6 +28,8 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 # Elements of the arguments of one call that may be interpreted: a tenth of a second.
 _IN_ONE_CALL = 30_000
+# Bytes of text that one call may scan interpreted: a tenth of a second, too.
+_BYTES_IN_ONE_CALL = 16_000
 # The same where the arguments hold all that is written as well.
 _IN_PLACE = 60_000
 # Seconds that all functions together are interpreted before numba is loaded instead: about as long
@@ -92,6 +94,28 @@ def compiled_in_place(function: Function) -> Function:
         return function
     options = {"_nrt": False}  # numba's run time, which counts references
     return cast("Function", CompiledFunction(function, function, _IN_PLACE, options))
+
+
+def compiled_scanner(begin: int) -> Callable[[Function], Function]:
+    """As `compiled_in_place`, for functions that take time in proportion to a piece of text.
+
+    Their other arguments are tables to be filled, which say nothing about that.
+
+    Parameters
+    ----------
+    begin : int
+        Which argument says where the piece begins; the next one says where it ends.
+    """
+
+    def decorate(function: Function) -> Function:
+        if _IS_OFF:
+            return function
+        options = {"_nrt": False}
+        scanner = CompiledFunction(function, function, _BYTES_IN_ONE_CALL, options)
+        scanner.size_of = lambda arguments: int(arguments[begin + 1] - arguments[begin])
+        return cast("Function", scanner)
+
+    return decorate
 
 
 def compiled_helper(function: Function) -> Function:
@@ -161,6 +185,8 @@ class CompiledFunction:
     ----------
     py_func : callable
         What is compiled.
+    size_of : callable
+        Returns what counts of the arguments of a call.
     """
 
     def __init__(
@@ -172,6 +198,7 @@ class CompiledFunction:
     ) -> None:
         update_wrapper(self, function)
         self.py_func = function
+        self.size_of: Callable[[tuple[Any, ...]], int] = _elements
         self._otherwise = otherwise
         self._most_elements = most_elements
         self._options = dict(options or {})
@@ -198,7 +225,7 @@ class CompiledFunction:
         """Tell whether that takes less time than loading, or compiling, what would be faster."""
         if _Interpreter.is_off:
             return False
-        if _elements(arguments) > self._most_elements:
+        if self.size_of(arguments) > self._most_elements:
             return False
         if "numba" not in sys.modules and _Interpreter.seconds < _SECONDS_BEFORE_LOADING:
             return True

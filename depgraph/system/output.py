@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from depgraph.errors import OutputError, OutputExistsError
 from depgraph.system.interrupts import interrupts_held
 from depgraph.system.placing import exchange, place, place_beside, recover
-from depgraph.system.work_folder import WorkFolder
+from depgraph.system.work_folder import work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,7 +104,7 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     """
     refuse_existing(path, force=force)
     path = stable_path(path)
-    with one_line_errors(path), _work_folder(path) as folder:
+    with one_line_errors(path), work_folder(path.parent, path.name) as folder:
         _refuse_special(path)
         new, target = folder / path.name, _place_of(path)
         yield new
@@ -160,7 +160,7 @@ def new_folder(
     if not place_checked:
         refuse_existing(path, force=force, not_ours=not_ours)
     path = stable_path(path)
-    with one_line_errors(path), _work_folder(path) as folder:
+    with one_line_errors(path), work_folder(path.parent, path.name) as folder:
         new, target = folder / path.name, _place_of(path)
         new.mkdir()
         yield new
@@ -203,15 +203,6 @@ def stable_path(path: Path) -> Path:
 def _place_of(path: Path) -> Path:
     is_named = path.name not in {"", ".."}
     return path.parent.resolve() / path.name if is_named else path.resolve()
-
-
-@contextmanager
-def _work_folder(path: Path) -> Iterator[Path]:
-    work = WorkFolder(path.parent, path.name)
-    try:
-        yield work.path
-    finally:
-        work.remove()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
 # What a spreadsheet takes for the beginning of a formula: OWASP, "CSV Injection". The last four are
@@ -16,6 +16,8 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _LONG_WORD = re.compile(r"\S{500,}")  # a path, or what someone wrote instead of a number
 _LISTED = 8
+_LONGEST_GUESSED = 100  # of longer words nobody types, telling them apart takes for ever
+_LONGEST_FILE_NAME = 100
 _THOUSAND, _KIBI = 1000, 1024
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
@@ -46,6 +48,12 @@ def one_line(text: str) -> str:
     return _LONG_WORD.sub(lambda word: in_short(word[0]), clean_text(" ".join(text.split())))
 
 
+def as_file_name(text: str, otherwise: str = "program") -> str:
+    """Return a text as a name that a file may have on any system."""
+    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in clean_text(text))
+    return kept.strip(".-")[:_LONGEST_FILE_NAME] or otherwise
+
+
 def in_short(text: str, width: int = 80) -> str:
     """Cut what someone wrote to `width` characters, for a message that quotes it."""
     if len(text) <= width:
@@ -54,8 +62,17 @@ def in_short(text: str, width: int = 80) -> str:
     return f"{text[:kept]}...{text[-kept:]}"
 
 
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'bound'?`` for what is closest to a wrong word; "" if nothing is."""
+    from difflib import get_close_matches
+
+    names = {name.casefold(): name for name in known}
+    close = get_close_matches(wrong[:_LONGEST_GUESSED].casefold(), names, n=1)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: ``1 kernel``, ``25 kernels``, ``1 024 blocks``.
+    """Return a count with its noun: ``1 kernel``, ``25 kernels``, ``1024 blocks``.
 
     Parameters
     ----------
@@ -64,7 +81,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     plural : str, optional
         For more than one, where that is something else.
     """
-    return f"{count:,}".replace(",", " ") + f" {noun if count == 1 else plural or noun + 's'}"
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def operations_text(numbers: Collection[int], kernels: int | None = None) -> str:
@@ -99,15 +116,15 @@ def kernels_text(numbers: Sequence[int]) -> str:
 
 
 def show_number(value: float | None) -> str:
-    """Show a number with four significant digits and a blank between thousands."""
+    """Show a number with four significant digits, and nothing between them, as programs read it."""
     if value is None or math.isnan(value):
         return "-"
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
     if value == int(value) and (isinstance(value, int) or abs(value) >= _THOUSAND):
-        return f"{int(value):,}".replace(",", " ")
+        return str(int(value))
     if abs(value) >= _THOUSAND:
-        return f"{value:,.0f}".replace(",", " ")
+        return f"{value:.0f}"
     return f"{value:#.4g}".rstrip(".") if value else "0"
 
 
@@ -119,6 +136,13 @@ def show_bytes(value: int) -> str:
             break
         size /= _KIBI
     return f"{value} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def size_read(in_files: int, as_text: int) -> str:
+    """Say how much was read: the bytes of files and, of compressed ones, of the text in them."""
+    if as_text <= in_files:
+        return show_bytes(in_files)
+    return f"{show_bytes(in_files)} ({show_bytes(as_text)} decompressed)"
 
 
 def show_percent(value: float | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from depgraph.system.text import clean_text, in_short
@@ -127,6 +126,8 @@ def check_keys(
     TomlError
         If a key is unknown; the hint names the known one that is closest.
     """
+    from difflib import get_close_matches
+
     for key in content:
         if key not in known:
             close = get_close_matches(key[:_LONGEST_KEY], known, n=1)

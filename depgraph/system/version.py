@@ -1,10 +1,10 @@
 """The version of the installed package."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 
 def tool_version() -> str:
     """Return the version of the installed package, or "unknown" in a bare checkout."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to load
+
     try:
         return version("depgraph")
     except PackageNotFoundError:

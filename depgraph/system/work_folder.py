@@ -12,10 +12,14 @@ import shutil
 import tempfile
 import weakref
 import zlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from depgraph.system.interrupts import interrupts_held, keep, remove_on_interrupt, remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MARK = ".depgraph-"
 _NAME_LENGTH = 40
@@ -48,6 +52,16 @@ class WorkFolder:
         """Delete the folder and all that is in it."""
         with interrupts_held():
             self._remove()
+
+
+@contextmanager
+def work_folder(parent: Path, name: str) -> Iterator[Path]:
+    """Yield the path of a `WorkFolder`, and remove it at the end."""
+    work = WorkFolder(parent, name)
+    try:
+        yield work.path
+    finally:
+        work.remove()
 
 
 def remove_abandoned(parent: Path) -> None:

@@ -14,9 +14,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class _Limit:
+    jobs = 1 << 20
+
+
 def available_jobs() -> int:
     """Return the number of processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    found = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(found, _Limit.jobs)
+
+
+def limit_jobs(jobs: int) -> None:
+    """Let this process use so many processors at most: others work beside it."""
+    _Limit.jobs = max(1, jobs)
 
 
 class Workers(Protocol):

@@ -168,7 +168,9 @@ class ScannedPart:
     damaged_line : Damage or None
         The first of `damaged_lines` access lines (of `access_lines`) that lost something.
     lines, bytes : int
-        Size of the part.
+        Size of the part, as it lies in its file.
+    text_bytes : int
+        Size of its text, decompressed.
     path : str or None
         The file that the part is cut from, if the trace has several.
     """
@@ -188,6 +190,7 @@ class ScannedPart:
     access_lines: int = 0
     lines: int = 0
     bytes: int = 0
+    text_bytes: int = 0
     path: str | None = None
 
 

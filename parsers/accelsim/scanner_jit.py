@@ -39,7 +39,7 @@ from depgraph.parsers.scanning.touch_table_jit import (
     largest_of,
     take_row,
 )
-from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
+from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -466,7 +466,7 @@ def take_access(text, words, instruction, stop, slot, row, kernel, opcodes, touc
     return -1
 
 
-@compiled_in_place
+@compiled_scanner(2)
 def scan_lines(text, words, position, end, kernel, opcodes, touches, counters):
     """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
 

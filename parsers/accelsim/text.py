@@ -148,6 +148,7 @@ class PartScanner:
                     kernel = _KernelScanner(self.part, header, layout, index, path)
                     self.part.launches[index] = header.launch if announces else None
                 kernel.scan(buffer)
+                self.part.text_bytes += buffer.size
                 buffer.release()
             if kernel is not None:
                 kernel.finish(is_end_of_file=is_end_of_file)

@@ -102,7 +102,7 @@ class LogRange:
         """
         part = self._scan(overflow)
         self.file.verify(self.path)
-        part.bytes = self.input_bytes
+        part.bytes = part.text_bytes = self.input_bytes
         part.path = str(self.path) if self.is_one_of_several else None
         return part
 
@@ -170,7 +170,7 @@ class LogText:
             text, 0, size, path=self.path, id_offset=self.id_offset, wording=self.wording,
             overflow=overflow,
         )  # fmt: skip
-        part.bytes = self.input_bytes
+        part.bytes, part.text_bytes = self.input_bytes, size
         part.path = self.path if self.is_one_of_several else None
         if self.buffer.failure is not None:
             part.damage.append(Damage(max(part.lines, 1), self.buffer.failure))

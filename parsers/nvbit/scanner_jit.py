@@ -36,7 +36,7 @@ from depgraph.parsers.scanning.touch_table_jit import (
     largest_of,
     take_row,
 )
-from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
+from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -359,7 +359,7 @@ def take_lanes(touches, opcodes, slot, row, lanes, count, is_long, counters):
     )
 
 
-@compiled_in_place
+@compiled_scanner(2)
 def scan_lines(text, words, position, end, opcodes, launches, touches, counters, state, lanes):
     """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
 

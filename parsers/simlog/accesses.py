@@ -107,10 +107,13 @@ class SimlogTask:
         """Read and scan the log."""
         log = _Log(overflow)
         with self.source.open() as stream:
+            text_bytes = 0
             for buffer in whole_lines(stream, self.buffer_bytes):
                 log.take(buffer)
+                text_bytes += buffer.size
                 buffer.release()
             part = log.finish()
+            part.text_bytes = text_bytes
             part.bytes = self.input_bytes or stream.input_position
         return part
 

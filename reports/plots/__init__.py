@@ -38,6 +38,11 @@ _PLOTS: tuple[Callable[[Study], Plot], ...] = (
 )
 
 
+def drawn() -> dict[str, Callable[..., Plot]]:
+    """Return what draws each plot, by the name of its module."""
+    return {draw.__module__.rpartition(".")[2]: draw for draw in _PLOTS}
+
+
 def write_plots(
     study: Study, folder: Path, pair: tuple[int, int] | None = None, *, jobs: int = 1
 ) -> list[Plot]:

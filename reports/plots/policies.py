@@ -49,8 +49,10 @@ def plot(study: Study) -> Plot:
     axes = figure.subplots()
     speedups = [s for _, _, o in rows for s in _speedups(o, predictions=with_predictions)]
     bounds = {"upper bound": study.bound.upper_bound}
-    if with_predictions and study.bound.contended_upper_bound is not None:
-        bounds["bound of predictions"] = study.bound.contended_upper_bound
+    limits = () if study.comparison is None else study.comparison.limits
+    for predicted in [limit.contended_upper_bound for limit in limits if with_predictions]:
+        if predicted is not None:
+            bounds["bound of predictions"] = predicted
     gains = [value - 1 for value in (*speedups, *bounds.values())]
     room = min(max(_ROOM, longest_drawn(gains)), max(_LEAST_ROOM, *gains))
     axes.set_xlim(min([1.0, *speedups]) - 0.04 * room, 1 + 1.04 * room)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.bound import MANY_SIZES
@@ -15,7 +14,9 @@ from depgraph.reports.tables.table import (
     show_factor,
     show_number,
     show_percent,
+    sms_column,
     table_rows,
+    whole_sms,
 )
 from depgraph.system.text import size_text
 
@@ -41,7 +42,7 @@ def bound_report(table: BoundTable) -> Report:
     """
     scenario, unit = table.scenario, table.unit
     launches = launch_table(table)
-    sms = Column("sms", "SMs", show=show_count, get=_whole_sms)
+    sms = sms_column()
     kinds = Column("dependences", "deps", is_text=True, show=show_kinds)
     bound_columns = [
         sms,
@@ -54,7 +55,7 @@ def bound_report(table: BoundTable) -> Report:
         Column("upper_bound", "upper bound", show=show_factor),
     ]
     reached = [
-        Column("schedule", "schedule", is_text=True, get=lambda a: a.mechanism),
+        Column("schedule", "schedule", is_text=True, wraps=True, get=lambda a: a.mechanism),
         Column("makespan", "makespan", unit, show_number),
         Column("speedup", "speedup", show=show_factor),
         Column("share_of_bound", "share of bound", show=show_percent),
@@ -109,7 +110,7 @@ def launch_table(table: BoundTable) -> list[Table]:
     """Lay out what launches cost on each size, if they cost anything."""
     launched = {b.sms: b for b in table.bounds if b.launches is not None}
     columns = [
-        Column("sms", "SMs", show=show_count, get=_whole_sms),
+        sms_column(),
         Column("serial", "serial, one launch at a time", table.unit, show_number,
                get=lambda b: b.launches.serial),
         Column("cuda_graph", "as a CUDA graph", table.unit, show_number,
@@ -161,7 +162,9 @@ def _curve(table: BoundTable) -> Table:
     for at in range(0, len(table.bounds), len(kinds)):
         bounds = table.bounds[at : at + len(kinds)]
         cells = [(b.upper_bound, b.schedules[-1].speedup, b.limited_by) for b in bounds]
-        rows.append((_whole_sms(bounds[0]), bounds[0].serial, *(c for row in cells for c in row)))
+        rows.append(
+            (whole_sms(bounds[0].sms), bounds[0].serial, *(c for row in cells for c in row))
+        )
     return Table("curve", "Speedup by number of SMs", columns, rows)
 
 
@@ -186,10 +189,6 @@ def _curve_answers(table: BoundTable) -> list[str]:
 
 def _sms(b: Bound) -> str:
     return size_text(b.sms)
-
-
-def _whole_sms(b: Bound) -> float:
-    return b.sms if math.isinf(b.sms) else int(b.sms)
 
 
 def _answers(table: BoundTable) -> list[str]:

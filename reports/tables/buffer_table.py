@@ -10,15 +10,17 @@ from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
-    kernel_name,
+    kernel_names,
     show_bytes,
     show_factor,
     show_number,
+    show_value,
+    whole_sms,
 )
 from depgraph.system.text import counted, operations_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from depgraph.analysis.buffers import Buffer
     from depgraph.analysis.next_steps import Step
@@ -83,55 +85,38 @@ def buffer_tables(found: Renaming, kernels: Sequence[Kernel]) -> list[Table]:
 
 
 def _set_table(found: Renaming) -> Table:
-    return Table(
-        "buffer_sets",
-        "Buffers worth renaming together",
-        [
-            Column("buffers", "buffers", is_text=True, show=_numbers),
-            Column("bytes", "size", show=show_bytes),
-            Column("kernels", "kernels that write them", show=show_number),
-            Column("more_bytes", "more memory, at most", show=show_bytes),
-            Column("upper_bound", "upper bound", show=show_factor),
-            Column("critical_path", "critical path", show=show_number),
-        ],
-        [
-            (
-                each.buffers,
-                sum(found.buffers[n].size for n in each.buffers),
-                len({k for n in each.buffers for k in found.buffers[n].writers}),
-                each.more_bytes,
-                each.upper_bound,
-                each.critical_path,
-            )
-            for each in found.sets
-        ],
-    )
+    def own(each: BufferSet) -> list[Buffer]:
+        return [found.buffers[n] for n in each.buffers]
+
+    columns = [
+        Column("buffers", "buffers", is_text=True, show=_numbers),
+        Column("bytes", "size", show=show_bytes, get=lambda s: sum(b.size for b in own(s))),
+        Column("kernels", "kernels that write them", show=show_number,
+               get=lambda s: len({k for b in own(s) for k in b.writers})),
+        Column("more_bytes", "more memory, at most", show=show_bytes),
+        Column("upper_bound", "upper bound", show=show_factor),
+        Column("critical_path", "critical path", show=show_number),
+    ]  # fmt: skip
+    return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
 
 
 def _buffer_table(found: Renaming, kernels: Sequence[Kernel]) -> Table:
-    names = {k.kernel: kernel_name(k.name) for k in kernels}
-    place = {n: i for i, each in reversed(list(enumerate(found.sets))) for n in each.buffers}
-    return Table(
-        "buffers",
-        "Buffers that are used again",
-        [
-            Column("buffer", "buffer"),
-            Column("start", "address", show=hex),
-            Column("bytes", "size", show=show_bytes),
-            Column("writers", "kernels", show=_length),
-            Column("written_by", "written by", is_text=True),
-            Column("war", "WAR", show=show_number),
-            Column("waw", "WAW", show=show_number),
-            Column("upper_bound_alone", "alone", show=show_factor),
-            Column("set", "set", show=_number_or_dash),
-        ],
-        [
-            (b.number, b.start, b.size, b.writers, _functions(b, names), b.war, b.waw,
-             found.upper_bound_alone[b.number],
-             place[b.number] + 1 if b.number in place else None)
-            for b in found.ranked
-        ],
-    )  # fmt: skip
+    name = kernel_names(kernels)
+    place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
+    columns = [
+        Column("buffer", "buffer", get=lambda b: b.number),
+        Column("start", "address", show=hex),
+        Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
+        Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
+        Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
+        Column("war", "WAR", show=show_number),
+        Column("waw", "WAW", show=show_number),
+        Column("upper_bound_alone", "alone", show=show_factor,
+               get=lambda b: found.upper_bound_alone[b.number]),
+        Column("set", "set", show=show_value, get=lambda b: place.get(b.number)),
+    ]  # fmt: skip
+    more = "--format csv or json shows all"
+    return Table.of("buffers", "Buffers that are used again", columns, found.ranked, more)
 
 
 def buffers_report(
@@ -149,18 +134,13 @@ def buffers_report(
         Rows of the table of buffers at most; default all.
     """
     kernels = scenario.kernels
-    tables = buffer_tables(found, kernels)
-    rest = max(0, len(tables[1].rows) - len(tables[1].rows[:top]))
-    flat = tables[1]
-    tables[1] = Table(
-        flat.key, flat.title, flat.columns, flat.rows[:top], rest, "--format csv or json shows all"
-    )
+    sets, buffers = buffer_tables(found, kernels)
     names = {k.kernel: k.name for k in kernels}
     advice = renaming_advice(found, names)
     return Report(
         "buffers",
         {
-            "sms": found.sms,
+            "sms": whole_sms(found.sms),
             "unit": scenario.unit,
             "durations": scenario.timing.source,
             "gpu": scenario.resources.gpu.name,
@@ -173,8 +153,8 @@ def buffers_report(
             f"durations: {scenario.timing.source} ({scenario.unit})",
         ],
         steps=steps,
-        tables=tables,
-        csv_table=flat,
+        tables=[sets, buffers.cut(top)],
+        csv_table=buffers,
         notes=[*scenario.assumptions, *_one_line(_HOW_FOUND)],
         sections=advice,
         extra={
@@ -222,9 +202,9 @@ def is_workspace(buffer: Buffer, names: dict[int, str]) -> bool:
     )
 
 
-def _functions(buffer: Buffer, names: dict[int, str]) -> str:
+def _functions(buffer: Buffer, name: Callable[[int], str]) -> str:
     """Name the functions that write a buffer, those of most launches first."""
-    counts = Counter(names.get(k, "host copy") for k in buffer.writers)
+    counts = Counter(map(name, buffer.writers))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{name} x{n}" if n > 1 else name for name, n in ranked[:_FUNCTIONS_SHOWN]]
     more = len(ranked) - len(shown)
@@ -234,11 +214,3 @@ def _functions(buffer: Buffer, names: dict[int, str]) -> str:
 def _numbers(values: tuple[int, ...]) -> str:
     more = len(values) - _NUMBERS_SHOWN
     return ", ".join(map(str, values[:_NUMBERS_SHOWN])) + (f" and {more} more" if more > 0 else "")
-
-
-def _length(values: tuple[int, ...]) -> str:
-    return show_number(len(values))
-
-
-def _number_or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)

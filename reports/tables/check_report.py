@@ -10,11 +10,10 @@ from depgraph.reports.tables.table import (
     Report,
     Table,
     kernel_name,
-    show_bytes,
     show_number,
 )
 from depgraph.reports.tables.untraced import skipped_table
-from depgraph.system.text import counted
+from depgraph.system.text import counted, size_read
 
 if TYPE_CHECKING:
     from depgraph.extraction.check import Checkup
@@ -68,6 +67,7 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
             "n_blocks": blocks,
             "lines": checkup.lines,
             "input_bytes": checkup.bytes,
+            "text_bytes": checkup.text_bytes,
         },
         headline=[
             (
@@ -77,7 +77,7 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
             (
                 f"{counted(len(checkup.kernels), 'kernel')}, {counted(blocks, 'block')}, "
                 f"{counted(checkup.copies, 'host copy', 'host copies')}, "
-                f"{counted(checkup.lines, 'line')}, {show_bytes(checkup.bytes)}"
+                f"{counted(checkup.lines, 'line')}, {size_read(checkup.bytes, checkup.text_bytes)}"
             ),
         ],
         tables=tables,

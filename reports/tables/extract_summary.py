@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from depgraph.extraction.workload import FORMAT as WORKLOAD
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import Report, show_bytes, show_number
 from depgraph.reports.tables.untraced import skipped_table, untraced_notes
-from depgraph.system.text import counted
+from depgraph.system.text import counted, size_read
 
 if TYPE_CHECKING:
     from depgraph.graph.program import Extraction
@@ -48,16 +49,20 @@ def extract_summary(
         "granularity": metadata["options"]["granularity"],
         "false_edges": metadata["false_edges"],
         "input_bytes": metadata["input_bytes"],
+        "text_bytes": metadata.get("text_bytes", 0),
         "lines": metadata["lines"],
     }
+    # Nobody says of a described program what it accesses.
+    is_traced = metadata["format"] != WORKLOAD
+    size = f"{counted(facts['kernels'], 'kernel')}, {counted(facts['blocks'], 'thread block')}"
+    accesses = counted(facts["accesses"], "global-memory access", "global-memory accesses")
+    copies = f", {counted(facts['copies'], 'host copy', 'host copies')}" if facts["copies"] else ""
+    traffic = (
+        f"kernels read {show_bytes(facts['read_bytes'])} and write "
+        f"{show_bytes(facts['written_bytes'])} (distinct bytes per kernel, summed)"
+    )
     headline = [
-        f"{counted(facts['kernels'], 'kernel')}, {counted(facts['blocks'], 'thread block')}, "
-        + counted(facts["accesses"], "global-memory access", "global-memory accesses")
-        + (f", {counted(facts['copies'], 'host copy', 'host copies')}" if facts["copies"] else ""),
-        (
-            f"kernels read {show_bytes(facts['read_bytes'])} and write "
-            f"{show_bytes(facts['written_bytes'])} (distinct bytes per kernel, summed)"
-        ),
+        *([f"{size}, {accesses}{copies}", traffic] if is_traced else [size]),
         (
             f"{counted(facts['edges'], 'edge')} between blocks: "
             f"{show_number(facts['raw_edges'])} RAW, {show_number(facts['war_edges'])} WAR, "
@@ -77,9 +82,10 @@ def extract_summary(
         )
     if seconds is not None:
         facts["seconds"] = seconds
+        text_bytes = max(facts["input_bytes"], facts["text_bytes"])
         headline.append(
-            f"{show_bytes(facts['input_bytes'])} in {seconds:.2f} s "
-            f"({facts['input_bytes'] / seconds / 1e6:.0f} MB/s)"
+            f"read {size_read(facts['input_bytes'], text_bytes)} in {seconds:.2f} s, "
+            f"{text_bytes / seconds / 1e6:.0f} MB/s"
         )
     return Report(
         "extract",
@@ -87,7 +93,7 @@ def extract_summary(
         headline,
         tables=[
             pair_table(pairs, extraction.kernels, shown=pairs_shown),
-            skipped_table(metadata["skipped"]),
+            *[skipped_table(metadata["skipped"])] * is_traced,
         ],
         notes=untraced_notes(extraction.kernels, pairs, metadata),
         notes_title="What this trace does not show",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from depgraph.reports.tables.table import (
@@ -10,11 +9,14 @@ from depgraph.reports.tables.table import (
     Report,
     Table,
     kernel_names,
+    plain,
     row_of,
     show_factor,
     show_number,
     show_percent,
     show_whole_percent,
+    sms_column,
+    whole_sms,
 )
 from depgraph.system.text import size_text
 
@@ -31,10 +33,6 @@ _FIXED = (
     "bounds and speedups hold for fixed durations: measured overlap has beaten them by up to 15 % "
     "on an A100 where caches were reused better"
 )
-
-
-def _show_sms(value: float) -> str:
-    return "inf" if math.isinf(value) else f"{value:.0f}"
 
 
 def _show_makespan(value: float | None) -> str:
@@ -96,7 +94,7 @@ def comparison_report(comparison: Comparison) -> Report:
         extra={
             "details": [
                 {
-                    "sms": "inf" if math.isinf(o.sms) else o.sms,
+                    "sms": plain(whole_sms(o.sms)),
                     "mechanism": o.mechanism,
                     "availability": o.availability,
                     "lower_bound": o.lower_bound,
@@ -114,7 +112,7 @@ def _bound_table(comparison: Comparison) -> Table:
     unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
     with_memory = any(b.memory for b in comparison.limits)
     columns = [
-        Column("sms", "SMs", show=_show_sms),
+        sms_column(),
         Column("serial", "serial", unit, show_number),
         *[Column("launched_serial", "with launches", unit, show_number)] * launched,
         Column("critical_path", "critical path", unit, show_number),
@@ -133,7 +131,7 @@ def _intra_block_bounds(comparison: Comparison) -> list[Table]:
     known = [b for b in comparison.limits if b.intra_block_path is not None]
     unit = comparison.scenario.unit
     columns = [
-        Column("sms", "SMs", show=_show_sms),
+        sms_column(),
         Column("critical_path", "critical path", unit, show_number,
                get=lambda b: b.intra_block_path),
         Column("lower_bound", "lower bound", unit, show_number,
@@ -148,8 +146,8 @@ def _intra_block_bounds(comparison: Comparison) -> list[Table]:
 def _mechanism_table(comparison: Comparison) -> Table:
     unit = comparison.scenario.unit
     columns = [
-        Column("sms", "SMs", show=_show_sms),
-        Column("mechanism", "mechanism", is_text=True),
+        sms_column(),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *_predictions(comparison),
@@ -176,7 +174,7 @@ def ranked_table(comparison: Comparison) -> Table:
         "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
     )
     columns = [
-        Column("mechanism", "mechanism", is_text=True),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
         Column("availability", "availability", is_text=True),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
@@ -200,8 +198,8 @@ def ranked_table(comparison: Comparison) -> Table:
 def _speedup_parts(comparison: Comparison) -> list[Table]:
     """Split each speedup into its two factors, where launches cost anything."""
     columns = [
-        Column("sms", "SMs", show=_show_sms),
-        Column("mechanism", "mechanism", is_text=True),
+        sms_column(),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
         Column("speedup", "speedup", show=show_factor),
         Column("launch_speedup", "by launches", show=show_factor),
         Column("overlap_speedup", "by overlap", show=show_factor),

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Column, Report, Table
 
 JSON_SCHEMA_VERSION = 2
-FORMATS = ("table", "json", "csv", "markdown")
 WIDTH = 100
 _LEAST_WRAPPED = 24
+_LEAST_TEXT = 12
 _STEPS = "Next steps"
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
-def render(report: Report, form: str, *, color: bool = False) -> str:
-    """Write a report in one of `FORMATS`.
+def render(report: Report, form: str, *, color: bool = False, width: int = WIDTH) -> str:
+    """Write a report in one of four forms.
 
     Parameters
     ----------
@@ -34,9 +34,11 @@ def render(report: Report, form: str, *, color: bool = False) -> str:
     form : {"table", "json", "csv", "markdown"}
     color : bool
         Bold heads, for a terminal.
+    width : int
+        Of tables; sentences are no wider than `WIDTH` anyway.
     """
     return {
-        "table": lambda: _as_text(report, color=color),
+        "table": lambda: _as_text(report, width, color=color),
         "json": lambda: _as_json(report),
         "csv": lambda: _as_csv(report),
         "markdown": lambda: _as_markdown(report),
@@ -140,30 +142,31 @@ def _more(table: Table) -> str:
     return f": {table.more}" if table.more else ""
 
 
-def _as_text(report: Report, *, color: bool) -> str:
+def _as_text(report: Report, width: int, *, color: bool) -> str:
+    narrow = min(width, WIDTH)
     bold, plain_ = ("\x1b[1m", "\x1b[0m") if color else ("", "")
     lines: list[str] = []
     for sentence in report.headline:
-        lines += _wrapped(clean_text(sentence))
+        lines += _wrapped(clean_text(sentence), width=narrow)
     if report.steps:
         lines += ["", f"{bold}{_STEPS}{plain_}"]
     for step in report.steps:
-        lines += _wrapped(clean_text(step.text), "  - ", "    ")
+        lines += _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
         # Not wrapped: it is to be pasted.
         lines += [f"      {clean_text(step.command)}"] if step.command else []
     for table in report.tables:
         lines += ["", f"{bold}{table.title}{plain_}"]
-        lines += _text_table(table, bold, plain_) if table.rows else ["  none"]
+        lines += _text_table(table, width, bold, plain_) if table.rows else ["  none"]
         if table.omitted:
             lines.append(f"  ... and {show_number(table.omitted)} more{_more(table)}")
     for title, notes in _note_sections(report):
         lines += ["", f"{bold}{title}{plain_}"]
         for note in notes:
-            lines += _wrapped(clean_text(note), "  - ", "    ")
+            lines += _wrapped(clean_text(note), "  - ", "    ", width=narrow)
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _wrapped(text: str, first: str = "", rest: str = "", *, width: int = WIDTH) -> list[str]:
+def _wrapped(text: str, first: str = "", rest: str = "", *, width: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(
@@ -172,29 +175,29 @@ def _wrapped(text: str, first: str = "", rest: str = "", *, width: int = WIDTH) 
     ) or [""]  # fmt: skip
 
 
-def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
-    """Set a table within `WIDTH`; columns for which there is no room follow below."""
+def _text_table(table: Table, width: int, bold: str, plain_: str) -> list[str]:
+    """Set a table within a width; columns for which there is no room follow below."""
     heads = [column.head for column in table.columns]
     cells = _cells(table)
     units = [f"({column.unit})" if column.unit else "" for column in table.columns]
     is_text = [column.is_text for column in table.columns]
     wraps = [column.wraps for column in table.columns]
     widths = _widths(heads, units, cells)
-    if _excess(widths) > 0:
+    if _excess(widths, width) > 0:
         units = [_SHORT_UNITS.get(unit, unit) for unit in units]
         widths = _widths(heads, units, cells)
-    if _excess(widths) > 0:
+    if _excess(widths, width) > 0:
         least = [
-            min(len(head), 8)
+            min(own, max(len(head), _LEAST_TEXT))
             if text and not wrap
-            else min(width, _LEAST_WRAPPED)
+            else min(own, _LEAST_WRAPPED)
             if wrap
-            else width
-            for head, text, wrap, width in zip(heads, is_text, wraps, widths, strict=True)
+            else own
+            for head, text, wrap, own in zip(heads, is_text, wraps, widths, strict=True)
         ]
-        widths = _narrowed(widths, least, _excess(widths))
+        widths = _narrowed(widths, least, _excess(widths, width))
     lines: list[str] = []
-    for columns in _pieces(widths):
+    for columns in _pieces(widths, cells, width):
 
         def line(row: Sequence[str], columns: Sequence[int] = columns) -> str:
             parts = [
@@ -209,17 +212,18 @@ def _text_table(table: Table, bold: str, plain_: str) -> list[str]:
         lines.append(f"{bold}{line(heads)}{plain_}")
         if any(units[i] for i in columns):
             lines.append(line(units))
-        lines += [line(part) for row in cells for part in _wrapped_row(row, widths, wraps)]
+        kept = [i in columns for i in range(len(widths))]
+        lines += [line(part) for row in cells for part in _wrapped_row(row, widths, wraps, kept)]
     return lines
 
 
 def _wrapped_row(
-    row: Sequence[str], widths: Sequence[int], wraps: Sequence[bool]
+    row: Sequence[str], widths: Sequence[int], wraps: Sequence[bool], kept: Sequence[bool]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the lines that a row takes: one where no cell is too wide for its column."""
+    """Yield the lines that a row takes: one where no cell that is kept is too wide."""
     cells = [
-        _wrapped(cell, width=width) if wrap else [cell]
-        for cell, width, wrap in zip(row, widths, wraps, strict=True)
+        _wrapped(cell, width=width) if wrap and keep else [cell]
+        for cell, width, wrap, keep in zip(row, widths, wraps, kept, strict=True)
     ]
     return zip_longest(*cells, fillvalue="")
 
@@ -233,18 +237,32 @@ def _widths(
     ]
 
 
-def _excess(widths: Sequence[int]) -> int:
-    return sum(widths) + 2 * len(widths) - WIDTH
+def _excess(widths: Sequence[int], width: int) -> int:
+    return sum(widths) + 2 * len(widths) - width
 
 
-def _pieces(widths: Sequence[int]) -> list[list[int]]:
-    """Split columns into groups that fit, each led by the first column."""
-    pieces = [[0]] if widths else []
-    for i in range(1, len(widths)):
-        if len(pieces[-1]) > 1 and _excess([widths[k] for k in [*pieces[-1], i]]) > 0:
-            pieces.append([0])
+def _pieces(widths: Sequence[int], cells: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Split columns into groups that fit, each led by the columns that tell rows apart."""
+    lead = _lead(widths, cells, width)
+    pieces = [list(lead)] if widths else []
+    for i in range(len(lead), len(widths)):
+        if (
+            len(pieces[-1]) > len(lead)
+            and _excess([widths[k] for k in [*pieces[-1], i]], width) > 0
+        ):
+            pieces.append(list(lead))
         pieces[-1].append(i)
     return pieces
+
+
+def _lead(widths: Sequence[int], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the first columns that tell rows apart, if they leave a third of the width."""
+    for count in range(1, len(widths)):
+        if _excess(widths[:count], 2 * width // 3) > 0:
+            break
+        if len({tuple(row[:count]) for row in cells}) == len(cells):
+            return list(range(count))
+    return [0] if widths else []
 
 
 def _narrowed(widths: list[int], least: Sequence[int], excess: int) -> list[int]:

@@ -32,7 +32,9 @@ __all__ = [
     "show_percent",
     "show_value",
     "show_whole_percent",
+    "sms_column",
     "table_rows",
+    "whole_sms",
 ]
 
 
@@ -64,6 +66,16 @@ class Column:
     is_text: bool = False
     wraps: bool = False
     get: Callable[[Any], Any] | None = None
+
+
+def whole_sms(sms: float) -> float:
+    """Return a number of SMs as an integer, or infinity: the same in every table."""
+    return sms if math.isinf(sms) else int(sms)
+
+
+def sms_column() -> Column:
+    """Return the column of the number of SMs that a row is about."""
+    return Column("sms", "SMs", show=show_count, get=lambda item: whole_sms(item.sms))
 
 
 def row_of(columns: Iterable[Column], item: Any) -> tuple[Any, ...]:
@@ -168,8 +180,10 @@ def kernel_names(kernels: Iterable[Kernel]) -> Callable[[int], str]:
     return lambda kernel: names.get(kernel, "host copy")
 
 
-def show_count(value: float) -> str:
-    """Show a whole number, or "inf"."""
+def show_count(value: float | None) -> str:
+    """Show a whole number, "inf", or a dash for none."""
+    if value is None:
+        return "-"
     return "inf" if math.isinf(value) else show_number(int(value))
 
 

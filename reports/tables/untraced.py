@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.kernel_table import remarks
+from depgraph.extraction.workload import FORMAT as WORKLOAD
 from depgraph.reports.tables.table import Column, Table, show_number
 from depgraph.system.text import kernels_text
 
@@ -33,7 +34,8 @@ def untraced_notes(
         f"{warning}: {show_number(count)}"
         for warning, count in metadata.get("warnings", {}).items()
     ]
-    for reason, numbers in remarks(kernels).items():
+    is_traced = metadata.get("format") != WORKLOAD
+    for reason, numbers in remarks(kernels, is_traced=is_traced).items():
         notes.append(f"{kernels_text(numbers)}: {reason}")
     shared = [k.kernel for k in kernels if k.shared_written_bytes and k.waits_inside is None]
     if shared:

@@ -166,7 +166,7 @@ def test_the_packaged_trace_says_what_was_assumed(sample_store):
     assert any("registers per thread unknown: no limit (24 of 25" in n for n in table.assumptions)
     assert table.unit == "instructions"
     assert table.scenario.resources.gpu.name == "H100 SXM"
-    for assumption in ("only ratios mean anything", "names no architecture", "register"):
+    for assumption in ("only ratios mean anything", "no architecture is named", "register"):
         assert any(assumption in note for note in table.assumptions), assumption
     for found in table.bounds:
         for achieved in found.schedules:

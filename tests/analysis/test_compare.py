@@ -1,6 +1,7 @@
 """``depgraph compare``: kernels are aligned, what changed is said, a regression fails."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
@@ -41,6 +42,21 @@ def test_a_removed_kernel_shifts_no_other():
 def test_a_kernel_with_another_grid_or_template_is_the_same_kernel_changed():
     diff = compare(side([4, 2], ["k<int>(int)", "b"]), side([8, 2], ["k<float>(float)", "b"]))
     assert changes(diff)[0] == (0, 0, "grid 4,1,1 -> 8,1,1, template or arguments")
+
+
+def on_streams(*streams):
+    one = side([1] * len(streams), [f"k{i}" for i in range(len(streams))])
+    kernels = [replace(k, stream=s) for k, s in zip(one.kernels, streams, strict=True)]
+    return replace(one, kernels=kernels)
+
+
+def test_streams_are_compared_by_what_runs_on_them_not_by_what_they_are_called():
+    renamed = compare(on_streams(7, 7, 9), on_streams(94123456789, 94123456789, 94123450000))
+    assert {change for *_, change in changes(renamed)} == {"same"}
+    moved = compare(on_streams(0, 0, 0, 1), on_streams(0, 0, 1, 1))
+    assert [change for *_, change in changes(moved)] == ["same", "same", "stream 0 -> 1", "same"]
+    elsewhere = compare(on_streams(0, 0, 0), on_streams(0, 0, 94123456789))
+    assert changes(elsewhere)[2] == (2, 2, "another stream")
 
 
 def test_dependences_that_changed_are_named_with_their_patterns():

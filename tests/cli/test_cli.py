@@ -167,6 +167,7 @@ def test_force_does_not_delete_what_stands_beside_the_tables(program, log):
     assert inside.read_bytes() == LOG
 
 
+@pytest.mark.jit_only
 def test_a_store_may_stand_in_the_folder_of_its_trace(program, shared_data, tmp_path):
     for file in (shared_data / "accelsim/streams4").rglob("*"):
         if file.is_file():

@@ -63,7 +63,6 @@ def test_every_module_with_a_command_is_in_the_list():
         ["extract", "--kernels", "a:b", "x"],
         ["extract", "--jobs", "0", "x"],
         ["extract", "--format", "yaml", "x"],
-        ["bound"],
         ["bound", "--sms", "0"],
         ["bound", "--sms", "eighty"],
         ["bound", "--sms", "16:8"],

@@ -95,6 +95,8 @@ def words_of(command, store):
         "gpus": ["gpus"],
         "check": ["check", store / "some.log"],
         "demo": ["demo", "--force"],
+        "record": ["record", "true"],
+        "calibrate": ["calibrate"],
     }[command]
 
 

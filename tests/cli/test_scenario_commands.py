@@ -147,7 +147,7 @@ def test_filters_see_the_merged_blocks_but_no_renamed_buffers(program, sample_st
 
 REFUSED = [
     (["show", "STORE", "kernels", "--deps", "raw"], "--deps does not go with kernels"),
-    (["show", "STORE", "kernels", "--gpu", "x"], "--gpu does not go with kernels"),
+    (["show", "STORE", "kernels", "--gpu", "V100"], "--gpu does not go with kernels"),
     (["show", "STORE", "kernels", "--timing", "f.csv", "--what-if", "merge=0,1"],
      "--what-if does not go with kernels --timing: times are as measured"),
     (["show", "STORE", "pairs", "--gpu", "V100"], "--gpu does not go with pairs"),

@@ -19,7 +19,7 @@ from depgraph.parsers.profiles import read_profile
 
 @pytest.fixture(scope="module")
 def run_all():
-    with pool() as run:
+    with pool(1) as run:  # pytest itself has a process for each core
         yield run
 
 
@@ -68,6 +68,7 @@ def test_slow_readings_of_whole_profiles(tmp_path, name):
 @pytest.mark.jit_only
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_worse_than_a_refusal(run_all, pytestconfig, kind):
-    results = list(run_all(cases_of(kind, pytestconfig.getoption("--seeds"))))
+    seeds, first = map(pytestconfig.getoption, ("--seeds", "--first-seed"))
+    results = list(run_all(cases_of(kind, seeds, first)))
     found = "\n\n".join(map(show, findings_in(results)))
     assert not found, f"python tests/faults --only CASE runs one again\n\n{found}"

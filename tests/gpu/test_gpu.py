@@ -62,7 +62,7 @@ def test_every_name_and_alias_leads_to_its_model(gpu):
 
 
 def test_unknown_name_lists_close_matches():
-    with pytest.raises(ModelError, match=r"'RTX 3080'; close matches: .*RTX 3090") as caught:
+    with pytest.raises(ModelError, match=r"'RTX 3080'; did you mean 'RTX 3090'") as caught:
         load_gpu("RTX 3080")
     assert "\n" not in str(caught.value)
 

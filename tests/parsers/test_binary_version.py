@@ -29,9 +29,9 @@ def store_of(tmp_path):
     ("versions", "said"),
     [
         ((80, 80, 120), "the trace is for sm_80: the limits of A100"),
-        ((86, 86, 0, 1184189536), "the trace names no architecture: the limits of H100"),
-        ((0, 1, -5), "the trace names no architecture: the limits of H100"),
-        ((80, 90), "the trace names no architecture: the limits of H100"),
+        ((86, 86, 0, 1184189536), "no architecture is named: the limits of H100"),
+        ((0, 1, -5), "no architecture is named: the limits of H100"),
+        ((80, 90), "no architecture is named: the limits of H100"),
         ((88, 88), "the trace names sm_88, of which there is no model: the limits of H100"),
         ((35,), "the trace names sm_35, of which there is no model: the limits of H100"),
     ],

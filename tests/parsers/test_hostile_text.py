@@ -81,6 +81,7 @@ def test_the_work_on_a_long_line_grows_with_its_length(monkeypatch, piece):
     assert many < 4.5 * few
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("excess", [-1, 0, 1])
 @pytest.mark.parametrize("part_bytes", [1 << 18, 1 << 20, 16 << 20])
 @pytest.mark.parametrize("pack", [bytes, bz2.compress])

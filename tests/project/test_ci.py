@@ -1,5 +1,6 @@
 """The gate runs what README and CONTRIBUTING say, and pre-commit and the workflows run the gate."""
 
+import json
 import re
 import subprocess
 
@@ -43,6 +44,26 @@ def test_the_lowest_versions_are_those_that_are_allowed():
             + PYPROJECT["project"]["optional-dependencies"]["test"]
         )
     ]
+
+
+def test_one_room_without_tests_fails_the_gate(tmp_path):
+    def lines(reached, of):
+        counts = {"covered_lines": reached, "num_statements": of}
+        return {"summary": counts | {"covered_branches": 0, "num_branches": 0}}
+
+    def ends(files, *own):
+        (tmp_path / "coverage.json").write_text(json.dumps({"files": files}))
+        command = [ROOT / ".ci" / "coverage-of-rooms", tmp_path / "coverage.json", "90", *own]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        return found.returncode, found.stdout
+
+    large = {"depgraph/graph/pairs.py": lines(999, 1000), "depgraph/gpu/__init__.py": lines(0, 0)}
+    assert ends({**large, "depgraph/gpu/model.py": lines(9, 10)})[0] == 0
+    for name, room in (("model.py", "depgraph/gpu"), ("some_jit.py", "depgraph/gpu/*_jit.py")):
+        code, said = ends({**large, f"depgraph/gpu/{name}": lines(8, 10)})
+        assert code == 1
+        assert f" 80.0 %  {room}: less than 90 %\n" in said
+    assert ends({**large, "depgraph/gpu/models/a.py": lines(8, 10)}, "depgraph/gpu=80")[0] == 0
 
 
 def test_the_workflows_run_the_gate():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from browser import chromium, needs_browser
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
+from waiting import wait_until
 
 from depgraph.analysis.study import study
 from depgraph.mechanisms import find_mechanisms
@@ -261,9 +262,9 @@ def test_the_wheel_zooms_and_the_button_shows_all_again(browser, hostile_page):
 
     whole = status()
     ActionChains(browser).scroll_from_origin(ScrollOrigin.from_element(canvas), 0, -400).perform()
-    assert status() != whole
+    wait_until(lambda: status() != whole)
     browser.find_element(By.ID, "timeline-all").click()
-    assert status() == whole
+    wait_until(lambda: status() == whole)
 
 
 def text_of(driver, element):
@@ -338,7 +339,7 @@ def colours_on_the_canvas(driver):
 @needs_browser
 def test_the_pictures_are_not_empty(browser, hostile_page):
     browser.get(hostile_page.as_uri())
-    assert colours_on_the_canvas(browser) > 3
+    wait_until(lambda: colours_on_the_canvas(browser) > 3)
     shown = browser.execute_script(
         "return [...document.images].map(i => i.complete && i.naturalWidth > 100)"
     )
@@ -353,5 +354,5 @@ def test_a_hundred_thousand_blocks_are_drawn_and_answer_clicks(browser, tmp_path
     browser.get(write(found, tmp_path).as_uri())
     click_canvas(browser, 900, 5)
     assert "Waits for 1 block:" in details(browser)
-    assert colours_on_the_canvas(browser) > 3
+    wait_until(lambda: colours_on_the_canvas(browser) > 3)
     assert errors(browser) == []

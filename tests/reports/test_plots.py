@@ -54,6 +54,7 @@ def test_every_plot_is_written_as_png_and_svg(plots, folder):
     }
 
 
+@pytest.mark.jit_only
 def test_two_runs_give_the_same_bytes_whatever_the_users_style(chain, plots, folder, tmp_path):
     assert plots
     with mpl.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None}):
@@ -109,6 +110,7 @@ def test_plots_drawn_side_by_side_are_the_same(chain, folder, plots, tmp_path):
         assert file.read_bytes() == (tmp_path / file.name).read_bytes(), file.name
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(
     ("sizes", "edges", "cost"),
     [
@@ -139,6 +141,7 @@ def test_what_is_left_out_is_said(tmp_path):
     assert "binned" in captions["dependence-map"]
 
 
+@pytest.mark.jit_only
 def test_names_that_look_like_formulas_are_text(tmp_path):
     names = ["$\\frac{1}{0}$_kernel", "a<b>$x^2$"]
     write_plots(study_of([2, 2], chain_edges([2, 2]), names), tmp_path)

@@ -104,10 +104,10 @@ def test_numbers_stand_to_the_right_and_names_to_the_left():
     columns = [TEXT, Column("n", "n", "us", show_number)]
     text = render(a_table(columns, [("a", 1), ("long name", 12345)]), "table")
     assert text.splitlines()[1:] == [
-        "  name            n",
-        "               (us)",
-        "  a               1",
-        "  long name  12 345",
+        "  name           n",
+        "              (us)",
+        "  a              1",
+        "  long name  12345",
     ]
 
 
@@ -168,14 +168,14 @@ def test_omitted_rows_are_counted():
     assert "1 more row: look there" in render(
         a_table([TEXT], [("a",)], omitted=1, more="look there"), "markdown"
     )
-    assert "... and 1 200 more" in render(a_table([TEXT], [("a",)], omitted=1200), "table")
+    assert "... and 1200 more" in render(a_table([TEXT], [("a",)], omitted=1200), "table")
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (0, "0"), (0.0, "0"), (7, "7"), (1234, "1 234"), (0.12345, "0.1235"), (12.5, "12.50"),
-        (999.96, "1000"), (1234.5, "1 234"), (None, "-"), (math.inf, "inf"), (math.nan, "-"),
+        (0, "0"), (0.0, "0"), (7, "7"), (1234, "1234"), (0.12345, "0.1235"), (12.5, "12.50"),
+        (999.96, "1000"), (1234.5, "1234"), (None, "-"), (math.inf, "inf"), (math.nan, "-"),
     ],
 )  # fmt: skip
 def test_numbers_have_four_digits(value, expected):

@@ -37,6 +37,7 @@ def predicted(scenario, *names):
     return [outcome.predicted for outcome in found.outcomes], found.limits[0]
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize("blocks", [1, 100, 132, 500, 3000, 9000])
 def test_a_kernel_alone_takes_its_measured_time(blocks):
     scenario = contended([blocks], [], np.full(blocks, 20.0))

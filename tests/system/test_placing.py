@@ -291,14 +291,14 @@ def killed_in(what: str, folder: Path, *, plain_renames: bool) -> None:
     script = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from depgraph.system import output, placing
+        from depgraph.system import output, placing, work_folder
         if {plain_renames}:
             placing._renameat2_function = lambda: None
         def killed(*_): os.kill(os.getpid(), signal.SIGKILL)
         def kill_after(renames, killed, real=Path.rename):
             left = iter(range(renames))
             Path.rename = lambda *names: real(*names) if next(left, None) is not None else killed()
-            output.WorkFolder.remove = killed
+            work_folder.WorkFolder.remove = killed
         path = Path(sys.argv[1])
         with output.new_folder(path, force=True, not_ours=lambda _: "") as folder:
             (folder / "mark").write_text("new")
@@ -313,7 +313,7 @@ def killed_in(what: str, folder: Path, *, plain_renames: bool) -> None:
     [
         ("killed()", "old"),
         ("output.exchange = killed", "old"),
-        ("output.WorkFolder.remove = killed", "new"),
+        ("work_folder.WorkFolder.remove = killed", "new"),
     ],
     ids=["while writing", "before the exchange", "after it"],
 )

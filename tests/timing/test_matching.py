@@ -340,6 +340,7 @@ def test_shares_of_time_add_up_to_the_whole(traced):
     assert sum(shares) == pytest.approx(1)
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(
     ("name", "traced", "measured"),
     [
@@ -450,6 +451,7 @@ def test_without_starts_memsets_have_no_place():
     assert memory_operations(match_profile(profile_of(*STEP), kernels_of(*STEP))) == []
 
 
+@pytest.mark.jit_only
 def test_memsets_of_split_products_in_a_real_profile(shared_data):
     profile = read_profile(shared_data / "timing/lstm_h128.kineto.json")
     gemms = [i for i, name in enumerate(profile.name) if "gemm" in name]

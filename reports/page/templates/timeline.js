@@ -138,7 +138,7 @@
     if (number === 0) return "0";
     const digits = Math.abs(number) >= 1000 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(Math.abs(number))));
     const text = number.toFixed(Math.min(digits, 6));
-    return digits ? text.replace(/\.?0+$/, "") : text.replace(/\B(?=(\d{3})+(?!\d))/g, " ");
+    return digits ? text.replace(/\.?0+$/, "") : text;
   };
   const place = (s, b) => {
     const sm = s.sm[b], row = s.rowOf[sm], share = 1 / s.slots[sm], top = y(row + s.slot[b] * share);
@@ -232,12 +232,12 @@
       const left = Math.max(box.left, LEFT) + 3, room = Math.min(box.right, width) - left - 2;
       if (box.bottom - box.top < 11 || room < 8 || (lit && !lit(o))) continue;
       const { kernel, name } = data.operations[o];
-      let text = `${kernel} ${name}`;
-      if (pen.measureText(text).width > room) {
-        const fits = Math.floor((text.length * room) / pen.measureText(text).width) - 1;
-        text = fits > String(kernel).length + 4 ? `${text.slice(0, fits)}…` : String(kernel);
-      }
-      if (pen.measureText(text).width > room) continue;
+      const whole = `${kernel} ${name}`, least = String(kernel).length + 4;
+      const fits = (candidate) => pen.measureText(candidate).width <= room;
+      let text = whole;
+      for (let n = whole.length - 1; n > least && !fits(text); n--) text = `${whole.slice(0, n)}…`;
+      if (!fits(text)) text = String(kernel);
+      if (!fits(text)) continue;
       const middle = (Math.max(box.top, 0) + Math.min(box.bottom, height - BOTTOM)) / 2;
       pen.strokeStyle = "#000b";
       pen.lineWidth = 2.5;

@@ -175,9 +175,8 @@ def test_a_cut_tracez_is_damage(folder):
 # Real traces
 
 
-@pytest.mark.parametrize(
-    "name", ["gru_train", pytest.param("streams4", marks=pytest.mark.jit_only)]
-)
+@pytest.mark.jit_only
+@pytest.mark.parametrize("name", SAMPLES)
 def test_accelsim_and_nvbit_give_the_same_edges(name, shared_data):
     extraction = analyse(opened(shared_data / "accelsim" / name))
     assert edges(extraction) == golden_edges(shared_data / "golden" / f"{name}.edges.parquet")
@@ -195,6 +194,7 @@ def test_traces_of_others_with_host_copies(name, kernels, copies, shared_data):
     assert extraction.metadata["warnings"] == {}
 
 
+@pytest.mark.jit_only
 @pytest.mark.parametrize(
     ("path", "blocks", "read"),
     [

@@ -1,0 +1,354 @@
+"""Several programs in one command: each as if it were asked about alone, side by side."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from depgraph.cli.options.model import ONE_GPU, refuse_given
+from depgraph.cli.options.shared import collect_said, given_options, is_quiet, say
+from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, is_path, programs_of
+from depgraph.system.text import counted, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.suite import Broken, ProgramResult, Suite
+    from depgraph.store.store import Store
+
+EXIT_BROKEN = 1
+_ANSWERS = ("mechanisms", "costs", "group_by", "top", "flows", "fail_below", "fail_above")
+# What a process takes, and what each block adds: measured with the sample traces.
+_BYTES_OF_A_PROCESS = 320 << 20
+_BYTES_OF_A_BLOCK = {"bound": 32 << 10, "report": 160 << 10}
+_MOST_BLOCKS_THAT_COUNT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One program of a suite, for a process of its own.
+
+    Attributes
+    ----------
+    verb : str
+        The command.
+    program : Program
+    given : tuple of (str, tuple of str)
+        Options of the command line, by parameter, as words.
+    folder : str
+        Where paths start from; empty where they are absolute.
+    output : str
+        Where the report of this program goes, if anywhere.
+    jobs : int
+        Processors that this program may use; 0 for all.
+    announces : bool
+        Whether to say that something is compiled.
+    """
+
+    verb: str
+    program: Program
+    given: tuple[tuple[str, tuple[str, ...]], ...]
+    folder: str = ""
+    output: str = ""
+    jobs: int = 0
+    announces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a task.
+
+    Attributes
+    ----------
+    results : tuple of (ProgramResult or Broken)
+    said : tuple of str
+        What the command said on the way.
+    missed : tuple of str
+        Thresholds that the program missed.
+    usage : str
+        What is wrong with the options, if anything.
+    """
+
+    results: tuple[ProgramResult | Broken, ...] = ()
+    said: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    usage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a command was asked about several programs.
+
+    Attributes
+    ----------
+    verb : str
+    paths : sequence of Path
+        As the user named the programs.
+    programs : list of Program
+    given : tuple of (str, tuple of str)
+    jobs : int or None
+    scheduler : str or None
+    """
+
+    verb: str
+    paths: Sequence[Path]
+    programs: list[Program]
+    given: tuple[tuple[str, tuple[str, ...]], ...]
+    jobs: int | None
+    scheduler: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Answers of all programs.
+
+    Attributes
+    ----------
+    suite : Suite
+    missed : tuple of str
+        Thresholds missed, each with its program.
+    """
+
+    suite: Suite
+    missed: tuple[str, ...]
+
+    def exit_code(self) -> int:
+        """Say on stderr which programs failed; return the exit code."""
+        broken = self.suite.broken
+        if not broken:
+            return 0
+        count = len({r.program for r in self.suite.results})
+        names = ", ".join(b.program for b in broken)
+        text = f"depgraph: {len(broken)} of {counted(count, 'program')} failed: {names}"
+        click.echo(one_line(text), err=True)
+        return EXIT_BROKEN
+
+
+def suite_of(
+    paths: Sequence[Path], *, jobs: int | None, scheduler: str | None
+) -> Asked | None:  # fmt: skip
+    """Return what the current command was asked about several programs; None if about one.
+
+    Raises
+    ------
+    click.UsageError
+        If an option makes sense only for one program, or only for several.
+    SuiteError
+        If a suite file makes no sense.
+    """
+    context = click.get_current_context()
+    programs = programs_of(context.command, paths)
+    if programs is None:
+        refuse_given({"jobs", "scheduler"}, "needs several stores, a folder of them or a suite")
+        return None
+    refuse_given({"timing"}, "is of one program: state it for each in a suite file")
+    refuse_given({"pair", "coarse", "metric"}, "is of one program: name one store")
+    if scheduler:
+        refuse_given({"jobs"}, "does not go with --scheduler")
+    given = {}
+    for name in (*PROGRAM_OPTIONS, *_ANSWERS):
+        words = tuple("=".join(option) for option in given_options({name}))
+        if words:
+            given[name] = words
+    if {"gpu", "gpu_file"} <= set(given):
+        raise click.UsageError(ONE_GPU)
+    return Asked(context.info_name or "", paths, programs, tuple(given.items()), jobs, scheduler)
+
+
+def policies_step(asked: Asked) -> Step:
+    """Return the command that compares policies on the same programs."""
+    from depgraph.analysis.next_steps import Step
+
+    options = [word for _, words in asked.given for word in words]
+    words = ["depgraph", "bound", *map(str, asked.paths), *options, "--mechanism=all"]
+    return Step("compare what synchronisation mechanisms reach:", shlex.join(words))
+
+
+def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
+    """Work all programs out, side by side.
+
+    Parameters
+    ----------
+    asked : Asked
+    outputs : sequence of str
+        Where the report of each program goes; none for none.
+    """
+    from depgraph.analysis.suite import Broken, Suite
+    from depgraph.cli.progress import step_progress
+    from depgraph.system.cluster import cluster_workers
+    from depgraph.system.processes import Lost, Processes
+
+    jobs = asked.jobs or _jobs_for(asked.verb, asked.programs)
+    tasks = [
+        Task(asked.verb, program, asked.given, str(Path.cwd()), outputs[i] if outputs else "")
+        for i, program in enumerate(asked.programs)
+    ]
+    if asked.scheduler:
+        tasks = [_anywhere(task) for task in tasks]
+    else:
+        tasks = [replace(task, jobs=_share(min(jobs, len(tasks)))) for task in tasks]
+    answers: dict[int, Answer] = {}
+    with (
+        cluster_workers(asked.scheduler)
+        if asked.scheduler
+        else nullcontext(Processes(jobs)) as pool,
+        step_progress(quiet=is_quiet()) as steps,
+    ):
+        steps.begin("programs", len(tasks))
+        alone = 0 if asked.scheduler or _is_compiled() else 1
+        first = [replace(task, announces=not is_quiet(), jobs=0) for task in tasks[:alone]]
+        for offset, part in ((0, first), (alone, tasks[alone:])):
+            for i, found in pool.attempt(run_task, part):
+                if isinstance(found, Lost):
+                    program = part[i].program
+                    broken = Broken(program.name, program.store, found.reason)
+                    found = Answer((broken,))  # noqa: PLW2901
+                if found.usage:
+                    raise click.UsageError(f"{part[i].program.name}: {found.usage}")
+                answers[offset + i] = found
+                steps.done()
+    ordered = [(task.program.name, answers[i]) for i, task in enumerate(tasks)]
+    for name, answer in ordered:
+        for line in answer.said:
+            say(f"{name}: {line}")
+    return Done(
+        Suite([result for _, answer in ordered for result in answer.results]),
+        tuple(f"{name}: {line}" for name, answer in ordered for line in answer.missed),
+    )
+
+
+def run_task(task: Task) -> Answer:
+    """Work one program out: a fault of it is a result."""
+    from depgraph.analysis.suite import Broken
+    from depgraph.cli.first_run import announce_first_run
+    from depgraph.system.workers import limit_jobs
+
+    if task.folder:
+        os.chdir(task.folder)
+    if task.jobs:
+        limit_jobs(task.jobs)
+    announce_first_run(quiet=not task.announces)
+    module = importlib.import_module(f"depgraph.cli.commands.{task.verb}")
+    said: list[str] = []
+    try:
+        words = task.program.words(task.given)
+        with module.command.make_context(task.verb, words) as context:
+            said = collect_said()
+            if task.program.traces:
+                _extract_if_needed(task.program)
+            results, missed = module.suite_results(task, **context.params)
+        return Answer(tuple(results), tuple(said), tuple(missed))
+    except click.UsageError as error:
+        return Answer(usage=error.format_message())
+    except Exception as error:  # noqa: BLE001 - the other programs go on
+        from depgraph.cli.app import in_one_line
+
+        reason = one_line(in_one_line(error))
+        return Answer((Broken(task.program.name, task.program.store, reason),), tuple(said))
+
+
+def _anywhere(task: Task) -> Task:
+    """Return a task whose paths hold on another machine, too."""
+    context = click.get_current_context()
+    options = {p.name: p for p in context.command.params}
+
+    def absolute(name: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        split = [word.partition("=") for word in words]
+        return name, tuple(
+            f"{option}={Path(value).absolute()}" if is_path(options[name], value) else word
+            for word, (option, _, value) in zip(words, split, strict=True)
+        )
+
+    program = task.program
+    return replace(
+        task,
+        folder="",
+        given=tuple(absolute(*each) for each in task.given),
+        output=task.output and str(Path(task.output).absolute()),
+        program=replace(
+            program,
+            store=str(Path(program.store).absolute()),
+            traces=tuple(str(Path(trace).absolute()) for trace in program.traces),
+            options=tuple(absolute(*each) for each in program.options),
+        ),
+    )
+
+
+def _extract_if_needed(program: Program) -> None:
+    """Make the store of a program from its traces, unless an earlier run has."""
+    from depgraph.errors import SuiteError
+    from depgraph.extraction.pipeline import extract
+    from depgraph.parsers import open_trace
+    from depgraph.parsers.workload import is_workload, read_workload
+    from depgraph.store.store import Store
+    from depgraph.store.writer import write_store
+
+    path = Path(program.store)
+    if os.path.lexists(path):
+        _refuse_others(Store(path), program.traces)
+        return
+    if any(map(is_workload, program.traces)):
+        if len(program.traces) > 1:
+            raise SuiteError(program.traces[0], "a described program is one file")
+        write_store(read_workload(program.traces[0]), path)
+    else:
+        extract(open_trace(program.traces), path)
+
+
+def _refuse_others(store: Store, traces: Sequence[str]) -> None:
+    """Refuse a store that was made from other files than the suite names."""
+    from depgraph.errors import StoreError
+    from depgraph.extraction.pipeline import describe_source
+
+    sources = store.metadata.get("sources", [])
+    files = [Path(trace) for trace in traces if Path(trace).is_file()]
+    if len(files) != len(sources):
+        return  # a list of kernel files, or a folder
+    known = {source.get("sha256") for source in sources}
+    for file in files:
+        if describe_source(file)["sha256"] not in known:
+            hint = "remove it to have it made again, or name another store"
+            raise StoreError(store.path, f"was not made from {file}", hint)
+
+
+def _is_compiled() -> bool:
+    """Tell whether an earlier run has compiled what takes longest to compile."""
+    from depgraph.schedule.simulate_jit import event_schedule
+
+    return bool(getattr(event_schedule, "is_kept", True))
+
+
+def _share(programs: int) -> int:
+    from depgraph.system.workers import available_jobs
+
+    return max(1, available_jobs() // max(1, programs))
+
+
+def _jobs_for(verb: str, programs: Sequence[Program]) -> int:
+    """Return how many programs may run at a time: one per processor, as far as there is memory."""
+    from depgraph.system.memory import default_limit
+    from depgraph.system.workers import available_jobs
+
+    largest = max(_blocks_in(program) for program in programs)
+    blocks = min(largest, _MOST_BLOCKS_THAT_COUNT)
+    needed = _BYTES_OF_A_PROCESS + _BYTES_OF_A_BLOCK[verb] * blocks
+    return max(1, min(available_jobs(), default_limit() // needed))
+
+
+def _blocks_in(program: Program) -> int:
+    """Return the number of thread blocks of a program; 0 where it is not known yet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(Path(program.store) / "blocks.parquet").num_rows)
+    except (OSError, ValueError, pa.ArrowException):
+        return 0

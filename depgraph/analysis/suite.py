@@ -1,0 +1,299 @@
+"""Many programs beside each other: what each could gain, and geometric means over all of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from depgraph.system.text import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.compare_mechanisms import Comparison
+    from depgraph.analysis.outcome import Bound, Outcome
+    from depgraph.analysis.study import Study
+    from depgraph.scenario.scenario import Scenario
+
+UPPER_BOUND, RAW_ONLY, REACHED = "upper_bound", "upper_bound_raw_only", "reached"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """What a policy reaches of a program.
+
+    Attributes
+    ----------
+    policy : str
+    availability : str
+        What it takes to use it today.
+    speedup : float or None
+        Over serialized launches, with what launches cost; None in a deadlock.
+    predicted_speedup : float or None
+        The same as blocks that share an SM slow each other; None where that is left out.
+    against : str
+        The bound that it is compared with, as `Outcome.against`.
+    """
+
+    policy: str
+    availability: str
+    speedup: float | None
+    predicted_speedup: float | None = None
+    against: str = "block"
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> PolicyResult:
+        """Take from an outcome what a suite shows of it."""
+        speedup = None if outcome.deadlock else outcome.speedup
+        name, availability = outcome.mechanism, outcome.availability
+        return cls(name, availability, speedup, outcome.predicted_speedup, outcome.against)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """A program of a suite on one GPU size.
+
+    Attributes
+    ----------
+    program, store : str
+    sms : float
+    gpu, unit, durations : str
+        Whose limits, and where times come from.
+    kernels, blocks : int
+    serial, critical_path, work, lower_bound : float
+        Times, in the unit; of `Bound`.
+    upper_bound : float
+        On the speedup over serialized launches.
+    upper_bound_raw_only : float or None
+        As if every buffer were renamed; None if RAW dependences do not count.
+    reached : float or None
+        The best speedup of policies whose blocks wait before they start.
+    reached_by : str
+    policies : tuple of PolicyResult
+    verdict : str
+        What keeps the program slow.
+    """
+
+    program: str
+    store: str
+    sms: float
+    gpu: str
+    unit: str
+    durations: str
+    kernels: int
+    blocks: int
+    serial: float
+    critical_path: float
+    work: float
+    lower_bound: float
+    upper_bound: float
+    upper_bound_raw_only: float | None
+    reached: float | None
+    reached_by: str
+    policies: tuple[PolicyResult, ...]
+    verdict: str = ""
+
+    def value(self, column: str) -> float | None:
+        """Return an upper bound, what is reached, or the speedup of the policy of that name."""
+        if column in {UPPER_BOUND, RAW_ONLY, REACHED}:
+            found: float | None = getattr(self, column)
+            return found
+        return next((p.speedup for p in self.policies if p.policy == column), None)
+
+    def predicted(self, policy: str) -> float | None:
+        """Return the predicted speedup of the policy of that name."""
+        return next((p.predicted_speedup for p in self.policies if p.policy == policy), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A program of a suite of which nothing is known.
+
+    Attributes
+    ----------
+    program, store : str
+    reason : str
+        In one line.
+    """
+
+    program: str
+    store: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The geometric mean of speedups over programs, and their spread.
+
+    Attributes
+    ----------
+    size : str
+        On which GPU.
+    column : str
+        A policy, or one of `UPPER_BOUND`, `RAW_ONLY`, `REACHED`.
+    is_predicted : bool
+    programs : int
+        That have a value.
+    mean : float
+    spread : float or None
+        Geometric standard deviation of the sample, a factor; None of one program.
+    least, most : float
+    """
+
+    size: str
+    column: str
+    is_predicted: bool
+    programs: int
+    mean: float
+    spread: float | None
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, size: str, column: str, values: Sequence[float], *, is_predicted: bool) -> Mean:
+        """Take the mean of numbers above 0."""
+        logarithms = [math.log(value) for value in values]
+        spread = math.exp(stdev(logarithms)) if len(values) > 1 else None
+        mean = math.exp(fmean(logarithms))
+        return cls(
+            size, column, is_predicted, len(values), mean, spread, min(values), max(values)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Programs in the order given, each with a result per GPU size.
+
+    Attributes
+    ----------
+    results : sequence of (ProgramResult or Broken)
+    """
+
+    results: Sequence[ProgramResult | Broken]
+
+    @cached_property
+    def programs(self) -> list[ProgramResult]:
+        """All results but those of broken programs."""
+        return [result for result in self.results if isinstance(result, ProgramResult)]
+
+    @cached_property
+    def broken(self) -> list[Broken]:
+        """Programs of which nothing is known."""
+        return [result for result in self.results if isinstance(result, Broken)]
+
+    @cached_property
+    def policies(self) -> dict[str, str]:
+        """Every policy that any program has, and what it takes to use it today."""
+        return {p.policy: p.availability for each in self.programs for p in each.policies}
+
+    @cached_property
+    def bounded(self) -> set[str]:
+        """Policies that the upper bound holds for: blocks are whole, and wait before they start."""
+        all_of = [p for each in self.programs for p in each.policies]
+        return {p.policy for p in all_of} - {p.policy for p in all_of if p.against != "block"}
+
+    @cached_property
+    def sizes(self) -> dict[str, list[ProgramResult]]:
+        """Programs that means are taken over: those on a GPU size, or each on its own one."""
+        by_size: dict[float, list[ProgramResult]] = {}
+        for each in self.programs:
+            by_size.setdefault(each.sms, []).append(each)
+        if len(by_size) > 1 and len({p.program for p in self.programs}) == len(self.programs):
+            return {"its own GPU": self.programs}
+        return {size_text(sms): results for sms, results in by_size.items()}
+
+    @cached_property
+    def means(self) -> list[Mean]:
+        """Geometric means of the bounds and of every policy, on each GPU size."""
+        return [
+            Mean.of(size, column, values, is_predicted=is_predicted)
+            for size, results in self.sizes.items()
+            for column, is_predicted, values in self._columns(results)
+            if values
+        ]
+
+    def _columns(self, results: Sequence[ProgramResult]) -> Iterator[tuple[str, bool, list[float]]]:
+        for column in (UPPER_BOUND, RAW_ONLY, REACHED, *self.policies):
+            yield column, False, _known(each.value(column) for each in results)
+            if column in self.policies:
+                yield column, True, _known(each.predicted(column) for each in results)
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None and 0 < value < math.inf]
+
+
+def results_of_bounds(program: str, store: str, table: BoundTable) -> list[ProgramResult]:
+    """Return what a suite shows of bounds: a result for each GPU size, without verdict."""
+    results = []
+    for sms in dict.fromkeys(bound.sms for bound in table.bounds):
+        own = [bound for bound in table.bounds if bound.sms == sms]
+        rows = own[0].schedules[1:]
+        best = own[0].reached
+        found = _result(program, store, table.scenario, own[0], own[-1], best, rows)
+        results.append(found)
+    return results
+
+
+def results_of_comparison(
+    program: str, store: str, comparison: Comparison, renamed: Sequence[Bound]
+) -> list[ProgramResult]:
+    """Return what a suite shows of mechanisms: a result for each GPU size.
+
+    Parameters
+    ----------
+    program, store : str
+    comparison : Comparison
+    renamed : sequence of Bound
+        With RAW dependences only, in the order of the sizes.
+    """
+    return [
+        _result(
+            program, store, comparison.scenario, limits, raw, comparison.best(limits.sms),
+            [o for o in comparison.outcomes if o.sms == limits.sms],
+        )
+        for limits, raw in zip(comparison.limits, renamed, strict=True)
+    ]  # fmt: skip
+
+
+def result_of_study(program: str, store: str, study: Study) -> ProgramResult:
+    """Return what a suite shows of a study."""
+    found = study.comparison
+    rows = study.bound.schedules[1:] if found is None else found.outcomes
+    best = study.bound.reached
+    result = _result(program, store, study.scenario, study.bound, study.renamed, best, rows)
+    return replace(result, verdict=study.verdict.text)
+
+
+def _result(
+    program: str,
+    store: str,
+    scenario: Scenario,
+    bound: Bound,
+    renamed: Bound,
+    best: Outcome | None,
+    rows: Sequence[Outcome],
+) -> ProgramResult:
+    return ProgramResult(
+        program=program,
+        store=store,
+        sms=bound.sms,
+        gpu=scenario.resources.gpu.name,
+        unit=scenario.unit,
+        durations=scenario.timing.source,
+        kernels=len(scenario.kernels),
+        blocks=scenario.graph.n_blocks,
+        serial=bound.serial,
+        critical_path=bound.critical_path,
+        work=bound.work,
+        lower_bound=bound.lower_bound,
+        upper_bound=bound.upper_bound,
+        upper_bound_raw_only=renamed.upper_bound if renamed.dependences == "RAW" else None,
+        reached=None if best is None else best.speedup,
+        reached_by="" if best is None else best.mechanism,
+        policies=tuple(map(PolicyResult.of, rows)),
+    )

@@ -1,0 +1,172 @@
+"""The folder that ``depgraph report`` writes of many programs: an index page, a report of each."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from depgraph.analysis.suite import Broken
+from depgraph.reports.page.folder import PAGE, PLOTS, not_a_report
+from depgraph.reports.plots import suite_bars
+from depgraph.reports.plots.style import house_style, save
+from depgraph.reports.tables.render import render
+from depgraph.reports.tables.suite_table import broken_line
+from depgraph.system.interrupts import remove_tree
+from depgraph.system.output import new_folder, stranger_in
+from depgraph.system.text import as_file_name, clean_text, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from depgraph.analysis.suite import Suite
+    from depgraph.reports.plots.style import Plot
+    from depgraph.reports.tables.table import Report, Table
+
+PROGRAMS, MARKDOWN, JSON, CSV = "programs", "suite.md", "suite.json", "suite.csv"
+_TEMPLATE = "suite.html.j2"
+
+
+def not_a_suite(path: Path) -> str:
+    """Say what keeps a folder from being a report of ours, of one program or many; "" if nothing.
+
+    Parameters
+    ----------
+    path : Path
+        An existing folder.
+    """
+    if not not_a_report(path):
+        return ""
+    if not all((path / name).is_file() for name in (PAGE, JSON)):
+        return "was not written by depgraph"
+    ours = {PAGE, PLOTS, PROGRAMS, MARKDOWN, JSON, CSV}
+    if stranger := stranger_in(path, lambda entry: entry.name in ours):
+        return stranger
+    return stranger_in(path / PROGRAMS, lambda entry: not not_a_report(entry))
+
+
+def report_folders(names: Sequence[str]) -> dict[str, str]:
+    """Return where in the folder the report of each program goes, by program."""
+    places: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        plain = as_file_name(name)
+        number = 1
+        own = plain
+        while own.casefold() in taken:
+            number += 1
+            own = f"{plain}-{number}"
+        taken.add(own.casefold())
+        places[name] = f"{PROGRAMS}/{own}"
+    return places
+
+
+@contextmanager
+def suite_folder(path: Path, *, force: bool) -> Iterator[Path]:
+    """Yield a folder for the reports of all programs, and put it in the place of `path`.
+
+    Raises
+    ------
+    OutputExistsError, OutputError
+        If the folder cannot be made.
+    """
+    with new_folder(path, force=force, not_ours=not_a_suite, place_checked=True) as folder:
+        (folder / PLOTS).mkdir()
+        (folder / PROGRAMS).mkdir()
+        yield folder
+
+
+def write_suite(
+    suite: Suite,
+    report: Report,
+    places: Mapping[str, str],
+    folder: Path,
+    *,
+    top: int | None = None,
+    drawn: Sequence[str] = (),
+) -> None:
+    """Write what is about all programs, beside the reports of each.
+
+    Parameters
+    ----------
+    suite : Suite
+    report : Report
+        As `suite_report` returns it.
+    places : mapping of str to str
+        As `report_folders` returns them.
+    folder : Path
+    top : int, optional
+        Rows of each table in the Markdown; default all.
+    drawn : sequence of str
+        Policies that the chart shows; default the best ones.
+    """
+    whole = {folder / places[result.program] for result in suite.programs}
+    for entry in list((folder / PROGRAMS).iterdir()):
+        if entry not in whole:  # of a process that was ended
+            remove_tree(entry)
+    with house_style():
+        plot = suite_bars.plot(suite, drawn)
+        save(plot, folder / PLOTS)
+        about = {"Title": plot.title, "CreationDate": None, "Creator": None, "Producer": None}
+        if plot.figure is not None:
+            plot.figure.savefig(folder / PLOTS / f"{plot.name}.pdf", metadata=about)
+    caption = f"{plot.result} {plot.caption}"
+    picture = f"\n### {plot.title}\n\n![{plot.title}]({PLOTS}/{plot.name}.png)\n\n{caption}\n"
+    text = render(report.cut(top), "markdown") + picture
+    (folder / MARKDOWN).write_text(text, encoding="utf-8")
+    (folder / JSON).write_text(render(report, "json"), encoding="utf-8")
+    (folder / CSV).write_text(render(report, "csv"), encoding="utf-8")
+    page = _page(suite, report, plot, places, folder / PLOTS)
+    (folder / PAGE).write_text(page, encoding="utf-8")
+
+
+def _page(
+    suite: Suite, report: Report, plot: Plot, places: Mapping[str, str], plot_folder: Path
+) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("depgraph.reports.page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean_text(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    loader = environment.loader
+    if loader is None:
+        raise LookupError(_TEMPLATE)
+    picture = (plot_folder / f"{plot.name}.svg").read_bytes()
+    broken = set(map(broken_line, suite.broken))
+    return environment.get_template(_TEMPLATE).render(
+        title=counted(len({r.program for r in suite.results}), "program"),
+        sentences=[line for line in report.headline if line not in broken],
+        broken=[(b.program, b.reason) for b in suite.broken],
+        tables=[_shown(table) for table in report.tables],
+        links=_links(suite, places),
+        verdicts=[(r.program, r.verdict) for r in suite.programs if r.verdict],
+        plot=plot,
+        picture="data:image/svg+xml;base64," + base64.b64encode(picture).decode("ascii"),
+        pdf=f"{PLOTS}/{plot.name}.pdf",
+        notes=report.notes,
+        files=(MARKDOWN, CSV, JSON),
+        style=loader.get_source(environment, "page.css")[0],
+    )
+
+
+def _links(suite: Suite, places: Mapping[str, str]) -> dict[str, str]:
+    return {
+        result.program: f"{places[result.program]}/{PAGE}"
+        for result in suite.results
+        if not isinstance(result, Broken)
+    }
+
+
+def _shown(table: Table) -> dict[str, object]:
+    return {
+        "key": table.key,
+        "title": table.title,
+        "columns": table.columns,
+        "rows": [[c.show(v) for c, v in zip(table.columns, r, strict=True)] for r in table.rows],
+    }

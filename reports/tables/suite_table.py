@@ -1,0 +1,218 @@
+"""Many programs as tables: a row each, and geometric means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from depgraph.analysis.suite import RAW_ONLY, REACHED, UPPER_BOUND, Broken
+from depgraph.reports.tables.table import (
+    Column,
+    Report,
+    Table,
+    row_of,
+    show_factor,
+    show_number,
+    sms_column,
+    table_rows,
+    whole_sms,
+)
+from depgraph.system.text import clean_text, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.suite import Mean, ProgramResult, Suite
+
+_HEADS = {UPPER_BOUND: "upper bound", RAW_ONLY: "RAW only", REACHED: "best policy"}
+_NUMBERS = ("kernels", "blocks", "serial", "critical_path", "work", "lower_bound")
+_OTHERS = ("gpu", "unit", "durations", "reached_by", "verdict")
+_SPEEDUPS = (
+    "speedups are over serialized launches of the same program; RAW only: upper bound as if every "
+    "buffer were renamed; best policy: of those whose blocks wait before they start"
+)
+_SPREAD = (
+    "spread: geometric standard deviation, the factor by which programs typically differ from the "
+    "mean"
+)
+
+
+def suite_report(
+    suite: Suite,
+    *,
+    has_policies: bool = True,
+    steps: Sequence[Step] = (),
+    missed: Sequence[str] | None = None,
+) -> Report:
+    """Describe many programs: means in sentences, a row for each, means in a table.
+
+    Parameters
+    ----------
+    suite : Suite
+    has_policies : bool
+        Whether people see every policy, not the best alone; JSON and CSV always have all.
+    steps : sequence of Step
+        What to do next.
+    missed : sequence of str, optional
+        Thresholds that were missed, where any were set.
+    """
+    shown = suite.policies if has_policies else {}
+    programs = Table.of("programs", "Programs", _columns(suite, shown), suite.results)
+    flat = Table.of("programs", "", _flat_columns(suite), suite.results)
+    means = mean_table(suite)
+    kept = [m for m in suite.means if m.column in {UPPER_BOUND, RAW_ONLY, REACHED, *shown}]
+    facts: dict[str, Any] = {
+        "programs_asked_for": len({r.program for r in suite.results}),
+        "programs_broken": len(suite.broken),
+    }
+    return Report(
+        "suite",
+        facts if missed is None else {**facts, "thresholds_missed": len(missed)},
+        headline=[*_threshold_lines(missed), *_answers(suite)],
+        steps=steps,
+        tables=[programs, replace(means, rows=[row_of(means.columns, m) for m in kept])],
+        notes=_notes(suite),
+        notes_title="How to read this",
+        csv_table=flat,
+        extra={t.key: table_rows(t) for t in (flat, means)},
+    )
+
+
+def mean_table(suite: Suite) -> Table:
+    """Build the table of geometric means."""
+    columns = [
+        Column("column", "geometric mean of", is_text=True, get=mean_name),
+        *[Column("size", "on", is_text=True)] * (len(suite.sizes) > 1),
+        Column("availability", "availability", is_text=True,
+               get=lambda m: suite.policies.get(m.column, "")),
+        Column("programs", "programs", show=show_number),
+        Column("mean", "mean", show=show_factor),
+        Column("spread", "spread", show=show_factor),
+        Column("least", "least", show=show_factor),
+        Column("most", "most", show=show_factor),
+    ]  # fmt: skip
+    return Table.of("geometric_means", "Geometric means", columns, suite.means)
+
+
+def mean_name(mean: Mean) -> str:
+    """Name what a mean is of."""
+    name = _HEADS.get(mean.column, mean.column)
+    return f"{name}, predicted" if mean.is_predicted else name
+
+
+def broken_line(broken: Broken) -> str:
+    """Say which program failed, and why."""
+    return clean_text(f"{broken.program} failed: {broken.reason}")
+
+
+def _threshold_lines(missed: Sequence[str] | None) -> list[str]:
+    if missed is None:
+        return []
+    return [f"threshold missed: {line}" for line in missed] or ["all thresholds are met"]
+
+
+def _if_known(get: Callable[[ProgramResult], Any]) -> Callable[[ProgramResult | Broken], Any]:
+    """Return what takes a value from a program, but from a broken one none."""
+    return lambda result: None if isinstance(result, Broken) else get(result)
+
+
+def _column(name: str) -> Column:
+    get = _if_known(lambda result: result.value(name))
+    key = name if name in _HEADS else f"speedup {name}"
+    return Column(key, _HEADS.get(name, name), show=show_factor, get=get)
+
+
+def _predicted(policy: str) -> Column:
+    get = _if_known(lambda result: result.predicted(policy))
+    return Column(f"predicted {policy}", f"{policy}, predicted", show=show_factor, get=get)
+
+
+def _columns(suite: Suite, policies: Iterable[str]) -> list[Column]:
+    """Return what people see: no more columns than there is something in."""
+    reason = Column(
+        "error", "failed because", is_text=True, wraps=True,
+        get=lambda r: r.reason if isinstance(r, Broken) else "",
+    )  # fmt: skip
+    sizes = {result.sms for result in suite.programs}
+    return [
+        Column("program", "program", is_text=True, wraps=True),
+        *[reason] * bool(suite.broken),
+        *[_size_column()] * (len(sizes) > 1),
+        _column(UPPER_BOUND),
+        _column(RAW_ONLY),
+        _column(REACHED),
+        *(column for policy in policies for column in _policy_columns(suite, policy)),
+    ]
+
+
+def _policy_columns(suite: Suite, policy: str) -> list[Column]:
+    is_predicted = any(result.predicted(policy) is not None for result in suite.programs)
+    return [_column(policy), *[_predicted(policy)] * is_predicted]
+
+
+def _size_column() -> Column:
+    return replace(sms_column(), get=_if_known(lambda r: whole_sms(r.sms)))
+
+
+def _flat_columns(suite: Suite) -> list[Column]:
+    """Return all that is known, for other programs."""
+    return [
+        Column("program", "", is_text=True),
+        Column("store", "", is_text=True),
+        _size_column(),
+        *(Column(name, "", get=_if_known(attrgetter(name))) for name in _NUMBERS),
+        *(_column(name) for name in (UPPER_BOUND, RAW_ONLY, REACHED)),
+        *(column for policy in suite.policies for column in _policy_columns(suite, policy)),
+        *(Column(name, "", get=_if_known(attrgetter(name))) for name in _OTHERS),
+        Column("error", "", get=lambda r: r.reason if isinstance(r, Broken) else None),
+    ]
+
+
+def _answers(suite: Suite) -> list[str]:
+    """Say what the programs could gain, and what the best policy reaches, on average."""
+    answers = []
+    for size, programs in suite.sizes.items():
+        means = {m.column: m for m in suite.means if m.size == size and not m.is_predicted}
+        if UPPER_BOUND not in means:
+            continue
+        count = counted(len({p.program for p in programs}), "program")
+        bound = means[UPPER_BOUND]
+        text = (
+            f"{count} on {size}: upper bound on speedup {show_factor(bound.mean)} (geometric mean; "
+            f"{show_factor(bound.least)} to {show_factor(bound.most)})"
+        )
+        if RAW_ONLY in means:
+            text += f", RAW only {show_factor(means[RAW_ONLY].mean)}"
+        if REACHED in means:
+            text += f"; {show_factor(means[REACHED].mean)} reached by the best policy of each"
+        answers.append(text)
+    return [*answers, *map(broken_line, suite.broken)]
+
+
+def _notes(suite: Suite) -> list[str]:
+    notes = [_SPEEDUPS, _SPREAD]
+    for attribute, words in (("durations", "durations:"), ("gpu", "occupancy by the limits of")):
+        found: dict[str, list[str]] = {}
+        for result in suite.programs:
+            names = found.setdefault(getattr(result, attribute), [])
+            names += [] if result.program in names else [result.program]
+        for value, names in found.items():
+            whose = "" if len(found) == 1 else f" ({', '.join(names)})"
+            notes.append(f"{words} {value}{whose}")
+    if any(m.is_predicted for m in suite.means):
+        notes.append(
+            "predicted: as blocks that share an SM slow each other; the upper bound is for fixed "
+            "durations and does not hold for these"
+        )
+    missing = [
+        m for m in suite.means
+        if not m.is_predicted and m.programs < len(suite.sizes[m.size])
+    ]  # fmt: skip
+    notes += [
+        f"{mean_name(m)}: {m.programs} of {len(suite.sizes[m.size])} programs; "
+        "the others lack what it needs, or it deadlocks"
+        for m in missing
+    ]
+    return notes

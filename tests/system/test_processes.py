@@ -1,0 +1,43 @@
+"""One process an item: results come back, and one that is lost harms no other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from depgraph.system.processes import Lost, Processes
+from depgraph.system.workers import available_jobs, limit_jobs
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def square_or_die(number: int) -> int:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 3:
+        os._exit(7)
+    return number * number
+
+
+def test_each_item_gets_a_result_or_why_it_has_none() -> None:
+    found = dict(Processes(2).attempt(square_or_die, range(5)))
+    assert {i: found[i] for i in (0, 1, 4)} == {0: 0, 1: 1, 4: 16}
+    assert isinstance(found[2], Lost)
+    assert found[2].reason.startswith("its process was ended by SIGKILL")
+    assert found[3] == Lost("its process ended with exit code 7")
+
+
+def test_nothing_is_left_running_where_the_caller_stops() -> None:
+    pool = Processes(2)
+    results = pool.attempt(square_or_die, [4] * 10)
+    assert next(results)[1] == 16
+    results.close()
+    assert not pool._running
+
+
+def test_a_process_may_be_told_to_use_fewer_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("depgraph.system.workers._Limit.jobs", 1 << 20)
+    limit_jobs(1)
+    assert available_jobs() == 1
