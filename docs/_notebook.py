@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 NOTEBOOK = Path(__file__).resolve().parent / "notebook.ipynb"
 _SECONDS = 300
+_SIZE = re.compile(r"[0-9.]+ KiB")
 
 
 def run(notebook: Any) -> Any:
@@ -32,10 +34,13 @@ def run(notebook: Any) -> Any:
 
 
 def shown(notebook: Any) -> list[list[str]]:
-    """Return what cells show but for pictures, which are of the fonts of a machine."""
+    """Return what cells show but for what differs between machines.
+
+    That are pictures, by their fonts, and the size of the store, by the versions that it names.
+    """
     return [
         [
-            output.get("text") or data.get("text/html") or data["text/plain"]
+            _SIZE.sub("... KiB", output.get("text") or data.get("text/html") or data["text/plain"])
             for output in cell.outputs
             for data in [output.get("data", {})]
         ]
