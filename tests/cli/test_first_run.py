@@ -106,10 +106,15 @@ def raw_kernel(number):
     return HEADER.format(number=number) + "".join(lines)
 
 
-def nvbit_log(folder):
+def nvbit_log(folder, *, of_size=0):
+    """Write a log, with lines of the program's own up to a number of bytes."""
     path = folder / "small.log"
-    path.write_bytes(SMALL_LOG)
+    path.write_bytes(SMALL_LOG + b"a line of the program\n" * (of_size // 20))
     return path
+
+
+# More text than is interpreted.
+COMPILED_FOR = 100_000
 
 
 def accelsim_folder(folder, suffix, kernel):
@@ -238,7 +243,7 @@ def test_every_command_is_run_here():
 
 
 def test_who_asks_for_silence_is_told_nothing(first_run, tmp_path):
-    run = first_run("extract", nvbit_log(tmp_path), "-q")
+    run = first_run("extract", nvbit_log(tmp_path, of_size=COMPILED_FOR), "-q")
     assert run.kept > 0
     assert run.err == []
 
@@ -246,7 +251,7 @@ def test_who_asks_for_silence_is_told_nothing(first_run, tmp_path):
 def test_compiled_code_is_kept_beside_the_sources_where_no_folder_is_named(tmp_path):
     copy_packages(tmp_path)
     variables = environment(PYTHONPATH=str(tmp_path))
-    log = nvbit_log(tmp_path)
+    log = nvbit_log(tmp_path, of_size=COMPILED_FOR)
     first = finished(["extract", log, "-o", "first.out"], tmp_path, variables)
     assert first.stderr.splitlines().count(FIRST_RUN) == 1
     assert list((tmp_path / "parsers").rglob("__pycache__/*.nbi"))
