@@ -13,6 +13,7 @@ from depgraph.cli.options.model import (
     OF_PROFILE,
     asked_from,
     model_options,
+    recorded_times,
     refuse_given,
     refuse_others,
     scenario_from,
@@ -93,8 +94,8 @@ def command(
         raise click.UsageError(message)
     if subject == "kernels":
         refuse_others("kernels", "what_ifs", *OF_PROFILE)
-        if model["what_ifs"] and model["timing"]:
-            message = "--what-if does not go with kernels --timing: times are as measured"
+        if model["what_ifs"] and (model["timing"] or recorded_times(store)):
+            message = "--what-if does not go with kernels that have times: they are as measured"
             raise click.UsageError(message)
         report = _kernels(store, kinds, group_by, model)
     elif cusync:
@@ -129,7 +130,8 @@ def _kernels(
     from depgraph.analysis.kernel_groups import group_kernels, kernel_times
     from depgraph.reports.tables import group_tables, show_tables
 
-    if group_by is None and not (model["what_ifs"] or model["timing"]):
+    is_timed = model["timing"] is not None or recorded_times(store) is not None
+    if group_by is None and not model["what_ifs"] and not is_timed:
         return show_tables.kernels_report(store.kernels)
     scenario = scenario_from(store, kinds, **model)
     if group_by is not None:

@@ -212,7 +212,7 @@ def scenario_from(
     from depgraph.scenario.build_scenario import build_scenario
 
     gpu, gpu_file = options["gpu"], options["gpu_file"]
-    timing = options["timing"] or _recorded_times(store)
+    timing = options["timing"] or recorded_times(store)
     if gpu and gpu_file:
         raise click.UsageError(ONE_GPU)
     profile = None
@@ -255,7 +255,7 @@ def named_gpu(name: str) -> Gpu:
     return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
 
 
-def _recorded_times(store: Store) -> Path | None:
+def recorded_times(store: Store) -> Path | None:
     """Return the times that `depgraph record` has left beside this very store, if it has."""
     from depgraph.recorder.times import are_of
     from depgraph.store.files import times_of

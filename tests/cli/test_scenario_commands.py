@@ -149,7 +149,7 @@ REFUSED = [
     (["show", "STORE", "kernels", "--deps", "raw"], "--deps does not go with kernels"),
     (["show", "STORE", "kernels", "--gpu", "V100"], "--gpu does not go with kernels"),
     (["show", "STORE", "kernels", "--timing", "f.csv", "--what-if", "merge=0,1"],
-     "--what-if does not go with kernels --timing: times are as measured"),
+     "--what-if does not go with kernels that have times: they are as measured"),
     (["show", "STORE", "pairs", "--gpu", "V100"], "--gpu does not go with pairs"),
     (["show", "STORE", "path", "--launch", "gpu"], "--launch does not go with path"),
     (["show", "STORE", "pairs", "--cusync", "--launch", "2"], "--launch does not go with --cusync"),

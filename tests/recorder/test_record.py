@@ -124,6 +124,16 @@ def test_bound_takes_the_times_that_record_has_left(program, recorded):
 
 
 @pytest.mark.usefixtures("with_a_gpu")
+def test_kernels_are_shown_with_the_times_that_record_has_left(program, recorded):
+    assert program("record", "--", *recorded()).code == 0
+    rows = json.loads(program("show", "kernels", "--format", "json").out)["kernels"]
+    assert [row["time"] for row in rows] == [5, 5]
+    refused = program("show", "kernels", "--what-if", "merge=0,1")
+    assert refused.code == 2
+    assert "kernels that have times" in refused.err
+
+
+@pytest.mark.usefixtures("with_a_gpu")
 def test_times_of_an_earlier_store_are_not_used(program, recorded):
     assert program("record", "--keep", "kept", "--", *recorded()).code == 0
     assert program("record", "--force", "--no-time", "--", *recorded()).code == 0
