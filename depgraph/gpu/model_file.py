@@ -147,6 +147,12 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(_size(item) for item in value)
 
 
+def _counts(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_ITEMS:
+        raise TypeError("a list of whole numbers above 0")
+    return tuple(_count(item) for item in value)
+
+
 def _sources(value: object) -> tuple[Source, ...]:
     expected = "tables with title, numbers (names of keys) and perhaps url"
     if not isinstance(value, list):
@@ -202,6 +208,8 @@ READERS: dict[str, Callable[[object], Any]] = {
     "max_shared_bytes_per_block": _size,
     "reserved_shared_bytes_per_block": _size,
     "shared_allocation_unit": _count,
+    "gpc_sms": _counts,
+    "sm_partition": _count,
     "memory_gb_per_s": _rate,
     "l2_bytes": _size,
     "base_clock_mhz": _count,

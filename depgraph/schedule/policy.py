@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.schedule.simulate_jit import ALL_ENDED, ALL_PLACED, HOLDS, IGNORED, PLACES
+from depgraph.schedule.simulate_jit import (
+    ALL_ENDED,
+    ALL_PLACED,
+    ALL_TRIGGERED,
+    HOLDS,
+    IGNORED,
+    PLACES,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALL_ENDED",
     "ALL_PLACED",
+    "ALL_TRIGGERED",
     "HOLDS",
     "IGNORED",
     "PLACES",
@@ -44,7 +52,7 @@ class Gates:
     source, target : int32[n]
         Operations.
     event : uint8[n]
-        `ALL_PLACED` or `ALL_ENDED`: of the blocks of the source.
+        `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: of the blocks of the source.
     holds : bool[n]
         Whether blocks of the target are placed and wait in their slots, instead of not being
         placed.
@@ -116,6 +124,16 @@ class Rules:
         Time between the moment an operation could be placed and the moment it is.
     enter : float64[n_operations] or float
         Time to become known to the mechanism, one operation after another.
+    trigger : float64[n_operations] or float
+        Share of its work after which a block triggers, never before it runs on past its waits.
+    turn : int64[n_operations], optional
+    turns : (int, float)
+        Where there are several turns, each of that length, an operation opens only in its own.
+    cluster : int64[n_operations] or int
+        Blocks, next to each other in the order, that are placed at once in one GPC; they become
+        ready together, and divide their kernel.
+    workers : int
+        Blocks are tasks of so many equal workers an SM; 0: they take what they need.
     window : int
         Operations known at a time; 0 for any number.
     in_order : bool
@@ -146,6 +164,11 @@ class Rules:
     waits_for_all: NDArray[np.bool_] | bool = False
     launch: NDArray[np.floating[Any]] | float = 0.0
     enter: NDArray[np.floating[Any]] | float = 0.0
+    trigger: NDArray[np.floating[Any]] | float = 1.0
+    turn: NDArray[np.int64] | None = None
+    turns: tuple[int, float] = (1, 0.0)
+    cluster: NDArray[np.int64] | int = 1
+    workers: int = 0
     window: int = 0
     in_order: bool = False
     order: NDArray[np.int64] | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from depgraph.errors import DeadlockError
+from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.lists_jit import invert_lists
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import (
@@ -15,6 +16,7 @@ from depgraph.schedule.simulate_jit import (
     PLACES,
     Blocks,
     CarveOutLists,
+    Clusters,
     Events,
     GateLists,
     GraphLists,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", bound="np.generic[Any]")
 
 _NONE = np.empty(0, np.float64)
+# SMs of a GPC where a GPU's model does not say: those of an H100 have up to 18.
+LARGEST_GPC = 18
 
 
 def run_rules(
@@ -79,16 +84,23 @@ def run_rules(
     need, capacity = resources.binding
     if sharing is not None and sharing.carve_outs is not None:
         need, capacity = resources.placed, resources.capacity
+    if rules.workers:
+        need = (graph.kernel >= 0).astype(np.int64)[:, None]
+        capacity = np.array([rules.workers], np.int64)
+        sharing = sharing and replace(sharing, carve_outs=None)
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
         sharing = None
     # A block takes the first empty SM if there is one, so that further ones stay empty.
-    size = min(int(sms), max(1, graph.n_blocks))
+    cluster = _per(rules.cluster, 1, graph.n_operations, np.int64)
+    size = int(sms) if (cluster > 1).any() else min(int(sms), max(1, graph.n_blocks))
+    clusters = Clusters(cluster, _gpcs(resources.gpu, size))
+    _check_clusters(clusters, graph, need, capacity)
     lists = _graph_lists(graph)
     joins, places_left, holds_left = _joins(rules, graph)
     gates = _gate_lists(rules.gates, graph.n_operations)
     operations = _operations(rules, graph, gates)
-    room = _room(need, capacity, size, graph.n_blocks, sharing)
+    room = _room(need, capacity, size, graph.n_blocks, sharing, clusters)
     alone = durations
     if sharing is not None:
         alone = durations * (1 + sharing.slowdown * sharing.load)[graph.operation_of_block]
@@ -105,8 +117,8 @@ def run_rules(
         _stages(rules, graph.n_blocks),
         room,
         Running(
-            _events(graph.n_blocks + 2 * graph.n_operations + 1),
-            _sharing(sharing, need, capacity, size),
+            _events(2 * graph.n_blocks + 2 * graph.n_operations + 1),
+            _sharing(sharing, need, capacity, size, triggers=bool((operations.trigger < 1).any())),
         ),
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
@@ -201,7 +213,11 @@ def _operations(rules: Rules, graph: BlockGraph, gates: GateLists) -> Operations
         enter=_per(rules.enter, 0.0, n, np.float64),
         gates_left=gates_left,
         holds_left=np.bincount(gates.target[gates.holds], minlength=n),
+        trigger=_per(rules.trigger, 1.0, n, np.float64),
+        turn=_per(rules.turn, 0, n, np.int64),
+        turns=np.array(rules.turns, np.float64),
         unplaced=np.diff(graph.first_block),
+        untriggered=np.diff(graph.first_block),
         running=np.diff(graph.first_block),
         is_open=np.zeros(n, np.bool_),
     )
@@ -284,12 +300,13 @@ def _room(
     sms: int,
     n_blocks: int,
     sharing: SmSharing | None,
+    clusters: Clusters,
 ) -> Room:
-    """Return SMs that are empty."""
+    """Return SMs that are empty; `clusters` has the sizes of operations."""
     carve_outs = None if sharing is None else sharing.carve_outs
-    columns = need
+    columns = np.column_stack([need, clusters.size])
     if carve_outs is not None:
-        columns = np.column_stack([need, carve_outs.least, carve_outs.chosen])
+        columns = np.column_stack([columns, carve_outs.least, carve_outs.chosen])
     _, first, class_of_operation = np.unique(
         columns, axis=0, return_index=True, return_inverse=True
     )
@@ -319,11 +336,40 @@ def _room(
             of_sm=np.zeros(sms, np.int64),
             residents=np.zeros(sms, np.int64),
         ),
+        clusters=clusters._replace(size=clusters.size[first]),
     )
 
 
+def _gpcs(gpu: Gpu, sms: int) -> NDArray[np.int64]:
+    """Return the first SM of each GPC, and the end: equal parts where the GPU has other ones."""
+    sizes = gpu.gpc_sms
+    if sum(sizes) != sms:
+        n = -(-sms // max(sizes, default=LARGEST_GPC))
+        sizes = tuple(sms * (g + 1) // n - sms * g // n for g in range(n))
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _check_clusters(
+    clusters: Clusters, graph: BlockGraph, need: NDArray[np.int64], capacity: NDArray[np.int64]
+) -> None:
+    """Raise `NotApplicableError` if a cluster fits into no GPC."""
+    largest = int(np.diff(clusters.offsets).max())
+    for k in np.flatnonzero((clusters.size > 1) & need.any(axis=1)):
+        taken = need[k] > 0
+        if (capacity[taken] // need[k, taken]).min() * largest < clusters.size[k]:
+            raise NotApplicableError(
+                f"a cluster of {clusters.size[k]} blocks of kernel {graph.kernel[k]} fits into no "
+                f"GPC of {largest} SMs"
+            )
+
+
 def _sharing(
-    sharing: SmSharing | None, need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int
+    sharing: SmSharing | None,
+    need: NDArray[np.int64],
+    capacity: NDArray[np.int64],
+    sms: int,
+    *,
+    triggers: bool,
 ) -> Sharing:
     """Return SMs on which nothing runs."""
     if sharing is None:
@@ -334,7 +380,7 @@ def _sharing(
         # Each block takes something of one resource at least.
         scarce = (loaded > 0).all(axis=0)
         held = capacity[scarce] // loaded[:, scarce].min(axis=0, initial=1 << 62)
-        most = int(held.min(initial=1 << 30)) if len(loaded) else 1
+        most = (1 + triggers) * (int(held.min(initial=1 << 30)) if len(loaded) else 1)
     leaves = 1 << max(0, (sms - 1).bit_length())
     return Sharing(
         slowdown=slowdown,

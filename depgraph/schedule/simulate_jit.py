@@ -29,6 +29,7 @@ HOLDS = 2
 # What a gate between operations waits for.
 ALL_PLACED = 0
 ALL_ENDED = 1
+ALL_TRIGGERED = 2
 
 _NO_LIMIT = np.int64(2**62)
 # The opening of an operation counts as one gate more of each of its blocks.
@@ -101,7 +102,7 @@ class GateLists(NamedTuple):
     offsets : int64[n_operations + 1]
     target : int32[n_gates]
     event : uint8[n_gates]
-        `ALL_PLACED` or `ALL_ENDED`: what has to happen to the blocks of the source.
+        `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: what has to happen to the blocks of the source.
     holds : bool[n_gates]
         Whether the blocks of the target are placed and wait, instead of not being placed.
     lead : float64[n_gates]
@@ -128,8 +129,14 @@ class Operations(NamedTuple):
         Time to enter, one operation after another.
     gates_left, holds_left : int64[n_operations]
         Gates that keep the operation from opening, entering among them, or hold its blocks.
-    unplaced, running : int64[n_operations]
-        Blocks that are not placed, that have not ended; `running` is -1 once that was seen.
+    trigger : float64[n_operations]
+        Share of its work after which a block triggers; 1 where that is its end.
+    turn : int64[n_operations]
+        The operation opens in this of the turns only.
+    turns : float64[2]
+        How many turns there are, and how long each is.
+    unplaced, untriggered, running : int64[n_operations]
+        Blocks that are not placed, have not triggered or ended; `running` is -1 once that was seen.
     is_open : bool[n_operations]
         Whether its last gate has opened.
     """
@@ -139,7 +146,11 @@ class Operations(NamedTuple):
     enter: NDArray[np.float64]
     gates_left: NDArray[np.int64]
     holds_left: NDArray[np.int64]
+    trigger: NDArray[np.float64]
+    turn: NDArray[np.int64]
+    turns: NDArray[np.float64]
     unplaced: NDArray[np.int64]
+    untriggered: NDArray[np.int64]
     running: NDArray[np.int64]
     is_open: NDArray[np.bool_]
 
@@ -275,6 +286,21 @@ class CarveOutLists(NamedTuple):
     residents: NDArray[np.int64]
 
 
+class Clusters(NamedTuple):
+    """Blocks that are placed together, on SMs of one cluster of processors (GPC).
+
+    Attributes
+    ----------
+    size : int64[n_classes]
+        Blocks that are placed together.
+    offsets : int64[n_gpcs + 1]
+        The SMs of GPC g are those from ``offsets[g]`` to before ``offsets[g + 1]``.
+    """
+
+    size: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
 class Room(NamedTuple):
     """What is free on the SMs, and for each class of blocks a tree of maxima to find room by.
 
@@ -301,6 +327,7 @@ class Room(NamedTuple):
     n_changed: NDArray[np.int64]
     seen: NDArray[np.int64]
     carve_out: CarveOutLists
+    clusters: Clusters
 
 
 class Events(NamedTuple):
@@ -310,7 +337,8 @@ class Events(NamedTuple):
     ----------
     times, items, n : float64[...], int64[...], int64[1]
         An item is a block that ends, or n_blocks + k: operation k opens, or n_blocks +
-        n_operations + k: operation k has entered.
+        n_operations + k: operation k has entered, or n_blocks + 2 * n_operations + b: block b
+        triggers.
     """
 
     times: NDArray[np.float64]
@@ -333,7 +361,7 @@ class Sharing(NamedTuple):
     held, clock, since : float64[n_sms]
         Load of the running blocks, the clock, and the time at which both were so.
     ends, items, n : float64[n_sms, most], int64[n_sms, most], int64[n_sms]
-        Of each SM a heap: where the clock stands as each running block ends.
+        Of each SM a heap: where the clock stands as each running block ends, or triggers.
     next : float64[2 * leaves]
         A tree of minima: when each SM's first block ends.
     """
@@ -555,6 +583,32 @@ def _catch_up(room, c):
 
 
 @compiled_helper
+def _roomiest_gpc(room, c):
+    """Return the GPC that could host most blocks of class `c`, and how many."""
+    offsets = room.clusters.offsets
+    most, roomiest = np.int64(-1), np.int64(0)
+    for gpc in range(len(offsets) - 1):
+        hosts = np.int64(0)
+        for sm in range(offsets[gpc], offsets[gpc + 1]):
+            hosts += min(_hosts(room, sm, c), room.clusters.size[c])
+        if hosts > most:
+            most, roomiest = hosts, np.int64(gpc)
+    return roomiest, most
+
+
+@compiled_helper
+def _roomiest_of(room, c, gpc):
+    """Return the lowest SM of a GPC that could host most blocks of class `c`."""
+    offsets = room.clusters.offsets
+    most, roomiest = np.int64(0), np.int64(offsets[gpc])
+    for sm in range(offsets[gpc], offsets[gpc + 1]):
+        hosts = _hosts(room, sm, c)
+        if hosts > most:
+            most, roomiest = hosts, np.int64(sm)
+    return roomiest
+
+
+@compiled_helper
 def _roomiest(tree, need, c):
     """Return the lowest SM that could host most blocks of class `c`; there must be one."""
     if need.shape[1] > 1:
@@ -596,7 +650,7 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
     is_settled = False  # at this time, but for what the next event at this time changes
     is_timed = False  # whether the last event was one of `events`
     while True:
-        _run_released(blocks, graph, running, now)
+        _run_released(blocks, graph, operations, running, now)
         goes_on = is_timed and events.n[0] > 0 and events.times[0] == now
         if not is_settled and not goes_on:
             _enter(operations, window, events, n_blocks, now)
@@ -617,7 +671,12 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
         else:
             break
         is_settled = False
-        if item >= n_blocks + n_operations:
+        if item >= n_blocks + 2 * n_operations:
+            k = graph.operation_of_block[item - n_blocks - 2 * n_operations]
+            operations.untriggered[k] -= 1
+            if operations.untriggered[k] == 0:
+                _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_TRIGGERED)
+        elif item >= n_blocks + n_operations:
             window.entering[0] = 0
             _pass_gate(operations, window, item - n_blocks - n_operations)
         elif item >= n_blocks:
@@ -639,19 +698,23 @@ def _end_block(graph, joins, gates, operations, window, blocks, stages, room, no
     operations.running[k] -= 1
     if operations.running[k] == 0:
         _end_operation(operations, window, k)
+        if operations.untriggered[k] > 0:
+            operations.untriggered[k] = 0
+            _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_TRIGGERED)
         _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
 
 
 @compiled_helper
 def _first_to_end(sharing, graph, now):
-    """Take the block that ends now off its SM; return it."""
+    """Return the block that ends now, off its SM, or the item of one that triggers."""
     sm = np.int64(1)
     while sm < len(sharing.next) // 2:
         sm = 2 * sm if sharing.next[2 * sm] <= sharing.next[2 * sm + 1] else 2 * sm + 1
     sm -= len(sharing.next) // 2
     _advance(sharing, sm, now)
     _, block = _pop_time(sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1])
-    sharing.held[sm] -= sharing.load[graph.operation_of_block[block]]
+    if block < len(graph.operation_of_block):
+        sharing.held[sm] -= sharing.load[graph.operation_of_block[block]]
     if sharing.n[sm] == 0:
         sharing.held[sm] = 0.0  # no rounding is carried on
     _renew(sharing, sm)
@@ -682,7 +745,7 @@ def _renew(sharing, sm):
 
 
 @compiled_helper
-def _begin(sharing, blocks, block, operation, now):
+def _begin(sharing, blocks, operations, block, operation, now):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     sm = np.int64(blocks.sm[block])
     _advance(sharing, sm, now)
@@ -695,6 +758,13 @@ def _begin(sharing, blocks, block, operation, now):
     _push_time(
         sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1], sharing.clock[sm] + left, block
     )
+    if operations.trigger[operation] < 1:
+        item = len(blocks.duration) + 2 * len(operations.launch) + block
+        left = max(0.0, left - (1 - operations.trigger[operation]) * blocks.duration[block])
+        _push_time(
+            sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1],
+            sharing.clock[sm] + left, item,
+        )  # fmt: skip
     _renew(sharing, sm)
 
 
@@ -732,13 +802,24 @@ def _open(operations, window, graph, blocks, events, now):
     while window.n_opening[0] > 0:
         window.n_opening[0] -= 1
         k = window.opening[window.n_opening[0]]
-        if operations.launch[k] > 0 and not operations.is_open[k]:
-            item = n_blocks + k
-            _push_time(events.times, events.items, events.n, now + operations.launch[k], item)
+        opens = now if operations.is_open[k] else now + operations.launch[k]
+        if operations.turns[0] > 1 and not operations.is_open[k]:
+            opens = _next_turn(operations.turns[0], operations.turns[1], operations.turn[k], opens)
+        if opens > now:
+            _push_time(events.times, events.items, events.n, opens, n_blocks + k)
         else:
             for block in range(graph.first_block[k], graph.first_block[k + 1]):
                 _pass_places(blocks, block, _OPEN)
         operations.is_open[k] = True
+
+
+@compiled_helper
+def _next_turn(turns, length, turn, time):
+    """Return when the next of equal turns begins, or `time` if it goes on now."""
+    begin = np.floor(time / (turns * length)) * turns * length + turn * length
+    if time >= begin + length:
+        begin += turns * length
+    return max(time, begin)
 
 
 @compiled_helper
@@ -773,19 +854,22 @@ def _place(waiting, room, graph, operations, gates, window, blocks, now):
         c = _next_class(waiting, room)
         if c < 0:
             break
-        rank = _pop_rank(waiting.ranks, waiting.offsets[c], waiting.n[c])
-        waiting.n[c] -= 1
-        block = np.int64(waiting.block_of_rank[rank])
-        k = np.int64(graph.operation_of_block[block])
-        sm = _roomiest(room.tree, room.need, c)
-        _take(room, sm, c, 1)
-        blocks.start[block] = now
-        blocks.sm[block] = sm
-        blocks.state[block] = _PLACED
-        _release(blocks, operations, block, k)
-        operations.unplaced[k] -= 1
-        if operations.unplaced[k] == 0:
-            _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_PLACED)
+        size = room.clusters.size[c]
+        gpc = _roomiest_gpc(room, c)[0] if size > 1 else np.int64(-1)
+        for _ in range(size):
+            rank = _pop_rank(waiting.ranks, waiting.offsets[c], waiting.n[c])
+            waiting.n[c] -= 1
+            block = np.int64(waiting.block_of_rank[rank])
+            k = np.int64(graph.operation_of_block[block])
+            sm = _roomiest(room.tree, room.need, c) if size == 1 else _roomiest_of(room, c, gpc)
+            _take(room, sm, c, 1)
+            blocks.start[block] = now
+            blocks.sm[block] = sm
+            blocks.state[block] = _PLACED
+            _release(blocks, operations, block, k)
+            operations.unplaced[k] -= 1
+            if operations.unplaced[k] == 0:
+                _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_PLACED)
 
 
 @compiled_within
@@ -805,7 +889,12 @@ def _next_class(waiting, room):
 
 @compiled_within
 def _fits(room, c):
-    """Tell whether some SM has room for a block of class `c`; its tree is then up to date."""
+    """Tell whether some SM has room for a block of class `c`; its tree is then up to date.
+
+    Of a class of clusters: whether some GPC has room for all blocks of one.
+    """
+    if room.clusters.size[c] > 1:
+        return _roomiest_gpc(room, np.int64(c))[1] >= room.clusters.size[c]
     if room.need.shape[1] == 1:
         return room.tree[0, 1] >= room.need[c, 0]
     if room.seen[c] < room.n_changed[0]:
@@ -843,18 +932,22 @@ def _release(blocks, operations, block, operation):
 
 
 @compiled_within
-def _run_released(blocks, graph, running, now):
+def _run_released(blocks, graph, operations, running, now):
     """Let blocks that nothing holds any more run to their ends."""
     events, sharing = running.events, running.sharing
     for at in range(blocks.n_released[0]):
         block = np.int64(blocks.released[at])
         operation = graph.operation_of_block[block]
         if len(sharing.load) > 0 and sharing.load[operation] > 0:
-            _begin(sharing, blocks, block, operation, now)
+            _begin(sharing, blocks, operations, block, operation, now)
             continue
-        end = max(blocks.start[block], blocks.earliest[block]) + blocks.duration[block]
-        blocks.end[block] = end
-        _push_time(events.times, events.items, events.n, end, block)
+        begin = max(blocks.start[block], blocks.earliest[block])
+        blocks.end[block] = begin + blocks.duration[block]
+        _push_time(events.times, events.items, events.n, blocks.end[block], block)
+        if operations.trigger[operation] < 1:
+            time = max(now, begin + operations.trigger[operation] * blocks.duration[block])
+            item = len(blocks.duration) + 2 * len(operations.launch) + block
+            _push_time(events.times, events.items, events.n, time, item)
     blocks.n_released[0] = 0
 
 

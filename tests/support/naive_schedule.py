@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, HOLDS, PLACES
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, HOLDS, PLACES
 
 
 def waits_of(graph, rules):
@@ -42,6 +42,8 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     durations = durations if rules.durations is None else rules.durations
     n, k = graph.n_blocks, graph.n_operations
     need, capacity = resources.placed, resources.capacity
+    if rules.workers:
+        need, capacity = (graph.kernel >= 0).astype(int)[:, None], np.array([rules.workers])
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((k, 1), int), np.ones(1, int), 1
     op_of = graph.operation_of_block
@@ -49,6 +51,9 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     before, inside = waits_of(graph, rules)
     order = list(range(n)) if rules.order is None else rules.order.tolist()
     launch = np.broadcast_to(rules.launch, k)
+    trigger = np.broadcast_to(rules.trigger, k)
+    cluster = np.broadcast_to(rules.cluster, k)
+    gpcs = gpcs_of(resources.gpu, sms)
     enter = np.broadcast_to(rules.enter, k)
     waits_all = np.broadcast_to(rules.waits_for_all, k)
     gates = [
@@ -59,6 +64,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
         )
     ]  # fmt: skip
     start, end, sm = [None] * n, [None] * n, [None] * n
+    triggers = [None] * n
     ended = set()
     free = [np.array(capacity) for _ in range(sms)]
     entered, opens_at = {}, {}
@@ -67,7 +73,19 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     now = 0.0
 
     def event_time(op, event):
+        if event == ALL_TRIGGERED and trigger[op] < 1:
+            times = [triggers[b] for b in blocks[op]]
+            return None if None in times or max(times) > now else max(times)
         return (placed_at if event == ALL_PLACED else ended_at).get(op)
+
+    def next_turn(op, time):
+        turns, length = rules.turns
+        if turns <= 1:
+            return time
+        begin = rules.turn[op] * length
+        while begin + length <= time:
+            begin += turns * length
+        return max(time, begin)
 
     def hosts(s, op):
         fits = [f // x for f, x in zip(free[s], need[op], strict=True) if x]
@@ -104,6 +122,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 ready = max(end[b] for b in sources)
                 begin = max(begin, ready - share * durations[block])
             end[block] = begin + durations[block]
+            triggers[block] = max(now, begin + trigger[op] * durations[block])
             found = True
         return found
 
@@ -130,21 +149,24 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 if all(
                     event_time(s, e) is not None for s, t, e, h, _ in gates if t == op and not h
                 ):
-                    opens_at[op] = now + launch[op]
+                    opens_at[op] = next_turn(op, now + launch[op])
                     changed = True
             # Place blocks, best first.
             for block in order:
                 if start[block] is not None or not may_be_placed(block):
                     continue
                 op = op_of[block]
-                keys = [hosts(s, op) for s in range(sms)]
-                best = max(range(sms), key=lambda s: (keys[s], -s))
-                if keys[best] < 0:
+                size = cluster[op]
+                room = [sum(max(0, min(hosts(s, op), size)) for s in gpc) for gpc in gpcs]
+                gpc = gpcs[room.index(max(room))] if size > 1 else range(sms)
+                if (max(room) if size > 1 else max(hosts(s, op) for s in gpc)) < size:
                     if rules.strict:
                         break
                     continue
-                free[best] = free[best] - need[op]
-                start[block], sm[block] = now, best
+                for mate in range(block, block + size):
+                    best = max(gpc, key=lambda s: (hosts(s, op), -s))
+                    free[best] = free[best] - need[op]
+                    start[mate], sm[mate] = now, best
                 if all(start[b] is not None for b in blocks[op]):
                     placed_at[op] = now
                 changed = True
@@ -152,9 +174,12 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
             changed = let_run() or changed
         times = [end[b] for b in range(n) if end[b] is not None and b not in ended]
         times += [t for t in (*entered.values(), *opens_at.values()) if t > now]
+        times += [t for t, op in zip(triggers, op_of, strict=True) if trigger[op] < 1 and t]
+        times = [t for t in times if t > now]
         if not times:
             return start, end, sm
         now = min(times)
+        let_run()  # what is triggered now
         # What ends now may let others end now too; only then are blocks placed.
         while just_ended := [b for b in range(n) if end[b] == now and b not in ended]:
             for block in just_ended:
@@ -165,6 +190,16 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                     ended_at[op] = now
             let_run()
     return start, end, sm
+
+
+def gpcs_of(gpu, sms):
+    """Return the SMs of each GPC."""
+    sizes = list(gpu.gpc_sms)
+    if sum(sizes) != sms:
+        n = math.ceil(sms / max(sizes, default=18))
+        sizes = [sms * (g + 1) // n - sms * g // n for g in range(n)]
+    first = [sum(sizes[:g]) for g in range(len(sizes))]
+    return [range(f, f + size) for f, size in zip(first, sizes, strict=True)]
 
 
 def intra_block_finish(graph, durations, join_need=None):
