@@ -5,6 +5,7 @@
 // gpcs       SMs that were seen in one cluster, directly or by others
 // start      what a wave takes beyond the work of its blocks
 // pdl        a kernel of 10 us in a stream, or in a CUDA graph, by where the one before it triggers
+// mega       what a task of a persistent kernel takes beyond its work, by the counters it waits for
 // partition  SMs that a green context is given for k
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -42,6 +43,25 @@ __global__ void chained(long long before, long long after, int triggers) {
     spin(before);
     if (triggers) cudaTriggerProgrammaticLaunchCompletion();
     spin(after);
+}
+
+__global__ void mega(unsigned *counters, int stages, int needed, long long cycles) {
+    const unsigned own = needed > 1 ? 0 : blockIdx.x, other = needed > 1 ? 0 : (blockIdx.x + 1) % gridDim.x;
+    for (int stage = 0; stage < stages; stage++) {
+        if (stage > 0 && threadIdx.x == 0) {
+            volatile unsigned *counter = counters + (stage - 1) * gridDim.x + other;
+            while (*counter < needed) {
+            }
+            __threadfence();
+        }
+        __syncthreads();
+        spin(cycles);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            atomicAdd(counters + stage * gridDim.x + own, 1);
+        }
+    }
 }
 
 static int sms;
@@ -190,6 +210,19 @@ int main() {
                     printf("pdl: %d bytes, %d blocks, %s, trigger %d %%: %.3f us a kernel of 10\n", shared, grid,
                            graph ? "graph" : "stream", share, time);
                 }
+
+    const int stages = 1000;
+    unsigned *counters;
+    CHECK(cudaMalloc(&counters, sizeof(unsigned) * stages * sms));
+    for (int needed : {0, 1, sms})
+        for (long long cycles : {0LL, ten}) {
+            double time = median(stream, stages, [&] {
+                CHECK(cudaMemsetAsync(counters, 0, sizeof(unsigned) * stages * sms, stream));
+                mega<<<sms, 128, 0, stream>>>(counters, stages, needed, cycles);
+            });
+            printf("mega: waits for %d, tasks of %.0f us: %.3f us beyond its work\n", needed, cycles * us,
+                   time - cycles * us);
+        }
 
     auto resource = driver<decltype(&cuDeviceGetDevResource)>("cuDeviceGetDevResource");
     auto split = driver<decltype(&cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount");

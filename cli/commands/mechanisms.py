@@ -12,8 +12,9 @@ from depgraph.cli.options.shared import Command, format_option, print_report
 def command(form: str) -> None:
     """List the synchronisation mechanisms that bound and export know.
 
-    For each its rule, whether it ships today, needs a code change or needs hardware, what it
-    costs, and where that comes from. Use them with: depgraph bound --sms N --mechanism all
+    They are grouped by what it takes to use them: hardware and its driver today, a library or
+    kernels written anew, research hardware or a simulator. For each its rule, what it costs, and
+    where that comes from. Use them with: depgraph bound --sms N --mechanism all
     """
     from depgraph.mechanisms import MECHANISMS
     from depgraph.reports.tables.mechanism_tables import mechanisms_report, mechanisms_text

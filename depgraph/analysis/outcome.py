@@ -278,7 +278,11 @@ def outcome_of(
     makespan = alone_schedule.makespan
     speedup = ratio(limits.launched_serial, schedule.makespan)
     overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
-    busy = 0.0 if rules.unlimited else share_of(limits.work, makespan)
+    busy = (
+        0.0
+        if rules.unlimited
+        else share_of(min(limits.work, _work_of(alone_rules, scenario)), makespan)
+    )
     # Blocks that are cut up are at work in more slots than their schedule shows.
     held = 0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule))
     notes = [*charged, *rules.assumptions]
@@ -336,7 +340,7 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
     if rules.unlimited:
         bound = max(limits.critical_path, limits.memory)
     elif rules.against is Against.WORK:
-        bound = limits.work_bound
+        bound = max(min(limits.work, _work_of(rules, scenario)), limits.memory)
     elif rules.against is Against.INTRA_BLOCK and rules.steps_assumed:
         against = "assumed steps"
         graph = rules.graph or scenario.graph
@@ -346,6 +350,14 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
     elif rules.against is Against.INTRA_BLOCK and limits.intra_block_bound is not None:
         bound = limits.intra_block_bound
     return against, bound
+
+
+def _work_of(rules: Rules, scenario: Scenario) -> float:
+    """Return the work of blocks that a mechanism makes longer or shorter."""
+    if rules.durations is None:
+        return scenario.work
+    operations = scenario.graph.operation_of_block
+    return scenario.resources.work(operations, rules.durations, scenario.sms)
 
 
 def held_share(scenario: Scenario, schedule: Schedule) -> float:

@@ -29,12 +29,25 @@ Found = TypeVar("Found")
 
 
 class Availability(Enum):
-    """What it takes to use a mechanism today."""
+    """What it takes to use a mechanism today, and the heading that it stands under."""
 
     SHIPS = "ships today"
     CODE = "needs a code change"
     HARDWARE = "needs hardware"
     LIMIT = "a limit, not a mechanism"
+
+    @property
+    def heading(self) -> str:
+        """What its mechanisms have in common."""
+        return _HEADINGS[self]
+
+
+_HEADINGS = {
+    Availability.SHIPS: "Today: hardware and its driver",
+    Availability.CODE: "Today: a library, or kernels written anew",
+    Availability.HARDWARE: "Research hardware, or a simulator",
+    Availability.LIMIT: "Limits",
+}
 
 
 def dependent_operations(
@@ -168,6 +181,20 @@ def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_
         raise ModelError(
             f"{mechanism}: {in_short(text)!r} is not a whole number from {least} to {most}"
         )
+    return value
+
+
+def share(mechanism: str, text: str) -> float:
+    """Read a parameter.
+
+    Raises
+    ------
+    ModelError
+        If it is not a number from 0 to 1.
+    """
+    value = limits.number(text, 0.0, 1.0)
+    if value is None:
+        raise ModelError(f"{mechanism}: {in_short(text)!r} is not a share from 0 to 1")
     return value
 
 

@@ -6,26 +6,81 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
+from depgraph.errors import ModelError
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
 from depgraph.mechanisms.launching import first
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    ALL_PLACED,
+    ALL_TRIGGERED,
+    IGNORED,
+    Gates,
+    Rules,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
+END, LAUNCH_ORDER, PROGRAMMATIC = "end", "launch-order", "programmatic"
+
 
 class CudaGraph(Mechanism):
-    """Every kernel a node, every dependence between two kernels an edge."""
+    """Every kernel a node, every dependence between two kernels an edge.
+
+    Parameters
+    ----------
+    port : {"end", "launch-order", "programmatic"}
+        When an edge fires: once the kernel it comes from has ended, once all its blocks have begun,
+        or once all have triggered.
+    trigger : float
+        Share of its work after which a block triggers.
+    """
 
     name = "cuda-graph"
-    rule = "a kernel starts once every kernel that it depends on has ended"
+    signature = "cuda-graph(end|launch-order|programmatic[,S])"
+    rule = (
+        "a kernel starts once every kernel that it depends on has ended; with other ports of edges "
+        "its blocks take slots once all blocks of those kernels have begun (launch-order) or have "
+        "done a share S of their work (programmatic; default 0), and wait there for their ends"
+    )
     cost = (
         "launches: one of the whole graph, then a node at a time, each further one that waits for "
-        "none, and what a node needs after those it waits for"
+        "none, and what a node needs after those it waits for have ended, or fired its edges"
     )
     availability = Availability.SHIPS
-    source = "CUDA C++ programming guide, CUDA graphs; ideal: edges are the true dependences"
+    source = (
+        "CUDA C++ programming guide, CUDA graphs, and cudaGraphEdgeData for ports; ideal: edges "
+        "are the true dependences"
+    )
+
+    def __init__(self, port: str = END, trigger: float = 0.0) -> None:
+        self.port = port
+        self.trigger = trigger
+
+    @property
+    def label(self) -> str:
+        """The name, with the port if it is not the default."""
+        if self.port == END:
+            return self.name
+        return f"{self.name}({self.port}{f',{self.trigger:g}' if self.trigger else ''})"
+
+    @classmethod
+    def every(cls) -> Sequence[Mechanism]:
+        """Return the plain one and the earliest edges."""
+        return [cls(), cls(PROGRAMMATIC)]
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the port, and where kernels trigger."""
+        match list(parameters):
+            case [("end" | "launch-order" | "programmatic") as port]:
+                return cls(port)
+            case ["programmatic", text]:
+                return cls(PROGRAMMATIC, share(cls.name, text))
+        raise ModelError(f"give {cls.signature}")
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on."""
@@ -41,9 +96,15 @@ class CudaGraph(Mechanism):
         roots = np.flatnonzero(program.is_kernel & ~waits)
         known = np.cumsum(enter)[roots] - model.graph.value
         latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
+        early = program.is_kernel[source] & program.is_kernel[target] & (self.port != END)
+        event = ALL_TRIGGERED if self.trigger else ALL_PLACED
+        gates = Gates.between(source[~early], target[~early], ALL_ENDED)
+        gates += Gates.between(source[early], target[early], event)
+        gates += Gates.between(source[early], target[early], ALL_ENDED, holds=True)
         return Rules(
             joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-            gates=Gates.between(source, target, ALL_ENDED),
+            gates=gates,
             enter=enter,
             launch=program.is_kernel * latency,
+            trigger=self.trigger or 1.0,
         )

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.base import Availability, Mechanism, share
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, IGNORED, Against, Gates, Rules
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    ALL_PLACED,
+    ALL_TRIGGERED,
+    IGNORED,
+    Against,
+    Gates,
+    Rules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,16 +33,17 @@ class ProgrammaticDependentLaunch(Mechanism):
 
     Parameters
     ----------
-    trigger : {"early", "end"}
-        When a kernel lets the next one in its stream take slots: once its last block is placed,
-        or, without a trigger in its code, once it has ended.
+    trigger : float
+        Share of their work after which blocks let the next kernel in their stream take slots, once
+        all have: 0 for blocks that trigger as they begin, 1 without a trigger in the code.
     """
 
     name = "pdl"
-    signature = "pdl(early|end)"
+    signature = "pdl(early|S|end)"
     rule = (
-        "a kernel takes slots once the last block of the kernel before it in its stream is placed; "
-        "it runs on, past its preamble, once that kernel has ended"
+        "a kernel takes slots once all blocks of the kernel before it in its stream are placed "
+        "(early), have done a share S of their work, or have ended; it runs on, past its preamble, "
+        "once that kernel has ended"
     )
     cost = (
         "slots held while waiting; launches: host and gap of each kernel, with an early trigger "
@@ -50,32 +59,36 @@ class ProgrammaticDependentLaunch(Mechanism):
         LAUNCH,
     )  # fmt: skip
 
-    def __init__(self, trigger: str = "early") -> None:
+    def __init__(self, trigger: float = 0.0) -> None:
         self.trigger = trigger
 
     @property
     def label(self) -> str:
-        """The name, with the trigger if it is the default of CUDA."""
-        return self.name if self.trigger == "early" else f"{self.name}({self.trigger})"
+        """The name, with the trigger if it is not the earliest."""
+        if self.trigger == 0:
+            return self.name
+        return f"{self.name}({'end' if self.trigger == 1 else f'{self.trigger:g}'})"
 
     @property
     def freedom(self) -> tuple[str, float]:
         """An early trigger should be no slower."""
-        return self.name, ("end", "early").index(self.trigger)
+        return self.name, 1 - self.trigger
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
         """Read the trigger."""
-        if list(parameters) not in (["early"], ["end"]):
-            raise ModelError(f"give {cls.signature}")
-        return cls(parameters[0])
+        named = {"early": 0.0, "end": 1.0}
+        match list(parameters):
+            case [text]:
+                return cls(named[text] if text in named else share(cls.name, text))
+        raise ModelError(f"give {cls.signature}")
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate the slots and the body of each kernel by the kernel before."""
         before, after = previous_in_stream(program)
         preamble = charges.time("preamble")
         launching = one_by_one(program, charges)
-        event = ALL_PLACED if self.trigger == "early" else ALL_ENDED
+        event = {0.0: ALL_PLACED, 1.0: ALL_ENDED}.get(self.trigger, ALL_TRIGGERED)
         gates = Gates.between(before, after, event)
         gates += Gates.between(before, after, ALL_ENDED, holds=True, lead=preamble)
         gates += Gates.between(*across_streams(program), ALL_ENDED)
@@ -84,6 +97,7 @@ class ProgrammaticDependentLaunch(Mechanism):
             gates=gates,
             enter=launching.enter,
             launch=launching.launch,
+            trigger=self.trigger or 1.0,
             against=Against.WORK if preamble else Against.BLOCK,
             assumptions=() if preamble else ("blocks need the kernel before from their start",),
         )

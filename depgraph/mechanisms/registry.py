@@ -13,13 +13,18 @@ from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
 from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
+from depgraph.mechanisms.clusters import Clusters
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.ideal import Ideal
 from depgraph.mechanisms.learned import DataflowLearned
+from depgraph.mechanisms.mega import MegaKernel
+from depgraph.mechanisms.next_tile import ClusterLaunchControl
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
+from depgraph.mechanisms.queues import HsaQueues
 from depgraph.mechanisms.serial import Serial
+from depgraph.mechanisms.stages import HorizontalFusion, InterOperatorScheduler
 from depgraph.mechanisms.stream_k import StreamK
 from depgraph.mechanisms.streams import Streams
 from depgraph.mechanisms.wireframe import Wireframe
@@ -35,6 +40,12 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Streams,
         CudaGraph,
         ProgrammaticDependentLaunch,
+        Clusters,
+        HsaQueues,
+        HorizontalFusion,
+        InterOperatorScheduler,
+        MegaKernel,
+        ClusterLaunchControl,
         AcsSoftware,
         AcsHardware,
         CuSyncRow,

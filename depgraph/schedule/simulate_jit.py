@@ -102,7 +102,7 @@ class GateLists(NamedTuple):
     offsets : int64[n_operations + 1]
     target : int32[n_gates]
     event : uint8[n_gates]
-        `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: what has to happen to the blocks of the source.
+        `ALL_PLACED`, `ALL_TRIGGERED` or `ALL_ENDED`: what has to happen to the source's blocks.
     holds : bool[n_gates]
         Whether the blocks of the target are placed and wait, instead of not being placed.
     lead : float64[n_gates]

@@ -234,8 +234,8 @@ def _factors(outcome: Outcome, comparison: Comparison) -> str:
 
 
 def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
-    """Describe mechanisms: rule, cost, what it takes to use each, source."""
-    kinds = list(mechanisms)
+    """Describe mechanisms by what it takes to use them today: rule, cost, source."""
+    kinds = by_availability(mechanisms)
     columns = [
         Column("name", "name", is_text=True, get=lambda k: k.signature or k.name),
         Column("rule", "rule", is_text=True),
@@ -261,11 +261,18 @@ def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
 
 
 def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
-    """Describe mechanisms for a terminal: two lines each, wrapped, and their costs."""
+    """Describe mechanisms for a terminal: two lines each, wrapped, and their costs.
+
+    They stand under headings that say what it takes to use them today.
+    """
     import textwrap
 
     lines: list[str] = []
-    for kind in mechanisms:
+    heading = ""
+    for kind in by_availability(mechanisms):
+        if kind.availability.heading != heading:
+            heading = kind.availability.heading
+            lines += [heading, "=" * len(heading), ""]
         head = f"{kind.signature or kind.name}: {kind.rule}"
         lines += textwrap.wrap(head, 98, subsequent_indent="    ")
         tail = f"{kind.availability.value}; cost: {kind.cost}; {kind.source}"
@@ -278,6 +285,13 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
             )  # fmt: skip
         lines.append("")
     return "\n".join(lines)
+
+
+def by_availability(mechanisms: Iterable[type[Mechanism]]) -> list[type[Mechanism]]:
+    """Sort mechanisms by what it takes to use them today, else as they come."""
+    return sorted(
+        mechanisms, key=lambda kind: list(type(kind.availability)).index(kind.availability)
+    )
 
 
 def _amount(value: float, unit: str) -> str:

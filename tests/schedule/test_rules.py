@@ -34,7 +34,7 @@ def rules_for(draw, program):
         for source in range(target):
             if draw(st.booleans()):
                 gates += Gates.between(
-                    [source], [target], 
+                    [source], [target],
                     draw(st.sampled_from([ALL_PLACED, ALL_TRIGGERED, ALL_ENDED])),
                     holds=draw(st.booleans()), lead=draw(st.integers(0, 3)),
                 )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Megakernels: the whole program as one persistent kernel whose workers run blocks as tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.mechanisms.base import Availability, Mechanism
+from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.launching import once
+from depgraph.schedule.policy import HOLDS, PLACES, Against, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario.scenario import Scenario
+
+TASK, READY, KERNEL = "task", "ready", "kernel"
+_PAPERS = (
+    "Cheng et al., Mirage Persistent Kernel, arXiv:2512.22219, 2025; the megakernels of "
+    "HazyResearch; Event Tensor (second-hand)"
+)
+
+
+class MegaKernel(Mechanism):
+    """A persistent kernel with counters between its tasks.
+
+    Parameters
+    ----------
+    order : {"task", "ready", "kernel"}
+        Whether a worker takes the next task of the program and waits for its counters, or any task
+        whose counters are full, or all workers wait for each other after every kernel.
+    """
+
+    name = "mega"
+    signature = "mega(task|ready|kernel)"
+    rule = (
+        "one kernel whose workers, as many as an SM holds, run blocks as tasks: each takes the "
+        "next task in program order and holds its slot until all that it depends on have ended; "
+        "ready: it takes the oldest task that may run; kernel: all workers wait after each kernel"
+    )
+    cost = "a time for each task; launches: one, of the whole program"
+    availability = Availability.CODE
+    source = _PAPERS
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "task", 0.0, "us", "fetching a task, waiting for counters that are full and setting "
+            "its own", "none assumed: only the rule; 1 to 2 us is what the authors of Mirage state "
+            "(second-hand)",
+        ),
+        Cost(
+            "prefetch", 0.0, "share", "part of a task's work, such as loading weights, that it "
+            "does before it waits", "none assumed: only the rule",
+        ),
+        Cost(
+            "workers", 0, "count", "workers of an SM; 0 for as many as it holds of a kernel that "
+            "takes the most of each resource of any of the program's", "our choice",
+        ),
+    )  # fmt: skip
+
+    def __init__(self, order: str = TASK) -> None:
+        self.order = order
+
+    @property
+    def label(self) -> str:
+        """The name with the order."""
+        return f"{self.name}({self.order})"
+
+    @classmethod
+    def every(cls) -> Sequence[Mechanism]:
+        """Return both that have counters between tasks."""
+        return [cls(TASK), cls(READY)]
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the order."""
+        if len(parameters) != 1 or parameters[0] not in (TASK, READY, KERNEL):
+            raise ModelError(f"give {cls.signature}")
+        return cls(parameters[0])
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Run blocks on equal workers."""
+        graph = program.graph
+        task, prefetch = charges.time("task"), charges.number("prefetch")
+        most = workers_of(program)
+        workers = min(int(charges.number("workers")) or most, most)
+        durations = program.durations + task * program.is_kernel[graph.operation_of_block]
+        holds = self.order == TASK
+        note = (
+            f"workers of an SM: {workers}; the largest occupancy of a kernel is {_largest(program)}"
+        )
+        return Rules(
+            joins=np.full(len(graph.join_kind), HOLDS if holds else PLACES, np.uint8),
+            join_need=np.full(len(graph.join_kind), min(prefetch, 1.0)) if holds else None,
+            waits_for_all=self.order == KERNEL,
+            strict=holds,
+            workers=workers,
+            enter=once(program, charges).enter,
+            durations=durations if task else None,
+            against=Against.WORK if holds and prefetch else Against.BLOCK,
+            assumptions=(note,),
+        )
+
+
+def workers_of(program: Scenario) -> int:
+    """Return how many blocks an SM holds that take the most of each resource of any kernel."""
+    resources = program.resources
+    most = resources.placed.max(axis=0, initial=0)
+    held = resources.capacity // np.maximum(most, 1)
+    return max(1, int(held[most > 0].min(initial=1 << 30))) if most.any() else 1
+
+
+def _largest(program: Scenario) -> int:
+    return int(program.occupancy[program.is_kernel].max(initial=1))

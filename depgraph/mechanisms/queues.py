@@ -1,0 +1,115 @@
+"""Command queues of the HSA: a graph of kernels as barrier packets in more or fewer queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
+from depgraph.mechanisms.costs import Cost
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario.scenario import Scenario
+
+DEFAULT_QUEUES = 32
+_SIGNALS = 5
+_PAPER = "Puthoor et al., Oversubscribed command queues in GPUs, GPGPU 2018 (second-hand)"
+
+
+def chain_of_each(graph: BlockGraph) -> NDArray[np.int64]:
+    """Deal operations out to chains, each waiting for the one before it: int64[n_operations].
+
+    In launch order an operation goes on with the chain of the latest operation it depends on whose
+    chain nothing goes on with yet; else it begins a chain.
+    """
+    source, target = dependent_operations(graph)
+    by_target = np.lexsort((-source, target))
+    sources = np.split(
+        source[by_target], np.searchsorted(target[by_target], range(1, graph.n_operations))
+    )
+    chain = np.empty(graph.n_operations, np.int64)
+    goes_on = np.zeros(graph.n_operations, np.bool_)
+    chains = 0
+    for operation, before in enumerate(sources):
+        free = before[~goes_on[before]]
+        if len(free):
+            goes_on[free[0]] = True
+            chain[operation] = chain[free[0]]
+        else:
+            chain[operation] = chains
+            chains += 1
+    return chain
+
+
+class HsaQueues(Mechanism):
+    """Chains of kernels in queues, as many at a time as the hardware looks at.
+
+    Parameters
+    ----------
+    queues : int
+        Hardware queues.
+    """
+
+    name = "hsa-queues"
+    signature = "hsa-queues(Q)"
+    rule = (
+        "a kernel starts once every kernel that it depends on has ended; each chain of kernels "
+        "has a queue, and where there are more than Q = 32 all queues take turns, Q at a time, in "
+        "which alone their kernels start"
+    )
+    cost = (
+        "the rest of other queues' turns; launches: a packet for each kernel, and a barrier packet "
+        "for each five kernels of other queues that it depends on, once they have ended"
+    )
+    availability = Availability.SHIPS
+    source = f"{_PAPER}; HSA platform system architecture, barrier-AND packets of five signals"
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost("packet", 4.4, "us", "processing a packet", _PAPER, is_launch=True),
+        Cost("quantum", 100, "us", "a turn, where there are more queues than Q", _PAPER),
+    )
+
+    def __init__(self, queues: int = DEFAULT_QUEUES) -> None:
+        self.queues = queues
+
+    @property
+    def label(self) -> str:
+        """The name, with the number of queues if it is not the default."""
+        return self.name if self.queues == DEFAULT_QUEUES else f"{self.name}({self.queues})"
+
+    @property
+    def freedom(self) -> tuple[str, float]:
+        """More queues should be no slower."""
+        return self.name, self.queues
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the number of queues."""
+        return cls(*whole_numbers(cls, parameters, 1))
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Gate each kernel by those it depends on, and by the turn of its queue."""
+        graph = program.graph
+        source, target = dependent_operations(graph)
+        queue = chain_of_each(graph)
+        others = np.bincount(target[queue[source] != queue[target]], minlength=graph.n_operations)
+        packets = 1 + -(-others // _SIGNALS)
+        used = int(queue.max(initial=-1)) + 1
+        turns = -(-used // self.queues)
+        quantum = charges.time("quantum") if turns > 1 else 0.0
+        note = f"queues: {used}, in {turns} turns" if turns > 1 else f"queues: {used}"
+        return Rules(
+            joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
+            gates=Gates.between(source, target, ALL_ENDED),
+            launch=program.is_kernel * packets * charges.time("packet"),
+            turn=queue // self.queues,
+            turns=(turns if quantum else 1, quantum),
+            assumptions=(note,),
+        )
