@@ -39,9 +39,9 @@ stream, which the policy does not count: fans of 16 and more short branches are 
 short."""
 PROGRAMMATIC = """\
 Chains of 20 dependent kernels that spin (`samples/validation/hardware.cu`), 128 threads a block,
-the host ahead of the GPU. A kernel takes what it took launched as usual, less the gap. Without a
-trigger the GPU still hides part of the gap, which the policy does not know. With eight blocks an SM
-and more these kernels take two and three times as long launched as usual, and blocks of the next
+the host ahead of the GPU. A kernel takes what it took launched as usual, less the gap. What the
+GPU needs after a trigger and after the wait was measured on other chains
+(`benchmarks/block_placement.cu`, on an H200). With eight blocks an SM and more these kernels take two and three times as long launched as usual, and blocks of the next
 kernel fill that time, which one wave of longer blocks does not show."""
 
 

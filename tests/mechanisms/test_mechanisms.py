@@ -32,6 +32,7 @@ from depgraph.schedule.policy import Against
 
 FREE = {
     "launch": Quantity(0, "us"), "check": Quantity(0, "us"), "sync": Quantity(0, "share"),
+    "task": Quantity(0, "us"), "start": Quantity(0, "us"), "quantum": Quantity(1, "us"),
 }  # fmt: skip
 # What has no false dependences, and no durations of its own.
 PLAIN = [name for name in MECHANISMS if name not in {"dataflow-bloom", "stream-k", "ideal"}]

@@ -90,7 +90,12 @@ def test_nodes_of_a_cuda_graph_start_one_after_another():
 
 def test_pdl_pays_its_launches():
     program = chain(2, 10)
-    model, preamble = launches_of(gap=2), {"preamble": Quantity(3, "us")}
+    model = launches_of(gap=2)
+    preamble = {
+        "preamble": Quantity(3, "us"),
+        "slot": Quantity(2, "us"),
+        "release": Quantity(0, "us"),
+    }
     assert makespan("serial", program, launches=model) == 24
     # The second launch is hidden behind the first kernel, 3 of the second's 10 as well.
     assert makespan("pdl", program, preamble, model) == 19
