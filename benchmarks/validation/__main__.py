@@ -41,8 +41,9 @@ PROGRAMMATIC = """\
 Chains of 20 dependent kernels that spin (`samples/validation/hardware.cu`), 128 threads a block,
 the host ahead of the GPU. A kernel takes what it took launched as usual, less the gap. What the
 GPU needs after a trigger and after the wait was measured on other chains
-(`benchmarks/block_placement.cu`, on an H200). With eight blocks an SM and more these kernels take two and three times as long launched as usual, and blocks of the next
-kernel fill that time, which one wave of longer blocks does not show."""
+(`benchmarks/block_placement.cu`, on an H200). With eight blocks an SM and more these kernels take
+two and three times as long launched as usual, and blocks of the next kernel fill that time, which
+one wave of longer blocks does not show."""
 
 
 def table(rows: Iterable[Row]) -> str:

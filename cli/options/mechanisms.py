@@ -22,8 +22,8 @@ def mechanism_options(function: Function) -> Function:
         [
             click.option(
                 "--mechanism", "mechanisms", metavar="NAME[,...]", callback=_split_names,
-                help="Mechanisms to compare, or all; MODULE:CLASS for one of your own. "
-                "See: depgraph mechanisms.",
+                help="Mechanisms to compare, or all; MODULE:CLASS or FILE.toml for one of "
+                "your own. See: depgraph mechanisms.",
             ),
             click.option(
                 "--cost", "costs", multiple=True, metavar="M.COST=VALUE", callback=_checked_costs,
@@ -41,9 +41,9 @@ def _split_names(_: click.Context, __: click.Parameter, value: str | None) -> tu
     from depgraph.mechanisms import find_mechanisms, split_names
 
     names = tuple(split_names(value))
-    # Classes of the user's own are imported later: whatever that does is no wrong usage.
+    # What the user wrote is read later: whatever is wrong there is no wrong usage.
     with wrong_usage():
-        find_mechanisms(name for name in names if ":" not in name)
+        find_mechanisms(n for n in names if ":" not in n and not n.endswith(".toml"))
     return names
 
 

@@ -15,6 +15,7 @@ from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.clusters import Clusters
 from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.custom import SUFFIX, Custom
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.ideal import Ideal
@@ -79,8 +80,8 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
     Parameters
     ----------
     names : iterable of str
-        Such as ``"dataflow"``, ``"wireframe(4)"``, ``"all"``, or ``"mymodule:MyRule"`` for a class
-        of the user's own.
+        Such as ``"dataflow"``, ``"wireframe(4)"``, ``"all"``, or ``"mymodule:MyRule"`` or
+        ``"policy.toml"`` for a class or a file of the user's own.
 
     Raises
     ------
@@ -92,6 +93,9 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
         if name == "all":
             found += [each for kind in MECHANISMS.values() for each in kind.every()]
             continue
+        if name.endswith(SUFFIX):
+            found.append(Custom(Path(name)))
+            continue
         match = _NAME.fullmatch(name)
         if match is None:
             raise ModelError(
@@ -100,7 +104,8 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
         named = MECHANISMS.get(_FORMER_NAMES.get(match[1], match[1]))
         kind = _imported(match[1]) if ":" in match[1] else named
         if kind is None:
-            listed = f"; known: {', '.join(MECHANISMS)}, or MODULE:CLASS for one of your own"
+            own = "MODULE:CLASS or FILE.toml for one of your own"
+            listed = f"; known: {', '.join(MECHANISMS)}, or {own}"
             hint = did_you_mean(match[1], MECHANISMS) or listed
             raise ModelError(f"there is no mechanism {in_short(match[1])!r}{hint}")
         if match[2] is None:

@@ -9,6 +9,7 @@ import pytest
 from published import outcomes
 from small_graphs import graph_of, scenario_of
 
+from depgraph.errors import ModelError
 from depgraph.extraction.workload import PATTERNS
 from depgraph.gpu.model import load_gpu
 from depgraph.mechanisms import Charges, find_mechanisms
@@ -60,6 +61,45 @@ def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):
     # The third kernel is looked up when the first has ended.
     assert plan.start.tolist() == pytest.approx([0.2, 2.2, 2.4])
     assert charges.notes == ["lookup 0.2 us"]
+
+
+def test_the_policy_in_toml_runs(tmp_path, monkeypatch):
+    page = (DOCS / "extending.md").read_text()
+    (text,) = (c for c in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "half-ahead" in c)
+    (tmp_path / "half-ahead.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    (mechanism,) = find_mechanisms(["half-ahead.toml"])
+    assert (mechanism.label, mechanism.availability.value) == ("half-ahead", "needs a code change")
+    graph = graph_of([1, 1], [((0, 0), (1, 0))])
+    program = scenario_of(graph=graph, durations=[9.9, 9.9], sms=2)
+    charges = Charges(mechanism.costs)
+    rules = mechanism.rules(program, charges)
+    plan = run_rules("example", rules, graph, program.durations, program.resources, 2)
+    # Blocks of 10 with their cost; the first triggers at 5.5, 1 of the second needs nothing.
+    assert plan.start.tolist() == pytest.approx([0.5, 6])
+    assert plan.end.tolist() == pytest.approx([10.5, 19.5])
+    assert charges.notes == ["kernel 0.5 us", "block 0.1 us"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('unit = "warp"', r"p.toml:2: unit = 'warp': expected one of block, kernel"),
+        ("window = -1", "p.toml:2: window = -1: expected a whole number from 0"),
+        ("trigger = 2", "p.toml:2: trigger = 2: expected a share from 0 to 1"),
+        ('kernel = "soon"', "p.toml:2: kernel = 'soon': expected a time"),
+        ("strict = 1", "p.toml:2: strict = 1: expected true or false"),
+        ("windw = 1", r"p.toml:2: unknown key 'windw'; did you mean window\?"),
+        ("window = ", "p.toml:2: Invalid value"),
+    ],
+)
+def test_what_is_no_policy_is_refused_with_its_line(tmp_path, line, message):
+    path = tmp_path / "p.toml"
+    path.write_text(f'name = "mine"\n{line}\n')
+    with pytest.raises(ModelError, match=message):
+        find_mechanisms([str(path)])
+    with pytest.raises(ModelError, match=r"none\.toml: No such file"):
+        find_mechanisms([str(tmp_path / "none.toml")])
 
 
 def test_every_pattern_of_a_described_program_is_documented():

@@ -1,0 +1,183 @@
+"""A policy of the user's own, described in a TOML file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.errors import ModelError
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
+from depgraph.mechanisms.costs import Cost, parse_cost
+from depgraph.mechanisms.launching import ahead, once, one_by_one
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    ALL_PLACED,
+    ALL_TRIGGERED,
+    HOLDS,
+    IGNORED,
+    PLACES,
+    Against,
+    Gates,
+    Rules,
+)
+from depgraph.schedule.priorities import PRIORITIES
+from depgraph.system.limits import LARGEST_PARAMETER
+from depgraph.system.text import clean_text, in_short
+from depgraph.system.toml_file import (
+    TomlError,
+    check_keys,
+    line_of_key,
+    parse_toml,
+    read_toml_text,
+    show_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from depgraph.mechanisms.costs import Charges
+    from depgraph.mechanisms.launching import Launching
+    from depgraph.scenario.scenario import Scenario
+
+SUFFIX = ".toml"
+_AVAILABLE = {
+    "today": Availability.SHIPS, "code": Availability.CODE, "hardware": Availability.HARDWARE,
+}  # fmt: skip
+_EVENTS = {
+    "nothing": None, "placed": ALL_PLACED, "triggered": ALL_TRIGGERED, "ended": ALL_ENDED,
+}  # fmt: skip
+_LAUNCHING: dict[str, Callable[[Scenario, Charges], Launching]] = {
+    "each": one_by_one, "ahead": ahead, "once": once,
+}  # fmt: skip
+_CHOICES = {
+    "needs": tuple(_AVAILABLE),
+    "unit": ("block", "kernel"),
+    "waits": ("before", "inside"),
+    "after": tuple(_EVENTS),
+    "priority": tuple(PRIORITIES),
+    "launches": tuple(_LAUNCHING),
+}
+_SHARES = ("trigger", "prefetch")
+_COUNTS = ("window", "workers", "cluster")
+_FLAGS = ("in_order", "strict")
+_TEXTS = ("name", "rule", "source")
+_COSTS = {
+    "kernel": "before each kernel, once it may start",
+    "enter": "for each kernel, one after another, ahead of the GPU",
+    "block": "added to each block",
+}
+
+
+class Custom(Mechanism):
+    """What a file describes.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    ModelError
+        If it is no policy; the message names the line.
+    """
+
+    name = "custom"
+    rule = "what its file says"
+    availability = Availability.CODE
+    source = "a file of your own"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text, said = _read(path)
+        for key, value in said.items():
+            self._check(key, value)
+        self._said: dict[str, Any] = said
+        self.costs = tuple(self._costs())  # type: ignore[misc] - a file, not a class, has these
+        for key, value in {"name": path.stem, **said}.items():
+            if key in _TEXTS:
+                setattr(self, key, clean_text(value))
+        self.availability = _AVAILABLE[said.get("needs", "code")]  # type: ignore[misc]
+
+    def _costs(self) -> list[Cost]:
+        costs = []
+        for key, meaning in _COSTS.items():
+            if key in self._said:
+                try:
+                    _, _, given = parse_cost(f"{self._path.stem}.{key}={self._said[key]}")
+                except ModelError:
+                    raise self._refused(key, 'a time, such as "0.5us"') from None
+                costs.append(Cost(key, given.value, given.unit or "us", meaning, str(self._path)))
+        return costs
+
+    def _check(self, key: str, value: object) -> None:
+        if key in _CHOICES and value not in _CHOICES[key]:
+            raise self._refused(key, f"one of {', '.join(_CHOICES[key])}")
+        if key in _FLAGS and not isinstance(value, bool):
+            raise self._refused(key, "true or false")
+        if key in (*_TEXTS, *_COSTS) and not (isinstance(value, str) and value.strip()):
+            raise self._refused(key, "a text")
+        if key in (*_SHARES, *_COUNTS) and (
+            isinstance(value, bool)
+            or not isinstance(value, int | float if key in _SHARES else int)
+            or not 0 <= value <= (1 if key in _SHARES else LARGEST_PARAMETER)
+        ):
+            what = "a share from 0 to 1" if key in _SHARES else "a whole number from 0"
+            raise self._refused(key, what)
+
+    def _refused(self, key: str, expected: str) -> ModelError:
+        found = show_value(_read(self._path)[1].get(key))
+        line = line_of_key(self._text, key)
+        return ModelError(f"{self._path}:{line}: {key} = {found}: expected {expected}")
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Return the rules that the file describes."""
+        said, graph = self._said, program.graph
+        inside = said.get("waits") == "inside"
+        joins = HOLDS if inside else PLACES
+        gates = Gates.none()
+        prefetch = said.get("prefetch", 0.0)
+        if said.get("unit") == "kernel":
+            joins = IGNORED
+            gates += Gates.between(*dependent_operations(graph), ALL_ENDED, holds=inside)
+        event = _EVENTS[said.get("after", "nothing")]
+        if event is not None:
+            order = np.arange(graph.n_operations)
+            gates += Gates.between(order[:-1], order[1:], event)
+        costs = dict.fromkeys(_COSTS, 0.0) | {c.name: charges.time(c.name) for c in self.costs}
+        launching = _LAUNCHING[said.get("launches", "ahead")](program, charges)
+        block = costs["block"] * program.is_kernel[graph.operation_of_block]
+        cluster = max(1, said.get("cluster", 1))
+        divides = program.is_kernel & (np.diff(graph.first_block) % cluster == 0)
+        return Rules(
+            joins=np.full(len(graph.join_kind), joins, np.uint8),
+            join_need=np.full(len(graph.join_kind), prefetch) if joins == HOLDS else None,
+            gates=gates,
+            launch=launching.launch + program.is_kernel * costs["kernel"],
+            enter=launching.enter + program.is_kernel * costs["enter"],
+            trigger=said.get("trigger", 1.0),
+            cluster=np.where(divides, cluster, 1) if joins != PLACES else 1,
+            workers=said.get("workers", 0),
+            window=said.get("window", 0),
+            in_order=said.get("in_order", False),
+            order=PRIORITIES[said.get("priority", "oldest-first")](graph, program.durations),
+            strict=said.get("strict", inside),
+            durations=program.durations + block if costs["block"] else None,
+            against=Against.WORK if joins == HOLDS and prefetch else Against.BLOCK,
+        )
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a file and its keys, of which all are known."""
+    try:
+        text = read_toml_text(path)
+        said = parse_toml(text)
+        check_keys(text, said, (*_TEXTS, *_CHOICES, *_SHARES, *_COUNTS, *_FLAGS, *_COSTS))
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}") from None
+    except TomlError as error:
+        place = path if error.line is None else f"{path}:{error.line}"
+        hint = f"; {error.hint}" if error.hint else ""
+        raise ModelError(f"{place}: {in_short(error.found, 200)}{hint}") from None
+    return text, said
