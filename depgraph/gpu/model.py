@@ -57,11 +57,9 @@ class Gpu:
         Taken by the driver in each block, on top of what the kernel asks for.
     shared_allocation_unit : int
         Shared memory is given to a block in multiples of this many bytes.
-    gpc_sms : tuple of int
+    gpc_sms : tuple of int or None
         SMs of each graphics processing cluster, in which the blocks of a thread-block cluster stand
-        together; empty if not stated.
-    sm_partition : int
-        A green context has a multiple of so many SMs, and no fewer.
+        together; None if not stated.
     memory_gb_per_s : float or None
         Peak bandwidth of device memory, 10**9 bytes a second; None if not stated.
     l2_bytes, base_clock_mhz, boost_clock_mhz : int or None
@@ -98,8 +96,7 @@ class Gpu:
     max_shared_bytes_per_block: int
     reserved_shared_bytes_per_block: int
     shared_allocation_unit: int
-    gpc_sms: tuple[int, ...] = ()
-    sm_partition: int = 1
+    gpc_sms: tuple[int, ...] | None = None
     memory_gb_per_s: float | None = None
     l2_bytes: int | None = None
     base_clock_mhz: int | None = None

@@ -209,7 +209,6 @@ READERS: dict[str, Callable[[object], Any]] = {
     "reserved_shared_bytes_per_block": _size,
     "shared_allocation_unit": _count,
     "gpc_sms": _counts,
-    "sm_partition": _count,
     "memory_gb_per_s": _rate,
     "l2_bytes": _size,
     "base_clock_mhz": _count,

@@ -94,11 +94,12 @@ class Custom(Mechanism):
         for key, value in said.items():
             self._check(key, value)
         self._said: dict[str, Any] = said
-        self.costs = tuple(self._costs())  # type: ignore[misc] - a file, not a class, has these
-        for key, value in {"name": path.stem, **said}.items():
-            if key in _TEXTS:
-                setattr(self, key, clean_text(value))
-        self.availability = _AVAILABLE[said.get("needs", "code")]  # type: ignore[misc]
+        about: dict[str, Any] = {"name": path.stem, **said}
+        about = {key: clean_text(about[key]) for key in _TEXTS if key in about}
+        about["availability"] = _AVAILABLE[said.get("needs", "code")]
+        about["costs"] = tuple(self._costs())
+        for key, value in about.items():  # what other mechanisms say of their class
+            setattr(self, key, value)
 
     def _costs(self) -> list[Cost]:
         costs = []

@@ -81,8 +81,9 @@ class InterOperatorScheduler(Mechanism):
     cost = "launches: host and gap of each kernel"
     availability = Availability.CODE
     source = (
-        "Ding et al., IOS: Inter-operator scheduler for CNN acceleration, MLSys 2021; here stages "
-        "are cut in launch order and estimated by their longest stream and their work"
+        "Ding et al., IOS: Inter-operator scheduler for CNN acceleration, MLSys 2021 "
+        "(second-hand); here stages are cut in launch order and estimated by their longest "
+        "stream and their work"
     )
     costs = (LAUNCH,)
 

@@ -342,7 +342,7 @@ def _room(
 
 def _gpcs(gpu: Gpu, sms: int) -> NDArray[np.int64]:
     """Return the first SM of each GPC, and the end: equal parts where the GPU has other ones."""
-    sizes = gpu.gpc_sms
+    sizes = gpu.gpc_sms or ()
     if sum(sizes) != sms:
         n = -(-sms // max(sizes, default=LARGEST_GPC))
         sizes = tuple(sms * (g + 1) // n - sms * g // n for g in range(n))

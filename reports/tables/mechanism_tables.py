@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.mechanisms.base import Availability
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -289,9 +290,8 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
 
 def by_availability(mechanisms: Iterable[type[Mechanism]]) -> list[type[Mechanism]]:
     """Sort mechanisms by what it takes to use them today, else as they come."""
-    return sorted(
-        mechanisms, key=lambda kind: list(type(kind.availability)).index(kind.availability)
-    )
+    order = list(Availability)
+    return sorted(mechanisms, key=lambda kind: order.index(kind.availability))
 
 
 def _amount(value: float, unit: str) -> str:

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published import outcomes
+from published import WORKLOADS, outcomes
 from small_graphs import graph_of, scenario_of
 
+from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import ModelError
 from depgraph.extraction.workload import PATTERNS
 from depgraph.gpu.model import load_gpu
-from depgraph.mechanisms import Charges, find_mechanisms
+from depgraph.mechanisms import Charges, find_mechanisms, parse_cost
+from depgraph.parsers.workload import read_workload
+from depgraph.scenario.build_scenario import build_scenario
 from depgraph.schedule.simulate import run_rules
+from depgraph.timing.launch_model import launch_model, parse_launch
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROW = re.compile(
@@ -61,6 +65,37 @@ def test_the_example_of_a_mechanism_runs(tmp_path, monkeypatch):
     # The third kernel is looked up when the first has ended.
     assert plan.start.tolist() == pytest.approx([0.2, 2.2, 2.4])
     assert charges.notes == ["lookup 0.2 us"]
+
+
+CASE = re.compile(
+    r"\| `(\w+)` \| ([\w ]+), (\d+) \| (\w+) \| `([\w(),.-]+)( \w+=\d+%)?` "
+    r"\| ([\d.]+) \| ([\d.]+)x \|"
+)
+
+
+def case_of(workload, gpu, sms, launch, name):
+    """Return makespan and speedup of a mechanism, with a changed cost behind its name or none."""
+    name, _, cost = name.partition(" ")
+    model = load_gpu(gpu)
+    extraction = read_workload(WORKLOADS / f"{workload}.toml")
+    scenario = build_scenario(extraction.graph, extraction.kernels, gpu=model)
+    scenario = scenario.with_launch(launch_model(parse_launch(launch), unit="us", gpu=model))
+    (mechanism,) = find_mechanisms([name])
+    costs = {}
+    if cost:
+        _, key, quantity = parse_cost(f"{mechanism.name}.{cost}")
+        costs = {mechanism.name: {key: quantity}}
+    (row,) = compare_mechanisms(scenario, [int(sms)], [mechanism], costs=costs).outcomes
+    return row.makespan, row.speedup
+
+
+def test_cases_of_papers_are_as_computed():
+    rows = CASE.findall((DOCS / "mechanisms.md").read_text())
+    assert len(rows) == 24
+    for workload, gpu, sms, launch, name, cost, makespan, speedup in rows:
+        found = case_of(workload, gpu, sms, launch, name + cost)
+        assert found[0] == pytest.approx(float(makespan), abs=0.051)
+        assert found[1] == pytest.approx(float(speedup), abs=0.0051)
 
 
 def test_the_policy_in_toml_runs(tmp_path, monkeypatch):

@@ -194,7 +194,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
 
 def gpcs_of(gpu, sms):
     """Return the SMs of each GPC."""
-    sizes = list(gpu.gpc_sms)
+    sizes = list(gpu.gpc_sms or ())
     if sum(sizes) != sms:
         n = math.ceil(sms / max(sizes, default=18))
         sizes = [sms * (g + 1) // n - sms * g // n for g in range(n)]
