@@ -23,6 +23,7 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     force_option,
+    say,
     store_argument,
     wrote,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from depgraph.cli.options.model import ModelOptions
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+    from depgraph.store.store import Store
 
 # What can be exported, and to which forms.
 TARGETS = {
@@ -39,24 +41,26 @@ TARGETS = {
     "kernels": ("parquet", "csv", "json"),
     "blocks": ("parquet", "csv", "json"),
     "pairs": ("parquet", "csv", "json"),
-    "schedule": ("parquet", "csv", "json", "perfetto"),
+    "schedule": ("parquet", "csv", "json", "perfetto", "accel-sim"),
     "graph": ("graphml", "dot", "json"),
 }
 _GRAPHS = ("edges", "graph")
 _FORMS = {"": "", ".gz": "perfetto"}
 _BINARY = ("parquet", "perfetto")
+_FOLDER = "accel-sim"
 
 
 @click.command("export", cls=Command)
 @store_argument
 @click.option("--what", type=click.Choice(list(TARGETS)), required=True, help="What to write.")
 @click.option(
-    "--to", "form", type=click.Choice(["parquet", "csv", "json", "graphml", "dot", "perfetto"]),
+    "--to", "form",
+    type=click.Choice(["parquet", "csv", "json", "graphml", "dot", "perfetto", "accel-sim"]),
     help="Form [default: by the name of the file].",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True,
-    help="File to write; - for standard output, with --to.",
+    help="File to write; - for standard output, with --to. With --to accel-sim a folder.",
 )  # fmt: skip
 @click.option("--sms", type=SMS, help="SM count, for a schedule [default: the GPU's].")
 @click.option(
@@ -91,30 +95,22 @@ def command(
     edges: one row per distinct edge and kind, blocks numbered within their kernels, host copy i as
     kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet, CSV or JSON
     (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also for
-    ui.perfetto.dev (gzipped JSON).
+    ui.perfetto.dev (gzipped JSON) or, a folder, for Accel-Sim: its kernelslist.g in the order of
+    the schedule, a script that puts the streams into the traces, and dependences.txt.
 
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
     """
     from depgraph.mechanisms.serial import serial
-    from depgraph.reports.export import tables
+    from depgraph.reports.export import accel_sim, tables
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
     from depgraph.system.work_folder import work_folder
 
     is_piped = str(output) == "-"
-    form = form or _FORMS.get(output.suffix, output.suffix.lstrip(".").lower())
     _refuse_unused(what, schedule_name, mechanisms)
-    if is_piped and not form:
-        message = "-o - needs --to: there is no name that tells the form"
-        raise click.UsageError(message)
-    if form not in TARGETS[what]:
-        message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
-        raise click.UsageError(message)
-    if is_piped and form in _BINARY and sys.stdout.isatty():
-        message = f"{form} is not for a terminal: send it to a file or another program"
-        raise click.UsageError(message)
+    form = _form_of(what, form, output)
 
     def write(file: Path, *, force: bool) -> None:
         opened = Store(store)
@@ -134,10 +130,7 @@ def command(
         names = mechanisms or (f"dataflow({priority})",)
         sized = scenario.on(size)
         plan = serial(sized) if is_serial else _schedule(sized, names, costs)
-        if form == "perfetto":
-            _write_timeline(plan, sized, file, force=force)
-        else:
-            tables.write_schedule(plan, graph, scenario.unit, file, form, force=force)
+        _write_plan(plan, sized, opened, file, form, force=force)
 
     if is_piped:
         with work_folder(Path(tempfile.gettempdir()), "export") as folder:
@@ -145,9 +138,48 @@ def command(
             with (folder / "export").open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
         return
-    refuse_existing(output, force=force)
+    not_ours = accel_sim.not_for_accel_sim if form == _FOLDER else None
+    refuse_existing(output, force=force, not_ours=not_ours)
     write(output, force=force)
     wrote(output)
+
+
+def _form_of(what: str, form: str | None, output: Path) -> str:
+    """Return the form that is asked for, by the name of the file if it is not said."""
+    form = form or _FORMS.get(output.suffix, output.suffix.lstrip(".").lower())
+    is_piped = str(output) == "-"
+    message = ""
+    if is_piped and not form:
+        message = "-o - needs --to: there is no name that tells the form"
+    elif form not in TARGETS[what]:
+        message = f"{what} can be written as {', '.join(TARGETS[what])}, not {form!r}"
+    elif is_piped and form == _FOLDER:
+        message = f"{_FOLDER} is a folder: name one with -o"
+    elif is_piped and form in _BINARY and sys.stdout.isatty():
+        message = f"{form} is not for a terminal: send it to a file or another program"
+    if message:
+        raise click.UsageError(message)
+    return form
+
+
+def _write_plan(
+    plan: Schedule, scenario: Scenario, store: Store, file: Path, form: str, *, force: bool
+) -> None:
+    """Write a schedule."""
+    from depgraph.reports.export import accel_sim, tables
+    from depgraph.system.text import counted
+
+    if form == "perfetto":
+        _write_timeline(plan, scenario, file, force=force)
+    elif form == _FOLDER:
+        across = accel_sim.write_accel_sim(plan, scenario, store.copies, file, force=force)
+        if across:
+            say(
+                f"{counted(across, 'dependence')} between kernels of different streams: "
+                f"Accel-Sim knows them only if it reads {accel_sim.DEPENDENCES}"
+            )
+    else:
+        tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
 
 
 def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bool) -> None:

@@ -1,0 +1,190 @@
+"""A schedule for Accel-Sim: its list of commands, streams for its traces, what waits for what."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.mechanisms.base import dependent_operations
+from depgraph.system.output import new_folder, stranger_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import TextIO
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.program import Copy, Kernel
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.schedule import Schedule
+
+LIST, DEPENDENCES, SCRIPT = "kernelslist.g", "dependences.txt", "set-streams.sh"
+_TRACE = re.compile(r"kernel-(\d{1,9})(?:-ctx_\w{1,20})?\.traceg?(?:\.(?:xz|gz|zst))?")
+_SCRIPT = """\
+#!/bin/sh
+# Copies the traces of kernels from the folder FROM to this one, each with its stream in the header.
+# Usage: {name} FROM
+set -eu
+from=$(cd "$1" && pwd)
+cd "$(dirname "$0")"
+with() {{ # FILE STREAM COMPRESS DECOMPRESS
+    $4 < "$from/$1" | sed "1,/^#/s/^-cuda stream id = .*/-cuda stream id = $2/" | $3 > "$1"
+}}
+trace() {{ # FILE STREAM
+    case $1 in
+    *.xz) with "$1" "$2" "xz -0" "xz -dc" ;;
+    *.gz) with "$1" "$2" "gzip -1" "gzip -dc" ;;
+    *.zst) with "$1" "$2" "zstd -q" "zstd -dcq" ;;
+    *) with "$1" "$2" cat cat ;;
+    esac
+}}
+"""
+
+
+def not_for_accel_sim(folder: Path) -> str:
+    """Say what keeps a folder from being what `write_accel_sim` wrote, "" if nothing does."""
+    known = {LIST, DEPENDENCES, SCRIPT}
+    if not (folder / DEPENDENCES).is_file():
+        return f"has no {DEPENDENCES}"
+    return stranger_in(folder, lambda e: e.name in known or bool(_TRACE.fullmatch(e.name)))
+
+
+def write_accel_sim(
+    schedule: Schedule,
+    scenario: Scenario,
+    copies: Sequence[Copy],
+    path: Path,
+    *,
+    force: bool = False,
+) -> int:
+    """Write a folder from which Accel-Sim runs the kernels in the order and streams of a schedule.
+
+    Parameters
+    ----------
+    copies : sequence of Copy
+        Host copies of the program.
+    path : Path
+        Folder to write.
+    force : bool
+        Replace an existing one.
+
+    Returns
+    -------
+    int
+        Dependences between kernels of different streams, which Accel-Sim knows nothing of unless it
+        reads the file of dependences.
+    """
+    graph = scenario.graph
+    begin = np.minimum.reduceat(schedule.start, graph.first_block[:-1])
+    end = np.maximum.reduceat(schedule.end, graph.first_block[:-1])
+    source, target = dependent_operations(graph)
+    stream = streams_of(begin, end, np.stack([source, target], axis=1), scenario.is_kernel)
+    names = _trace_names(scenario.kernels, scenario.metadata)
+    commands = [names.get(operation, "") for operation in range(graph.n_operations)]
+    for copy in copies:
+        commands[copy.operation] = f"MemcpyHtoD,0x{copy.address:016x},{copy.size}"
+    order = np.lexsort((np.arange(len(begin)), begin))
+    between = scenario.is_kernel[source] & scenario.is_kernel[target]
+    with new_folder(path, force=force, not_ours=not_for_accel_sim) as folder:
+        (folder / LIST).write_text("".join(f"{commands[k]}\n" for k in order), encoding="ascii")
+        lines = [f"trace {commands[k]} {stream[k]}\n" for k in order if scenario.is_kernel[k]]
+        script = folder / SCRIPT
+        script.write_text(_SCRIPT.format(name=SCRIPT) + "".join(lines), encoding="ascii")
+        script.chmod(0o755)
+        with (folder / DEPENDENCES).open("w", encoding="ascii") as file:
+            write_dependences(graph, commands, stream, file)
+    return int((between & (stream[source] != stream[target])).sum())
+
+
+def streams_of(
+    begin: NDArray[np.float64],
+    end: NDArray[np.float64],
+    pairs: NDArray[np.int32],
+    is_kernel: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """Deal kernels out to as few streams as a schedule needs: no two overlap in one.
+
+    Parameters
+    ----------
+    begin, end : float64[n_operations]
+        When each operation begins and ends.
+    pairs : int32[n, 2]
+        Operations of which the second depends on the first: it follows it in its stream if it can.
+    is_kernel : bool[n_operations]
+
+    Returns
+    -------
+    int64[n_operations]
+        Stream of each kernel, from 0; -1 for host copies.
+    """
+    stream = np.full(len(begin), -1, np.int64)
+    by_target = pairs[np.argsort(pairs[:, 1], kind="stable")]
+    parents = np.split(by_target[:, 0], np.searchsorted(by_target[:, 1], range(1, len(begin))))
+    last: list[int] = []
+    for kernel in np.lexsort((np.arange(len(begin)), begin)):
+        if not is_kernel[kernel]:
+            continue
+        free = [s for s, before in enumerate(last) if end[before] <= begin[kernel]]
+        waited_for = set(parents[kernel].tolist())
+        followed = [s for s in free if last[s] in waited_for]
+        chosen = (followed or free or [len(last)])[0]
+        if chosen == len(last):
+            last.append(-1)
+        last[chosen] = int(kernel)
+        stream[kernel] = chosen
+    return stream
+
+
+def write_dependences(
+    graph: BlockGraph, commands: Sequence[str], stream: NDArray[np.int64], file: TextIO
+) -> None:
+    """Write what waits for what, block by block, in factored form; docs/accel-sim.md has the form.
+
+    Parameters
+    ----------
+    commands : sequence of str
+        What the list of commands says of each operation, in launch order.
+    stream : int64[n_operations]
+    """
+    sizes = np.diff(graph.first_block)
+    n_sets, n_joins = len(graph.set_operation), len(graph.join_kind)
+    file.write(f"depgraph-dependences 1\n{len(sizes)} {n_sets} {n_joins}\n")
+    operations = zip(sizes, stream, commands, strict=True)
+    file.writelines(f"operation {n} {s} {command}\n" for n, s, command in operations)
+    sets = _lists(graph.set_offsets, graph.set_blocks)
+    file.writelines(f"set {_counted(members)}\n" for members in sets)
+    joins = zip(
+        graph.join_certain,
+        _lists(graph.source_offsets, graph.sources),
+        _lists(graph.target_offsets, graph.targets),
+        strict=True,
+    )
+    file.writelines(f"join {int(c)} {_counted(s)} {_counted(t)}\n" for c, s, t in joins)
+
+
+def _lists(offsets: NDArray[np.int64], items: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (items[low:high] for low, high in pairwise(offsets))
+
+
+def _counted(items: NDArray[Any]) -> str:
+    return " ".join(map(str, [len(items), *items.tolist()]))
+
+
+def _trace_names(kernels: Sequence[Kernel], metadata: Mapping[str, Any]) -> dict[int, str]:
+    """Return the trace file of each kernel, as the source has it or as Accel-Sim names them."""
+    found = {}
+    for source in metadata.get("sources", ()):
+        name = PurePath(str(source.get("path", ""))).name
+        if match := _TRACE.fullmatch(name):
+            found[int(match[1])] = name
+    names = {}
+    for kernel in kernels:
+        number = kernel.kernel + 1 if kernel.trace_id is None else kernel.trace_id
+        names[kernel.operation] = found.get(number, f"kernel-{number}.traceg")
+    return names

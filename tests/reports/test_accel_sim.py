@@ -1,0 +1,171 @@
+"""Schedules for Accel-Sim: its list, streams and dependences, read back by the C++ in the docs."""
+
+import lzma
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from random_programs import programs
+from small_graphs import graph_of, kernels_of, scenario_of
+
+from depgraph.analysis.compare_mechanisms import run_mechanism
+from depgraph.errors import OutputError, OutputExistsError
+from depgraph.graph.program import Copy
+from depgraph.mechanisms import Charges, find_mechanisms
+from depgraph.mechanisms.serial import serial
+from depgraph.reports.export.accel_sim import streams_of, write_accel_sim
+from depgraph.samples import sample_path
+from depgraph.store.store import Store
+
+HEADER = Path(__file__).resolve().parents[2] / "docs" / "simulators" / "dependences.h"
+MAIN = """\
+#include "dependences.h"
+#include <cstdio>
+int main(int, char **argv) {
+    Dependences d(argv[1]);
+    for (auto &o : d.operations)
+        printf("operation %ld %ld %ld %s\\n", o.first, o.blocks, o.stream, o.command.c_str());
+    for (auto &join : d.joins)
+        for (long s : join.sources) for (long a : d.sets[s])
+            for (long t : join.targets) for (long b : d.sets[t])
+                printf("edge %ld %ld\\n", a, b);
+    std::vector<bool> done(d.waits.size());
+    for (bool goes_on = true; goes_on;) {
+        goes_on = false;
+        for (size_t b = 0; b < done.size(); b++)
+            if (!done[b] && d.ready(b))
+                d.ended(b), done[b] = goes_on = true, printf("ran %zu\\n", b);
+    }
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory):
+    """Compile the reader of the docs."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++ to compile the reader with")
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "main.cpp").write_text(MAIN)
+    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", str(HEADER.parent)]
+    subprocess.run([*words, "main.cpp", "-o", "reader"], cwd=folder, check=True)
+    return folder / "reader"
+
+
+def read_back(reader, folder):
+    """Return operations, edges and the order in which blocks were released."""
+    out = subprocess.run(
+        [reader, folder / "dependences.txt"], check=True, capture_output=True, text=True
+    ).stdout
+    lines = [line.split() for line in out.splitlines()]
+    return (
+        [tuple(words) for kind, *words in lines if kind == "operation"],
+        {(int(a), int(b)) for kind, a, *rest in lines if kind == "edge" for b in rest},
+        [int(b) for kind, b, *_ in lines if kind == "ran"],
+    )
+
+
+def edges_of(graph):
+    return {
+        (int(s), int(t))
+        for sources, targets, _ in graph.edges()
+        for s, t in zip(sources, targets, strict=True)
+    }
+
+
+def test_the_reader_of_the_docs_has_fifty_lines():
+    lines = [line for line in HEADER.read_text().splitlines() if line and not line.startswith("//")]
+    assert len(lines) <= 50
+
+
+def test_the_reader_finds_the_dependences_of_the_store(reader, sample_store, tmp_path):
+    graph = sample_store.graph()
+    program = scenario_of(graph, kernels=sample_store.kernels, sms=8)
+    write_accel_sim(serial(program), program, sample_store.copies, tmp_path / "sim")
+    operations, edges, ran = read_back(reader, tmp_path / "sim")
+    assert edges == edges_of(graph)
+    assert sorted(ran) == list(range(graph.n_blocks))
+    place = np.empty(graph.n_blocks, int)
+    place[ran] = np.arange(graph.n_blocks)
+    assert all(place[a] < place[b] for a, b in edges)
+    assert [int(first) for first, *_ in operations] == graph.first_block[:-1].tolist()
+    assert {stream for _, _, stream, _ in operations} == {"0"}
+
+
+def test_a_list_has_copies_and_kernels_in_the_order_of_the_schedule(tmp_path):
+    graph = graph_of([1, 1, 1, 1], [((0, 0), (2, 0)), ((1, 0), (3, 0))])
+    graph.kernel[:] = [-1, 0, 1, 2]
+    kernels = [k for k in kernels_of([1, 1, 1, 1]) if k.operation]
+    program = scenario_of(
+        graph, [1, 5, 2, 2], kernels=kernels, sms=2, metadata={"sources": [
+            {"path": "/traces/kernel-3.traceg.xz"}, {"path": "/traces/kernelslist.g"},
+        ]},
+    )  # fmt: skip
+    kernels[:] = [k.__class__(**{**_row(k), "trace_id": k.operation}) for k in kernels]
+    (mechanism,) = find_mechanisms(["cuda-graph"])
+    plan, _ = run_mechanism(mechanism, program, Charges(mechanism.costs))
+    copies = [Copy(copy=0, operation=0, block=0, address=0x7F0000, size=64)]
+    across = write_accel_sim(plan, program, copies, tmp_path / "sim")
+    assert (tmp_path / "sim" / "kernelslist.g").read_text().split() == [
+        "MemcpyHtoD,0x00000000007f0000,64", "kernel-1.traceg", "kernel-2.traceg",
+        "kernel-3.traceg.xz",
+    ]  # fmt: skip
+    assert across == 0
+
+
+def _row(kernel):
+    return {name: getattr(kernel, name) for name in kernel.__slots__}
+
+
+@given(programs())
+def test_no_two_kernels_of_a_stream_overlap(program):
+    (mechanism,) = find_mechanisms(["dataflow"])
+    plan, _ = run_mechanism(mechanism, program, Charges(mechanism.costs))
+    first = program.graph.first_block[:-1]
+    begin, end = np.minimum.reduceat(plan.start, first), np.maximum.reduceat(plan.end, first)
+    stream = streams_of(begin, end, np.empty((0, 2), np.int32), program.is_kernel)
+    for i in range(len(begin)):
+        for j in range(i):
+            assert stream[i] != stream[j] or end[i] <= begin[j] or end[j] <= begin[i]
+    most = max(sum(b <= t < e for b, e in zip(begin, end, strict=True)) for t in begin)
+    assert stream.max() + 1 == most
+
+
+@pytest.mark.jit_only
+@pytest.mark.skipif(shutil.which("xz") is None, reason="there is no xz to unpack traces with")
+def test_traces_are_given_the_streams_of_the_schedule(program, tmp_path):
+    traces = sample_path("accelsim/gru_train")
+    assert program("extract", traces, "-o", "gru.out", "-q").code == 0
+    words = ["export", "gru.out", "--what", "schedule", "--sms", 8, "--to", "accel-sim"]
+    found = program(*words, "-o", "sim")
+    assert found.code == 0
+    assert "between kernels of different streams" in found.err
+    subprocess.run([tmp_path / "sim" / "set-streams.sh", traces], check=True)
+    lines = (tmp_path / "sim" / "set-streams.sh").read_text().splitlines()
+    streams = dict(line.split()[1:] for line in lines if line.startswith("trace kernel"))
+    assert len(set(streams.values())) > 1
+    for name, stream in streams.items():
+        with lzma.open(tmp_path / "sim" / name, "rt") as file:
+            header = [next(file) for _ in range(8)]
+        assert f"-cuda stream id = {stream}\n" in header
+    assert program("extract", "sim", "-o", "again.out", "-q").code == 0
+    read = {f"kernel-{k.trace_id}.traceg.xz": str(k.stream) for k in Store("again.out").kernels}
+    assert read == streams
+    assert program(*words, "-o", "sim").code == 1
+    assert program(*words, "-o", "sim", "--force").code == 0
+    assert program(*words, "-o", "-").code == 2
+
+
+def test_a_folder_of_something_else_is_not_replaced(tmp_path):
+    graph = graph_of([1], [])
+    program = scenario_of(graph, kernels=kernels_of([1]), sms=1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputExistsError):
+        write_accel_sim(serial(program), program, [], tmp_path / "mine")
+    with pytest.raises(OutputError, match=r"has no dependences\.txt"):
+        write_accel_sim(serial(program), program, [], tmp_path / "mine", force=True)
