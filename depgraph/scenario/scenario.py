@@ -108,6 +108,11 @@ class Scenario(OperationFacts):
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
+    alu : mapping of int to float
+        How busy the arithmetic was while a kernel was measured or simulated, 0 to 1, by kernel
+        number; empty where the profile does not say.
+    alu_counter : str
+        What says so, as the profile calls it.
     sites : mapping of int to Site
         Where in the code kernels were launched, by kernel number; empty where unknown.
     """
@@ -129,6 +134,8 @@ class Scenario(OperationFacts):
     measured_on: Callable[[BlockGraph], SmResources] | None = None
     measured_sms: int | None = None
     contention: Contention = "none"
+    alu: Mapping[int, float] = field(default_factory=dict)
+    alu_counter: str = ""
     sites: Mapping[int, Site] = field(default_factory=dict)
 
     def on(self, sms: float) -> Scenario:

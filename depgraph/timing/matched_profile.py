@@ -149,6 +149,18 @@ class Match:
         }
 
     @property
+    def alu(self) -> dict[int, float]:
+        """How busy the arithmetic was, 0 to 1, by kernel number; empty where unknown."""
+        column, row = self.profile.alu_utilization, self.row
+        if column is None:
+            return {}
+        return {
+            kernel.kernel: column[at] / 10_000
+            for kernel, at in zip(self.kernels, row.tolist(), strict=True)
+            if at >= 0 and column[at] != UNKNOWN
+        }
+
+    @property
     def unmatched_rows(self) -> NDArray[np.int64]:
         """Rows of the profile that are no kernel of the store."""
         return np.setdiff1d(np.arange(len(self.profile)), self.rows[self.rows >= 0])

@@ -82,6 +82,10 @@ class KernelProfile:
         When the host called for the launch, on the clock of `start`.
     measured_sms : int64[n] or None
         SMs of the GPU (or part of it) that the kernel was measured on.
+    alu_utilization : int64[n] or None
+        How busy the arithmetic was while a kernel ran, in hundredths of a percent.
+    alu_counter : str
+        What says so, as the file calls it.
     site : int64[n] or None
         Where in the code a kernel was launched, as an index into `sites`.
     clock_mhz : float or None
@@ -118,6 +122,8 @@ class KernelProfile:
     correlation: NDArray[np.int64] | None = None
     issued: NDArray[np.int64] | None = None
     measured_sms: NDArray[np.int64] | None = None
+    alu_utilization: NDArray[np.int64] | None = None
+    alu_counter: str = ""
     site: NDArray[np.int64] | None = None
     sites: tuple[Site, ...] = ()
     clock_mhz: float | None = None

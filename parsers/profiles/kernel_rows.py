@@ -36,6 +36,7 @@ _INTEGERS = (
     "stream",
     "correlation",
     "measured_sms",
+    "alu_utilization",
 )
 MOST_KERNELS = 1 << 24
 MOST_NAME_CHARACTERS = 1 << 28
@@ -63,6 +64,8 @@ class KernelRows:
         What the user should know.
     device_names : dict
         Name of each device.
+    alu_counter : str
+        What column `alu_utilization` counts.
     host : HostSpans
         What the host was doing.
     """
@@ -73,6 +76,7 @@ class KernelRows:
         self.skipped: Counter[str] = Counter()
         self.notes: list[str] = []
         self.device_names: dict[int, str] = {}
+        self.alu_counter = ""
         self._names: list[str] = []
         self._spellings: dict[str, str] = {}
         self._durations = array("d")
@@ -243,6 +247,7 @@ class KernelRows:
             block=_triples(self._blocks, order),
             clock_mhz=clock_mhz,
             memory=memory,
+            alu_counter=self.alu_counter,
             device_names=dict(self.device_names),
             sites=sites,
             notes=tuple(self.notes),

@@ -37,7 +37,13 @@ _DYNAMIC = ("launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per B
 _SMS = ("device__attribute_multiprocessor_count", "launch__sm_count", "# SMs")
 _GRID = ("launch__grid_dim_x", "launch__grid_dim_y", "launch__grid_dim_z")
 _BLOCK = ("launch__block_dim_x", "launch__block_dim_y", "launch__block_dim_z")
-_WANTED = frozenset((*_DURATION, *_REGISTERS, *_STATIC, *_DYNAMIC, *_SMS, *_GRID, *_BLOCK))
+_ALU = (
+    "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active",
+    "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "Compute (SM) Throughput",
+)
+_WANTED = frozenset((*_ALU, *_DURATION, *_REGISTERS, *_STATIC, *_DYNAMIC, *_SMS, *_GRID, *_BLOCK))
 _IDENTITY = frozenset(
     (
         "ID",
@@ -79,6 +85,8 @@ def read_ncu(path: Path) -> KernelProfile:
     rows.notes.append(
         "Nsight Compute runs kernels one at a time, and at base clocks unless --clock-control none"
     )
+    counted = {name for kernel in reader.kernels.values() for name in kernel.metrics}
+    rows.alu_counter = next((name for name in _ALU if name in counted), "")
     for kernel in reader.kernels.values():
         _add(rows, kernel, reader.numbers)
     return rows.build("ncu", hint=HINT)
@@ -170,6 +178,7 @@ def _add(rows: KernelRows, kernel: _Kernel, numbers: NumberFormat) -> None:
         context=integer(identity.get("Context", "")),
         stream=integer(identity.get("Stream", "")),
         measured_sms=_whole(kernel, _SMS, numbers),
+        alu_utilization=_share(kernel, rows.alu_counter, numbers),
     )
 
 
@@ -186,6 +195,12 @@ def _metric(
 def _whole(kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat) -> int | None:
     value, _ = _metric(kernel, names, numbers)
     return int(value) if value is not None and value == int(value) else None
+
+
+def _share(kernel: _Kernel, name: str, numbers: NumberFormat) -> int | None:
+    """Return a metric in percent as hundredths of one, no more than all."""
+    value, unit = _metric(kernel, (name,), numbers)
+    return None if value is None or unit != "%" else min(round(100 * value), 10_000)
 
 
 def _bytes(kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat) -> int | None:

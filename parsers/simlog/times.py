@@ -27,6 +27,8 @@ HINT = (
     "gpu_sim_cycle and gpu_tot_sim_cycle there"
 )
 _KEY_CHARACTERS = 6
+_WARP = 32
+_SCHEDULERS = 4
 
 _OPTION = re.compile(r"-gpgpu_(\w+)\s+([0-9]{1,15}(?:\.[0-9]{1,15})?)(?![0-9.])")
 _DIMENSIONS = r"\((\d{1,9}),(\d{1,9}),(\d{1,9})\)"
@@ -64,6 +66,7 @@ class _Kernel:
     start: int | None = None
     cycles: int | None = None
     issued: int = 0
+    instructions: int | None = None
     blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -113,9 +116,19 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
     )
 
 
+def _alu_utilization(kernel: _Kernel, log: _Log) -> int | None:
+    """Return the share of instructions that the schedulers could issue, in hundredths of 1 %."""
+    if kernel.instructions is None or kernel.cycles is None or log.sms is None:
+        return None
+    cycles = kernel.cycles - log.options.get("kernel_launch_latency", 0.0)
+    most = cycles * log.sms * _WARP * log.options.get("num_sched_per_core", _SCHEDULERS)
+    return min(round(10_000 * kernel.instructions / most), 10_000) if most > 0 else None
+
+
 def _kernel_rows(path: Path, log: _Log) -> KernelRows:
     rows = KernelRows(path)
     rows.skipped.update(log.skipped)
+    rows.alu_counter = "instructions of threads, of what the schedulers of all SMs could issue"
     for uid, kernel in sorted(log.kernels.items()):
         if kernel.cycles is None:
             rows.skipped["kernels that did not end, or ended together with others"] += 1
@@ -131,6 +144,7 @@ def _kernel_rows(path: Path, log: _Log) -> KernelRows:
             shared_bytes=kernel.shared_bytes,
             stream=kernel.stream,
             measured_sms=log.sms,
+            alu_utilization=_alu_utilization(kernel, log),
         )
     partial = sum(bool(k.blocks) and not k.has_all_blocks for k in log.kernels.values())
     if partial:
@@ -162,6 +176,7 @@ class _Log:
         self._uids: list[int] = []
         self._interval: int | None = None
         self._total: int | None = None
+        self._instructions: int | None = None
         self._kernel_on_shader: dict[int, int] = {}
         self._resident: dict[tuple[int, int], tuple[_Kernel, int, int]] = {}
         self._blocks = NamedBlocks()
@@ -332,6 +347,8 @@ class _Log:
             self._uids = numbers
         elif key == "gpu_sim_cycle":
             self._interval = numbers[0] if numbers else None
+        elif key == "gpu_sim_insn":
+            self._instructions = numbers[0] if numbers else None
         elif key == "gpu_tot_sim_cycle" and numbers:
             self._end_interval(numbers[0])
 
@@ -350,5 +367,8 @@ class _Log:
             ended = self._ended or listed
             if len(ended) == 1 and ended[0].cycles is None and ended[0].start is not None:
                 ended[0].cycles = total - ended[0].start
+                if ended[0].cycles == self._interval:  # nothing else ran then
+                    ended[0].instructions = self._instructions
         self._total = total
+        self._instructions = None
         self._ended, self._names, self._uids, self._interval = [], [], [], None

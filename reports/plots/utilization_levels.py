@@ -1,4 +1,7 @@
-"""How much of the time is spent at which utilization: ten levels, grouped low, medium, high."""
+"""How much of the time is spent at which utilization: ten levels, grouped low, medium, high.
+
+Of arithmetic, where a simulator or ncu counted what was issued; else of slots.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.reports.plots.style import COLOURS, Plot, new_figure
-from depgraph.system.text import size_text
+from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
@@ -18,8 +21,10 @@ GROUPS = (("low", 0, 3), ("medium", 3, 7), ("high", 7, 10))
 
 def plot(study: Study) -> Plot:
     """Draw the share of serial time and of kernels at each of ten levels of utilization."""
-    loads = study.loads
-    level = np.array([min(LEVELS - 1, int(LEVELS * load.utilization)) for load in loads], np.int64)
+    alu = study.scenario.alu
+    loads = [load for load in study.loads if not alu or load.kernel in alu]
+    used = [alu[load.kernel] if alu else load.utilization for load in loads]
+    level = np.array([min(LEVELS - 1, int(LEVELS * share)) for share in used], np.int64)
     time = np.bincount(level, weights=[load.time for load in loads], minlength=LEVELS)
     count = np.bincount(level, minlength=LEVELS)
     time_share = 100 * time / (time.sum() or 1.0)
@@ -40,16 +45,26 @@ def plot(study: Study) -> Plot:
     axes.set_xlim(0, LEVELS)
     axes.set_ylim(0, 1.12 * max(float(time_share.max()), float(kernel_share.max()), 1.0))
     axes.set_xticks(range(LEVELS + 1), [str(10 * i) for i in range(LEVELS + 1)])
-    axes.set_xlabel("slot utilization of a kernel that runs alone (%)")
-    axes.set_ylabel("share (%)")
+    what = "ALU utilization, as counted" if alu else "slot utilization of a kernel that runs alone"
+    axes.set_xlabel(f"{what} (%)")
     figure.legend(loc="outside upper center", ncols=2, handlelength=1.5, columnspacing=1)
+    low, size = f"{time_share[: GROUPS[0][2]].sum():.0f} %", size_text(study.sms)
+    finding = f"{low} of serial time is spent in kernels that hold less than 30 % of the slots of "
+    finding += f"{size}."
+    described = f"Kernels by the slot utilization that each reaches alone on {size}."
+    if alu:
+        finding = f"{low} of serial time is spent in kernels that use less than 30 % of the ALUs."
+        left_out = f"{len(study.loads) - len(loads)} of {counted(len(study.loads), 'kernel')}"
+        described = (
+            f"Kernels by their ALU utilization ({study.scenario.alu_counter}, of the profile); not "
+            f"counted, and left out: {left_out}."
+        )
     return Plot(
         "utilization-levels",
         "Utilization of the kernels",
-        f"{time_share[: GROUPS[0][2]].sum():.0f} % of serial time is spent in kernels that hold "
-        f"less than 30 % of the slots of {size_text(study.sms)}.",
-        f"Kernels by the slot utilization that each reaches alone on {size_text(study.sms)}. Bar: "
-        "share of serial time spent in kernels at that level; diamond: share of kernels. Low is "
-        "below 30 %, high from 70 %. Time on the left is time in which most of the GPU idles.",
+        finding,
+        f"{described} Bar: share of serial time spent in kernels at that level; diamond: share of "
+        "kernels. Low is below 30 %, high from 70 %. Time on the left is time in which most of the "
+        "GPU idles.",
         figure,
     )

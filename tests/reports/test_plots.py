@@ -10,7 +10,13 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import Curve, study
 from depgraph.mechanisms import find_mechanisms
-from depgraph.reports.plots import policies, speedup_by_sms, utilization_over_time, write_plots
+from depgraph.reports.plots import (
+    policies,
+    speedup_by_sms,
+    utilization_levels,
+    utilization_over_time,
+    write_plots,
+)
 from depgraph.reports.plots.style import longest_drawn
 
 NAMES = {
@@ -68,6 +74,19 @@ def test_plots_are_as_wide_as_a_column_and_their_text_is_legible(plots):
         assert plot.figure.get_size_inches()[0] == 3.3
         sizes = [t.get_fontsize() for t in plot.figure.findobj(mpl.text.Text) if t.get_text()]
         assert min(sizes) >= 6, plot.name
+
+
+def test_utilization_is_that_of_the_alus_where_they_were_counted():
+    plain = study_of([6, 8, 3], chain_edges([6, 8, 3]))
+    assert "slots of 4 SMs" in utilization_levels.plot(plain).result
+    scenario = replace(plain.scenario, alu={0: 0.25, 2: 1.0}, alu_counter="sm__throughput")
+    counted = utilization_levels.plot(replace(plain, scenario=scenario))
+    assert "use less than 30 % of the ALUs" in counted.result
+    assert "(sm__throughput, of the profile); not counted, and left out: 1 of 3" in counted.caption
+    (axes,) = counted.figure.axes
+    assert axes.get_xlabel() == "ALU utilization, as counted (%)"
+    kernels = axes.lines[-1].get_ydata()
+    assert [level for level, share in enumerate(kernels) if share] == [2, 9]
 
 
 def test_captions_say_how_to_read_a_plot_and_go_into_the_svg(plots, folder):

@@ -208,6 +208,16 @@ def test_serial_time_on_the_measured_gpu_is_the_sum_of_the_profile():
     assert table.bounds[0].serial == pytest.approx(15)
 
 
+def test_counts_of_arithmetic_go_with_their_kernels():
+    graph, kernels, profile = program(
+        alu_utilization=np.array([1234, -1, 10_000]), alu_counter="sm__throughput"
+    )
+    scenario = build_scenario(graph, kernels, profile=profile)
+    assert scenario.alu == {0: 0.1234, 2: 1.0}
+    assert scenario.alu_counter == "sm__throughput"
+    assert build_scenario(graph, kernels).alu == {}
+
+
 def test_another_gpu_does_not_change_how_the_measured_one_is_scaled():
     graph, kernels, profile = program(device=np.zeros(3, int), device_names={0: "NVIDIA H100 PCIe"})
     here = build_scenario(graph, kernels, profile=profile)

@@ -68,6 +68,22 @@ def test_raw_page(page):
     assert "one at a time" in profile.notes[-1]
 
 
+def test_alu_utilization_is_the_counter_that_is_there(page):
+    alu, throughput = "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active", "%"
+    text = DETAILS + "".join(
+        metric(k, "Duration", "us", "5") + metric(k, "Compute (SM) Throughput", throughput, used)
+        for k, used in ((0, "12.34"), (1, "100.02"))
+    )
+    profile = read_profile(page(text + metric(2, "Duration", "us", "5")))
+    assert profile.alu_counter == "Compute (SM) Throughput"
+    assert profile.alu_utilization.tolist() == [1234, 10_000, -1]
+    # A count of the pipeline itself goes before the throughput of whatever is busiest.
+    profile = read_profile(page(text + metric(0, alu, "%", "7")))
+    assert profile.alu_counter == alu
+    assert profile.alu_utilization.tolist() == [700, -1]
+    assert read_profile(page(RAW + units() + raw(0))).alu_utilization is None
+
+
 @pytest.mark.parametrize(
     ("unit", "expected"),
     [("ns", 73.12), ("nsecond", 73.12), ("usecond", 73120), ("ms", 73.12e6), ("second", 73.12e9)],

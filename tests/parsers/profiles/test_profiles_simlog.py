@@ -72,6 +72,22 @@ def test_kernels_one_after_another(log):
     assert profile.clock_mhz == 1312.0
 
 
+def test_alu_utilization_is_what_was_issued_of_what_could_be(log):
+    # 80 SMs of 2 schedulers issue 80 * 2 * 32 instructions of threads in a cycle.
+    more = "-gpgpu_num_sched_per_core 2 # schedulers\n-gpgpu_kernel_launch_latency 20 # cycles\n"
+    half = statistics(120, 120, "a", "1").replace("sim_insn = 7", "sim_insn = 256000")
+    profile = read_profile(
+        log(
+            OPTIONS, more, header("a") + launch("a", 1) + ends(1) + half,
+            header("b") + launch("b", 2) + header("c") + launch("c", 3),
+            ends(2) + statistics(50, 170), ends(3) + statistics(50, 220),
+        )
+    )  # fmt: skip
+    assert "schedulers of all SMs" in profile.alu_counter
+    # Of kernels that ran beside others nothing is said.
+    assert profile.alu_utilization.tolist() == [5000, 0, -1]
+
+
 def test_headers_are_echoed_for_a_window_of_kernels(log):
     profile = read_profile(
         log(
