@@ -47,9 +47,9 @@ class MegaKernel(Mechanism):
     source = _PAPERS
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
-            "task", 0.9, "us", "waiting for counters that are full, and setting its own",
-            "benchmarks/block_placement.cu on an H200, waits for one task or for all; the authors "
-            "of Mirage state 1 to 2 us (second-hand)",
+            "task", 1.2, "us", "waiting for counters that are full, and setting its own",
+            "benchmarks/block_placement.cu on an H100, waits for one task or for all (0.9 us on an "
+            "H200); the authors of Mirage state 1 to 2 us (second-hand)",
         ),
         Cost(
             "prefetch", 0.0, "share", "part of a task's work, such as loading weights, that it "
