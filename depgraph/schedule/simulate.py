@@ -310,7 +310,7 @@ def _with_sides(
         return sharing
     if sharing is None:
         sharing = SmSharing(0.0, need.any(axis=1) * 1.0, 0.0, 0.0)
-    load = np.where(places.talks, np.maximum(sharing.load, _LEAST_LOAD), sharing.load)
+    load = np.maximum(sharing.load, places.talks * _LEAST_LOAD)
     return replace(sharing, load=load, side=places.talks.astype(np.int64), beside=places.beside)
 
 
@@ -389,7 +389,7 @@ def _sharing(
         held = capacity[scarce] // loaded[:, scarce].min(axis=0, initial=1 << 62)
         most = int(held.min(initial=1 << 30)) if len(loaded) else 1
         if places is not None:
-            most = max(most, places.at_once(~need.any(axis=1)))
+            most = max(most, places.at_once(need.sum(axis=1) == 0))
     leaves = 1 << max(0, (sms - 1).bit_length())
     return Sharing(
         slowdown=slowdown,

@@ -155,9 +155,10 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                 if start[block] is not None or not may_be_placed(block):
                     continue
                 op = op_of[block]
-                if places is not None:
-                    if not has_link(op) or any(overlap(op, other) for other in stuck):
-                        continue
+                if places is not None and (
+                    not has_link(op) or any(overlap(op, other) for other in stuck)
+                ):
+                    continue
                 keys = [hosts(s, op) for s in range(sms)]
                 best = max(range(sms), key=lambda s: (keys[s], -s))
                 if keys[best] < 0:

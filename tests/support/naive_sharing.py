@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # noqa: C901 - one loop
+def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # noqa: C901, PLR0915 - one loop
     """Run whole kernels, each after those it waits for; return start, end and SM of each block.
 
     Every block that runs is looked at after each end. Blocks of kernels that may start are placed
