@@ -13,6 +13,7 @@ from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
 from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
+from depgraph.mechanisms.communication_rules import COMMUNICATION_RULES
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
@@ -48,6 +49,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         DataflowLearned,
         DataflowBloom,
         Ideal,
+        *COMMUNICATION_RULES,
     )
 }
 

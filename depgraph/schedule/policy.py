@@ -34,6 +34,7 @@ class Against(Enum):
     BLOCK = "block"  # blocks wait before they start
     INTRA_BLOCK = "intra-block"  # blocks may wait anywhere inside
     WORK = "work"  # the durations of single blocks are not limit
+    ENGINES = "copy engines"  # what they move takes no SM
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,7 +309,7 @@ def _with_sides(
     if not any(places.beside):
         return sharing
     if sharing is None:
-        sharing = SmSharing(0.0, need.any(axis=1) * 1.0, 0.0, 0.0)
+        sharing = SmSharing(0.0, (need.sum(axis=1) > 0).astype(np.float64), 0.0, 0.0)
     load = np.maximum(sharing.load, places.talks * _LEAST_LOAD)
     return replace(sharing, load=load, side=places.talks.astype(np.int64), beside=places.beside)
 
