@@ -249,7 +249,7 @@ def _stencil(
 def _groups(
     source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
 ) -> None:
-    """Join a part of a collective with the blocks that make what it sends, or need what it brings."""
+    """Join a part of a collective with the blocks that make what it sends or need it."""
     del dependence
     sources, targets = np.arange(source.blocks), np.arange(target.blocks)
     if source.collective is None:
