@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
 from depgraph.gpu.model import load_gpu
 from depgraph.graph.communication import Collective, Link
@@ -23,7 +22,7 @@ from depgraph.mechanisms import find_mechanisms
 from depgraph.scenario.build_scenario import build_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 MEASURED = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
 # What of two was launched second began so much later, so that the first was surely placed first.

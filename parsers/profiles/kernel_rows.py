@@ -65,6 +65,8 @@ class KernelRows:
         Name of each device.
     host : HostSpans
         What the host was doing.
+    rank : int or None
+        Of the process among those that ran together.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,6 +85,7 @@ class KernelRows:
         self._memory: KernelRows | None = None
         self._ops = array("q")
         self.host = HostSpans()
+        self.rank: int | None = None
         self._calls = {name: array("q") for name in ("process", "correlation", "start")}
 
     def __len__(self) -> int:
@@ -245,6 +248,8 @@ class KernelRows:
             memory=memory,
             device_names=dict(self.device_names),
             sites=sites,
+            steps=self.host.marked_steps(start_origin % _TIME_LIMIT),
+            rank=self.rank,
             notes=tuple(self.notes),
             skipped=dict(self.skipped),
             **picked,
