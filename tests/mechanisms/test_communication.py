@@ -137,13 +137,15 @@ def test_a_collective_that_makes_no_sense_is_refused_with_its_line(tmp_path, lin
             "bytes over GB/s are no cycles; give a duration",
         ),
         (
-            f'{LINK}{GEMM}{REDUCE}sms = 1\nbytes = 8\ngroups = 2\n[[kernel]]\nname = "reduce[1]"\n'
-            "grid = 1\nduration = 1",
+            f"{LINK}{GEMM}{REDUCE}sms = 1\nbytes = 8\ngroups = 2\n{GEMM}".replace(
+                "gemm", "reduce[1]"
+            ),
             "a second kernel called 'reduce\\[1\\]'",
         ),
         (
-            f'{GEMM}[[kernel]]\nname = "b"\ngrid = 1\nduration = 1\n[[dependence]]\nfrom = "gemm"\n'
-            'to = "b"\npattern = "groups"',
+            "{}{}[[dependence]]\nfrom = 'gemm'\nto = 'b'\npattern = 'groups'".format(
+                GEMM, GEMM.replace("gemm", "b")
+            ),
             "groups are of a kernel and a collective",
         ),
     ],
