@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,38 +20,37 @@ from depgraph.extraction.workload import (
     check_dependence,
     workload_extraction,
 )
+from depgraph.parsers.described_file import MOST_BLOCKS, DescribedFile
+from depgraph.parsers.described_links import (
+    MOST_REGISTERS,
+    MOST_SHARED_BYTES,
+    MOST_THREADS,
+    read_collective,
+    read_links,
+)
 from depgraph.system.limits import LARGEST_ID, LONGEST_TIME, MOST_BLOCKS_PER_SM
 from depgraph.system.text import in_short
 from depgraph.system.toml_file import (
-    TomlError,
-    check_keys,
-    line_of_key,
-    parse_toml,
-    read_toml_text,
     show_value,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.graph.communication import Link
     from depgraph.graph.program import Extraction
 
 _UNITS = ("us", "ns", "ms", "s", "cycles")
 _KINDS = ("RAW", "WAR", "WAW")
-_TOP_KEYS = ("name", "unit", "kernel", "dependence")
+_TOP_KEYS = ("name", "unit", "kernel", "dependence", "link")
 _KERNEL_KEYS = (
     "name", "grid", "block", "duration", "occupancy", "registers", "shared_bytes", "stream",
-    "cuttable",
+    "cuttable", "kind",
 )  # fmt: skip
 _DEPENDENCE_KEYS = ("from", "to", "pattern", "edges", "kind", "tiles", "radius")
 _DEFAULT_THREADS = 128
-_MOST_BLOCKS = 1 << 21
-_MOST_KERNELS = 1 << 16
-_MOST_THREADS = 1024
-_MOST_REGISTERS = 255
-_MOST_SHARED_BYTES = 1 << 20
+MOST_KERNELS = 1 << 16
 _ENDS = 2
-_DIMENSIONS = 3
 _NAMES_SHOWN = 20
 _NAMES_WIDTH = 300
 
@@ -68,52 +68,41 @@ def read_workload(path: str | Path) -> Extraction:
     TraceError
         If the file cannot be read, or says something that makes no sense; it names the line.
     """
-    return _Reader(Path(path)).extraction()
+    return WorkloadReader(Path(path)).extraction()
 
 
-class _Reader:
+class WorkloadReader(DescribedFile):
     """Reads one file; faults name the line of the key they are about."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
         self._blocks = 0
-        try:
-            self.text = read_toml_text(path)
-            self.content = parse_toml(self.text)
-        except OSError as error:
-            raise TraceError(path, error.strerror or "cannot be read") from None
-        except TomlError as error:
-            raise TraceError(path, error.found, line=error.line) from None
 
     def extraction(self) -> Extraction:
         """Return what the file describes."""
-        self._known_keys("", 0, self.content, _TOP_KEYS)
+        self.known_keys("", 0, self.content, _TOP_KEYS)
         unit = self.content.get("unit", "us")
         if unit not in _UNITS:
-            self._fail(
-                "", 0, "unit", f"unit {show_value(unit)}", f"give one of {', '.join(_UNITS)}"
-            )
+            self.fail("", 0, "unit", f"unit {show_value(unit)}", f"give one of {', '.join(_UNITS)}")
         title = self.content.get("name", self.path.stem)
         if not isinstance(title, str):
-            self._fail("", 0, "name", f"name {show_value(title)}", "give text")
+            self.fail("", 0, "name", f"name {show_value(title)}", "give text")
         tables = self.content.get("kernel")
         if not isinstance(tables, list) or not tables:
-            self._fail("", 0, "kernel", "no kernels", "give [[kernel]] tables")
-        if len(tables) > _MOST_KERNELS:
-            self._fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {_MOST_KERNELS}")
-        kernels = []
-        place_of: dict[str, int] = {}
-        for i, table in enumerate(tables):
-            kernels.append(self._kernel(i, table))
-            name = kernels[i].name
-            if place_of.setdefault(name, i) != i:
-                found = f"a second kernel called {show_value(name)}"
-                self._fail("kernel", i, "name", found, "name it apart")
+            self.fail("", 0, "kernel", "no kernels", "give [[kernel]] tables")
+        if len(tables) > MOST_KERNELS:
+            self.fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {MOST_KERNELS}")
+        links = read_links(self, self.content.get("link", []))
+        kernels, places_of = self._kernels(tables, links, unit)
         tables = self.content.get("dependence", [])
         if not isinstance(tables, list):
             found = f"dependence {show_value(tables)}"
-            self._fail("", 0, "dependence", found, "write [[dependence]] tables")
-        dependences = [self._dependence(i, table, place_of) for i, table in enumerate(tables)]
+            self.fail("", 0, "dependence", found, "write [[dependence]] tables")
+        dependences = [
+            (i, between)
+            for i, table in enumerate(tables)
+            for between in self._dependences(i, table, kernels, places_of)
+        ]
         metadata = {
             "sources": [describe_source(self.path)],
             "lines": self.text.count("\n"),
@@ -121,48 +110,76 @@ class _Reader:
             "workload": title,
         }
         try:
-            return workload_extraction(kernels, dependences, unit=unit, metadata=metadata)
+            return workload_extraction(
+                kernels,
+                [between for _, between in dependences],
+                unit=unit,
+                metadata=metadata,
+                links=list(links.values()),
+            )
         except ModelError as error:
             self._blame(error, kernels, dependences)
 
+    def _kernels(
+        self, tables: list[Any], links: dict[str, Link], unit: str
+    ) -> tuple[list[WorkloadKernel], dict[str, range]]:
+        """Return the kernels, and where those of each table stand among them."""
+        kernels: list[WorkloadKernel] = []
+        places_of: dict[str, range] = {}
+        taken: set[str] = set()
+        for i, table in enumerate(tables):
+            if isinstance(table, dict) and table.get("kind", "kernel") != "kernel":
+                parts = read_collective(self, i, table, links, unit)
+            else:
+                parts = [self._kernel(i, table)]
+            name = self.name("kernel", i, table)
+            for given in {name, *(part.name for part in parts)}:
+                if given in taken:
+                    found = f"a second kernel called {show_value(given)}"
+                    self.fail("kernel", i, "name", found, "name it apart")
+                taken.add(given)
+            places_of[name] = range(len(kernels), len(kernels) + len(parts))
+            kernels += parts
+        return kernels, places_of
+
     def _kernel(self, i: int, table: dict[str, Any]) -> WorkloadKernel:
-        self._known_keys("kernel", i, table, _KERNEL_KEYS)
-        name = table.get("name", f"kernel {i}")
-        if not isinstance(name, str):
-            self._fail("kernel", i, "name", f"name {show_value(name)}", "give text")
+        self.known_keys("kernel", i, table, _KERNEL_KEYS)
+        name = self.name("kernel", i, table)
         if "grid" not in table or "duration" not in table:
             key = "duration" if "grid" in table else "grid"
-            self._fail("kernel", i, "", f"kernel {show_value(name)} has no {key}", f"give {key}")
-        grid = self._dimensions("kernel", i, "grid", table["grid"])
-        block = self._dimensions("kernel", i, "block", table.get("block", _DEFAULT_THREADS))
+            self.fail("kernel", i, "", f"kernel {show_value(name)} has no {key}", f"give {key}")
+        grid = self.dimensions("kernel", i, "grid", table["grid"])
+        block = self.dimensions("kernel", i, "block", table.get("block", _DEFAULT_THREADS))
         threads = block[0] * block[1] * block[2]
-        if threads > _MOST_THREADS:
+        if threads > MOST_THREADS:
             found = f"{show_value(threads)} threads in a block"
-            self._fail("kernel", i, "block", found, f"at most {_MOST_THREADS}")
+            self.fail("kernel", i, "block", found, f"at most {MOST_THREADS}")
         blocks = grid[0] * grid[1] * grid[2]
-        self._blocks += blocks
-        if self._blocks > _MOST_BLOCKS:
-            found = f"{show_value(self._blocks)} blocks"
-            self._fail(
-                "kernel", i, "grid", found, f"at most {_MOST_BLOCKS} in all kernels together"
-            )
+        self.count_blocks(i, "grid", blocks)
         durations = self._durations(i, table["duration"], blocks)
         numbers = {
-            key: self._whole("kernel", i, key, table.get(key), least, most)
+            key: self.whole("kernel", i, key, table.get(key), least, most)
             for key, least, most in (
-                ("occupancy", 1, MOST_BLOCKS_PER_SM), ("registers", 1, _MOST_REGISTERS),
-                ("shared_bytes", 0, _MOST_SHARED_BYTES), ("stream", 0, LARGEST_ID),
+                ("occupancy", 1, MOST_BLOCKS_PER_SM), ("registers", 1, MOST_REGISTERS),
+                ("shared_bytes", 0, MOST_SHARED_BYTES), ("stream", 0, LARGEST_ID),
             )
         }  # fmt: skip
         stream = numbers.pop("stream") or 0
         cuttable = table.get("cuttable")
         if cuttable is not None and not isinstance(cuttable, bool):
             found = f"cuttable {show_value(cuttable)}"
-            self._fail("kernel", i, "cuttable", found, "give true or false")
+            self.fail("kernel", i, "cuttable", found, "give true or false")
         return WorkloadKernel(
             name=name, grid=grid, block=block, durations=durations, stream=stream,
             cuttable=cuttable, **numbers,
         )  # fmt: skip
+
+    def count_blocks(self, i: int, key: str, blocks: int) -> None:
+        """Refuse more blocks than a program may have."""
+        self._blocks += blocks
+        if self._blocks > MOST_BLOCKS:
+            found = f"{show_value(self._blocks)} blocks"
+            self.fail("kernel", i, key, found, f"at most {MOST_BLOCKS} in all kernels together")
 
     def _durations(self, i: int, given: object, blocks: int) -> NDArray[np.float64]:
         """Return the duration of each block; a fault names the first that is none."""
@@ -172,38 +189,58 @@ class _Reader:
                 of_block = f"block {place}: " if isinstance(given, list) else ""
                 expected = f"give a number from 0 to {LONGEST_TIME:g}, or a list of {blocks}"
                 found = f"{of_block}duration {show_value(time)}"
-                self._fail("kernel", i, "duration", found, expected)
+                self.fail("kernel", i, "duration", found, expected)
         if not isinstance(given, list):
             return np.full(blocks, float(times[0]))
         if len(times) != blocks:
             found = f"{len(times)} durations for {blocks} blocks"
-            self._fail("kernel", i, "duration", found, "give one for each block, or one for all")
+            self.fail("kernel", i, "duration", found, "give one for each block, or one for all")
         return np.array(times, np.float64)
+
+    def _dependences(
+        self,
+        i: int,
+        table: dict[str, Any],
+        kernels: list[WorkloadKernel],
+        places_of: dict[str, range],
+    ) -> list[WorkloadDependence]:
+        """Return a dependence, one for each part of a collective that moves in several."""
+        place_of = {name: places[0] for name, places in places_of.items()}
+        found = self._dependence(i, table, place_of)
+        sources, targets = (places_of[table[key]] for key in ("from", "to"))
+        if found.pattern == "groups":
+            talking = [kernels[p].collective is not None for p in (sources[0], targets[0])]
+            if talking[0] == talking[1]:
+                reason = "groups are of a kernel and a collective"
+                self.fail("dependence", i, "pattern", 'pattern "groups"', reason)
+        return [
+            replace(found, source=source, target=target) for source in sources for target in targets
+        ]
 
     def _dependence(
         self, i: int, table: dict[str, Any], place_of: dict[str, int]
     ) -> WorkloadDependence:
-        self._known_keys("dependence", i, table, _DEPENDENCE_KEYS)
+        self.known_keys("dependence", i, table, _DEPENDENCE_KEYS)
         ends = []
         for key in ("from", "to"):
             name = table.get(key)
             if not isinstance(name, str) or name not in place_of:
                 found = f"{key} = {show_value(name)}" if key in table else f"no {key!r}"
                 known = in_short(", ".join(list(place_of)[:_NAMES_SHOWN]), _NAMES_WIDTH)
-                self._fail("dependence", i, key, found, f"give one of {known}")
+                self.fail("dependence", i, key, found, f"give one of {known}")
             ends.append(place_of[name])
         if ends[0] >= ends[1]:
             found = f"{show_value(table['to'])} is not launched after {show_value(table['from'])}"
-            self._fail("dependence", i, "to", found, "a kernel depends on earlier ones")
+            self.fail("dependence", i, "to", found, "a kernel depends on earlier ones")
         if ("edges" in table) == ("pattern" in table):
-            self._fail("dependence", i, "", "a dependence needs a pattern or edges", "give one")
+            self.fail("dependence", i, "", "a dependence needs a pattern or edges", "give one")
         pattern = table.get("pattern", "edges")
         if "pattern" in table and pattern not in PATTERNS:
             expected = f"give one of {', '.join(PATTERNS)}, or edges = [[0, 0], ...]"
-            self._fail("dependence", i, "pattern", f"pattern {show_value(pattern)}", expected)
+            self.fail("dependence", i, "pattern", f"pattern {show_value(pattern)}", expected)
         kind = table.get("kind", "RAW")
         if kind not in _KINDS:
-            self._fail(
+            self.fail(
                 "dependence",
                 i,
                 "kind",
@@ -216,14 +253,14 @@ class _Reader:
             for e in edges
         ):
             expected = "give pairs of block numbers: [[0, 0], [0, 1]]"
-            self._fail("dependence", i, "edges", f"edges {show_value(edges)}", expected)
+            self.fail("dependence", i, "edges", f"edges {show_value(edges)}", expected)
         return WorkloadDependence(
             source=ends[0],
             target=ends[1],
             pattern=pattern,
             kind=kind,
-            tiles=self._whole("dependence", i, "tiles", table.get("tiles", 2), 1, _MOST_BLOCKS),
-            radius=self._whole("dependence", i, "radius", table.get("radius", 1), 0, _MOST_BLOCKS),
+            tiles=self.whole("dependence", i, "tiles", table.get("tiles", 2), 1, MOST_BLOCKS),
+            radius=self.whole("dependence", i, "radius", table.get("radius", 1), 0, MOST_BLOCKS),
             edges=[(e[0], e[1]) for e in edges],
         )
 
@@ -231,46 +268,16 @@ class _Reader:
         self,
         error: ModelError,
         kernels: list[WorkloadKernel],
-        dependences: list[WorkloadDependence],
+        dependences: list[tuple[int, WorkloadDependence]],
     ) -> NoReturn:
         """Fail with the line of the dependence whose pattern does not fit its grids."""
-        for i, dependence in enumerate(dependences):
+        for i, dependence in dependences:
             try:
                 check_dependence(kernels, dependence)
             except ModelError as reason:
                 key = "edges" if dependence.pattern == "edges" else "pattern"
-                self._fail("dependence", i, key, str(reason), "")
+                self.fail("dependence", i, key, str(reason), "")
         raise TraceError(self.path, str(error), "describe less") from None
-
-    def _dimensions(self, table: str, i: int, key: str, value: object) -> tuple[int, int, int]:
-        sizes = value if isinstance(value, list) else [value]
-        if not 1 <= len(sizes) <= _DIMENSIONS or not all(
-            type(n) is int and 0 < n <= _MOST_BLOCKS for n in sizes
-        ):
-            expected = f"give 1 to 3 whole numbers from 1 to {_MOST_BLOCKS}"
-            self._fail(table, i, key, f"{key} {show_value(value)}", expected)
-        x, y, z = (*sizes, 1, 1)[:3]
-        return x, y, z
-
-    def _whole(self, table: str, i: int, key: str, value: object, least: int, most: int) -> Any:
-        if value is None:
-            return None
-        if type(value) is not int or not least <= value <= most:
-            expected = f"give a whole number from {least} to {most}"
-            self._fail(table, i, key, f"{key} {show_value(value)}", expected)
-        return value
-
-    def _known_keys(self, table: str, i: int, content: object, known: tuple[str, ...]) -> None:
-        if not isinstance(content, dict):
-            self._fail(table, i, "", f"{table} is not a table", f"write [[{table}]]")
-        try:
-            check_keys(self.text, content, known, table, i)
-        except TomlError as error:
-            raise TraceError(self.path, error.found, error.hint, line=error.line) from None
-
-    def _fail(self, table: str, i: int, key: str, found: str, hint: str) -> NoReturn:
-        line = line_of_key(self.text, key, table, i)
-        raise TraceError(self.path, found, hint, line=line if table else line or 1)
 
 
 def _is_number(value: object) -> bool:

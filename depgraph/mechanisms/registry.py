@@ -14,6 +14,7 @@ from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.clusters import Clusters
+from depgraph.mechanisms.communication_rules import COMMUNICATION_RULES
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.custom import SUFFIX, Custom
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
@@ -60,6 +61,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         DataflowLearned,
         DataflowBloom,
         Ideal,
+        *COMMUNICATION_RULES,
     )
 }
 

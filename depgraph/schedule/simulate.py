@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from depgraph.errors import DeadlockError, NotApplicableError
+from depgraph.gpu.sm_sharing import SmSharing
 from depgraph.graph.lists_jit import invert_lists
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import (
@@ -22,6 +23,7 @@ from depgraph.schedule.simulate_jit import (
     GraphLists,
     Joins,
     Operations,
+    PlaceLists,
     Room,
     Running,
     Sharing,
@@ -38,15 +40,17 @@ if TYPE_CHECKING:
 
     from depgraph.gpu.model import Gpu
     from depgraph.gpu.sm_resources import SmResources
-    from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.schedule.policy import Gates, Rules
+    from depgraph.schedule.policy import Gates, Places, Rules
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
 _NONE = np.empty(0, np.float64)
 # SMs of a GPC where a GPU's model does not say: those of an H100 have up to 18.
 LARGEST_GPC = 18
+_NOTHING = np.empty(0, np.int64)
+# What takes nothing of an SM runs at a rate of its own, too: its load must be above 0.
+_LEAST_LOAD = 1e-9
 
 
 def run_rules(
@@ -81,26 +85,14 @@ def run_rules(
     """
     graph = rules.graph or graph
     durations = _writable(durations if rules.durations is None else rules.durations)
-    need, capacity = resources.binding
-    if sharing is not None and sharing.carve_outs is not None:
-        need, capacity = resources.placed, resources.capacity
-    if rules.workers:
-        need = (graph.kernel >= 0).astype(np.int64)[:, None]
-        capacity = np.array([rules.workers], np.int64)
-        sharing = sharing and replace(sharing, carve_outs=None)
-    if rules.unlimited or math.isinf(sms):
-        need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
-        sharing = None
-    # A block takes the first empty SM if there is one, so that further ones stay empty.
-    cluster = _per(rules.cluster, 1, graph.n_operations, np.int64)
-    size = int(sms) if (cluster > 1).any() else min(int(sms), max(1, graph.n_blocks))
-    clusters = Clusters(cluster, _gpcs(resources.gpu, size))
-    _check_clusters(clusters, graph, need, capacity)
+    placed = _placed(rules, graph, resources, sharing, sms)
+    need, capacity, places, sharing = placed.need, placed.capacity, placed.places, placed.sharing
+    clusters, size = placed.clusters, placed.sms
     lists = _graph_lists(graph)
     joins, places_left, holds_left = _joins(rules, graph)
     gates = _gate_lists(rules.gates, graph.n_operations)
     operations = _operations(rules, graph, gates)
-    room = _room(need, capacity, size, graph.n_blocks, sharing, clusters)
+    room = _room(need, capacity, size, graph.n_blocks, sharing, clusters, places)
     alone = durations
     if sharing is not None:
         alone = durations * (1 + sharing.slowdown * sharing.load)[graph.operation_of_block]
@@ -118,7 +110,7 @@ def run_rules(
         room,
         Running(
             _events(2 * graph.n_blocks + 2 * graph.n_operations + 1),
-            _sharing(sharing, need, capacity, size, triggers=bool((operations.trigger < 1).any())),
+            _sharing(sharing, need, capacity, len(room.free), places, operations.trigger),
         ),
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
@@ -127,6 +119,8 @@ def run_rules(
         operation = graph.operation_of_block[stuck[0]]
         block = int(stuck[0] - graph.first_block[operation])
         raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
+    if places is not None:
+        sm = np.minimum(sm, np.int32(size - 1))
     if device_order is not None:
         sm = np.asarray(device_order, np.int32)[sm]
     if sharing is not None:
@@ -134,6 +128,48 @@ def run_rules(
     waited = end - start - durations
     waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
     return Schedule(name, start, end, sm, float(waited.sum()))
+
+
+class _Placed(NamedTuple):
+    """What counts where blocks are placed: see `_placed`."""
+
+    need: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    places: Places | None
+    sharing: SmSharing | None
+    clusters: Clusters
+    sms: int
+
+
+def _placed(
+    rules: Rules, graph: BlockGraph, resources: SmResources, sharing: SmSharing | None, sms: float
+) -> _Placed:
+    """Return what blocks take of an SM, where they may run, and how many SMs are ever used."""
+    need, capacity = resources.binding
+    if sharing is not None and sharing.carve_outs is not None:
+        need, capacity = resources.placed, resources.capacity
+    if rules.workers:
+        need = (graph.kernel >= 0).astype(np.int64)[:, None]
+        capacity = np.array([rules.workers], np.int64)
+        sharing = sharing and replace(sharing, carve_outs=None)
+    places = rules.places
+    if rules.unlimited or math.isinf(sms):
+        need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
+        sharing = None
+        if places is not None:
+            nowhere = np.zeros(graph.n_operations, np.int64)
+            places = replace(places, first=nowhere, last=nowhere, beside=(0.0, 0.0))
+    cluster = _per(rules.cluster, 1, graph.n_operations, np.int64)
+    # A block takes the first empty SM if there is one, so that further ones stay empty.
+    size = min(int(sms), max(1, graph.n_blocks))
+    if places is not None or (cluster > 1).any():
+        size = int(sms)
+    clusters = Clusters(cluster, _gpcs(resources.gpu, size))
+    _check_clusters(clusters, graph, need, capacity)
+    if places is not None:
+        need, capacity = _on_their_places(places, need, capacity, size)
+        sharing = _with_sides(places, need, sharing)
+    return _Placed(need, capacity, places, sharing, clusters, size)
 
 
 def _graph_lists(graph: BlockGraph) -> GraphLists:
@@ -294,6 +330,28 @@ def _stages(rules: Rules, n_blocks: int) -> Stages:
     )
 
 
+def _on_their_places(
+    places: Places, need: NDArray[np.int64], capacity: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what is placed, and the capacity, where each class of blocks has SMs of its own."""
+    need = np.where(places.first[:, None] < size, need, 0)
+    if len(capacity) == 1:  # so that each class has a tree of its own
+        need, capacity = np.repeat(need, 2, axis=1), np.repeat(capacity, 2)
+    return need, capacity
+
+
+def _with_sides(
+    places: Places, need: NDArray[np.int64], sharing: SmSharing | None
+) -> SmSharing | None:
+    """Let computation and communication slow each other."""
+    if not any(places.beside):
+        return sharing
+    if sharing is None:
+        sharing = SmSharing(0.0, (need.sum(axis=1) > 0).astype(np.float64), 0.0, 0.0)
+    load = np.maximum(sharing.load, places.talks * _LEAST_LOAD)
+    return replace(sharing, load=load, side=places.talks.astype(np.int64), beside=places.beside)
+
+
 def _room(
     need: NDArray[np.int64],
     capacity: NDArray[np.int64],
@@ -301,12 +359,20 @@ def _room(
     n_blocks: int,
     sharing: SmSharing | None,
     clusters: Clusters,
+    places: Places | None,
 ) -> Room:
-    """Return SMs that are empty; `clusters` has the sizes of operations."""
+    """Return SMs that are empty, and one more for blocks that take none.
+
+    `clusters` has the sizes of operations.
+    """
     carve_outs = None if sharing is None else sharing.carve_outs
     columns = np.column_stack([need, clusters.size])
+    none = np.empty(0, np.int64)
     if carve_outs is not None:
         columns = np.column_stack([columns, carve_outs.least, carve_outs.chosen])
+    if places is not None:
+        columns = np.column_stack([columns, places.first, places.last, places.link, places.taken])
+        sms += 1
     _, first, class_of_operation = np.unique(
         columns, axis=0, return_index=True, return_inverse=True
     )
@@ -318,7 +384,6 @@ def _room(
         tree[0, leaves : leaves + sms] = capacity[0]
         for at in range(leaves - 1, 0, -1):
             tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
-    none = np.empty(0, np.int64)
     return Room(
         class_of_operation=class_of_operation.reshape(-1).astype(np.int32),
         need=np.ascontiguousarray(need[first]),
@@ -337,7 +402,13 @@ def _room(
             residents=np.zeros(sms, np.int64),
         ),
         clusters=clusters._replace(size=clusters.size[first]),
-    )
+        places=PlaceLists(none, none, none, none, none)
+        if places is None
+        else PlaceLists(
+            places.first[first], places.last[first], places.link[first], places.taken[first],
+            places.capacity.copy(),
+        ),
+    )  # fmt: skip
 
 
 def _gpcs(gpu: Gpu, sms: int) -> NDArray[np.int64]:
@@ -368,19 +439,25 @@ def _sharing(
     need: NDArray[np.int64],
     capacity: NDArray[np.int64],
     sms: int,
-    *,
-    triggers: bool,
+    places: Places | None,
+    trigger: NDArray[np.float64],
 ) -> Sharing:
     """Return SMs on which nothing runs."""
+    side, beside = _NOTHING, (0.0, 0.0)
     if sharing is None:
         sms, most, load, slowdown = 1, 1, _NONE, 0.0
     else:
         load, slowdown = sharing.load, sharing.slowdown
-        loaded = need[load > 0]
+        if sharing.side is not None:
+            side, beside = sharing.side, sharing.beside
+        loaded = need[(load > 0) & need.any(axis=1)]
         # Each block takes something of one resource at least.
         scarce = (loaded > 0).all(axis=0)
         held = capacity[scarce] // loaded[:, scarce].min(axis=0, initial=1 << 62)
-        most = (1 + triggers) * (int(held.min(initial=1 << 30)) if len(loaded) else 1)
+        most = int(held.min(initial=1 << 30)) if len(loaded) else 1
+        if places is not None:
+            most = max(most, places.at_once(need.sum(axis=1) == 0))
+        most *= 1 + int((trigger < 1).any())
     leaves = 1 << max(0, (sms - 1).bit_length())
     return Sharing(
         slowdown=slowdown,
@@ -392,6 +469,10 @@ def _sharing(
         items=np.empty((sms, most + 1), np.int64),
         n=np.zeros(sms, np.int64),
         next=np.full(2 * leaves, np.inf),
+        side=side,
+        beside=np.array(beside),
+        active=np.zeros(2, np.int64),
+        computing=np.zeros(sms, np.int64),
     )
 
 

@@ -68,6 +68,8 @@ class KernelRows:
         What column `alu_utilization` counts.
     host : HostSpans
         What the host was doing.
+    rank : int or None
+        Of the process among those that ran together.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,6 +89,7 @@ class KernelRows:
         self._memory: KernelRows | None = None
         self._ops = array("q")
         self.host = HostSpans()
+        self.rank: int | None = None
         self._calls = {name: array("q") for name in ("process", "correlation", "start")}
 
     def __len__(self) -> int:
@@ -250,6 +253,8 @@ class KernelRows:
             alu_counter=self.alu_counter,
             device_names=dict(self.device_names),
             sites=sites,
+            steps=self.host.marked_steps(start_origin % _TIME_LIMIT),
+            rank=self.rank,
             notes=tuple(self.notes),
             skipped=dict(self.skipped),
             **picked,

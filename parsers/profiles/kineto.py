@@ -26,6 +26,7 @@ _MEMORY = {"gpu_memset", "gpu_memcpy"}
 _OP, _PYTHON = "cpu_op", "python_function"
 _SPANS = {_OP, _PYTHON, "user_annotation"}
 _DIMENSIONS = 3
+_MOST_RANKS = 1 << 24
 _LARGEST_EXPONENT = 20
 _MORE_THAN_ANYTHING = 1 << 66
 
@@ -53,6 +54,10 @@ def read_kineto(path: Path) -> KernelProfile:
         )
         rows.skipped["unfinished ends of file"] += 1
     sms = _devices(trace.properties, rows)
+    distributed = trace.properties.get("distributedInfo")
+    if isinstance(distributed, dict):
+        rank = _whole(distributed.get("rank"))
+        rows.rank = rank if rank is not None and 0 <= rank < _MOST_RANKS else None
     base = _whole(trace.properties.get("baseTimeNanoseconds")) or 0
     return rows.build("kineto", start_origin=base, sms_of_device=sms, hint=HINT)
 
@@ -142,8 +147,11 @@ def _arguments(event: dict[str, Any]) -> dict[str, Any]:
 
 def _place(event: dict[str, Any]) -> dict[str, Any]:
     arguments = _arguments(event)
+    # A copy between two GPUs names the one whose engine moves it.
+    others = {"device": "inDevice", "context": "inContext"}
     return {
-        name: _whole(arguments.get(name)) for name in ("device", "context", "stream", "correlation")
+        name: _whole(arguments.get(name, arguments.get(others.get(name, name))))
+        for name in ("device", "context", "stream", "correlation")
     }
 
 

@@ -42,7 +42,12 @@ def sharings(draw, program):
         chosen = sizes[draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))]
         least = np.maximum(least, resources.placed[:, 3]).astype(np.int64)
         carve_outs = CarveOuts(3, least, np.maximum(least, chosen).astype(np.int64))
-    return SmSharing(draw(st.sampled_from([0.3, 1.0])), load, 0.0, 0.0, carve_outs)
+    side, beside = None, (0.0, 0.0)
+    if draw(st.booleans()):
+        side = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
+        beside = draw(st.sampled_from([(0.5, 0.0), (0.2, 0.7)]))
+    slowdown = draw(st.sampled_from([0.3, 1.0]))
+    return SmSharing(slowdown, load, 0.0, 0.0, carve_outs, side, beside)
 
 
 @given(st.data())

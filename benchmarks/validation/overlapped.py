@@ -1,0 +1,190 @@
+"""Computation beside communication: what was measured and published, and what depgraph predicts.
+
+``samples/validation/measured/h200-overlap.csv`` holds medians of runs of
+``samples/validation/overlap.py`` on two H200s: a chain of bf16 matrix products beside a collective.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
+from depgraph.gpu.model import load_gpu
+from depgraph.graph.communication import Collective, Link
+from depgraph.mechanisms import find_mechanisms
+from depgraph.scenario.build_scenario import build_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MEASURED = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
+# What of two was launched second began so much later, so that the first was surely placed first.
+LATER_US = 20.0
+POLICIES = {
+    "as launched": "c3", "communication first": "c3-first", "reserved": "c3-reserved",
+    "both": "c3-both", "dma, 8 fewer": "c3-dma",
+}  # fmt: skip
+CLOSE = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """How much longer computation takes beside communication, and communication beside it."""
+
+    computation: float
+    communication: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One way to run a chain of matrix products beside a collective.
+
+    Attributes
+    ----------
+    engine : str
+        "sm" for NCCL, "dma" for copies between peers.
+    shape : (int, int, int)
+        Of each product: m, n, k.
+    kernels : int
+    tile : str
+        Of the kernel that cuBLAS took for so many SMs, by its name.
+    mode : str
+    reserved, gemm_sms, ctas : int
+        SMs that were kept for communication, that cuBLAS was told of, and blocks of the collective.
+    gemm_us, collective_us : float
+        Each alone, as launched by default: what "ideal" is made of.
+    gemm_alone_us, collective_alone_us : float
+        The same with the number of SMs and of blocks that this mode has.
+    measured_us : float
+    half : int
+        0 if constants were fitted to it.
+    """
+
+    engine: str
+    shape: tuple[int, int, int]
+    kernels: int
+    tile: str
+    collective: str
+    bytes: int
+    mode: str
+    reserved: int
+    gemm_sms: int
+    ctas: int
+    gemm_us: float
+    collective_us: float
+    gemm_alone_us: float
+    collective_alone_us: float
+    measured_us: float
+    half: int
+
+    @property
+    def name(self) -> str:
+        """What ran beside what."""
+        size = "x".join(map(str, self.shape))
+        return f"{self.kernels} x {size}, {self.collective} {self.bytes >> 20} MiB"
+
+    @property
+    def ideal(self) -> float:
+        """Speedup if neither slowed the other."""
+        return (self.gemm_us + self.collective_us) / max(self.gemm_us, self.collective_us)
+
+    def share(self, time: float) -> float:
+        """Return which share of the ideal gain a time is."""
+        return ((self.gemm_us + self.collective_us) / time - 1) / (self.ideal - 1)
+
+
+@cache
+def pairs() -> list[Pair]:
+    """Read what was measured; pairs go to one half or the other with all their modes."""
+    found: list[Pair] = []
+    halves: dict[str, int] = {}
+    with (MEASURED / "h200-overlap.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            shape = int(line["m"]), int(line["n"]), int(line["k"])
+            key = f"{shape} {line['kernels']} {line['collective']} {line['bytes']}"
+            half = halves.setdefault(key, (len(halves) + len(halves) // 6) % 2)
+            found.append(
+                Pair(
+                    line["engine"], shape, int(line["kernels"]), line["tile"], line["collective"],
+                    int(line["bytes"]), line["mode"], int(line["reserved"]),
+                    int(line["gemm_sms"]), int(line["ctas"]),
+                    *(float(line[f"{name}_us"]) for name in (
+                        "gemm", "collective", "gemm_alone", "collective_alone", "measured",
+                    )), half=half,
+                )
+            )  # fmt: skip
+    return found
+
+
+def tiles(shape: tuple[int, int, int], tile: str) -> int:
+    """Return the tiles of a product of row-major matrices: cuBLAS makes its transpose."""
+    height, width = (int(side) for side in tile.split("x"))
+    return math.ceil(shape[1] / height) * math.ceil(shape[0] / width)
+
+
+def predict(pair: Pair, slowed: Slowed) -> float:
+    """Return the time of a pair in microseconds."""
+    blocks = tiles(pair.shape, pair.tile)
+    waves = math.ceil(blocks / pair.gemm_sms)
+    gemm = WorkloadKernel(
+        "", (blocks, 1, 1), (384, 1, 1),
+        np.full(blocks, pair.gemm_alone_us / pair.kernels / waves), occupancy=1,
+    )  # fmt: skip
+    by_dma = pair.engine == "dma"
+    ctas = max(1, pair.ctas)
+    talk = WorkloadKernel(
+        "collective", (ctas, 1, 1), (1 if by_dma else 544, 1, 1),
+        np.full(ctas, pair.collective_alone_us), occupancy=None if by_dma else 1,
+        registers=0 if by_dma else None, shared_bytes=0 if by_dma else None, stream=1,
+        collective=Collective(
+            engine="dma" if by_dma else "sm", link="nvlink", sms=ctas,
+            time=pair.collective_alone_us,
+        ),
+    )  # fmt: skip
+    first = pair.mode in ("communication first", "both", "dma, 8 fewer")
+    later = WorkloadKernel(
+        "later", (1, 1, 1), (1, 1, 1), np.array([LATER_US]), registers=0, shared_bytes=0,
+        stream=0 if first else 1,
+    )  # fmt: skip
+    chain = [_named(gemm, f"gemm {i}") for i in range(pair.kernels)]
+    kernels = [talk, later, *chain] if first else [later, chain[0], talk, *chain[1:]]
+    policy = POLICIES[pair.mode]
+    if pair.gemm_sms < load_gpu("H200").sms:
+        policy = f"{policy}({load_gpu('H200').sms - pair.gemm_sms})"
+    link = Link(
+        name="nvlink", bandwidth=1, dma_bandwidth=1, computation_slowed=slowed.computation,
+        communication_slowed=slowed.communication,
+    )  # fmt: skip
+    return makespan(kernels, [], [link], "H200", policy)
+
+
+def _named(kernel: WorkloadKernel, name: str) -> WorkloadKernel:
+    from dataclasses import replace
+
+    return replace(kernel, name=name)
+
+
+def makespan(
+    kernels: Sequence[WorkloadKernel],
+    dependences: Sequence[WorkloadDependence],
+    links: Sequence[Link],
+    gpu: str,
+    policy: str,
+) -> float:
+    """Return the time of a described program under a policy."""
+    from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+
+    extraction = workload_extraction(kernels, dependences, unit="us", metadata={}, links=links)
+    model = load_gpu(gpu)
+    scenario = build_scenario(
+        extraction.graph, extraction.kernels, gpu=model, metadata=extraction.metadata
+    ).on(model.sms)
+    (mechanism,) = find_mechanisms([policy])
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, {}, scenario))[0].makespan
