@@ -64,8 +64,6 @@ class KernelRows:
         What the user should know.
     device_names : dict
         Name of each device.
-    alu_counter : str
-        What column `alu_utilization` counts.
     host : HostSpans
         What the host was doing.
     rank : int or None
@@ -78,7 +76,6 @@ class KernelRows:
         self.skipped: Counter[str] = Counter()
         self.notes: list[str] = []
         self.device_names: dict[int, str] = {}
-        self.alu_counter = ""
         self._names: list[str] = []
         self._spellings: dict[str, str] = {}
         self._durations = array("d")
@@ -216,11 +213,7 @@ class KernelRows:
         columns = {name: _column(values) for name, values in self._integers.items()}
         starts = np.array(self._starts, np.int64)
         start = None if np.any(starts == _NO_START) else starts + start_origin % _TIME_LIMIT
-        stated = columns["measured_sms"]
-        most = max((sms_of_device or {}).values(), default=0)
-        if max(most, 0 if stated is None else int(stated.max())) > MOST_SMS:
-            found = f"states a GPU of more than {MOST_SMS} SMs"
-            raise ProfileError(self._path, found, "correct the file, or profile again")
+        _check_sms(self._path, columns["measured_sms"], sms_of_device or {})
         if sms_of_device and columns["device"] is not None:
             columns["measured_sms"] = _looked_up(columns["device"], sms_of_device)
         order = self._launch_order(columns, start)
@@ -250,7 +243,6 @@ class KernelRows:
             block=_triples(self._blocks, order),
             clock_mhz=clock_mhz,
             memory=memory,
-            alu_counter=self.alu_counter,
             device_names=dict(self.device_names),
             sites=sites,
             steps=self.host.marked_steps(start_origin % _TIME_LIMIT),
@@ -321,6 +313,14 @@ def _sizes(sizes: Dim3 | None) -> Dim3:
 def _printable(name: str) -> str:
     """Replace lone surrogates, which no output can encode."""
     return name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
+
+
+def _check_sms(path: Path, stated: NDArray[np.int64] | None, of_device: Mapping[int, int]) -> None:
+    """Refuse impossibly large GPUs."""
+    most = max(of_device.values(), default=0)
+    if max(most, 0 if stated is None else int(stated.max())) > MOST_SMS:
+        found = f"states a GPU of more than {MOST_SMS} SMs"
+        raise ProfileError(path, found, "correct the file, or profile again")
 
 
 def _column(values: array[int]) -> NDArray[np.int64] | None:

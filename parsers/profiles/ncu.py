@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
@@ -86,10 +86,10 @@ def read_ncu(path: Path) -> KernelProfile:
         "Nsight Compute runs kernels one at a time, and at base clocks unless --clock-control none"
     )
     counted = {name for kernel in reader.kernels.values() for name in kernel.metrics}
-    rows.alu_counter = next((name for name in _ALU if name in counted), "")
+    alu_counter = next((name for name in _ALU if name in counted), "")
     for kernel in reader.kernels.values():
-        _add(rows, kernel, reader.numbers)
-    return rows.build("ncu", hint=HINT)
+        _add(rows, kernel, reader.numbers, alu_counter)
+    return replace(rows.build("ncu", hint=HINT), alu_counter=alu_counter)
 
 
 def is_ncu_header(line: str) -> bool:
@@ -157,7 +157,7 @@ class _Reader:
             kernel.metrics.setdefault(name, (value, unit.strip()))
 
 
-def _add(rows: KernelRows, kernel: _Kernel, numbers: NumberFormat) -> None:
+def _add(rows: KernelRows, kernel: _Kernel, numbers: NumberFormat, alu_counter: str) -> None:
     duration, unit = _metric(kernel, _DURATION, numbers)
     short_unit = time_unit(unit)
     if duration is not None and short_unit is None:
@@ -178,7 +178,7 @@ def _add(rows: KernelRows, kernel: _Kernel, numbers: NumberFormat) -> None:
         context=integer(identity.get("Context", "")),
         stream=integer(identity.get("Stream", "")),
         measured_sms=_whole(kernel, _SMS, numbers),
-        alu_utilization=_share(kernel, rows.alu_counter, numbers),
+        alu_utilization=_share(kernel, alu_counter, numbers),
     )
 
 

@@ -92,6 +92,7 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
     kernels = replace(
         rows.build("simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT),
         launch_latency=log.options.get("kernel_launch_latency", 0.0),
+        alu_counter="instructions of threads, of what the schedulers of all SMs could issue",
     )
     timed = [kernel for _, kernel in sorted(log.kernels.items()) if kernel.cycles is not None]
     if not all(kernel.has_all_blocks for kernel in timed):
@@ -128,7 +129,6 @@ def _alu_utilization(kernel: _Kernel, log: _Log) -> int | None:
 def _kernel_rows(path: Path, log: _Log) -> KernelRows:
     rows = KernelRows(path)
     rows.skipped.update(log.skipped)
-    rows.alu_counter = "instructions of threads, of what the schedulers of all SMs could issue"
     for uid, kernel in sorted(log.kernels.items()):
         if kernel.cycles is None:
             rows.skipped["kernels that did not end, or ended together with others"] += 1

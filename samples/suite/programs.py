@@ -16,6 +16,7 @@ import argparse
 import gzip
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -214,7 +215,7 @@ def dynamic_branches(branches: int = 6, size: int = 28) -> Iteration:
 
 
 PROGRAMS: dict[str, Callable[[], Iteration]] = {
-    **{name: lambda name=name: recurrent(name) for name in DEEPBENCH},
+    **{name: partial(recurrent, name) for name in DEEPBENCH},
     "bert": lambda: transformer(2, 768, 12, 128, causal=False),
     "gpt2": lambda: transformer(2, 768, 12, 128, causal=True),
     "gnmt": gnmt,

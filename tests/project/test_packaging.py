@@ -15,6 +15,7 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 NOT_IN_THE_WHEEL = (
     "samples/accelsim/", "samples/validation/hardware.cu", "samples/validation/README.md",
+    "samples/suite/README.md",
     "samples/validation/measured/h100-", "samples/validation/measured/h200",
     "samples/validation/published/",
 )  # fmt: skip

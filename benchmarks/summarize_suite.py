@@ -1,4 +1,4 @@
-"""Numbers of each recorded program: python summarize.py STORES PROFILES [NAME...]."""
+"""Numbers of each recorded program: python summarize_suite.py STORES PROFILES [NAME...]."""
 
 from __future__ import annotations
 
