@@ -19,6 +19,7 @@ from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.custom import SUFFIX, Custom
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
+from depgraph.mechanisms.green_contexts import GreenContexts
 from depgraph.mechanisms.ideal import Ideal
 from depgraph.mechanisms.learned import DataflowLearned
 from depgraph.mechanisms.mega import MegaKernel
@@ -42,6 +43,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Streams,
         CudaGraph,
         ProgrammaticDependentLaunch,
+        GreenContexts,
         Clusters,
         HsaQueues,
         HorizontalFusion,

@@ -24,7 +24,7 @@ CLOSE = 1 + 1e-9
 SYSTEMS = [
     "pdl(0.5)", "cuda-graph(programmatic)", "cuda-graph(programmatic,0.5)", "clusters(2)",
     "hsa-queues(1)", "horizontal-fusion", "ios(2,2)", "mega(task)", "mega(ready)", "mega(kernel)",
-    "clc", "clc(static)",
+    "clc", "clc(static)", "green-contexts",
 ]  # fmt: skip
 
 
@@ -168,6 +168,50 @@ def test_a_cluster_that_fits_nowhere_has_no_row():
         find_mechanisms(["clusters(17)"])
 
 
+# Green contexts.
+
+
+def test_streams_own_their_part_of_the_sms():
+    # Two chains of kernels of 16 blocks on 16 SMs: a part of 8 each takes two waves a kernel.
+    graph = graph_of([16, 16, 16], [((0, 0), (2, 0))])
+    room = shares_of(graph, gpu="H100 SXM")
+    program = scenario_of(graph, np.full(48, 10.0), resources=room, sms=16)
+    plan, rules = run("green-contexts", program)
+    assert plan.makespan == 40
+    assert makespan("serial", program) == 30
+    assert rules.assumptions == ("SMs of the parts: 8, 8",)
+    of_chain = plan.sm[:16], plan.sm[16:32], plan.sm[32:]
+    assert [set(sm // 8) for sm in of_chain] == [{0}, {1}, {0}]
+
+
+def test_a_long_kernel_keeps_no_others_waiting_in_their_part():
+    # One block of 100 beside a chain of small ones: the part of 8 SMs is theirs alone.
+    graph = graph_of([8, 8, 1], [((0, 0), (1, 0))])
+    durations = [10.0] * 16 + [100.0]
+    program = scenario_of(graph, durations, resources=shares_of(graph), sms=16)
+    assert run("green-contexts", program)[0].end[:16].max() == 20
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sms", "parts"),
+    [("H100 SXM", 132, "64, 68"), ("A100 80GB", 108, "54, 54"), ("V100", 80, "40, 40"),
+     ("RTX 3070", 46, "22, 24")],
+)  # fmt: skip
+def test_parts_are_as_equal_as_the_gpu_allows(gpu, sms, parts):
+    graph = graph_of([1], [])
+    program = scenario_of(graph, [1.0], resources=shares_of(graph, gpu=gpu), sms=sms)
+    assert run("green-contexts", program)[1].assumptions == (f"SMs of the parts: {parts}",)
+
+
+def test_parts_that_do_not_fit_have_no_row():
+    graph = graph_of([1], [])
+    program = scenario_of(graph, [1.0], resources=shares_of(graph), sms=15)
+    with pytest.raises(NotApplicableError, match="2 parts of at least 8 SMs each do not fit on 15"):
+        run("green-contexts", program)
+    single = {"granularity": Quantity(1, "count")}
+    assert run("green-contexts(15)", program, single)[0].makespan == 1
+
+
 # Queues.
 
 
@@ -223,15 +267,11 @@ def test_tiles_that_were_dealt_out_do_not_change_hands():
 
 @given(programs(), st.sampled_from(SYSTEMS), st.integers(0, 2))
 def test_no_system_is_below_its_bound(program, name, cost):
-    costs = {
-        "pdl": "preamble", "mega": "task", "clc": "start",
-    }  # fmt: skip
+    times = {"pdl": "preamble", "mega": "task", "clc": "start"}
     (mechanism,) = find_mechanisms([name])
-    changed = (
-        {mechanism.name: {costs[mechanism.name]: Quantity(cost, "us")}}
-        if (mechanism.name in costs)
-        else {}
-    )
+    changed = {"green-contexts": {"granularity": Quantity(1, "count")}}
+    changed |= {kind: {time: Quantity(cost, "us")} for kind, time in times.items()}
+    changed = {kind: costs for kind, costs in changed.items() if kind == mechanism.name}
     found = compare_mechanisms(program, [program.sms], [mechanism], costs=changed)
     assume(not found.left_out)
     (row,) = found.outcomes
@@ -249,13 +289,15 @@ IDENTITIES = [
     ("clusters(1)", "serial"),
     ("ios(1,1)", "serial"),
     ("hsa-queues(100)", "cuda-graph"),
+    ("green-contexts(1)", "serial"),
     ("clc", "serial"),
 ]
 
 
 @given(programs(), st.sampled_from(IDENTITIES))
 def test_systems_without_costs_are_what_they_reduce_to(program, names):
-    one, other = (makespan(name, program) for name in names)
+    any_part = {"granularity": Quantity(1, "count")}
+    one, other = (makespan(name, program, any_part) for name in names)
     assert one == other
 
 

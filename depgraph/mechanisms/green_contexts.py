@@ -1,0 +1,146 @@
+"""Green contexts: streams that own a part of the SMs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from depgraph.errors import NotApplicableError
+from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
+from depgraph.mechanisms.costs import Cost
+from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.queues import chain_of_each
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Places, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.gpu.model import Gpu
+    from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario.scenario import Scenario
+
+DEFAULT_CONTEXTS = 2
+# By the first digit of the compute capability: the fewest SMs of a part, and what they are a
+# multiple of; the latter for all newer ones.
+_PARTS = {6: (2, 2), 7: (2, 2), 8: (4, 2)}
+_NEWER = (8, 8)
+
+
+def least_and_step(gpu: Gpu) -> tuple[int, int]:
+    """Return the fewest SMs that a green context has, and what their number is a multiple of."""
+    return _PARTS.get(gpu.architecture // 10, _NEWER)
+
+
+class GreenContexts(Mechanism):
+    """As many streams as there are parts of the GPU.
+
+    Parameters
+    ----------
+    contexts : int
+        Parts that the SMs are cut into.
+    """
+
+    name = "green-contexts"
+    signature = "green-contexts(N)"
+    rule = (
+        "the SMs are cut into N = 2 parts, as equal as the GPU allows; the program's streams, or "
+        "if there are fewer the chains of its dependent kernels, are dealt out to the parts by "
+        "their work; a kernel runs on its part, once the kernel before it there has ended, and "
+        "each one elsewhere that it depends on"
+    )
+    cost = "SMs that others may not use; launches: host and gap of each kernel"
+    availability = Availability.SHIPS
+    source = (
+        "CUDA driver API, green contexts: parts are multiples of 8 SMs from compute capability 9.0 "
+        "on (the same on an H100 and an H200, benchmarks/block_placement.cu), of 2 and at least 4 "
+        "of 8.x, of 2 before"
+    )
+    costs: ClassVar[tuple[Cost, ...]] = (
+        Cost(
+            "granularity", 0, "count", "SMs that a part is a multiple of; 0 for what the GPU's "
+            "architecture allows", "CUDA driver API",
+        ),
+        LAUNCH,
+    )  # fmt: skip
+
+    def __init__(self, contexts: int = DEFAULT_CONTEXTS) -> None:
+        self.contexts = contexts
+
+    @property
+    def label(self) -> str:
+        """The name, with the number of parts if it is not the default."""
+        same = self.contexts == DEFAULT_CONTEXTS
+        return self.name if same else f"{self.name}({self.contexts})"
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the number of parts."""
+        return cls(*whole_numbers(cls, parameters, 1))
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Put each stream on its SMs."""
+        graph = program.graph
+        step = int(charges.number("granularity"))
+        first, last = self._parts(program, step)
+        context = self._context_of_each(program)
+        kernels = np.flatnonzero(program.is_kernel)
+        kernels = kernels[np.argsort(context[kernels], kind="stable")]
+        follows = context[kernels[1:]] == context[kernels[:-1]]
+        launching = one_by_one(program, charges)
+        nothing = np.zeros(graph.n_operations, np.int64)
+        places = None
+        if not math.isinf(program.sms):
+            places = Places(
+                np.where(program.is_kernel, first[context], 0),
+                np.where(program.is_kernel, last[context], int(program.sms) - 1),
+                link=nothing - 1,
+                taken=nothing,
+                capacity=np.empty(0, np.int64),
+                talks=np.zeros(graph.n_operations, np.bool_),
+            )
+        gates = Gates.between(kernels[:-1][follows], kernels[1:][follows], ALL_ENDED)
+        sizes = ", ".join(map(str, (last - first + 1).tolist()))
+        return Rules(
+            joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
+            gates=gates + Gates.between(*dependent_operations(graph), ALL_ENDED),
+            enter=launching.enter,
+            launch=launching.launch,
+            places=places,
+            assumptions=(f"SMs of the parts: {sizes}",) if places is not None else (),
+        )
+
+    def _parts(self, program: Scenario, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first and the last SM of each part; what is left over goes to the last."""
+        least, usual = least_and_step(program.resources.gpu)
+        if math.isinf(program.sms):
+            return np.zeros(self.contexts, np.int64), np.zeros(self.contexts, np.int64)
+        least, step = (step, step) if step else (least, usual)
+        sms = int(program.sms)
+        size = sms // self.contexts // step * step
+        if size < least:
+            raise NotApplicableError(
+                f"{self.contexts} parts of at least {least} SMs each do not fit on {sms} SMs"
+            )
+        first = size * np.arange(self.contexts, dtype=np.int64)
+        return first, np.append(first[1:], sms) - 1
+
+    def _context_of_each(self, program: Scenario) -> NDArray[np.int64]:
+        """Deal streams out, those of most work first, to the part with the least."""
+        graph = program.graph
+        stream = program.stream
+        if len(np.unique(stream[program.is_kernel])) < self.contexts:
+            stream = chain_of_each(graph)
+        _, stream = np.unique(stream, return_inverse=True)
+        weights = program.durations * program.shares
+        work = np.bincount(stream[graph.operation_of_block], weights)
+        context = np.zeros(len(work), np.int64)
+        load = np.zeros(self.contexts)
+        for each in np.argsort(-work, kind="stable"):
+            context[each] = load.argmin()
+            load[context[each]] += work[each]
+        of_each: NDArray[np.int64] = context[stream]
+        return of_each
