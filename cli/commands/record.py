@@ -19,9 +19,12 @@ from depgraph.cli.options.shared import (
     say,
     wrote,
 )
-from depgraph.cli.options.values import KernelRange
+from depgraph.cli.options.values import KernelRange, Whole
+from depgraph.system.limits import LARGEST_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from depgraph.recorder.leavings import Leavings
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import Events
@@ -73,6 +76,18 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     help="Only kernels whose name holds this.",
 )  # fmt: skip
 @click.option(
+    "--nvtx", default="", metavar="RANGE",
+    help="Only kernels launched inside an NVTX range of this name.",
+)  # fmt: skip
+@click.option(
+    "--skip", type=Whole(0, LARGEST_ID), metavar="N",
+    help="Leave out the first N of the kernels that the other options choose.",
+)  # fmt: skip
+@click.option(
+    "--count", type=Whole(1, LARGEST_ID), metavar="N",
+    help="Record N of them at most.",
+)  # fmt: skip
+@click.option(
     "--region", type=click.Choice(["all", "profiler"]), default="all", show_default=True,
     help="profiler: only between cudaProfilerStart and cudaProfilerStop.",
 )  # fmt: skip
@@ -88,6 +103,10 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     "--no-time", is_flag=True,
     help="Do not run the program a first time, unrecorded, for the times of its kernels.",
 )  # fmt: skip
+@click.option(
+    "--time-only", is_flag=True,
+    help="Only time the program: write STORE.times.json, for the store that is there.",
+)  # fmt: skip
 @click.option("--doctor", is_flag=True, help="Say what of CUDA is found here, and what is missing.")
 @force_option
 @format_option
@@ -96,10 +115,14 @@ def command(
     output: Path,
     kernels: tuple[int | None, int | None],
     name: str,
+    nvtx: str,
+    skip: int | None,
+    count: int | None,
     region: str,
     gpu_memory: int,
     keep: Path | None,
     no_time: bool,
+    time_only: bool,
     doctor: bool,
     force: bool,
     form: str,
@@ -115,11 +138,11 @@ def command(
     memsets are recorded, too. It must do the same both times.
     """  # noqa: D301 - click takes the character, not two of them
     from depgraph.recorder.run import Selection
-    from depgraph.recorder.times import take_times, write_times
+    from depgraph.recorder.times import take_times
     from depgraph.recorder.toolkit import Toolkit
     from depgraph.reports.tables.recorder_tables import doctor_report
     from depgraph.store.files import not_a_store, times_of
-    from depgraph.system.output import new_file, refuse_existing, stable_path
+    from depgraph.system.output import refuse_existing, stable_path
     from depgraph.system.work_folder import WorkFolder
 
     toolkit = Toolkit()
@@ -129,10 +152,19 @@ def command(
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
         raise click.UsageError(message)
-    selection = Selection(kernels[0], kernels[1], name, region == "profiler", gpu_memory)
+    in_region = region == "profiler"
+    selection = Selection(
+        kernels[0], kernels[1], name, nvtx, skip, count, in_region, gpu_memory
+    )  # fmt: skip
+    if time_only and (no_time or keep or selection != Selection(
+        in_region=in_region, gpu_memory=gpu_memory
+    )):  # fmt: skip
+        message = "--time-only times every kernel, of a --region or of all: leave out what chooses"
+        raise click.UsageError(message)
     toolkit.check(without="CUPTI" if no_time else "")
     output = stable_path(output)
-    refuse_existing(output, force=force, not_ours=not_a_store)
+    if not time_only:
+        refuse_existing(output, force=force, not_ours=not_a_store)
     if not no_time:
         refuse_existing(times_of(output), force=force)
     if keep is not None:
@@ -141,31 +173,71 @@ def command(
             raise click.UsageError(message)
         refuse_existing(keep, force=force)
     folder = WorkFolder(output.absolute().parent, "recording")
+    code = 0
     try:
-        timed = [] if no_time else _times(program, toolkit, folder.path, selection)
-        code, processes = _recorded(program, toolkit, folder.path, selection)
-        for left in processes:
-            several = len(processes) > 1
-            store = output.with_name(f"{output.name}-{left.process}") if several else output
-            kept = keep.with_name(f"{keep.name}-{left.process}") if keep and several else keep
-            events = take_times(timed, left.events)
-            scratch = folder.path / "recording"
-            identity = _write(left, program, store, kept, scratch, form, force=force)
-            if events:
-                path = times_of(store)
-                gpus = [name for name, _ in toolkit.gpus]
-                with new_file(path, force=force) as made:
-                    write_times(made, events, gpus, store=identity)
-                wrote(path)
-            elif not no_time:
-                say(f"depgraph: {store}: the run for the times launched none of these kernels")
+        timed = [] if no_time else _times(program, toolkit, folder.path, in_region=in_region)
+        if time_only:
+            _write_times_alone(timed, program, toolkit, output, force=force)
+        else:
+            code, found = _recorded(program, toolkit, folder.path, selection)
+            for left, label in zip(found, _labels(found), strict=True):
+                store = output.with_name(output.name + label)
+                kept = keep.with_name(keep.name + label) if keep else None
+                events = take_times(timed, left.events)
+                scratch = folder.path / "recording"
+                identity = _write(left, program, store, kept, scratch, form, force=force)
+                if events:
+                    _write_times(events, toolkit, store, identity, force=force)
+                elif not no_time:
+                    say(f"depgraph: {store}: the run for the times launched none of these kernels")
     finally:
         folder.remove()
     click.get_current_context().exit(code)
 
 
+def _labels(found: Sequence[Leavings]) -> list[str]:
+    """Return what is added to the names of stores where there are several."""
+    processes, devices = {left.process for left in found}, {left.device for left in found}
+    return [
+        (f"-{left.process}" if len(processes) > 1 else "")
+        + (f"-gpu{left.device}" if len(devices) > 1 else "")
+        for left in found
+    ]
+
+
+def _write_times(
+    events: Events, toolkit: Toolkit, store: Path, identity: str, *, force: bool
+) -> None:
+    from depgraph.recorder.times import write_times
+    from depgraph.store.files import times_of
+    from depgraph.system.output import new_file
+
+    path = times_of(store)
+    with new_file(path, force=force) as made:
+        write_times(made, events, [name for name, _ in toolkit.gpus], store=identity)
+    wrote(path)
+
+
+def _write_times_alone(
+    timed: Sequence[Events], program: tuple[str, ...], toolkit: Toolkit, output: Path, *, force: bool
+) -> None:
+    """Write the times of the process that launched most kernels."""
+    from depgraph.errors import RecorderError
+    from depgraph.store.store import Store
+
+    if not timed:
+        raise RecorderError(
+            f"{program[0]} launched no kernel that was to be timed",
+            "look at --region, and whether it runs on the GPU",
+        )
+    identity = Store(output).identity if output.exists() else ""
+    _write_times(max(timed, key=len), toolkit, output, identity, force=force)
+    if not identity:
+        say(f"depgraph: there is no store {output} yet: pass the file with --timing")
+
+
 def _times(
-    program: tuple[str, ...], toolkit: Toolkit, folder: Path, selection: Selection
+    program: tuple[str, ...], toolkit: Toolkit, folder: Path, *, in_region: bool
 ) -> list[Events]:
     """Run the program for the times of the kernels of each process."""
     from depgraph.errors import RecorderError
@@ -179,7 +251,7 @@ def _times(
             f"{program[0]} ended with exit code {code} before anything was recorded",
             "it must run by itself",
         )
-    return timed_in(folder, selection)
+    return timed_in(folder, in_region=in_region)
 
 
 def _recorded(
@@ -192,7 +264,7 @@ def _recorded(
     from depgraph.recorder.run import record
 
     builder = Builder(toolkit)
-    patch = builder.patch(toolkit.gpus[0][1])
+    patch = builder.patch(architecture for _, architecture in toolkit.gpus)
     code = record(program, builder.recorder(), patch, folder, selection)
     processes = leavings_in(folder)
     if not processes:
@@ -201,7 +273,7 @@ def _recorded(
         ended = f", and ended with exit code {code}" if code else ""
         raise RecorderError(
             f"{program[0]} launched no kernel that was to be recorded{ended}",
-            "look at --kernels, --name and --region, and whether it runs on the GPU",
+            "look at the options that choose, and whether it runs on the GPU",
         )
     return code, processes
 
@@ -227,6 +299,7 @@ def _write(
 
     about = {
         "process": left.process,
+        "device": left.device,
         "architecture": left.architecture,
         "program": list(program),
     }

@@ -1,4 +1,4 @@
-"""From masks of bytes in sectors to ranges of bytes."""
+"""From masks of sectors and pages to ranges of bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SECTOR_BYTES = 32
+PAGE_BYTES = 32 * SECTOR_BYTES
+IS_PAGE = np.uint64(1 << 63)
 MOST_RUNS = 48  # of a sector: 16 of each of three kinds
 _READ = np.uint8(records.READ)
 _WRITE = np.uint8(records.WRITE)
@@ -20,13 +22,15 @@ _SYNC_READ = np.uint8(records.SYNC_READ)
 
 
 class Masks(NamedTuple):
-    """Sectors that blocks touched: a bit of a mask is a byte, the lowest the first.
+    """Sectors and pages that blocks touched: a bit of a mask is a byte, or a sector of a page.
+
+    The lowest bit is the first.
 
     Attributes
     ----------
     row : int32[n]
     number : uint64[n]
-        Address over 32.
+        Address over 32; of a page address over 1024, and `IS_PAGE`.
     read, written, synchronised : uint32[n]
     """
 
@@ -51,7 +55,12 @@ def ranges_of_masks(masks, row, kind, start, end):
     """
     n = 0
     for i in range(len(masks.row)):
-        base = masks.number[i] * np.uint64(SECTOR_BYTES)
+        number = masks.number[i]
+        bytes_of_bit = np.uint64(1)
+        base = number * np.uint64(SECTOR_BYTES)
+        if number & IS_PAGE:
+            bytes_of_bit = np.uint64(SECTOR_BYTES)
+            base = (number ^ IS_PAGE) * np.uint64(PAGE_BYTES)
         for way in range(3):
             bits = np.int64(masks.read[i])
             of_kind = _READ
@@ -61,18 +70,18 @@ def ranges_of_masks(masks, row, kind, start, end):
             elif way == 2:
                 bits = np.int64(masks.written[i])
                 of_kind = _WRITE
-            byte = 0
+            bit = 0
             while bits != 0:
                 while bits & 1 == 0:
                     bits >>= 1
-                    byte += 1
-                first = byte
+                    bit += 1
+                first = bit
                 while bits & 1 == 1:
                     bits >>= 1
-                    byte += 1
+                    bit += 1
                 row[n] = masks.row[i]
                 kind[n] = of_kind
-                start[n] = base + np.uint64(first)
-                end[n] = base + np.uint64(byte)
+                start[n] = base + np.uint64(first) * bytes_of_bit
+                end[n] = base + np.uint64(bit) * bytes_of_bit
                 n += 1
     return n

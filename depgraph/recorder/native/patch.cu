@@ -31,12 +31,23 @@ __device__ __forceinline__ uint64_t mixed(uint64_t value) {
     return value ^ (value >> 33);
 }
 
-// The number of the launch that runs; a node of a graph has its grid's id.
-__device__ __forceinline__ uint32_t number_of(const Launch* launch) {
-    if (!launch->is_in_graph) return launch->number;
+__device__ __forceinline__ uint32_t grid() {
     uint64_t id;
     asm("mov.u64 %0, %%gridid;" : "=l"(id));
     return static_cast<uint32_t>(id);
+}
+
+// The number of the launch that runs; a node of a graph has its grid's id.
+__device__ __forceinline__ uint32_t number_of(const Launch* launch) {
+    return launch->is_in_graph ? grid() : launch->number;
+}
+
+// Return the launch that a patch was given; nullptr in a kernel that no host launched.
+__device__ __forceinline__ Launch* launch_of(void* userdata) {
+    Launch* launch = static_cast<Launch*>(userdata);
+    if (launch == nullptr || launch->is_in_graph || grid() == launch->grid) return launch;
+    atomicOr(&launch->strays, 1);
+    return nullptr;
 }
 
 __device__ __forceinline__ bool is_full(const uint32_t* count, uint32_t most) {
@@ -95,22 +106,46 @@ __device__ void touch(Sector* sector, uint32_t bits, bool reads, bool writes, bo
     if (writes) add(&sector->written, bits);
 }
 
-// Note what one thread touches, once for all threads of the warp that touch the same sector.
+// Return the bits that any of some threads of a warp has, to all of them. (A patch may not reduce.)
+__device__ __forceinline__ uint32_t any_of(uint32_t threads, uint32_t bits) {
+    uint32_t all = 0;
+    for (uint32_t left = threads; left != 0; left &= left - 1) {
+        all |= __shfl_sync(threads, bits, __ffs(left) - 1);
+    }
+    return all;
+}
+
+// Note bits of one row for the warp; its first thread counts the instruction.
+__device__ void note_row(
+    Launch* launch, uint64_t number, uint32_t bits, bool reads, bool writes, bool is_ordered,
+    bool is_counted) {
+    Sector* row = place_of(launch, number, block());
+    if (row == nullptr) return;
+    touch(row, bits, reads, writes, is_ordered);
+    if (is_counted) atomicAdd(&row->accesses, 1);
+}
+
+// Note what one thread touches: once for all threads of the warp that touch the same sector, and
+// once for all sectors of a page that the warp touches whole.
 __device__ void note(
     Launch* launch, uint64_t address, uint32_t size, bool reads, bool writes, bool is_ordered) {
-    const uint64_t number = address / SECTOR;
-    uint32_t bits = size >= SECTOR ? ~0u : ((1u << size) - 1) << (address % SECTOR);
+    const uint64_t sector = address / SECTOR;
     const uint32_t active = __activemask();
-    const uint32_t peers = __match_any_sync(active, number);
-    const uint32_t own = bits;
-    for (uint32_t left = peers; left != 0; left &= left - 1) {
-        bits |= __shfl_sync(peers, own, __ffs(left) - 1);
-    }
+    const uint32_t peers = __match_any_sync(active, sector);
+    const uint32_t own = size >= SECTOR ? ~0u : ((1u << size) - 1) << (address % SECTOR);
+    const uint32_t bits = any_of(peers, own);
     if (lane() != __ffs(peers) - 1) return;
-    Sector* sector = place_of(launch, number, block());
-    if (sector == nullptr) return;
-    touch(sector, bits, reads, writes, is_ordered);
-    if (lane() == __ffs(active) - 1) atomicAdd(&sector->accesses, 1);
+    const bool is_counted = lane() == __ffs(active) - 1;
+    if (bits != ~0u) {
+        note_row(launch, sector, bits, reads, writes, is_ordered, is_counted);
+        return;
+    }
+    const uint64_t page = address / PAGE;
+    const uint32_t alike = __match_any_sync(__activemask(), page);
+    const uint32_t counted = any_of(alike, is_counted);
+    const uint32_t sectors = any_of(alike, 1u << (sector % (PAGE / SECTOR)));
+    if (lane() != __ffs(alike) - 1) return;
+    note_row(launch, IS_PAGE | page, sectors, reads, writes, is_ordered, counted);
 }
 
 // Note what one thread touches for the whole warp: many bytes in a row.
@@ -119,16 +154,18 @@ __device__ void note_all(Launch* launch, uint64_t address, uint64_t size, bool r
     if (lane() != __ffs(active) - 1) return;
     const uint64_t end = address + size;
     bool is_first = true;
-    for (uint64_t at = address; at < end;) {
-        const uint64_t next = min((at / SECTOR + 1) * SECTOR, end);
-        const uint32_t bits = next - at == SECTOR
-            ? ~0u : ((1u << (next - at)) - 1) << (at % SECTOR);
-        Sector* sector = place_of(launch, at / SECTOR, block());
-        if (sector != nullptr) {
-            touch(sector, bits, reads, writes, false);
-            if (is_first) atomicAdd(&sector->accesses, 1);
+    for (uint64_t at = address; at < end; is_first = false) {
+        uint64_t next = min((at / SECTOR + 1) * SECTOR, end);
+        if (next - at < SECTOR) {
+            const uint32_t bits = ((1u << (next - at)) - 1) << (at % SECTOR);
+            note_row(launch, at / SECTOR, bits, reads, writes, false, is_first);
+        } else {
+            next = min((at / PAGE + 1) * PAGE, end / SECTOR * SECTOR);
+            const uint32_t sectors = static_cast<uint32_t>((next - at) / SECTOR);
+            const uint32_t bits = sectors == PAGE / SECTOR ? ~0u : (1u << sectors) - 1;
+            note_row(launch, IS_PAGE | at / PAGE, bits << (at / SECTOR % (PAGE / SECTOR)), reads,
+                     writes, false, is_first);
         }
-        is_first = false;
         at = next;
     }
 }
@@ -156,7 +193,7 @@ __device__ void keep_map(Launch* launch, uint64_t at) {
 
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_access(
     void* userdata, uint64_t, void* pointer, uint32_t size, uint32_t flags, const void*) {
-    Launch* launch = static_cast<Launch*>(userdata);
+    Launch* launch = launch_of(userdata);
     if (launch == nullptr || (flags & SANITIZER_MEMORY_DEVICE_FLAG_PREFETCH)) {
         return SANITIZER_PATCH_SUCCESS;
     }
@@ -169,7 +206,7 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_access(
 
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_copy_async(
     void* userdata, uint64_t, void* source, uint32_t, uint32_t size, uint32_t zeros) {
-    Launch* launch = static_cast<Launch*>(userdata);
+    Launch* launch = launch_of(userdata);
     // Zeros are filled in where nothing is read.
     if (launch != nullptr && source != nullptr && size > zeros) {
         note(launch, reinterpret_cast<uint64_t>(source), size - zeros, true, false, false);
@@ -180,14 +217,14 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_copy_async(
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_load(
     void* userdata, uint64_t, uint64_t source, uint32_t, uint32_t, uint32_t mask_and_size,
     uint32_t) {
-    Launch* launch = static_cast<Launch*>(userdata);
+    Launch* launch = launch_of(userdata);
     if (launch != nullptr) note_all(launch, source, 16ull * (mask_and_size & 0xffff), true, false);
     return SANITIZER_PATCH_SUCCESS;
 }
 
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_store(
     void* userdata, uint64_t, uint64_t target, uint32_t, uint32_t mask_and_size, uint32_t has_mask) {
-    Launch* launch = static_cast<Launch*>(userdata);
+    Launch* launch = launch_of(userdata);
     if (launch == nullptr) return SANITIZER_PATCH_SUCCESS;
     const uint64_t pieces = mask_and_size & 0xffff;
     if (!has_mask) {
@@ -206,7 +243,7 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_store(
 
 extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_bulk_reduction(
     void* userdata, uint64_t, uint64_t target, uint32_t, uint32_t pieces) {
-    Launch* launch = static_cast<Launch*>(userdata);
+    Launch* launch = launch_of(userdata);
     if (launch != nullptr) note_all(launch, target, 16ull * pieces, true, true);
     return SANITIZER_PATCH_SUCCESS;
 }
@@ -216,7 +253,7 @@ extern "C" __device__ __noinline__ SanitizerPatchResult depgraph_tile_load(
     void* userdata, uint64_t, uint64_t map, uint32_t, uint32_t, int32_t at0, int32_t at1,
     int32_t at2, int32_t at3, int32_t at4, uint32_t, uint32_t is_multicast,
     uint32_t mask_and_offsets, uint32_t mode) {
-    Launch* launch = static_cast<Launch*>(userdata);
+    Launch* launch = launch_of(userdata);
     if (launch == nullptr) return SANITIZER_PATCH_SUCCESS;
     const uint32_t active = __activemask();
     if (lane() != __ffs(active) - 1) return SANITIZER_PATCH_SUCCESS;

@@ -3,15 +3,16 @@
 
 #include <stdint.h>
 
-// One sector of 32 bytes that one block of one launch touched; a bit of a mask is a byte.
+// What one block of one launch touched of a sector of 32 bytes, a bit of a mask for each byte; or of
+// a page of 32 sectors, a bit for each sector that an instruction touched whole.
 struct Sector {
-    uint64_t number;  // address / 32
+    uint64_t number;  // address / 32; of a page address / 1024, and the highest bit
     uint32_t block;
     uint32_t launch;  // from 1; 0: not used
     uint32_t read;
     uint32_t written;
     uint32_t synchronised;  // read by an atomic, or by a load that is ordered with other blocks
-    uint32_t accesses;      // warp instructions, each counted at one of its sectors
+    uint32_t accesses;      // warp instructions, each counted at one of its rows
 };
 
 // One box of a tensor that one block loaded.
@@ -52,7 +53,11 @@ struct Launch {
     Counts* counts;
     uint32_t lost;  // accesses that found no place
     uint32_t is_in_graph;  // nodes of a graph may be given each other's: the grid's own id tells them apart
+    uint32_t grid;         // the id of its own grid
+    uint32_t strays;       // accesses of other grids: of kernels that it launched itself
 };
 
 constexpr uint32_t MOST_MAPS = 4096;
 constexpr uint32_t SECTOR = 32;
+constexpr uint32_t PAGE = 32 * SECTOR;
+constexpr uint64_t IS_PAGE = 1ull << 63;
