@@ -53,7 +53,9 @@ def leavings_in(folder: Path) -> list[Leavings]:
         tables = folder / _TABLES.format(process)
         raw = np.memmap(tables, np.uint8, "r") if tables.stat().st_size else np.empty(0, np.uint8)
         architecture_of = {
-            event["device"]: event["architecture"] for event in events if event["event"] == "context"
+            event["device"]: event["architecture"]
+            for event in events
+            if event["event"] == "context"
         }
         devices = {event["device"] for event in events if event["event"] == "kernel"}
         for device in sorted(devices):
@@ -74,10 +76,10 @@ def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for event in events:
         if event["event"] == "copy":
             reads, writes = (event[f"{end}_context"] in here for end in ("from", "to"))
-            if reads != writes and event["direction"] == _ON_DEVICE:
-                event = {**event, "direction": _TO_HOST if reads else _TO_DEVICE}
+            side = {"direction": _TO_HOST if reads else _TO_DEVICE}
+            is_between = reads != writes and event["direction"] == _ON_DEVICE
             if reads or writes or event["to_context"] not in elsewhere:
-                found.append(event)
+                found.append({**event, **side} if is_between else event)
         elif event.get("context") not in elsewhere:
             found.append(event)
     return found

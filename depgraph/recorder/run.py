@@ -49,6 +49,11 @@ class Selection:
     in_region: bool = False
     gpu_memory: int = 1 << 30
 
+    @property
+    def chooses(self) -> bool:
+        """Whether some of the kernels, of the region if there is one, are left out."""
+        return self != Selection(in_region=self.in_region, gpu_memory=self.gpu_memory)
+
     def settings(self) -> dict[str, str]:
         """Return the variables by which the recorder knows it."""
         found = {

@@ -31,7 +31,9 @@ def timed_in(folder: Path, *, in_region: bool = False) -> list[Events]:
     list of list of dict
         Events of the PyTorch profiler: kernels, copies and memsets.
     """
-    processes = [_in_order(_lines(path), in_region) for path in sorted(folder.glob(_FILES))]
+    processes = [
+        _in_order(_lines(path), in_region=in_region) for path in sorted(folder.glob(_FILES))
+    ]
     return [events for events in processes if _is_of_kernels(events)]
 
 
@@ -94,7 +96,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _in_order(lines: Events, in_region: bool) -> Events:
+def _in_order(lines: Events, *, in_region: bool) -> Events:
     marks = sorted((line["correlation"], line["region"]) for line in lines if "region" in line)
     events = sorted(
         (line for line in lines if "cat" in line),

@@ -19,6 +19,7 @@ from depgraph.footprint.footprints import (
 from depgraph.parsers.recording.archive import TABLES, Archive, is_recording
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
+    IS_WRITTEN,
     MOST_RUNS,
     PAGE_BYTES,
     SECTOR_BYTES,
@@ -66,6 +67,7 @@ _UNKNOWN, _HOST_TO_HOST, _TO_DEVICE, _TO_HOST, _ON_DEVICE = range(5)
 _TMA = "tiles stored by TMA"
 _INCOMPLETE = "more than the recorder had room for"
 _LEFT_OUT = "not recorded"
+_PARENT = "launches kernels itself, whose accesses are not recorded"
 
 
 def sniff(head: bytes) -> bool:
@@ -219,7 +221,7 @@ def _touches(
 def _addresses(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return where sectors and pages begin."""
     is_page = number >= IS_PAGE
-    at = np.where(is_page, number ^ IS_PAGE, number)
+    at = np.where(is_page, number & ~(IS_PAGE | IS_WRITTEN), number)
     # What is beyond all addresses must not wrap around to one.
     capped = np.minimum(at, np.uint64(_ADDRESS_END))
     return capped * np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
@@ -463,6 +465,8 @@ class _Events:
             reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "
                           "more --gpu-memory)"] += 1  # fmt: skip
+        elif event.get("strays"):
+            reason = _PARENT
         self.launches.append(Launched(number, launch, cluster, reason, archive.bytes_of(number)))
 
     def _take_copy(self, event: dict[str, Any]) -> None:

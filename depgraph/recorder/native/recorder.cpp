@@ -187,10 +187,10 @@ bool allocate(CUcontext context, uint64_t bytes, Tables& tables) {
     layout.most_tiles = static_cast<uint32_t>(bytes / 10 / sizeof(TileLoad));
     const uint64_t fixed = 4ull * slots + layout.most_tiles * sizeof(TileLoad)
         + MOST_MAPS * sizeof(TensorMap) + MOST_LAUNCHES * sizeof(Launch) + sizeof(Counts);
-    layout.most_sectors = static_cast<uint32_t>((bytes - fixed) / sizeof(Sector));
+    layout.most_sectors = static_cast<uint32_t>((bytes - fixed) / sizeof(Row));
     void* taken[6] = {};
     const uint64_t sizes[6] = {
-        4ull * slots, layout.most_sectors * sizeof(Sector), layout.most_tiles * sizeof(TileLoad),
+        4ull * slots, layout.most_sectors * sizeof(Row), layout.most_tiles * sizeof(TileLoad),
         MOST_MAPS * sizeof(TensorMap), MOST_LAUNCHES * sizeof(Launch), sizeof(Counts)};
     for (int i = 0; i < 6; ++i) {
         if (sanitizerAlloc(context, &taken[i], sizes[i]) == SANITIZER_SUCCESS) continue;
@@ -198,7 +198,7 @@ bool allocate(CUcontext context, uint64_t bytes, Tables& tables) {
         return false;
     }
     layout.slots = static_cast<uint32_t*>(taken[0]);
-    layout.sectors = static_cast<Sector*>(taken[1]);
+    layout.sectors = static_cast<Row*>(taken[1]);
     layout.tiles = static_cast<TileLoad*>(taken[2]);
     layout.maps = static_cast<TensorMap*>(taken[3]);
     tables.launches = static_cast<Launch*>(taken[4]);
@@ -384,7 +384,7 @@ void read_back(Batch& batch) {
     const uint64_t n_sectors = std::min(counts.sectors, layout.most_sectors);
     const uint64_t n_tiles = std::min(counts.tiles, layout.most_tiles);
     const uint64_t at = sectors_written;
-    write_part(layout.sectors, n_sectors * sizeof(Sector), batch.handle);
+    write_part(layout.sectors, n_sectors * sizeof(Row), batch.handle);
     const uint64_t tiles_at = sectors_written;
     write_part(layout.tiles, n_tiles * sizeof(TileLoad), batch.handle);
     const uint64_t maps_at = sectors_written;
@@ -416,16 +416,15 @@ bool has_ended(CUstream stream, double seconds) {
     return true;
 }
 
-// Read what launches that were let go touched, if they have ended since.
+// Read what launches that were let go touched, if they have ended since. Reading may call this again.
 void read_late() {
+    std::list<Batch> ended;
     for (auto batch = late.begin(); batch != late.end();) {
-        if (has_ended(batch->stream, 0)) {
-            read_back(*batch);
-            batch = late.erase(batch);
-        } else {
-            ++batch;
-        }
+        const auto next = std::next(batch);
+        if (has_ended(batch->stream, 0)) ended.splice(ended.end(), late, batch);
+        batch = next;
     }
+    for (Batch& batch : ended) read_back(batch);
 }
 
 // Wait for launches that have begun, and write what they touched; let go those that do not end.
