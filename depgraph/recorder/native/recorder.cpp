@@ -375,6 +375,8 @@ void write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream)
 // Write what launches touched that have ended.
 void read_back(Batch& batch) {
     const Launch& layout = batch.tables->layout;
+    // Handles are given to a callback for as long as it runs.
+    sanitizerGetStreamHandle(batch.context, batch.stream, &batch.handle);
     Counts counts{};
     std::vector<Launch> done(batch.launches.size());
     const bool ended = worked(sanitizerMemcpyDeviceToHost(
@@ -416,15 +418,20 @@ bool has_ended(CUstream stream, double seconds) {
     return true;
 }
 
-// Read what launches that were let go touched, if they have ended since. Reading may call this again.
+// Read what launches that were let go touched, if they have ended since.
 void read_late() {
-    std::list<Batch> ended;
+    static bool is_reading = false;  // asking a stream is an event that leads here, too
+    if (is_reading) return;
+    is_reading = true;
     for (auto batch = late.begin(); batch != late.end();) {
-        const auto next = std::next(batch);
-        if (has_ended(batch->stream, 0)) ended.splice(ended.end(), late, batch);
-        batch = next;
+        if (has_ended(batch->stream, 0)) {
+            read_back(*batch);
+            batch = late.erase(batch);
+        } else {
+            ++batch;
+        }
     }
-    for (Batch& batch : ended) read_back(batch);
+    is_reading = false;
 }
 
 // Wait for launches that have begun, and write what they touched; let go those that do not end.
