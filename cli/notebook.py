@@ -136,7 +136,7 @@ class OpenedStore:
             {
                 "traced from": f"{sources} ({metadata.get('format', '')})",
                 "kernels": show_number(len(self.kernels)),
-                "host copies": show_number(len(self.copies)),
+                "copies and memsets": show_number(len(self.copies)),
                 "size": show_bytes(folder_bytes(self.path)),
                 "tables": "to_pandas('kernels'), 'blocks', 'footprints', 'pairs', 'copies', ...",
             },

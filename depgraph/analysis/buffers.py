@@ -37,7 +37,7 @@ class Buffer:
     start, end : int
         First byte that is written, and the one after the last.
     writers, readers : tuple of int
-        Kernel numbers, ``-1 - i`` for host copy i, in program order.
+        Kernel numbers, ``-1 - i`` for copy or memset i, in program order.
     more_bytes : int
         What it takes more if each kernel that writes it has one of its own.
     pairs : int

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 NAME = "name"
 GROUPINGS = (NAME, *SITE_COLUMNS)
 UNKNOWN_GROUP = "unknown"
-HOST_COPY = "host copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +143,11 @@ def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list
     Parameters
     ----------
     groups : mapping
-        As `group_names` returns it.
+        Of each kernel and copy, by number; for kernels as `group_names` returns it.
     """
     found: dict[tuple[str, str], list[PairSummary]] = {}
     for pair in pairs:
-        source, target = (groups.get(k, HOST_COPY) for k in (pair.source, pair.target))
+        source, target = groups[pair.source], groups[pair.target]
         found.setdefault((source, target), []).append(pair)
     result = [
         PairGroup(

@@ -97,7 +97,7 @@ def sweep_spaces(
 def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
     """Give each CUDA context of each process an address space, and say which operation is in which.
 
-    A host copy is taken to be of the context of the kernel after it.
+    A copy or memset is taken to be of the context of the kernel after it.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def find_dependences(
     first_block : int64[n_operations + 1]
         Global number of the first block of each operation, in program order.
     kernel : int32[n_operations]
-        Kernel number of each operation, ``-1 - i`` for host copy i.
+        Kernel number of each operation, ``-1 - i`` for copy or memset i.
 
     Returns
     -------

@@ -13,7 +13,7 @@ from depgraph.dependence.sweep import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, with_room
 from depgraph.system.text import counted
-from depgraph.trace.records import Damage, HostCopy, KernelLaunch
+from depgraph.trace.records import Damage, KernelLaunch, MemoryOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,8 +38,8 @@ class KeepsRanges(Protocol):
         """Take the ranges of a part."""
         ...
 
-    def finish(self, copies: Iterable[tuple[int, HostCopy]]) -> None:
-        """Take what host copies write."""
+    def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
+        """Take what copies and memsets write."""
         ...
 
 
@@ -124,7 +124,7 @@ class Collector:
 
     @property
     def operations(self) -> list[Operation]:
-        """Kernels and host copies in program order."""
+        """Kernels, copies and memsets in program order."""
         return self.numbers.operations
 
     def add(self, part: ScannedPart, runs: Sequence[Run] = ()) -> None:
@@ -179,7 +179,7 @@ class Collector:
         self.warnings[damage.found] += 1
 
     def finish(self) -> None:
-        """Add the host copies, and refuse a trace without kernels or one too damaged."""
+        """Add the copies and memsets, and refuse a trace without kernels or one too damaged."""
         if self.numbers.is_empty:
             if self.bytes == 0:
                 raise TraceError(self.trace.name, "the file is empty", "trace the program again")
@@ -204,7 +204,7 @@ class Collector:
         self._ranges.finish(
             (block, copy)
             for block, copy in zip(first_block, self.operations, strict=False)
-            if isinstance(copy, HostCopy)
+            if isinstance(copy, MemoryOperation)
         )
 
     def _refuse_empty(self) -> None:

@@ -1,4 +1,4 @@
-"""Numbers for kernels, host copies and blocks, as the parts of a trace come in."""
+"""Numbers for kernels, copies and memsets and blocks, as the parts of a trace come in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
-# Global block numbers are 32-bit; this leaves room for the host copies.
+# Global block numbers are 32-bit; this leaves room for the copies and memsets.
 MOST_BLOCKS = 2**31 - 2**20
 _LEFT_OUT = -1
 _UNKNOWN = -2
@@ -70,7 +70,7 @@ class BlockNumbers:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks so far, host copies included."""
+        """Blocks so far, copies and memsets included."""
         return self._first_block[-1]
 
     @property
@@ -80,7 +80,7 @@ class BlockNumbers:
 
     @property
     def kernel(self) -> NDArray[np.int32]:
-        """Kernel number of each operation, ``-1 - i`` for host copy i: int32[n_operations]."""
+        """Kernel number of each operation, ``-1 - i`` for copy or memset i: int32[n_operations]."""
         return np.array(self._kernel, np.int32)
 
     @property

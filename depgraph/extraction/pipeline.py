@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.output import refuse_existing
 from depgraph.system.scratch import Scratch
 from depgraph.system.workers import Threads, available_jobs
-from depgraph.trace.records import HostCopy
+from depgraph.trace.records import MemoryOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
@@ -226,10 +226,12 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
     accesses, instructions, durations = collector.counts()
     counts = BlockCounts(accesses, instructions, *found.block_bytes)
     rows = kernel_rows(collector, counts, found)
-    graph = with_possible_joins(replace(graph, space=collector.space), rows)
+    copies = _copy_rows(numbers)
+    names = {copy.number: copy.what for copy in copies}
+    graph = with_possible_joins(replace(graph, space=collector.space, copies=names), rows)
     return Extraction(
         kernels=rows,
-        copies=_copy_rows(numbers),
+        copies=copies,
         counts=counts,
         footprints=found.footprints,
         graph=replace(
@@ -260,11 +262,16 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
 def _copy_rows(numbers: BlockNumbers) -> list[Copy]:
     first_block = numbers.first_block.tolist()
     return [
-        Copy(-1 - int(kernel), operation, first_block[operation], copy.address, copy.size)
+        Copy(
+            copy=-1 - int(kernel),
+            operation=operation,
+            block=first_block[operation],
+            **asdict(copy),
+        )
         for operation, (kernel, copy) in enumerate(
             zip(numbers.kernel, numbers.operations, strict=True)
         )
-        if isinstance(copy, HostCopy)
+        if isinstance(copy, MemoryOperation)
     ]
 
 

@@ -13,9 +13,10 @@ from depgraph.graph.convert import block_digraph, kernel_digraph, pairs_frame
 from depgraph.graph.edges import count_edges_not_in
 from depgraph.graph.factored import FactoredGraph
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, Basis
+from depgraph.trace.records import TO_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     import networkx as nx
     import pandas as pd
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What each operation takes to run; -1 where the trace does not say, 0 for host copies.
+    """What each operation takes to run; -1 where the trace does not say, 0 for copies and memsets.
 
     Attributes
     ----------
@@ -60,6 +61,8 @@ class BlockGraph(FactoredGraph):
         Resident blocks per SM, 0 where unknown, where the input says so.
     space : int32[n_operations] or None
         Number of the address space of each operation, where there are several.
+    copies : mapping
+        What each copy or memset is, such as "memset", by its number below 0.
     """
 
     kinds: frozenset[str] = field(default=ALL_KINDS)
@@ -69,6 +72,11 @@ class BlockGraph(FactoredGraph):
     duration_unit: str = "us"
     occupancy: NDArray[np.int64] | None = None
     space: NDArray[np.int32] | None = None
+    copies: Mapping[int, str] = field(default_factory=dict)
+
+    def copy_name(self, number: int) -> str:
+        """Name a copy or memset by what it is and its place among them: ``memset 3``."""
+        return f"{self.copies.get(number, TO_DEVICE)} {-1 - number}"
 
     def certain(self) -> BlockGraph:
         """Return the graph without its possible joins: this graph itself, if it has none.
@@ -128,7 +136,7 @@ class BlockGraph(FactoredGraph):
         Parameters
         ----------
         level : {"kernel", "block"}
-            One node a kernel or host copy, or one a block. The block level expands all edges:
+            One node a kernel, copy or memset, or one a block. The block level expands all edges:
             for small graphs.
 
         Raises

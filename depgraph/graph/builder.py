@@ -25,7 +25,7 @@ class GraphBuilder:
     Parameters
     ----------
     kernel : sequence of int
-        Kernel number of each operation, ``-1 - i`` for host copy i.
+        Kernel number of each operation, ``-1 - i`` for copy or memset i.
     sizes : sequence of int
         Blocks of each operation.
     positions : bool

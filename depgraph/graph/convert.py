@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def kernel_digraph(
     kernel: NDArray[np.int32], blocks: NDArray[np.int64], pairs: Iterable[PairSummary]
 ) -> nx.DiGraph[Any]:
-    """Return one node a kernel or host copy, and one edge a pair of them."""
+    """Return one node a kernel, copy or memset, and one edge a pair of them."""
     import networkx as nx
 
     result: nx.DiGraph[Any] = nx.DiGraph()

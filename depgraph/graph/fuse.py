@@ -97,6 +97,7 @@ def merge_kernels(
         occupancy=None
         if graph.occupancy is None
         else _without_next(graph.occupancy, one.operation, np.minimum),
+        copies=graph.copies,
         space=None if graph.space is None else np.delete(graph.space, two.operation),
     )
     return merged, _kernel_rows(kernels, one, two, first_block), block

@@ -38,7 +38,7 @@ class PairSummary:
     Attributes
     ----------
     source, target : int
-        Kernel numbers; ``-1 - i`` for host copy i.
+        Kernel numbers; ``-1 - i`` for copy or memset i.
     raw, war, waw : int
         Distinct edges of each kind.
     edges : int

@@ -112,13 +112,20 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One row of the table of host copies."""
+    """One row of the table of copies and memsets; see `depgraph.store.schema`."""
 
     copy: int
     operation: int
     block: int
-    address: int
+    address: int | None
     size: int
+    source: int | None
+    what: str
+
+    @property
+    def number(self) -> int:
+        """What stands for it where kernels have their numbers."""
+        return -1 - self.copy
 
 
 @dataclass(frozen=True, slots=True)

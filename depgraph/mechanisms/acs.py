@@ -190,7 +190,7 @@ def _conflicts(program: Scenario, segments: int) -> tuple[Gates, str]:
         added = int((~before[seen_source, seen_target]).sum())
         note += f": {counted(len(seen_source), 'pair')}, {added} not dependent"
     n = graph.n_operations
-    # What the graph orders beyond that, such as a host copy, is kept.
+    # What the graph orders beyond that, such as a copy, is kept.
     key = np.unique(
         np.concatenate([source, seen_source]).astype(np.int64) * n
         + np.concatenate([target, seen_target])

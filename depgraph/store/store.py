@@ -97,7 +97,7 @@ class Store:
 
     @cached_property
     def copies(self) -> list[Copy]:
-        """The host copies, in program order."""
+        """The copies and memsets, in program order."""
         copies = [Copy(**row) for row in self.table("copies").to_pylist()]
         check_copies(self._tables.file("copies"), copies)
         return copies
@@ -212,6 +212,7 @@ class Store:
             duration_unit=self.metadata.get("duration_unit", "cycles"),
             occupancy=self._occupancies(n_operations),
             space=None if spaces is None else np.array(spaces, np.int32),
+            copies={copy.number: copy.what for copy in self.copies},
             counted=tuple(self.pairs),
         )
         check_joins(join_file, joins, graph)

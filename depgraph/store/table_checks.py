@@ -36,12 +36,12 @@ _LEAST_OF_KERNELS = {
     "active_blocks": 0, "shared_written_bytes": 0, "occupancy": 0, "ldgsts_bytes": 0,
     **dict.fromkeys(_COUNTS, 0),
 }  # fmt: skip
-_LEAST_OF_COPIES = dict.fromkeys(("copy", "operation", "block", "address", "size"), 0)
+_LEAST_OF_COPIES = dict.fromkeys(("copy", "operation", "block", "address", "source", "size"), 0)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The kernels and host copies of a program in its order, and how their blocks are numbered.
+    """The kernels, copies and memsets of a program in its order, and how their blocks are numbered.
 
     Attributes
     ----------
@@ -120,16 +120,19 @@ def check_kernels(file: Path, kernels: Sequence[Kernel]) -> None:
 
 
 def check_copies(file: Path, copies: Sequence[Copy]) -> None:
-    """Check the numbers of each host copy, and that they are in program order."""
+    """Check the numbers of each copy and memset, and that they are in program order."""
     columns = _checked_rows(file, copies, _LEAST_OF_COPIES)
-    ends = np.array([copy.address + copy.size <= _ADDRESS_END for copy in copies], np.bool_)
+    ends = np.array(
+        [max(copy.address or 0, copy.source or 0) + copy.size <= _ADDRESS_END for copy in copies],
+        np.bool_,
+    )
     _demand_rows(file, ends, "the copy goes past the last address")
     for name in ("copy", "operation"):
         _demand_rows(file, _ascends(columns[name]), f"{name} does not ascend")
 
 
 def check_layout(file: Path, layout: Layout, metadata: Mapping[str, Any]) -> None:
-    """Check that kernels and host copies together number operations and blocks without gaps.
+    """Check that kernels, copies and memsets together number operations and blocks without gaps.
 
     Parameters
     ----------
@@ -283,7 +286,7 @@ def _checked_rows(
         _demand_rows(
             file, np.array([v >= low for v in present], np.bool_), f"{name} is below {low}"
         )
-        if name != "address":
+        if name not in {"address", "source"}:
             columns[name] = np.array(present, np.int64)
     return columns
 

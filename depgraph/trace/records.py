@@ -1,4 +1,4 @@
-"""What a trace parser hands to the core: launches, host copies, and the bytes blocks touched."""
+"""What a trace parser hands to the core: launches, copies, memsets, and the bytes touched."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ LDGSTS_READ = 3
 ACCESS_KINDS = ("read", "write")
 # How a kind accesses; what several instructions of a block read counts as the first of these.
 ACCESS_WAYS = ("plain", "sync", "ldgsts")
+
+# What a memory operation is, in the words of NVIDIA's profilers.
+TO_DEVICE, TO_HOST, ON_DEVICE = "memcpy HtoD", "memcpy DtoH", "memcpy DtoD"
+SOMEWHERE, MEMSET = "memcpy", "memset"
+MEMORY_OPERATIONS = (TO_DEVICE, TO_HOST, ON_DEVICE, SOMEWHERE, MEMSET)
 
 Dim3 = tuple[int, int, int]
 
@@ -54,15 +59,35 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class HostCopy:
-    """A copy or a memset: it writes ``[address, address + size)`` before the next kernel."""
+class MemoryOperation:
+    """A copy or a memset between kernels: it writes and reads ``size`` bytes of GPU memory."""
+
+    address: int | None  # of the first byte it writes
+    size: int
+    source: int | None = None  # of the first byte it reads
+    what: str = TO_DEVICE
+
+
+Operation = KernelLaunch | MemoryOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory of a GPU from its allocation to its free.
+
+    Attributes
+    ----------
+    address, size : int
+    allocated : int
+        Which operation of the program comes next after it was allocated; 0 if it was before.
+    freed : int or None
+        Which comes next after it was freed; None if it was not.
+    """
 
     address: int
     size: int
-    source: int | None = None  # of a copy on the device: it reads as many bytes from here
-
-
-Operation = KernelLaunch | HostCopy
+    allocated: int
+    freed: int | None = None
 
 
 class Ranges(NamedTuple):
@@ -161,6 +186,8 @@ class ScannedPart:
         What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
     shows_bulk : bool
         Whether bulk or tensor copies are among the instructions, so that they are traced.
+    allocations : list of Allocation
+        Where the trace knows of frees.
     durations : float64[n_rows] or None
         Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
     damage : list of Damage
@@ -183,6 +210,7 @@ class ScannedPart:
     warnings: Counter[str] = field(default_factory=Counter)
     untraced: dict[int, str] = field(default_factory=dict)
     shows_bulk: bool = False
+    allocations: list[Allocation] = field(default_factory=list)
     durations: NDArray[np.float64] | None = None
     damage: list[Damage] = field(default_factory=list)
     damaged_line: Damage | None = None
@@ -218,7 +246,7 @@ class PartTask(Protocol):
 
 
 class ProgramOrder(Protocol):
-    """Puts the launches and host copies of a trace in program order, part by part."""
+    """Puts the launches, copies and memsets of a trace in program order, part by part."""
 
     operations: list[Operation]
 

@@ -57,11 +57,11 @@ def study_report(study: Study) -> Report:
             *([] if comparison is None else [ranked_table(comparison)]),
             *launch_table(study.table),
             _cost_table(study),
-            *(buffer_tables(study.renaming, study.kernels) if study.renaming else []),
+            *(buffer_tables(study.renaming, study.scenario) if study.renaming else []),
             _function_table(study),
             _kernel_table(study),
             _path_table(study),
-            pair_table(study.pairs, study.kernels),
+            pair_table(study.pairs, study.kernels, study.graph.copies),
         ],
         notes=[*study.table.assumptions, *([] if comparison is None else comparison.notes)],
         sections=[*buffer_advice(study), ("What the trace does not show", untraced)],
@@ -180,6 +180,6 @@ def _function_table(study: Study) -> Table:
 
 def _path_table(study: Study) -> Table:
     """Build the table of blocks on the critical path, first to last."""
-    names = {k.kernel: k.name for k in study.kernels}
-    columns = path_columns(study.unit, lambda kernel: names.get(kernel, "host copy"))
+    names = {**{k.kernel: k.name for k in study.kernels}, **study.graph.copies}
+    columns = path_columns(study.unit, names.__getitem__)
     return Table.of("path", "Critical path, block by block", columns, study.path)

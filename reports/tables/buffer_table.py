@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from depgraph.analysis.buffers import Buffer
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.renaming import BufferSet, Renaming
-    from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario
 
 _FUNCTIONS_SHOWN = 2
@@ -79,9 +78,9 @@ def _set_text(found: Renaming, each: BufferSet) -> str:
     )
 
 
-def buffer_tables(found: Renaming, kernels: Sequence[Kernel]) -> list[Table]:
+def buffer_tables(found: Renaming, scenario: Scenario) -> list[Table]:
     """Build the tables of buffers that are used again, and of sets worth renaming."""
-    return [_set_table(found), _buffer_table(found, kernels)]
+    return [_set_table(found), _buffer_table(found, scenario)]
 
 
 def _set_table(found: Renaming) -> Table:
@@ -100,8 +99,8 @@ def _set_table(found: Renaming) -> Table:
     return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
 
 
-def _buffer_table(found: Renaming, kernels: Sequence[Kernel]) -> Table:
-    name = kernel_names(kernels)
+def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
+    name = kernel_names(scenario.kernels, scenario.graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
     columns = [
         Column("buffer", "buffer", get=lambda b: b.number),
@@ -134,7 +133,7 @@ def buffers_report(
         Rows of the table of buffers at most; default all.
     """
     kernels = scenario.kernels
-    sets, buffers = buffer_tables(found, kernels)
+    sets, buffers = buffer_tables(found, scenario)
     names = {k.kernel: k.name for k in kernels}
     advice = renaming_advice(found, names)
     return Report(

@@ -9,7 +9,7 @@ from depgraph.extraction.workload import FORMAT as WORKLOAD
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import Report, show_bytes, show_number
 from depgraph.reports.tables.untraced import skipped_table, untraced_notes
-from depgraph.system.text import counted, size_read
+from depgraph.system.text import COPIES, counted, size_read
 
 if TYPE_CHECKING:
     from depgraph.graph.program import Extraction
@@ -56,7 +56,7 @@ def extract_summary(
     is_traced = metadata["format"] != WORKLOAD
     size = f"{counted(facts['kernels'], 'kernel')}, {counted(facts['blocks'], 'thread block')}"
     accesses = counted(facts["accesses"], "global-memory access", "global-memory accesses")
-    copies = f", {counted(facts['copies'], 'host copy', 'host copies')}" if facts["copies"] else ""
+    copies = f", {counted(facts['copies'], *COPIES)}" if facts["copies"] else ""
     traffic = (
         f"kernels read {show_bytes(facts['read_bytes'])} and write "
         f"{show_bytes(facts['written_bytes'])} (distinct bytes per kernel, summed)"
@@ -92,7 +92,7 @@ def extract_summary(
         facts,
         headline,
         tables=[
-            pair_table(pairs, extraction.kernels, shown=pairs_shown),
+            pair_table(pairs, extraction.kernels, extraction.graph.copies, shown=pairs_shown),
             *[skipped_table(metadata["skipped"])] * is_traced,
         ],
         notes=untraced_notes(extraction.kernels, pairs, metadata),

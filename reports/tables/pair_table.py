@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 from depgraph.reports.tables.table import Column, Table, kernel_names, show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 
 def pair_table(
-    pairs: Sequence[PairSummary], kernels: Sequence[Kernel], *, shown: int | None = None
+    pairs: Sequence[PairSummary],
+    kernels: Sequence[Kernel],
+    copies: Mapping[int, str],
+    *,
+    shown: int | None = None,
 ) -> Table:
     """Build the table of dependent pairs, in the order of the kernel that waits.
 
@@ -24,10 +28,12 @@ def pair_table(
     ----------
     pairs : sequence of PairSummary
     kernels : sequence of Kernel
+    copies : mapping
+        What each copy or memset is, by its number below 0.
     shown : int, optional
         Rows at most; default all.
     """
-    name = kernel_names(kernels)
+    name = kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}
     columns = [
         Column("target", "kernel"),

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_nothing_to_rename():
     assert "does not raise the upper bound on 8 SMs" in renaming_sentence(a_renaming(sets=()))
     unused = a_renaming(sets=(), buffers=[a_buffer(0, pairs=0)])
     assert renaming_sentence(unused) == "no WAR or WAW dependence rests on a buffer"
-    assert buffer_tables(unused, [])[1].rows == []
+    no_kernels = SimpleNamespace(kernels=[], graph=SimpleNamespace(copies={}))
+    assert buffer_tables(unused, no_kernels)[1].rows == []
 
 
 def test_a_step_for_each_set():

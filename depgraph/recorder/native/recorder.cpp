@@ -115,7 +115,9 @@ int number_of(std::map<const void*, int>& known, const void* handle) {
     return known.emplace(handle, static_cast<int>(known.size())).first->second;
 }
 
-int stream_of(const void* handle) { return handle == nullptr ? 0 : number_of(streams, handle); }
+int stream_of(const void* handle) {
+    return handle == nullptr ? 0 : 1 + number_of(streams, handle);
+}
 
 std::string demangled(const char* name) {
     if (name == nullptr) return "";

@@ -439,7 +439,7 @@ def test_what_would_take_too_much_memory_is_given_away_piece_by_piece(tmp_path, 
         return touches.row, touches.kind, touches.start, touches.end
 
     whole = found(scanned(None))
-    monkeypatch.setattr("depgraph.parsers.recording.trace._SECTORS_AT_ONCE", 2)
+    monkeypatch.setattr("depgraph.parsers.recording.touches._SECTORS_AT_ONCE", 2)
     kept = Kept()
     left = found(scanned(kept))
     assert len(kept.taken) > 1
@@ -453,6 +453,34 @@ def test_memsets_of_rows_with_gaps_are_told(tmp_path):
     assert any(
         "memsets of rows with gaps" in warning for warning in extraction.metadata["warnings"]
     )
+
+
+def test_copies_and_memsets_say_what_they_are_and_where(tmp_path):
+    to_device = COPY | {"to": 4096}
+    to_host = COPY | {"from": 4096, "to": 2**60, "direction": 3}
+    on_device = COPY | {"from": 4096, "to": 8192, "direction": 4}
+    found = analyse(open_trace(recording(tmp_path, to_device, to_host, on_device, MEMSET, KERNEL)))
+    assert [(c.what, c.source, c.address, c.size) for c in found.copies] == [
+        ("memcpy HtoD", None, 4096, 32),
+        ("memcpy DtoH", 4096, None, 32),
+        ("memcpy DtoD", 4096, 8192, 32),
+        ("memset", None, 4096, 32),
+    ]
+    assert [(p.source, p.target, p.raw, p.war, p.waw) for p in found.pairs] == [
+        (-1, -2, 1, 0, 0),
+        (-1, -3, 1, 0, 0),
+        (-1, -4, 0, 0, 1),
+        (-2, -4, 0, 1, 0),
+        (-3, -4, 0, 1, 0),
+        (-4, 0, 1, 0, 0),
+    ]
+
+
+def test_events_that_are_written_late_stand_where_they_happened(tmp_path):
+    events = [MEMSET | {"order": 3}, KERNEL | {"order": 1}, COPY | {"order": 2}]
+    found = analyse(open_trace(recording(tmp_path, *events)))
+    assert [k.operation for k in found.kernels] == [0]
+    assert [(c.operation, c.what) for c in found.copies] == [(1, "memcpy HtoD"), (2, "memset")]
 
 
 @given(st.data())
@@ -476,7 +504,7 @@ def test_a_kernel_without_room_for_all_it_touches_is_opaque(tmp_path):
 def test_copies_on_the_critical_path_are_not_counted_as_kernels(program):
     assert program("extract", DATA / "hooks.recording").code == 0
     said = program("show", "path").out
-    assert "through 12 of 13 kernels and 2 copies" in said
+    assert "through 12 of 13 kernels and 2 copies and" in said
 
 
 def test_a_kernel_whose_table_is_cut_is_opaque(tmp_path):

@@ -1,0 +1,207 @@
+"""What the blocks of one launch touched, from the tables of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.footprint.footprints import (
+    Footprints,
+    concatenate_footprints,
+    join_footprints,
+    stack_footprints,
+)
+from depgraph.parsers.recording.archive import TABLES
+from depgraph.parsers.recording.sectors_jit import (
+    MOST_RUNS,
+    SECTOR_BYTES,
+    Masks,
+    ranges_of_masks,
+)
+from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
+from depgraph.trace.records import READ, BlockTouches, Ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.recording.archive import Archive
+    from depgraph.parsers.recording.events import Launched
+    from depgraph.trace.records import KernelLaunch, Overflow, ScannedPart
+
+_SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
+_ADDRESS_END = 1 << 57
+_MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
+_TMA = "tiles stored by TMA"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRows:
+    """What the blocks of one launch touched."""
+
+    launch: int
+    grid: tuple[int, int, int]
+    block: NDArray[np.int64]
+    accesses: NDArray[np.int64]
+    ranges: Footprints
+
+
+def read_touches(
+    archive: Archive,
+    place: int,
+    launched: Launched,
+    part: ScannedPart,
+    first_row: int,
+    overflow: Overflow | None,
+) -> LaunchRows:
+    """Read the tables of one launch, and say what is not in them."""
+    launch = launched.launch
+    sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
+    readers, reads = _tile_reads(tiles, maps, launch, launched.cluster)
+    reason = launched.untraced
+    if reads is None:
+        reason = "a tensor map that is not understood"
+        reads, readers = stack_footprints([]), np.empty(0, np.int64)
+    elif len(tiles):
+        reason = reason or _TMA
+    if reason:
+        part.untraced[place] = reason
+    all_blocks = np.unique(
+        np.concatenate(
+            [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
+        )
+    )
+    archive.refuse(
+        f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
+        if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks
+        else f"launch {launched.number} touches an address that no GPU has"
+        if len(sectors) and sectors["number"].max() >= _ADDRESS_END // SECTOR_BYTES
+        else ""
+    )
+    row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
+    plain = _plain(sectors, row_of, len(all_blocks), first_row, overflow)
+    moved = Footprints(
+        np.searchsorted(all_blocks, readers)[reads.block].astype(np.int32),
+        reads.kind, reads.start, reads.end,
+    )  # fmt: skip
+    accesses = np.bincount(row_of, weights=sectors["accesses"], minlength=len(all_blocks))
+    loaders = np.searchsorted(all_blocks, tiles["block"])
+    accesses += np.bincount(loaders, minlength=len(all_blocks))
+    return LaunchRows(
+        place,
+        launch.grid,
+        all_blocks,
+        accesses.astype(np.int64),
+        concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain,
+    )
+
+
+def _plain(
+    sectors: NDArray[Any],
+    row_of: NDArray[np.int32],
+    n_rows: int,
+    first_row: int,
+    overflow: Overflow | None,
+) -> Footprints:
+    """Return the ranges of sectors, but for those that are too many and were given away."""
+    pieces: list[Footprints] = []
+    for low in range(0, len(sectors), _SECTORS_AT_ONCE):
+        these = slice(low, low + _SECTORS_AT_ONCE)
+        pieces.append(_ranges(sectors[these], row_of[these], n_rows))
+        if overflow and sum(map(len, pieces)) > overflow.most_ranges:
+            joined = concatenate_footprints(pieces, n_rows)
+            row = joined.block + np.int32(first_row)
+            overflow.take(Ranges(row, joined.kind, joined.start, joined.end))
+            pieces = []
+    return concatenate_footprints(pieces, n_rows)
+
+
+def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Footprints:
+    masks = Masks(row_of, *(np.ascontiguousarray(sectors[name]) for name in Masks._fields[1:]))
+    room = MOST_RUNS * len(sectors)
+    row, kind = np.empty(room, np.int32), np.empty(room, np.uint8)
+    start, end = np.empty((2, room), np.uint64)
+    n = ranges_of_masks(masks, row, kind, start, end)
+    return join_footprints(row[:n], kind[:n], start[:n], end[:n], n_rows)
+
+
+def _tile_reads(
+    tiles: NDArray[Any],
+    maps: NDArray[Any],
+    launch: KernelLaunch,
+    cluster: tuple[int, int, int],
+) -> tuple[NDArray[np.int64], Footprints | None]:
+    """Return the blocks that loads of tiles are for, and what each reads; None if not understood.
+
+    The ranges name a block by its place in the first array.
+    """
+    known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
+    parts = []
+    for at in np.unique(tiles["map"]):
+        tensor = known.get(int(at))
+        loads = tiles[tiles["map"] == at]
+        if tensor is None or tensor.rows > _MOST_ROWS_OF_TILE or loads["mode"].any():
+            return np.empty(0, np.int64), None
+        # The same tile may be loaded many times over by a block: once is enough.
+        loads = np.unique(loads[["block", "multicast", "at"]])
+        load, start, end = tile_ranges(tensor, loads["at"][:, : len(tensor.sizes)])
+        for source, block in _receivers(loads, launch.grid, cluster):
+            mine = np.flatnonzero(np.isin(load, source))
+            of_load = np.full(len(loads), -1, np.int64)
+            of_load[source] = block
+            parts.append((of_load[load[mine]], start[mine], end[mine]))
+    if not parts:
+        empty = np.empty(0, np.int64)
+        return empty, stack_footprints([])
+    block, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    blocks, row = np.unique(block, return_inverse=True)
+    kind = np.full(len(row), READ, np.uint8)
+    return blocks, join_footprints(row.astype(np.int32), kind, start, end, len(blocks))
+
+
+def _receivers(
+    loads: NDArray[Any], grid: tuple[int, int, int], cluster: tuple[int, int, int]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield loads, and for each the block that gets it: several where it is a multicast."""
+    block = loads["block"].astype(np.int64)
+    alone = np.flatnonzero(loads["multicast"] == 0)
+    if len(alone):
+        yield alone, block[alone]
+    x, y, z = block % grid[0], block // grid[0] % grid[1], block // (grid[0] * grid[1])
+    cx, cy, cz = (max(1, size) for size in cluster)
+    for rank in range(cx * cy * cz):
+        chosen = np.flatnonzero(loads["multicast"] >> rank & 1)
+        if len(chosen):
+            there = (
+                x[chosen] // cx * cx + rank % cx,
+                y[chosen] // cy * cy + rank // cx % cy,
+                z[chosen] // cz * cz + rank // (cx * cy),
+            )
+            yield chosen, there[0] + grid[0] * (there[1] + grid[1] * there[2])
+
+
+def stack_rows(pieces: Sequence[LaunchRows]) -> BlockTouches:
+    """Put the rows of several launches one after another."""
+    first = np.concatenate([[0], np.cumsum([len(p.block) for p in pieces])]).astype(np.int64)
+    x_size, y_size = (
+        np.concatenate([np.full(len(p.block), p.grid[d], np.int64) for p in pieces]) for d in (0, 1)
+    )
+    block = np.concatenate([p.block for p in pieces])
+    accesses = np.concatenate([p.accesses for p in pieces])
+    return BlockTouches(
+        launch=np.concatenate([np.full(len(p.block), p.launch, np.int32) for p in pieces]),
+        x=(block % x_size).astype(np.int32),
+        y=(block // x_size % y_size).astype(np.int32),
+        z=(block // (x_size * y_size)).astype(np.int32),
+        accesses=accesses,
+        instructions=accesses,
+        row=np.concatenate(
+            [p.ranges.block + low for p, low in zip(pieces, first[:-1], strict=True)]
+        ).astype(np.int32),
+        kind=np.concatenate([p.ranges.kind for p in pieces]),
+        start=np.concatenate([p.ranges.start for p in pieces]),
+        end=np.concatenate([p.ranges.end for p in pieces]),
+    )
