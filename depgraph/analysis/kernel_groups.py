@@ -49,7 +49,7 @@ class PairGroup:
     ----------
     pairs : int
         Pairs of kernels.
-    edges, raw, war, waw : int
+    edges, raw, war, waw, reuse : int
         Added up over the pairs.
     """
 
@@ -60,6 +60,7 @@ class PairGroup:
     raw: int
     war: int
     waw: int
+    reuse: int
 
 
 def group_names(scenario: Scenario, by: str) -> dict[int, str]:
@@ -158,6 +159,7 @@ def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list
             raw=sum(p.raw for p in own),
             war=sum(p.war for p in own),
             waw=sum(p.waw for p in own),
+            reuse=sum(p.reuse for p in own),
         )
         for (source, target), own in found.items()
     ]

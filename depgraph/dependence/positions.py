@@ -123,8 +123,10 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
         graph.operation_of_block[block],
         graph.n_operations,
         graph.space,
+        graph.frees,
     )
-    fine = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    fine = build_graph(swept, graph.first_block, graph.kernel, graph.frees)
+    fine = fine.with_kinds(graph.kinds)
     member = fine.set_blocks
     fine = replace(
         fine,

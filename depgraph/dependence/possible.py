@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOUND = "found"
 SUSPECTED = "suspected"
-_EVERY_KIND = tuple(range(len(KIND_NAMES)))
+_EVERY_KIND = RAW, WAR, WAW
 
 
 def waits_inside(evidence: int) -> str | None:

@@ -21,7 +21,7 @@ from depgraph.footprint.spill import Run
 from depgraph.system.output import one_line_errors
 from depgraph.system.version import tool_version
 from depgraph.system.work_folder import lock
-from depgraph.trace.records import BlockTouches, Damage, KernelLaunch, ScannedPart
+from depgraph.trace.records import Allocation, BlockTouches, Damage, KernelLaunch, ScannedPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,6 +137,7 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
         "untraced": list(part.untraced.items()),
+        "allocations": [asdict(allocation) for allocation in part.allocations],
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "path": part.path,
@@ -204,6 +205,7 @@ def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
         launches=[launch and _launch(launch) for launch in content["launches"]],
         touches=touches,
         untraced=dict(content["untraced"]),
+        allocations=[Allocation(**allocation) for allocation in content["allocations"]],
         durations=columns.get("durations"),
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),

@@ -12,6 +12,7 @@ import numpy as np
 from depgraph.dependence.sweep import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, with_room
+from depgraph.footprint.frees import freed_between
 from depgraph.system.text import counted
 from depgraph.trace.records import Damage, KernelLaunch, MemoryOperation
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import Run
-    from depgraph.trace.records import BlockTouches, Operation, ScannedPart, Trace
+    from depgraph.trace.records import Allocation, BlockTouches, Operation, ScannedPart, Trace
 
 # Above this many damaged access lines in a hundred, what is left is no basis for a graph.
 _DAMAGED_LINES_LIMIT = 0.01
@@ -115,6 +117,7 @@ class Collector:
         self._allow_empty = allow_empty
         self._on_damage = on_damage or self._refuse_or_count
         self._untraced: dict[int, str] = {}
+        self._allocations: list[Allocation] = []
         self._shows_bulk = False
         self._accesses = 0
         self._access_lines = 0
@@ -145,6 +148,7 @@ class Collector:
         self.warnings += part.warnings
         self.opcodes += part.opcodes
         self._shows_bulk |= part.shows_bulk
+        self._allocations += part.allocations
         self._accesses += int(part.touches.accesses.sum())
         places = self.numbers.add(part)
         for launch, reason in part.untraced.items():
@@ -230,6 +234,16 @@ class Collector:
             "trace all instructions of these kernels (no INSTR_BEGIN, INSTR_END or kernel limits, "
             "a tracer that knows this GPU), or pass --allow-empty",
         )
+
+    @cached_property
+    def allocations(self) -> list[Allocation]:
+        """Allocations, where the trace knows of frees."""
+        return self.numbers.without_left_out(self._allocations)
+
+    @cached_property
+    def frees(self) -> Footprints | None:
+        """What was freed, as `freed_between` returns it."""
+        return freed_between(self.allocations, len(self.operations))
 
     @cached_property
     def space(self) -> NDArray[np.int32] | None:

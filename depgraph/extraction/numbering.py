@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -11,9 +12,11 @@ from depgraph.system.text import counted
 from depgraph.trace.records import Damage, KernelLaunch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
-    from depgraph.trace.records import Operation, ScannedPart, Trace
+    from depgraph.trace.records import Allocation, Operation, ScannedPart, Trace
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
@@ -130,6 +133,19 @@ class BlockNumbers:
         self.operations.append(operation)
         self._kernel.append(kernel)
         self._first_block.append(self.n_blocks + blocks)
+
+    def without_left_out(self, allocations: Iterable[Allocation]) -> list[Allocation]:
+        """Return the allocations that stood while an operation ran that is not left out."""
+        kept = np.flatnonzero(self._place[: self._seen] >= 0)
+
+        def place(index: int) -> int:
+            return int(np.searchsorted(kept, index))
+
+        moved = (
+            replace(a, allocated=place(a.allocated), freed=a.freed and place(a.freed))
+            for a in allocations
+        )
+        return [a for a in moved if a.allocated < len(kept) and a.freed != 0]
 
     def _too_many_blocks(self, kernel: int, blocks: int) -> TraceError:
         if blocks > MOST_BLOCKS:

@@ -146,7 +146,7 @@ def analyse(
             with _phase("dependences", on_phase):
                 ahead.wait("dependences")
                 analysis = ShardAnalysis(
-                    collector.numbers.first_block, granularity, collector.space
+                    collector.numbers.first_block, granularity, collector.space, collector.frees
                 )
                 found = analyse_shards(ranges, analysis, workers, files, limit // 2)
             with _phase("graph", on_phase), trace.sources.unchanged():
@@ -214,7 +214,7 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
     numbers = collector.numbers
 
     def graph_of(swept: list[SetPairs]) -> BlockGraph:
-        graph = build_graph(swept, numbers.first_block, numbers.kernel)
+        graph = build_graph(swept, numbers.first_block, numbers.kernel, collector.frees)
         return graph.with_kinds(options["kinds"])
 
     graph = graph_of(found.exact)
@@ -232,6 +232,7 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
     return Extraction(
         kernels=rows,
         copies=copies,
+        allocations=collector.allocations,
         counts=counts,
         footprints=found.footprints,
         graph=replace(

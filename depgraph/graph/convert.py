@@ -32,6 +32,7 @@ def kernel_digraph(
             raw=pair.raw,
             war=pair.war,
             waw=pair.waw,
+            reuse=pair.reuse,
             edges=pair.edges,
             possible=pair.possible,
             pattern=pair.pattern.value,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.system.scratch import Scratch
-    from depgraph.trace.records import KernelLaunch
+    from depgraph.trace.records import Allocation, KernelLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,8 @@ class Extraction:
         in cycles unless ``metadata["duration_unit"]`` says otherwise.
     metadata : dict
         Provenance: sources, format, options, what was skipped and why, warnings.
+    allocations : list of Allocation
+        Where the input knows of frees.
     scratch : Scratch or None
         Holds the files of footprints that were too large for memory.
     """
@@ -173,6 +175,7 @@ class Extraction:
     footprints: Footprints | SpilledFootprints
     graph: BlockGraph
     metadata: dict[str, Any]
+    allocations: list[Allocation] = field(default_factory=list)
     scratch: Scratch | None = None
 
     @property

@@ -35,6 +35,8 @@ def _c(name: str, type_: str, unit: str, meaning: str, **more: Any) -> Column:
     return Column(name, type_, unit, meaning, **more)
 
 
+_KINDS = '"RAW", "WAR", "WAW" or "REUSE": through memory that was freed in between'
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "kernels": (
         _c("kernel", "int32", "", "kernel number, from 0 in launch order"),
@@ -137,6 +139,25 @@ TABLES: dict[str, tuple[Column, ...]] = {
             default=SOMEWHERE,
         ),
     ),
+    "allocations": (
+        _c("address", "uint64", "byte address", "first byte", since=4),
+        _c("size", "int64", "bytes", "number of bytes", since=4),
+        _c(
+            "allocated",
+            "int32",
+            "",
+            "operation that follows the allocation; 0 if it was before all",
+            since=4,
+        ),
+        _c(
+            "freed",
+            "int32",
+            "",
+            "operation that follows the free; null if it was never freed",
+            nullable=True,
+            since=4,
+        ),
+    ),
     "sets": (
         _c("set", "int32", "", "number of the set"),
         _c("operation", "int32", "", "operation that its blocks belong to"),
@@ -158,7 +179,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "joins": (
         _c("join", "int32", "", "number of the join"),
-        _c("kind", "dictionary", "", '"RAW", "WAR" or "WAW"'),
+        _c("kind", "dictionary", "", _KINDS),
         _c("certain", "bool", "", "whether accesses in the trace make it; else it is possible"),
         _c(
             "basis",
@@ -184,8 +205,16 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("awaited", "int64", "blocks", "blocks of the source waited for"),
         _c("most_sources", "int64", "blocks", "most blocks that one block waits for"),
         _c("most_targets", "int64", "blocks", "most blocks that wait for one block"),
-        _c("ldgsts", "int64", "edges", "of raw and war those that rest only on LDGSTS reads"),
+        _c("ldgsts", "int64", "edges", "of each kind those that rest only on LDGSTS reads"),
         _c("possible", "int64", "edges", "distinct edges of any kind that are only possible"),
+        _c(
+            "reuse",
+            "int64",
+            "edges",
+            "distinct certain edges through memory that was freed in between",
+            since=4,
+            default=0,
+        ),
         _c("cross_stream", "bool", "", "source and target run in different streams"),
     ),
     "edges": (
@@ -193,13 +222,15 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("src_block", "int64", "", "its block, numbered within the kernel"),
         _c("dst_kernel", "int64", "", "kernel that waits"),
         _c("dst_block", "int64", "", "its block, numbered within the kernel"),
-        _c("kind", "string", "", '"RAW", "WAR" or "WAW"'),
+        _c("kind", "string", "", _KINDS),
         _c("certain", "bool", "", "false where it is only possible"),
         _c("ldgsts", "bool", "", "whether it rests only on LDGSTS reads"),
     ),
 }
 
-STORED_TABLES = ("kernels", "blocks", "footprints", "copies", "sets", "joins", "pairs")
+STORED_TABLES = (
+    "kernels", "blocks", "footprints", "copies", "allocations", "sets", "joins", "pairs",
+)  # fmt: skip
 
 
 def stored_tables(version: int) -> tuple[str, ...]:

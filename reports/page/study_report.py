@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
 from depgraph.analysis.verdict_rules import BUFFERS
-from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
+from depgraph.reports.tables.bound_table import bound_report, kinds_shown, launch_table
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.mechanism_tables import ranked_table
@@ -117,7 +117,7 @@ def _schedule_table(study: Study) -> Table:
         "schedules",
         f"Block-level dataflow on {size_text(study.sms)}",
         [
-            Column("dependences", "deps", is_text=True, show=show_kinds),
+            Column("dependences", "deps", is_text=True, show=kinds_shown(study.scenario)),
             Column("schedule", "schedule", is_text=True),
             *columns,
         ],

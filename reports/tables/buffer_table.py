@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _FUNCTIONS_SHOWN = 2
 _NUMBERS_SHOWN = 8
 _HOW_FOUND = (
-    f"""the trace has no allocations: written ranges, rounded out to {BLOCK_BYTES} bytes as
-    PyTorch's allocator does, are one buffer where the same kernels write them side by side""",
+    f"""written ranges, rounded out to {BLOCK_BYTES} bytes as PyTorch's allocator does, are one
+    buffer where the same kernels write them side by side""",
     """a renamed buffer has no WAR and WAW dependences, as if every kernel that writes it wrote a
     copy of its own; the memory stated is for all copies at once""",
     """WAR and WAW count edges between blocks; another buffer may give the same edge""",
@@ -56,7 +56,7 @@ _WORKSPACE_IN_CUDA = """give cuBLAS a workspace for each stream (cublasSetWorksp
 def renaming_sentence(found: Renaming) -> str:
     """Say what renaming a few buffers would bring."""
     if not any(b.is_reused for b in found.buffers):
-        return "no WAR or WAW dependence rests on a buffer"
+        return "no dependence but RAW rests on a buffer"
     if not found.sets:
         return (
             f"{counted(sum(b.is_reused for b in found.buffers), 'buffer')} are used again, but "
@@ -110,6 +110,7 @@ def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
         Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
         Column("war", "WAR", show=show_number),
         Column("waw", "WAW", show=show_number),
+        *[Column("reuse", "reuse", show=show_number)] * (scenario.graph.frees is not None),
         Column("upper_bound_alone", "alone", show=show_factor,
                get=lambda b: found.upper_bound_alone[b.number]),
         Column("set", "set", show=show_value, get=lambda b: place.get(b.number)),

@@ -43,6 +43,7 @@ def extract_summary(
         "raw_edges": sum(p.raw for p in pairs),
         "war_edges": sum(p.war for p in pairs),
         "waw_edges": sum(p.waw for p in pairs),
+        "reuse_edges": sum(p.reuse for p in pairs),
         "edges": sum(p.edges for p in pairs),
         "ldgsts_edges": sum(p.ldgsts for p in pairs),
         "possible_edges": sum(p.possible for p in pairs),
@@ -61,12 +62,14 @@ def extract_summary(
         f"kernels read {show_bytes(facts['read_bytes'])} and write "
         f"{show_bytes(facts['written_bytes'])} (distinct bytes per kernel, summed)"
     )
+    is_known = extraction.graph.frees is not None
+    reuse = f", {show_number(facts['reuse_edges'])} by allocator reuse" if is_known else ""
     headline = [
         *([f"{size}, {accesses}{copies}", traffic] if is_traced else [size]),
         (
             f"{counted(facts['edges'], 'edge')} between blocks: "
             f"{show_number(facts['raw_edges'])} RAW, {show_number(facts['war_edges'])} WAR, "
-            f"{show_number(facts['waw_edges'])} WAW (an edge may be of several kinds)"
+            f"{show_number(facts['waw_edges'])} WAW{reuse} (an edge may be of several kinds)"
         ),
         _patterns(extraction),
     ]

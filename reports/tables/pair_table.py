@@ -22,7 +22,7 @@ def pair_table(
 ) -> Table:
     """Build the table of dependent pairs, in the order of the kernel that waits.
 
-    Edges by LDGSTS alone and possible edges have columns where there are any.
+    Allocator reuse, edges by LDGSTS alone and possible edges have columns where there are any.
 
     Parameters
     ----------
@@ -45,6 +45,7 @@ def pair_table(
         Column("raw", "RAW", show=show_number),
         Column("war", "WAR", show=show_number),
         Column("waw", "WAW", show=show_number),
+        *[Column("reuse", "reuse", show=show_number)] * any(p.reuse for p in pairs),
         *[Column("ldgsts", "by LDGSTS", show=show_number)] * any(p.ldgsts for p in pairs),
         *[Column("possible", "possible", show=show_number)] * any(p.possible for p in pairs),
         Column(

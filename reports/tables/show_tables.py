@@ -252,6 +252,7 @@ def _neighbour_table(key: str, title: str, found: Sequence[Neighbour], total: in
         Column("raw_bytes", "RAW", "B", show_number),
         Column("war_bytes", "WAR", "B", show_number),
         Column("waw_bytes", "WAW", "B", show_number),
+        *[Column("reuse_bytes", "reuse", "B", show_number)] * any(n.reuse_bytes for n in found),
     ]
     table = Table.of(key, f"{title} ({total})", columns, found, more="depgraph export --what edges")
     return replace(table, omitted=total - len(found))

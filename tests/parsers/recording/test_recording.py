@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.errors import TraceError
-from depgraph.extraction.pipeline import analyse
+from depgraph.extraction.pipeline import analyse, extract
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
@@ -286,8 +286,6 @@ def test_recordings_come_alone():
 
 
 def test_footprints_are_a_table_as_of_any_trace(tmp_path):
-    from depgraph.extraction.pipeline import extract
-
     store = extract(open_trace(DATA / "hooks.recording"), tmp_path / "out")
     assert isinstance(store.to_pandas("footprints"), pd.DataFrame)
     assert store.metadata["format"] == "recording"
@@ -474,6 +472,68 @@ def test_copies_and_memsets_say_what_they_are_and_where(tmp_path):
         (-3, -4, 0, 1, 0),
         (-4, 0, 1, 0, 0),
     ]
+
+
+ALLOC = {"event": "alloc", "address": 4096, "bytes": 512, "flags": 0, "stream": 0}
+FREE = ALLOC | {"event": "free"}
+SECOND = KERNEL | {"number": 2, "grid_id": 2}
+SAME_BYTE = [(128, 0, 1, 1, 1, 0, 1), (128, 0, 2, 1, 1, 0, 1)]  # both kernels read and write it
+
+
+@pytest.mark.parametrize(
+    ("between", "kinds"),
+    [
+        ([], {"RAW", "WAR", "WAW"}),
+        ([FREE, ALLOC], {"REUSE"}),
+        ([FREE | {"bytes": 0}], {"REUSE"}),
+        ([ALLOC], {"REUSE"}),  # it must have been freed: nothing is allocated twice
+        ([FREE | {"address": 8192}, FREE | {"address": 12288, "bytes": 0}], {"RAW", "WAR", "WAW"}),
+    ],
+)
+def test_memory_that_was_freed_in_between_is_allocator_reuse(tmp_path, between, kinds):
+    path = recording(tmp_path, ALLOC, KERNEL, *between, SECOND, sectors=SAME_BYTE)
+    graph = analyse(open_trace(path)).graph
+    assert {kind for *_, kind in _edges(graph)} == kinds
+    assert graph.kinds == {"RAW", "WAR", "WAW", "REUSE"}
+
+
+def test_allocator_reuse_is_stored_chosen_and_shown(tmp_path, program):
+    path = recording(tmp_path, ALLOC, KERNEL, FREE, ALLOC, SECOND, sectors=SAME_BYTE)
+    store = extract(open_trace(path), tmp_path / "out")
+    assert store.table("allocations").to_pylist() == [
+        {"address": 4096, "size": 512, "allocated": 0, "freed": 1},
+        {"address": 4096, "size": 512, "allocated": 1, "freed": None},
+    ]
+    out = str(store.path)
+    assert "0 WAW, 1 by allocator reuse" in program("extract", path, "-o", tmp_path / "again").out
+    (pair,) = json.loads(program("show", "pairs", out, "--format", "json").out)["pairs"]
+    assert (pair["raw"], pair["war"], pair["waw"], pair["reuse"]) == (0, 0, 0, 1)
+    chosen = program("show", "pairs", out, "--deps", "raw,war,waw", "--format", "json").out
+    assert json.loads(chosen)["pairs"] == []
+    described = json.loads(program("show", "block", "1:0", out, "--format", "json").out)
+    assert [(n["kinds"], n["reuse_bytes"]) for n in described["sources"]] == [("REUSE", 1)]
+    buffers = json.loads(program("show", "buffers", out, "--sms", "4", "--format", "json").out)
+    assert [(b["war"], b["waw"], b["reuse"]) for b in buffers["buffers"]] == [(0, 0, 1)]
+    said = program("bound", out, "--sms", "4", "--deps", "raw,war,waw").out
+    assert "REUSE dependences left out" in said
+    dropped = ("--what-if", "buffer=0x1000:0x1200 drop=reuse")
+    assert (
+        json.loads(program("show", "pairs", out, *dropped, "--format", "json").out)["pairs"] == []
+    )
+
+
+def test_frees_are_counted_from_the_first_kernel_that_is_chosen(tmp_path):
+    path = recording(tmp_path, KERNEL, ALLOC, SECOND, FREE, KERNEL | {"number": 3})
+    found = analyse(open_trace(path), kernels=(1, 3))
+    assert [(a.allocated, a.freed) for a in found.allocations] == [(0, 1)]
+    assert analyse(open_trace(path), kernels=(0, 1)).allocations == []
+
+
+def test_a_trace_without_frees_has_no_allocator_reuse(sample_store, program):
+    assert sample_store.graph().kinds == {"RAW", "WAR", "WAW"}
+    said = program("show", "pairs", sample_store.path, "--deps", "raw,reuse")
+    assert said.code == 1
+    assert "REUSE: a recording, which knows what was freed" in said.err
 
 
 def test_events_that_are_written_late_stand_where_they_happened(tmp_path):
