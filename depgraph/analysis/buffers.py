@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
-from depgraph.footprint.footprints import Footprints, join_footprints
+from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
 from depgraph.footprint.frees import renumbered
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.kinds import ALL_KINDS
@@ -111,7 +111,9 @@ def find_buffers(scenario: Scenario) -> Reuse:
         raise NotApplicableError(message)
     graph = scenario.graph
     footprints = scenario.read_footprints().rounded(scenario.granularity, graph.n_blocks)
-    pieces, buffer, n_buffers = _cut(footprints, *_written_together(footprints, graph))
+    spans = _written_together(footprints, graph)
+    n_buffers = len(spans[0])
+    pieces, buffer = cut_to_spans(footprints, *spans)
     order = np.argsort(buffer, kind="stable")
     pieces, buffer = pieces.take(order), buffer[order]
     ends = np.searchsorted(buffer, np.arange(n_buffers + 1))
@@ -156,25 +158,6 @@ def _written_together(
     address, name = address[begins], name[begins]
     is_written = np.flatnonzero(name[:-1]) if len(name) else np.empty(0, np.int64)
     return address[is_written], address[is_written + 1]
-
-
-def _cut(
-    footprints: Footprints, start: NDArray[np.uint64], end: NDArray[np.uint64]
-) -> tuple[Footprints, NDArray[np.int64], int]:
-    """Cut footprints at the ends of buffers; return the pieces and the buffer of each."""
-    low = np.searchsorted(end, footprints.start, side="right")
-    high = np.searchsorted(start, footprints.end, side="left")
-    count = np.maximum(high - low, 0)
-    row = np.repeat(np.arange(len(footprints)), count)
-    buffer = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + low[row]
-    whole = footprints.take(row)
-    pieces = Footprints(
-        whole.block,
-        whole.kind,
-        np.maximum(whole.start, start[buffer]),
-        np.minimum(whole.end, end[buffer]),
-    )
-    return pieces, buffer, len(start)
 
 
 def _describe(

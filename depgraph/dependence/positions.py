@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.dependence.positions_jit import overlay_ranges
-from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.range_store import touched_by_copies
@@ -143,6 +143,7 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
         copies=graph.copies,
     )
     fine = with_possible_joins(fine, extraction.kernels)
+    fine = with_joins_in_known_memory(fine, graph)
     return replace(
         extraction,
         graph=fine,

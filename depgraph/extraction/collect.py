@@ -12,6 +12,7 @@ import numpy as np
 from depgraph.dependence.sweep import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, with_room
+from depgraph.footprint.footprints import Footprints, concatenate_footprints
 from depgraph.footprint.frees import freed_between
 from depgraph.system.text import counted
 from depgraph.trace.records import Damage, KernelLaunch, MemoryOperation
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import Run
     from depgraph.trace.records import Allocation, BlockTouches, Operation, ScannedPart, Trace
 
@@ -90,6 +90,8 @@ class Collector:
     numbers : BlockNumbers
     skipped, warnings, opcodes : Counter
     lines, bytes : int
+    reach : dict
+        Of operations that write out of sight, though not anywhere: one of `REACHES`.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Collector:
         self.lines = 0
         self.bytes = 0
         self.text_bytes = 0
+        self.reach: dict[int, str] = {}
         self._ranges = ranges
         self._counters = BlockCounters()
         self._allow_damaged = allow_damaged
@@ -118,6 +121,7 @@ class Collector:
         self._on_damage = on_damage or self._refuse_or_count
         self._untraced: dict[int, str] = {}
         self._allocations: list[Allocation] = []
+        self._possible: list[Footprints] = []
         self._shows_bulk = False
         self._accesses = 0
         self._access_lines = 0
@@ -153,6 +157,8 @@ class Collector:
         places = self.numbers.add(part)
         for launch, reason in part.untraced.items():
             self._untraced[int(places[launch])] = reason
+        self.reach |= {int(places[launch]): reach for launch, reach in part.reach.items()}
+        self._possible += [self.numbers.of_possible(each, places) for each in part.possible]
         if len(part.touches.launch):
             blocks, damaged = self.numbers.of_rows(part, places)
             for damage in damaged:
@@ -239,6 +245,11 @@ class Collector:
     def allocations(self) -> list[Allocation]:
         """Allocations, where the trace knows of frees."""
         return self.numbers.without_left_out(self._allocations)
+
+    @property
+    def possible(self) -> Footprints:
+        """What blocks may write out of sight."""
+        return concatenate_footprints(self._possible, self.numbers.n_blocks)
 
     @cached_property
     def frees(self) -> Footprints | None:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from depgraph.errors import TraceError
+from depgraph.footprint.footprints import Footprints
 from depgraph.system.text import counted
-from depgraph.trace.records import Damage, KernelLaunch
+from depgraph.trace.records import WRITE, Damage, KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from depgraph.trace.records import Allocation, Operation, ScannedPart, Trace
+    from depgraph.trace.records import Allocation, Operation, PossibleWrites, ScannedPart, Trace
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
@@ -133,6 +134,24 @@ class BlockNumbers:
         self.operations.append(operation)
         self._kernel.append(kernel)
         self._first_block.append(self.n_blocks + blocks)
+
+    def of_possible(self, writes: PossibleWrites, places: NDArray[np.int64]) -> Footprints:
+        """Return what blocks may write, by their global numbers.
+
+        Parameters
+        ----------
+        places : int64[len(part.keys)]
+            As `add` returns them.
+        """
+        operation = places[writes.launch]
+        blocks = self._grid[operation].prod(axis=1)
+        is_kept = (operation >= 0) & (writes.block < blocks)
+        count = np.where(writes.block < 0, blocks, 1) * is_kept
+        row = np.repeat(np.arange(len(count)), count)
+        index = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        block = self._first[operation][row] + np.maximum(writes.block[row], 0) + index
+        kind = np.full(len(row), WRITE, np.uint8)
+        return Footprints(block.astype(np.int32), kind, writes.start[row], writes.end[row])
 
     def without_left_out(self, allocations: Iterable[Allocation]) -> list[Allocation]:
         """Return the allocations that stood while an operation ran that is not left out."""

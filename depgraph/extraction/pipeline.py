@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import nvtx
 
-from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.possible import with_possible_joins, with_possible_writes
 from depgraph.dependence.sweep import build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.checkpoint import ResumableScan, open_folder
@@ -229,6 +229,7 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
     copies = _copy_rows(numbers)
     names = {copy.number: copy.what for copy in copies}
     graph = with_possible_joins(replace(graph, space=collector.space, copies=names), rows)
+    graph = with_possible_writes(graph, found.footprints.batches(), collector.possible, rows)
     return Extraction(
         kernels=rows,
         copies=copies,

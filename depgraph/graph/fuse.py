@@ -191,6 +191,7 @@ def _kernel_rows(
                 accesses=one.accesses + two.accesses,
                 instructions=one.instructions + two.instructions,
                 untraced=one.untraced or two.untraced,
+                reach=None if one.is_opaque or two.is_opaque else one.reach or two.reach,
                 waits_inside=min(filter(None, (one.waits_inside, two.waits_inside)), default=None),
                 ldgsts_bytes=one.ldgsts_bytes + two.ldgsts_bytes,
             )

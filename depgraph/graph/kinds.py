@@ -31,13 +31,15 @@ class Basis(IntEnum):
     LDGSTS = 1  # reads by LDGSTS alone, of which some may only fill shared memory with zeros
     OPAQUE = 2  # a kernel whose accesses the trace cannot show
     UNIT = 3  # a kernel whose blocks wait for one another
+    RANGE = 4  # what a kernel writes out of sight, somewhere in known memory
+    TILES = 5  # what a block writes out of sight, inferred from what it reads
 
 
-BASIS_NAMES = ("seen", "ldgsts", "opaque", "unit")
+BASIS_NAMES = ("seen", "ldgsts", "opaque", "unit", "range", "tiles")
 
 # By kind and basis: the codes of compiled code. Four for what was seen, four for what rests on
 # LDGSTS alone, four for what is only possible; in each four the kinds in their order.
-_STRENGTH = np.array([0, 1, 2, 2], np.uint8)
+_STRENGTH = np.array([0, 1, 2, 2, 2, 2], np.uint8)
 CODES = np.arange(4, dtype=np.uint8)[:, None] + 4 * _STRENGTH
 KIND_OF_CODE = np.tile(np.arange(4, dtype=np.uint8), 3)
 LDGSTS_CODES = (4, 5, 6, 7)

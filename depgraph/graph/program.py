@@ -57,6 +57,12 @@ class Kernel:
     cuttable: bool | None = None
     waits_inside: str | None = None
     ldgsts_bytes: int = 0
+    reach: str | None = None
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it may touch anything."""
+        return self.untraced is not None and self.reach is None
 
     @classmethod
     def launched(cls, launch: KernelLaunch, **row: Any) -> Self:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import join_footprints
@@ -336,6 +336,7 @@ def _without_dependences(scenario: Scenario, drops: Sequence[Drop]) -> Scenario:
     rebuilt = build_graph(swept, graph.first_block, graph.kernel, graph.frees)
     rebuilt = rebuilt.with_kinds(graph.kinds)
     rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), scenario.kernels)
+    rebuilt = with_joins_in_known_memory(rebuilt, graph)
     changed = graph.with_dependences_of(rebuilt)
     notes = [
         f"what if {d.text}: no {' or '.join(sorted(d.kinds))} dependence through the "

@@ -86,6 +86,15 @@ TABLES: dict[str, tuple[Column, ...]] = {
             nullable=True,
         ),
         _c("ldgsts_bytes", "int64", "bytes", "of read_bytes those read only by LDGSTS"),
+        _c(
+            "reach",
+            "string",
+            "",
+            'where what is untraced may be: "range", somewhere in known memory; '
+            '"tiles", inferred block by block; null: anywhere',
+            nullable=True,
+            since=4,
+        ),
     ),
     "blocks": (
         _c("block", "int32", "", "global block number"),
@@ -186,7 +195,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "dictionary",
             "",
             'what it rests on: "seen", "ldgsts" (only reads by LDGSTS), "opaque" (a kernel whose '
-            'accesses the trace cannot show), "unit" (a kernel whose blocks wait for one another)',
+            'accesses the trace cannot show), "unit" (a kernel whose blocks wait for one another), '
+            '"range" (what a kernel writes out of sight, somewhere in known memory), "tiles" (what '
+            "a block writes out of sight, inferred from what it reads)",
         ),
         _c("source_kernel", "int32", "", "kernel waited for; -1 - i for copy or memset i"),
         _c("target_kernel", "int32", "", "kernel that waits"),

@@ -184,6 +184,9 @@ class ScannedPart:
         Things the user should know, each with the number of times they occurred.
     untraced : dict
         What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
+    reach : dict
+        Where that is not anywhere, but among `possible`: one of `REACHES`, by the same index.
+    possible : list of PossibleWrites
     shows_bulk : bool
         Whether bulk or tensor copies are among the instructions, so that they are traced.
     allocations : list of Allocation
@@ -209,6 +212,8 @@ class ScannedPart:
     opcodes: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     untraced: dict[int, str] = field(default_factory=dict)
+    reach: dict[int, str] = field(default_factory=dict)
+    possible: list[PossibleWrites] = field(default_factory=list)
     shows_bulk: bool = False
     allocations: list[Allocation] = field(default_factory=list)
     durations: NDArray[np.float64] | None = None
@@ -220,6 +225,30 @@ class ScannedPart:
     bytes: int = 0
     text_bytes: int = 0
     path: str | None = None
+
+
+RANGE, TILES = "range", "tiles"
+REACHES = (RANGE, TILES)
+"""How far what is untraced of a kernel reaches: it writes somewhere in known ranges; or it writes
+tiles, of which it is inferred which block writes which."""
+
+
+class PossibleWrites(NamedTuple):
+    """What blocks may write out of sight of the trace.
+
+    Attributes
+    ----------
+    launch : int32[n]
+        Index into the launches of the part.
+    block : int64[n]
+        Number within the grid; -1 for every block.
+    start, end : uint64[n]
+    """
+
+    launch: NDArray[np.int32]
+    block: NDArray[np.int64]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
 
 
 class Overflow(Protocol):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import Archive
+from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
 from depgraph.trace.records import (
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from depgraph.parsers.recording.tensor_maps import TensorMap
     from depgraph.trace.records import Operation
 
 _ADDRESS_END = 1 << 57
 _LARGEST = (1 << 32) - 1  # of what the recorder counts
+_LARGEST_PLACE = (1 << 64) - 1
 _MOST_IN_GRID = (1 << 31) - 1
 _MOST_THREADS = 1024
 _DIMENSIONS = 3
@@ -58,6 +61,8 @@ class Launched:
         Why it was not recorded, or not wholly.
     bytes : int
         Of its tables.
+    maps : tuple of TensorMap
+        What stands among its parameters.
     """
 
     number: int
@@ -65,6 +70,7 @@ class Launched:
     cluster: tuple[int, int, int]
     untraced: str | None
     bytes: int
+    maps: tuple[TensorMap, ...] = ()
 
 
 class RecordedEvents:
@@ -86,6 +92,7 @@ class RecordedEvents:
         self.place: dict[int, int] = {}
         self.launches: list[Launched] = []
         self.allocations: list[Allocation] = []
+        self._maps: dict[int, list[TensorMap]] = {}
         self._live: dict[int, int] = {}  # of each address where it stands in `allocations`
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
@@ -102,6 +109,26 @@ class RecordedEvents:
                     raise TraceError(path, found, "record the program again") from None
         finally:
             archive.close()
+        self.launches = [self._with_maps(launched) for launched in self.launches]
+
+    def _with_maps(self, launched: Launched) -> Launched:
+        """Add the tensors that a launch was given; one outside all allocations is none."""
+        place = self.place[launched.number]
+        live = (
+            [
+                a
+                for a in self.allocations
+                if a.allocated <= place and (a.freed is None or a.freed > place)
+            ]
+            if launched.number in self._maps
+            else []
+        )
+        found = [
+            tensor for tensor in self._maps.get(launched.number, ())
+            if not self.allocations
+            or any(a.address <= tensor.address and tensor.end <= a.address + a.size for a in live)
+        ]  # fmt: skip
+        return replace(launched, maps=tuple(found)) if found else launched
 
     def _in_order(self, events: Iterable[_Event]) -> Iterator[tuple[int, _Event]]:
         """Yield the events, each with its line, in the order of the host's calls.
@@ -125,6 +152,10 @@ class RecordedEvents:
             self._take_copy(event)
         elif what == "memset":
             self._take_memset(event)
+        elif what == "params":
+            self._maps[_whole(event, "number")] = maps_in(
+                bytes.fromhex(_text(event, "bytes")), _whole(event, "at", most=_LARGEST_PLACE)
+            )
         elif what == "alloc":
             self._take_allocation(event)
         elif what == "free":

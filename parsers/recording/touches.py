@@ -20,8 +20,16 @@ from depgraph.parsers.recording.sectors_jit import (
     Masks,
     ranges_of_masks,
 )
+from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
-from depgraph.trace.records import READ, BlockTouches, Ranges
+from depgraph.trace.records import (
+    RANGE,
+    READ,
+    TILES,
+    BlockTouches,
+    PossibleWrites,
+    Ranges,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,12 +38,13 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.recording.archive import Archive
     from depgraph.parsers.recording.events import Launched
-    from depgraph.trace.records import KernelLaunch, Overflow, ScannedPart
+    from depgraph.trace.records import Overflow, ScannedPart
 
 _SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
 _ADDRESS_END = 1 << 57
 _MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
 _TMA = "tiles stored by TMA"
+_NOT_UNDERSTOOD = "a tensor map that is not understood"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +69,13 @@ def read_touches(
     """Read the tables of one launch, and say what is not in them."""
     launch = launched.launch
     sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
-    readers, reads = _tile_reads(tiles, maps, launch, launched.cluster)
-    reason = launched.untraced
-    if reads is None:
-        reason = "a tensor map that is not understood"
-        reads, readers = stack_footprints([]), np.empty(0, np.int64)
-    elif len(tiles):
-        reason = reason or _TMA
+    loads = _loads_of(tiles, maps, launched)
+    readers, reads = _tile_reads(loads or ())
+    reason = _NOT_UNDERSTOOD if loads is None else launched.untraced
     if reason:
         part.untraced[place] = reason
+    elif loads:
+        _note_stores(loads, launched, place, part)
     all_blocks = np.unique(
         np.concatenate(
             [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
@@ -128,31 +135,46 @@ def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Fo
     return join_footprints(row[:n], kind[:n], start[:n], end[:n], n_rows)
 
 
-def _tile_reads(
-    tiles: NDArray[Any],
-    maps: NDArray[Any],
-    launch: KernelLaunch,
-    cluster: tuple[int, int, int],
-) -> tuple[NDArray[np.int64], Footprints | None]:
-    """Return the blocks that loads of tiles are for, and what each reads; None if not understood.
+def _loads_of(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> list[Loads] | None:
+    """Return the loads of tiles of a launch, by tensor; None if they are not understood."""
+    known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
+    tensors = [known.get(int(at)) for at in np.unique(tiles["map"])]
+    if None in tensors or any(t and t.rows > _MOST_ROWS_OF_TILE for t in tensors):
+        return None
+    if tiles["mode"].any():
+        return None
+    found = []
+    for tensor in filter(None, dict.fromkeys(tensors)):
+        through = [at for at, each in known.items() if each == tensor]
+        loads = tiles[np.isin(tiles["map"], np.array(through, np.uint64))]
+        receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
+        load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
+        order = np.argsort(load, kind="stable")
+        found.append(
+            Loads(
+                tensor,
+                loads["at"][:, : len(tensor.sizes)],
+                loads["block"].astype(np.int64),
+                load[order],
+                block[order],
+            )
+        )
+    return found
+
+
+def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
+    """Return the blocks that loads of tiles are for, and what each reads.
 
     The ranges name a block by its place in the first array.
     """
-    known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
     parts = []
-    for at in np.unique(tiles["map"]):
-        tensor = known.get(int(at))
-        loads = tiles[tiles["map"] == at]
-        if tensor is None or tensor.rows > _MOST_ROWS_OF_TILE or loads["mode"].any():
-            return np.empty(0, np.int64), None
+    for each in loads:
         # The same tile may be loaded many times over by a block: once is enough.
-        loads = np.unique(loads[["block", "multicast", "at"]])
-        load, start, end = tile_ranges(tensor, loads["at"][:, : len(tensor.sizes)])
-        for source, block in _receivers(loads, launch.grid, cluster):
-            mine = np.flatnonzero(np.isin(load, source))
-            of_load = np.full(len(loads), -1, np.int64)
-            of_load[source] = block
-            parts.append((of_load[load[mine]], start[mine], end[mine]))
+        wanted = np.column_stack([each.receiver, each.at[each.load].astype(np.int64)])
+        wanted = wanted[np.lexsort(wanted.T)]
+        wanted = wanted[np.append(True, (wanted[1:] != wanted[:-1]).any(axis=1))]
+        tile, start, end = tile_ranges(each.tensor, wanted[:, 1:].astype(np.int32))
+        parts.append((wanted[tile, 0], start, end))
     if not parts:
         empty = np.empty(0, np.int64)
         return empty, stack_footprints([])
@@ -160,6 +182,23 @@ def _tile_reads(
     blocks, row = np.unique(block, return_inverse=True)
     kind = np.full(len(row), READ, np.uint8)
     return blocks, join_footprints(row.astype(np.int32), kind, start, end, len(blocks))
+
+
+def _note_stores(loads: Sequence[Loads], launched: Launched, place: int, part: ScannedPart) -> None:
+    """Note what a launch may store by TMA: to the tensors that it was given and did not load."""
+    part.untraced[place] = _TMA
+    loaded = {each.tensor for each in loads}
+    stored = [tensor for tensor in launched.maps if tensor not in loaded]
+    if not stored:
+        return
+    found = [infer_tiles(tensor, loads) for tensor in stored]
+    part.reach[place] = TILES if all(found) else RANGE
+    for tensor, tiles in zip(stored, found, strict=True):
+        block, start, end = tiles or (
+            np.array([-1]), np.array([tensor.address], np.uint64), np.array([tensor.end], np.uint64)
+        )  # fmt: skip
+        launch = np.full(len(block), place, np.int32)
+        part.possible.append(PossibleWrites(launch, block, start, end))
 
 
 def _receivers(
