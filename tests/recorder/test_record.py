@@ -44,7 +44,8 @@ sys.exit({code})
 def kernel(number, name):
     at = 32 * (number - 1)
     return KERNEL | {
-        "number": number, "ordinal": number - 1, "grid_id": number, "name": f"{name}(float*)", "mangled": f"_Z{name}",
+        "number": number, "ordinal": number - 1, "grid_id": number,
+        "name": f"{name}(float*)", "mangled": f"_Z{name}",
         "sectors_at": at, "sectors": 1,
     }  # fmt: skip
 
