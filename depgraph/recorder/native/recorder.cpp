@@ -40,6 +40,7 @@ constexpr int FORMAT = 2;
 constexpr int MOST_LATE = 4;  // batches that were let go, in one context
 constexpr double PATIENCE = 2, PATIENCE_ONCE_LET_GO = 0.02;  // seconds
 constexpr size_t MOST_PARAMETERS = 32768;
+constexpr size_t MAP_BYTES = 64;  // what of a tensor map is used
 
 const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
     {SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "depgraph_access"},
@@ -372,6 +373,22 @@ void write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream)
     sectors_written += bytes;
 }
 
+// Say what parameters a launch had that loaded tiles, and where they lay: a map that it loaded tells.
+// Its maps are in the buffer.
+void say_parameters(const Pending& launch) {
+    const auto* maps = reinterpret_cast<const TensorMap*>(buffer.data());
+    for (uint32_t i = 0; i < MOST_MAPS && !launch.parameters.empty(); ++i) {
+        if (!maps[i].is_whole) continue;
+        const std::string words(reinterpret_cast<const char*>(maps[i].words), MAP_BYTES);
+        const size_t offset = launch.parameters.find(words);
+        if (offset == std::string::npos) continue;
+        say("\"event\": \"params\"" + field("number", launch.number)
+            + field("at", maps[i].at - offset)
+            + ", \"bytes\": " + text(hexadecimal(launch.parameters).c_str()));
+        return;
+    }
+}
+
 // Write what launches touched that have ended.
 void read_back(Batch& batch) {
     const Launch& layout = batch.tables->layout;
@@ -394,10 +411,7 @@ void read_back(Batch& batch) {
     fflush(sectors);
     for (size_t i = 0; i < batch.launches.size(); ++i) {
         const Pending& launch = batch.launches[i];
-        if (n_tiles > 0 && !launch.parameters.empty()) {
-            say("\"event\": \"params\"" + field("number", launch.number) + field("at", 0)
-                + ", \"bytes\": " + text(hexadecimal(launch.parameters).c_str()));
-        }
+        if (n_tiles > 0) say_parameters(launch);
         say_state(launch.number, ended ? "recorded" : "failed",
                   field("lost", done[i].lost) + field("strays", done[i].strays)
                       + field("sectors_at", at) + field("sectors", n_sectors)
