@@ -11,6 +11,7 @@ import numpy as np
 
 from depgraph.mechanisms.base import dependent_operations
 from depgraph.system.output import new_folder, stranger_in
+from depgraph.trace.records import SOMEWHERE, TO_DEVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from depgraph.schedule.schedule import Schedule
 
 LIST, DEPENDENCES, SCRIPT = "kernelslist.g", "dependences.txt", "set-streams.sh"
+_UNLISTED = "unlisted:"
+_FROM_HOST = (TO_DEVICE, SOMEWHERE)
 _TRACE = re.compile(r"kernel-(\d{1,9})(?:-ctx_\w{1,20})?\.traceg?(?:\.(?:xz|gz|zst))?")
 _SCRIPT = """\
 #!/bin/sh
@@ -68,7 +71,7 @@ def write_accel_sim(
     Parameters
     ----------
     copies : sequence of Copy
-        Host copies of the program.
+        Copies and memsets of the program.
     path : Path
         Folder to write.
     force : bool
@@ -88,8 +91,10 @@ def write_accel_sim(
     names = _trace_names(scenario.kernels, scenario.metadata)
     commands = [names.get(operation, "") for operation in range(graph.n_operations)]
     for copy in copies:
-        commands[copy.operation] = f"MemcpyHtoD,0x{copy.address:016x},{copy.size}"
+        commands[copy.operation] = _command(copy)
+    listed = np.array([not command.startswith(_UNLISTED) for command in commands], np.bool_)
     order = np.lexsort((np.arange(len(begin)), begin))
+    order = order[listed[order]]
     between = scenario.is_kernel[source] & scenario.is_kernel[target]
     with new_folder(path, force=force, not_ours=not_for_accel_sim) as folder:
         (folder / LIST).write_text("".join(f"{commands[k]}\n" for k in order), encoding="ascii")
@@ -100,6 +105,13 @@ def write_accel_sim(
         with (folder / DEPENDENCES).open("w", encoding="ascii") as file:
             write_dependences(graph, commands, stream, file)
     return int((between & (stream[source] != stream[target])).sum())
+
+
+def _command(copy: Copy) -> str:
+    """Return what stands for a copy: of those to the GPU the command of Accel-Sim's lists."""
+    if copy.what in _FROM_HOST and copy.address is not None:
+        return f"MemcpyHtoD,0x{copy.address:016x},{copy.size}"
+    return f"{_UNLISTED}{copy.what.replace(' ', '-')},{copy.size}"
 
 
 def streams_of(
@@ -121,7 +133,7 @@ def streams_of(
     Returns
     -------
     int64[n_operations]
-        Stream of each kernel, from 0; -1 for host copies.
+        Stream of each kernel, from 0; -1 for copies and memsets.
     """
     stream = np.full(len(begin), -1, np.int64)
     by_target = pairs[np.argsort(pairs[:, 1], kind="stable")]

@@ -19,6 +19,7 @@ from depgraph.mechanisms.serial import serial
 from depgraph.reports.export.accel_sim import streams_of, write_accel_sim
 from depgraph.samples import sample_path
 from depgraph.store.store import Store
+from depgraph.trace.records import MEMSET, TO_DEVICE
 
 HEADER = Path(__file__).resolve().parents[2] / "docs" / "simulators" / "dependences.h"
 MAIN = """\
@@ -97,24 +98,30 @@ def test_the_reader_finds_the_dependences_of_the_store(reader, sample_store, tmp
 
 
 def test_a_list_has_copies_and_kernels_in_the_order_of_the_schedule(tmp_path):
-    graph = graph_of([1, 1, 1, 1], [((0, 0), (2, 0)), ((1, 0), (3, 0))])
-    graph.kernel[:] = [-1, 0, 1, 2]
-    kernels = [k for k in kernels_of([1, 1, 1, 1]) if k.operation]
+    graph = graph_of([1] * 5, [((0, 0), (2, 0)), ((1, 0), (3, 0))])
+    graph.kernel[:] = [-1, 0, 1, 2, -2]
+    kernels = [k for k in kernels_of([1] * 5) if 0 < k.operation < 4]
     program = scenario_of(
-        graph, [1, 5, 2, 2], kernels=kernels, sms=2, metadata={"sources": [
+        graph, [1, 5, 2, 2, 0], kernels=kernels, sms=2, metadata={"sources": [
             {"path": "/traces/kernel-3.traceg.xz"}, {"path": "/traces/kernelslist.g"},
         ]},
     )  # fmt: skip
     kernels[:] = [k.__class__(**{**_row(k), "trace_id": k.operation}) for k in kernels]
     (mechanism,) = find_mechanisms(["cuda-graph"])
     plan, _ = run_mechanism(mechanism, program, Charges(mechanism.costs))
-    copies = [Copy(copy=0, operation=0, block=0, address=0x7F0000, size=64)]
+    copies = [
+        Copy(copy=0, operation=0, block=0, address=0x7F0000, size=64, source=None, what=TO_DEVICE),
+        Copy(copy=1, operation=4, block=4, address=1, size=2, source=None, what=MEMSET),
+    ]
     across = write_accel_sim(plan, program, copies, tmp_path / "sim")
     assert (tmp_path / "sim" / "kernelslist.g").read_text().split() == [
         "MemcpyHtoD,0x00000000007f0000,64", "kernel-1.traceg", "kernel-2.traceg",
         "kernel-3.traceg.xz",
     ]  # fmt: skip
     assert across == 0
+    assert "operation 1 -1 unlisted:memset,2" in (
+        (tmp_path / "sim" / "dependences.txt").read_text().splitlines()
+    )
 
 
 def _row(kernel):
