@@ -61,7 +61,7 @@ not tried, and clusters are not modelled."""
 OF_BLOCKS = """\
 `NCCL_MAX_CTAS`, or `max_ctas` of a communicator, bounds them; 32 gives 24, as does no limit.
 Sixteen take a sixth longer, eight twice as long, four and two four and eight times (all-reduce of
-512 MiB: 6476 and 12 810 us): from a dozen blocks on, more SMs buy little."""
+512 MiB: 6476 and 12810 us): from a dozen blocks on, more SMs buy little."""
 OF_LADDER = """\
 `samples/workloads/conccl.toml`: a matrix product and an all-gather of equal length on the 304
 CUs of an MI300X, each a fifth slower beside the other. The published shares are means over the

@@ -95,6 +95,8 @@ def run_rules(
     size = min(int(sms), max(1, graph.n_blocks)) if places is None else int(sms)
     if places is not None:
         need, capacity = _on_their_places(places, need, capacity, size)
+        sharing, longer = _on_copy_engines(places, sharing, size)
+        durations = durations * longer[graph.operation_of_block]
         sharing = _with_sides(places, need, sharing)
     lists = _graph_lists(graph)
     joins, places_left, holds_left = _joins(rules, graph)
@@ -300,6 +302,24 @@ def _on_their_places(
     if len(capacity) == 1:  # so that each class has a tree of its own
         need, capacity = np.repeat(need, 2, axis=1), np.repeat(capacity, 2)
     return need, capacity
+
+
+def _on_copy_engines(
+    places: Places, sharing: SmSharing | None, size: int
+) -> tuple[SmSharing | None, NDArray[np.float64]]:
+    """Take what runs on copy engines from the load of SMs.
+
+    Returns
+    -------
+    sharing : SmSharing or None
+    longer : float64[n_operations]
+        How many times as long a block takes alone as at a rate of 1, where an engine runs it.
+    """
+    if sharing is None:
+        return None, np.ones(len(places.first))
+    off = (places.first >= size) & (sharing.load > 0)
+    longer = np.where(off, 1 + sharing.slowdown * sharing.load, 1.0)
+    return replace(sharing, load=np.where(off, _LEAST_LOAD, sharing.load)), longer
 
 
 def _with_sides(
