@@ -925,7 +925,7 @@ def _take(room, sm, c, times):
     places = room.places
     if len(places.link) > 0 and places.link[c] >= 0:
         places.free[places.link[c]] -= times * places.taken[c]
-    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of host copies
+    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of copies and memsets
         if room.carve_out.residents[sm] == 0:
             room.carve_out.of_sm[sm] = room.carve_out.chosen[c]
         room.carve_out.residents[sm] += times

@@ -41,7 +41,7 @@ def kernel(number, operation, grid, first_block, accesses):
 
 
 def small_extraction():
-    """Return a host copy, kernel 0 of 2 x 2 blocks that reads it, kernel 1 of 3 that follows."""
+    """Return a copy, kernel 0 of 2 x 2 blocks that reads it, kernel 1 of 3 that follows."""
     builder = GraphBuilder([-1, 0, 1], [1, 4, 3], positions=True)
     builder.add("RAW", [0], [1, 2, 3, 4], needed_at=0.25)
     builder.add("RAW", [1, 2], [5], done_at=0.5)
@@ -54,7 +54,7 @@ def small_extraction():
     start = 0x7F0000000000 + np.arange(21, dtype=np.uint64) * 16
     return Extraction(
         kernels=[kernel(0, 1, (2, 2, 1), 1, 10), kernel(1, 2, (3, 1, 1), 5, 18)],
-        copies=[Copy(0, 0, 0, 0x7F0000000000, 64)],
+        copies=[Copy(0, 0, 0, 0x7F0000000000, 64, None, "memset")],
         counts=BlockCounts(accesses, 3 * accesses, 16 * accesses, 16 * accesses),
         footprints=Footprints(block, np.tile(np.uint8([0, 0, 1]), 7), start, start + np.uint64(8)),
         graph=graph,
