@@ -169,6 +169,11 @@ class BesideCommunication(Mechanism):
             max(crossed.computation_slowed for crossed in crossed_links),
             max(crossed.communication_slowed for crossed in crossed_links),
         )
+        if any(beside):
+            notes.append(
+                f"computation takes {100 * beside[0]:g} % longer beside communication, "
+                f"communication {100 * beside[1]:g} % beside computation, as the link says"
+            )
         capacity = np.full(len(links), _LINK, np.int64)
         places = Places(first, last, link, taken, capacity, talks, beside)
         return places, durations, tuple(notes)

@@ -88,6 +88,7 @@ def run_rules(
     placed = _placed(rules, graph, resources, sharing, sms)
     need, capacity, places, sharing = placed.need, placed.capacity, placed.places, placed.sharing
     clusters, size = placed.clusters, placed.sms
+    durations = durations * placed.longer
     lists = _graph_lists(graph)
     joins, places_left, holds_left = _joins(rules, graph)
     gates = _gate_lists(rules.gates, graph.n_operations)
@@ -139,12 +140,13 @@ class _Placed(NamedTuple):
     sharing: SmSharing | None
     clusters: Clusters
     sms: int
+    longer: NDArray[np.float64]
 
 
 def _placed(
     rules: Rules, graph: BlockGraph, resources: SmResources, sharing: SmSharing | None, sms: float
 ) -> _Placed:
-    """Return what blocks take of an SM, where they may run, and how many SMs are ever used."""
+    """Return what blocks take of an SM, where they run, how many SMs count, what takes longer."""
     need, capacity = resources.binding
     if sharing is not None and sharing.carve_outs is not None:
         need, capacity = resources.placed, resources.capacity
@@ -159,6 +161,7 @@ def _placed(
         if places is not None:
             nowhere = np.zeros(graph.n_operations, np.int64)
             places = replace(places, first=nowhere, last=nowhere, beside=(0.0, 0.0))
+    longer = np.ones(graph.n_blocks)
     cluster = _per(rules.cluster, 1, graph.n_operations, np.int64)
     # A block takes the first empty SM if there is one, so that further ones stay empty.
     size = min(int(sms), max(1, graph.n_blocks))
@@ -168,8 +171,10 @@ def _placed(
     _check_clusters(clusters, graph, need, capacity)
     if places is not None:
         need, capacity = _on_their_places(places, need, capacity, size)
+        sharing, times = _on_copy_engines(places, sharing, size)
+        longer = times[graph.operation_of_block]
         sharing = _with_sides(places, need, sharing)
-    return _Placed(need, capacity, places, sharing, clusters, size)
+    return _Placed(need, capacity, places, sharing, clusters, size, longer)
 
 
 def _graph_lists(graph: BlockGraph) -> GraphLists:
@@ -338,6 +343,24 @@ def _on_their_places(
     if len(capacity) == 1:  # so that each class has a tree of its own
         need, capacity = np.repeat(need, 2, axis=1), np.repeat(capacity, 2)
     return need, capacity
+
+
+def _on_copy_engines(
+    places: Places, sharing: SmSharing | None, size: int
+) -> tuple[SmSharing | None, NDArray[np.float64]]:
+    """Take what runs on copy engines from the load of SMs.
+
+    Returns
+    -------
+    sharing : SmSharing or None
+    longer : float64[n_operations]
+        How many times as long a block takes alone as at a rate of 1, where an engine runs it.
+    """
+    if sharing is None:
+        return None, np.ones(len(places.first))
+    off = (places.first >= size) & (sharing.load > 0)
+    longer = np.where(off, 1 + sharing.slowdown * sharing.load, 1.0)
+    return replace(sharing, load=np.where(off, _LEAST_LOAD, sharing.load)), longer
 
 
 def _with_sides(

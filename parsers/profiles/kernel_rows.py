@@ -217,7 +217,7 @@ class KernelRows:
         if sms_of_device and columns["device"] is not None:
             columns["measured_sms"] = _looked_up(columns["device"], sms_of_device)
         order = self._launch_order(columns, start)
-        columns["issued"] = self._issued(columns, start_origin)
+        columns["issued"] = _issued(self._calls, columns, start_origin)
         columns["site"], sites = self.host.sites(
             columns["correlation"], columns["process"], np.array(self._ops, np.int64)
         )
@@ -252,30 +252,6 @@ class KernelRows:
             **picked,
         )
 
-    def _issued(
-        self, columns: Mapping[str, NDArray[np.int64] | None], start_origin: int
-    ) -> NDArray[np.int64] | None:
-        """Return when each kernel was called for; None if that is not known of any."""
-        correlation, process = columns["correlation"], columns["process"]
-        if correlation is None or not len(self._calls["start"]):
-            return None
-        calls = {name: np.array(values, np.int64) for name, values in self._calls.items()}
-        if process is None:
-            process = np.full(len(self), UNKNOWN)
-        key = np.stack(
-            [
-                np.concatenate([calls["process"], process]),
-                np.concatenate([calls["correlation"], correlation]),
-            ]
-        )
-        _, member = np.unique(key, axis=1, return_inverse=True)
-        member = member.reshape(-1)
-        n_calls = len(calls["start"])
-        issued = np.full(int(member.max()) + 1, UNKNOWN)
-        issued[member[:n_calls]] = calls["start"] + start_origin % _TIME_LIMIT
-        found = issued[member[n_calls:]]
-        return None if np.all(found == UNKNOWN) else found
-
     def _launch_order(
         self, columns: Mapping[str, NDArray[np.int64] | None], start: NDArray[np.int64] | None
     ) -> NDArray[np.intp]:
@@ -298,6 +274,33 @@ class KernelRows:
             return np.lexsort((listed if start is None else start, correlation))
         first = _first_kernel(process, listed if start is None else start)
         return np.lexsort((listed if start is None else start, correlation, process, first))
+
+
+def _issued(
+    noted: Mapping[str, array[int]],
+    columns: Mapping[str, NDArray[np.int64] | None],
+    start_origin: int,
+) -> NDArray[np.int64] | None:
+    """Return when each kernel was called for; None if that is not known of any."""
+    correlation, process = columns["correlation"], columns["process"]
+    if correlation is None or not len(noted["start"]):
+        return None
+    calls = {name: np.array(values, np.int64) for name, values in noted.items()}
+    if process is None:
+        process = np.full(len(correlation), UNKNOWN)
+    key = np.stack(
+        [
+            np.concatenate([calls["process"], process]),
+            np.concatenate([calls["correlation"], correlation]),
+        ]
+    )
+    _, member = np.unique(key, axis=1, return_inverse=True)
+    member = member.reshape(-1)
+    n_calls = len(calls["start"])
+    issued = np.full(int(member.max()) + 1, UNKNOWN)
+    issued[member[:n_calls]] = calls["start"] + start_origin % _TIME_LIMIT
+    found = issued[member[n_calls:]]
+    return None if np.all(found == UNKNOWN) else found
 
 
 def _fits(value: int) -> bool:

@@ -57,6 +57,16 @@ def test_a_collective_takes_alpha_and_its_bytes_over_the_bandwidth(tmp_path):
     assert found.graph.duration[8:].tolist() == [40, 40, 20, 20]  # 3 MB and 1 MB at 100 GB/s
 
 
+def test_the_described_link_of_the_documentation(tmp_path):
+    page = (ROOT / "docs" / "overlap.md").read_text()
+    start = page.index("    [[link]]")
+    text = "\n".join(line[4:] for line in page[start : page.index("A part takes")].splitlines())
+    found = read(tmp_path, f"{GEMM}{text}")
+    assert [kernel.blocks for kernel in found.kernels] == [8, 24, 24, 24, 24]
+    assert found.graph.duration[8] == pytest.approx(10 + 134217728 / 4 / 330e3)
+    assert found.metadata["communication"]["links"][0]["dma_alpha"] == 8
+
+
 def test_groups_wait_for_their_tiles_and_kernels_for_theirs(tmp_path):
     found = read(
         tmp_path,
