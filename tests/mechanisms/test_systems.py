@@ -283,6 +283,16 @@ def test_no_system_is_below_its_bound(program, name, cost):
         assert row.makespan * CLOSE >= limits_of(program).lower_bound
 
 
+@given(programs(), st.sampled_from(SYSTEMS), st.sampled_from(["sm", "full"]))
+def test_no_prediction_is_below_the_bound_of_predictions(program, name, contention):
+    mechanisms = find_mechanisms([name])
+    found = compare_mechanisms(replace(program, contention=contention), [program.sms], mechanisms)
+    assume(not found.left_out)
+    (row,) = found.outcomes
+    if row.against == "block":
+        assert row.predicted * CLOSE >= found.limits[0].contended
+
+
 IDENTITIES = [
     ("pdl(1)", "streams"),
     ("cuda-graph(launch-order)", "cuda-graph(programmatic)"),
