@@ -37,7 +37,9 @@ def test_a_row_for_each_mechanism(program, traced):
     code, out, _ = program("bound", traced, "--sms", 8, "--mechanism", "all", "--format", "csv")
     assert code == 0
     found = rows(out)
-    assert {label.partition("(")[0].strip() for label in found} == set(MECHANISMS)
+    assert {label.partition("(")[0].strip() for label in found} == {
+        name for name in MECHANISMS if not name.startswith("c3")
+    }
     serial = float(found["serial"]["makespan"])
     for row in found.values():
         assert float(row["makespan"]) * (1 + 1e-9) >= float(row["lower_bound"])
