@@ -1,0 +1,47 @@
+"""Launches from the device, as tests describe them."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from depgraph.graph.launches import JOINS, DeviceLaunches
+
+_KINDS = {
+    "block": (np.int64, 0), "at": (np.float64, 0.5), "warp": (np.int64, -1),
+    "lanes": (np.int64, 1), "child_grid": (np.int64, 1), "child_duration": (np.float64, 1),
+    "inline": (np.float64, 1), "join": (np.uint8, 0), "stream": (np.int64, -1),
+    "items": (np.int64, 1),
+}  # fmt: skip
+
+
+def launches_of(rows):
+    """Return launches from one dictionary each; what is not said is small and equal."""
+    rows = [{**row, "join": JOINS.index(row.get("join", "none"))} for row in rows]
+    return DeviceLaunches(
+        *(np.array([row.get(k, usual) for row in rows], t) for k, (t, usual) in _KINDS.items())
+    ).in_order()
+
+
+@st.composite
+def device_launches(draw, program, most=6):
+    """Return some launches of the blocks of a program, times of small whole numbers."""
+    rows = draw(
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "block": st.integers(0, program.graph.n_blocks - 1),
+                    "at": st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+                    "warp": st.integers(-1, 1),
+                    "lanes": st.integers(1, 3),
+                    "child_grid": st.integers(1, 3),
+                    "child_duration": st.integers(0, 6),
+                    "inline": st.integers(0, 9),
+                    "join": st.sampled_from(JOINS),
+                    "stream": st.integers(-1, 1),
+                    "items": st.integers(0, 9),
+                }
+            ),
+            min_size=1,
+            max_size=most,
+        )
+    )
+    return launches_of(rows)
