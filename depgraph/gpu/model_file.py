@@ -214,6 +214,8 @@ READERS: dict[str, Callable[[object], Any]] = {
     "graph_fork_us": _rate,
     "graph_root_us": _rate,
     "graph_launch_us": _rate,
+    "device_launch_cycles": _rate,
+    "device_lane_cycles": _rate,
     "contention": _rate,
     "block_spread": _share,
     "kernel_lead_us": _rate,

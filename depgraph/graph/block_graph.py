@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from depgraph.graph.launches import DeviceLaunches
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -60,6 +62,8 @@ class BlockGraph(FactoredGraph):
         Resident blocks per SM, 0 where unknown, where the input says so.
     space : int32[n_operations] or None
         Number of the address space of each operation, where there are several.
+    launches : DeviceLaunches or None
+        Child kernels that blocks can launch; `duration` is then of the blocks' own work.
     """
 
     kinds: frozenset[str] = field(default=ALL_KINDS)
@@ -69,6 +73,7 @@ class BlockGraph(FactoredGraph):
     duration_unit: str = "us"
     occupancy: NDArray[np.int64] | None = None
     space: NDArray[np.int32] | None = None
+    launches: DeviceLaunches | None = None
 
     def certain(self) -> BlockGraph:
         """Return the graph without its possible joins: this graph itself, if it has none.

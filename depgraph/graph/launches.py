@@ -11,10 +11,18 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MOST_CHILD_BLOCKS = 1 << 21
 JOINS = ("none", "block", "kernel")
 """Who waits: nobody inside the kernel; the block, for its child; the child, for the kernel."""
 JOIN_BLOCK = JOINS.index("block")
 JOIN_KERNEL = JOINS.index("kernel")
+
+
+def no_launches() -> DeviceLaunches:
+    """Return launches of which there are none."""
+    whole, times = np.empty(0, np.int64), np.empty(0, np.float64)
+    join = np.empty(0, np.uint8)
+    return DeviceLaunches(whole, times, whole, whole, whole, times, times, join, whole, whole)
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,9 @@ class DeviceLaunches:
     def begins_instruction(self) -> NDArray[np.bool_]:
         """Whether a launch is the first lane of its instruction: bool[n]."""
         apart = (np.diff(self.at) != 0) | (self.warp[1:] < 0)
-        return self.begins_warp | np.concatenate([np.ones(min(1, len(self)), np.bool_), apart])
+        apart = np.concatenate([np.ones(min(1, len(self)), np.bool_), apart])
+        begins: NDArray[np.bool_] = self.begins_warp | apart
+        return begins
 
     @property
     def child_work(self) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from depgraph.graph.launches import DeviceLaunches
+from depgraph.graph.launches import no_launches
 from depgraph.schedule.policy import LaunchRules
 from depgraph.schedule.schedule import Children
 from depgraph.schedule.simulate_jit import ChildLoad, Launches
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
     from depgraph.schedule.policy import Rules
     from depgraph.schedule.simulate_jit import Blocks
-
-_NONE = np.empty(0, np.float64)
 
 
 def with_children(
@@ -62,11 +61,8 @@ def launch_lists(
 ) -> Launches:
     """Return the launches before the first event; none without rules for them."""
     if rules is None:
-        none = np.empty(0, np.int64)
-        given = DeviceLaunches(
-            none, _NONE, none, none, none, _NONE, _NONE, none.astype(np.uint8), none, none
-        )
-        rules = LaunchRules(given, none.astype(np.uint8), 0.0, 0.0, 0)
+        given = no_launches()
+        rules = LaunchRules(given, given.join, 0.0, 0.0, 0)
         parents = 0
     else:
         given, parents = rules.launches, program.n_operations
@@ -120,15 +116,15 @@ def launch_lists(
     )
 
 
-def children_of(given: DeviceLaunches, launches: Launches, blocks: Blocks, first: int) -> Children:
-    """Return the blocks of children that were launched, of which `first` is the first.
-
-    Those that wait forever end before they start.
-    """
+def children_of(
+    given: DeviceLaunches, launches: Launches, blocks: Blocks, sm: NDArray[np.int32]
+) -> Children:
+    """Return the blocks of children that were launched; they come after all of the program."""
     launch = np.repeat(np.arange(len(given)), given.child_grid)
     index = np.arange(len(launch)) - (np.cumsum(given.child_grid) - given.child_grid)[launch]
-    ran = launches.launched[launch]
+    ran = np.flatnonzero(launches.launched[launch])
+    at = len(sm) - len(launch) + ran
     return Children(
         launches.launched, launches.issued, launch[ran], index[ran],
-        *(each[first:][ran] for each in (blocks.start, blocks.end, blocks.sm)),
+        blocks.start[at], blocks.end[at], sm[at],
     )  # fmt: skip

@@ -117,9 +117,6 @@ def run_rules(
         running,
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
-    children = None
-    if rules.launching is not None:
-        children = children_of(rules.launching.launches, launches, blocks, program.n_blocks)
     stuck = np.flatnonzero(end[: program.n_blocks] < 0)
     if len(stuck):
         operation = graph.operation_of_block[stuck[0]]
@@ -129,9 +126,9 @@ def run_rules(
         sm = np.asarray(device_order, np.int32)[sm]
     if sharing is not None:
         return Schedule(name, start, end, sm)
-    if children is not None:
-        start, end, sm = (each[: program.n_blocks] for each in (start, end, sm))
-        return Schedule(name, start, end, sm, children=children)
+    if rules.launching is not None:
+        n, children = program.n_blocks, children_of(rules.launching.launches, launches, blocks, sm)
+        return Schedule(name, start[:n], end[:n], sm[:n], children=children)
     waited = end - start - durations
     waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
     return Schedule(name, start, end, sm, float(waited.sum()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,34 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("sources", "list<int32>", "", "sets; all their blocks are waited for"),
         _c("targets", "list<int32>", "", "sets; all their blocks wait"),
     ),
+    "launches": (
+        _c("launch", "int32", "", "number of a launch from the device, from 0 by block"),
+        _c("kernel", "int32", "", "kernel whose block launches"),
+        _c("block", "int32", "", "global number of the block that launches"),
+        _c("at", "float64", "share", "of the block's own work that comes before"),
+        _c(
+            "warp",
+            "int64",
+            "",
+            "warp that launches; launches of one warp and share are lanes of "
+            "one instruction; -1: launches one after another",
+        ),
+        _c("lanes", "int64", "lanes", "lanes that launch"),
+        _c("child_grid", "int64", "blocks", "blocks of the child, of all lanes together"),
+        _c("child_duration", "float64", "as duration of blocks", "time of each child block"),
+        _c("inline", "float64", "as duration of blocks", "time of the parent if it does the work"),
+        _c(
+            "join",
+            "dictionary",
+            "",
+            '"none", "block" (the block waits for its child) or "kernel" '
+            "(the child waits for the kernel)",
+        ),
+        _c(
+            "stream", "int64", "", "children of one block and stream run in order; -1: on their own"
+        ),
+        _c("items", "int64", "", "work items, that thresholds are about"),
+    ),
     "pairs": (
         _c("source", "int32", "", "kernel waited for; -1 - i for host copy i"),
         _c("target", "int32", "", "kernel that waits"),
@@ -178,7 +206,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
 }
 
-STORED_TABLES = ("kernels", "blocks", "footprints", "copies", "sets", "joins", "pairs")
+STORED_TABLES = ("kernels", "blocks", "footprints", "copies", "sets", "joins", "launches", "pairs")
 
 
 def arrow_schema(table: str) -> pa.Schema:

@@ -1,7 +1,10 @@
 """Launches from the device, as tests describe them."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
+from random_programs import programs
 
 from depgraph.graph.launches import JOINS, DeviceLaunches
 
@@ -19,6 +22,21 @@ def launches_of(rows):
     return DeviceLaunches(
         *(np.array([row.get(k, usual) for row in rows], t) for k, (t, usual) in _KINDS.items())
     ).in_order()
+
+
+def with_launches(program, launches):
+    """Return a program whose blocks can launch; its durations are their own work."""
+    own = program.durations
+    graph = replace(program.graph, duration=own, launches=launches)
+    timing = replace(program.timing, values=launches.inlined(own))
+    return replace(program, graph=graph, timing=timing)
+
+
+@st.composite
+def launching_programs(draw, **options):
+    """Return a random program some of whose blocks can launch."""
+    program = draw(programs(**options))
+    return with_launches(program, draw(device_launches(program)))
 
 
 @st.composite

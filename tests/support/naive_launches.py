@@ -107,8 +107,10 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
         if queue and streams[queue[0]] not in running_streams:
             running_streams.add(streams[queue[0]])
             state["turn"] += 1
-            for index in range(given.child_grid[queue[0]]):
-                waiting.append(((1, state["turn"], index), (queue[0], index)))
+            waiting.extend(
+                ((1, state["turn"], index), (queue[0], index))
+                for index in range(given.child_grid[queue[0]])
+            )
 
     def enqueue(child):
         queue = queues[queue_of[streams[child]]]
