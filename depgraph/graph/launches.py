@@ -95,6 +95,13 @@ class DeviceLaunches:
         """Time of all blocks of each child, summed: float64[n]."""
         return self.child_grid * self.child_duration
 
+    @cached_property
+    def child_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of each block of all children the launch, and its number in the child: int64[n] each."""
+        launch = np.repeat(np.arange(len(self)), self.child_grid)
+        first = np.cumsum(self.child_grid) - self.child_grid
+        return launch, np.arange(len(launch)) - first[launch]
+
     def inlined(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return durations of blocks that do all work themselves: float64[n_blocks].
 

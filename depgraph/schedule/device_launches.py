@@ -120,8 +120,7 @@ def children_of(
     given: DeviceLaunches, launches: Launches, blocks: Blocks, sm: NDArray[np.int32]
 ) -> Children:
     """Return the blocks of children that were launched; they come after all of the program."""
-    launch = np.repeat(np.arange(len(given)), given.child_grid)
-    index = np.arange(len(launch)) - (np.cumsum(given.child_grid) - given.child_grid)[launch]
+    launch, index = given.child_blocks
     ran = np.flatnonzero(launches.launched[launch])
     at = len(sm) - len(launch) + ran
     return Children(

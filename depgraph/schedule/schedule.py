@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,32 @@ class Schedule:
         """When the last block ends, or what the bytes take at least if that is longer."""
         last = 0.0 if self.children is None else float(self.children.end.max(initial=0.0))
         return max(self.least, last, float(self.end.max(initial=0.0)))
+
+    def unfolded(self, launches: DeviceLaunches | None) -> Schedule:
+        """Return the schedule with the blocks of all children after those of the program.
+
+        Parameters
+        ----------
+        launches : DeviceLaunches or None
+            Those of the program. A child that is not launched is on SM -1, at no time.
+        """
+        if launches is None:
+            return self
+        launch, _ = launches.child_blocks
+        start, end, sm = np.zeros(len(launch)), np.zeros(len(launch)), np.full(len(launch), -1)
+        if self.children is not None:
+            ran = self.children.launched[launch]
+            for of_all, own in (
+                (start, self.children.start), (end, self.children.end), (sm, self.children.sm)
+            ):  # fmt: skip
+                of_all[ran] = own
+        return replace(
+            self,
+            start=np.concatenate([self.start, start]),
+            end=np.concatenate([self.end, end]),
+            sm=np.concatenate([self.sm, sm.astype(np.int32)]),
+            children=None,
+        )
 
     def to_pandas(self, graph: BlockGraph) -> pd.DataFrame:
         """Return one row per block: kernel, block (within the kernel), sm, start, end."""
