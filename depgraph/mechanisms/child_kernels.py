@@ -35,9 +35,17 @@ BEST = "best"
 _COSTS = (
     Cost(
         "stall", 20_000, "cycles", "time that a launch from the device stalls its warp",
-        f"the GPU's model where it was measured, else {_SIMULATOR}",
+        f"the GPU's model if one is named (--gpu) that was measured, else {_SIMULATOR}",
     ),
     Cost("lane", 1_700, "cycles", "the same, more for each lane that launches", "as stall"),
+    Cost(
+        "dispatch", 0, "cycles", "time for each child, one after another, before it is queued",
+        "the GPU's model if one is named; the simulator has none",
+    ),
+    Cost(
+        "finish", 0, "cycles", "time until a kernel knows that a child has ended",
+        "as dispatch",
+    ),
     Cost(
         "queues", 8, "count", f"hardware queues that child kernels wait in, {MOST_QUEUES} at most",
         "CUDA_DEVICE_MAX_CONNECTIONS: 8 by default, 32 at most",
@@ -180,13 +188,16 @@ def _launching(
     program: Scenario, charges: Charges, mode: NDArray[np.uint8], window: float = 1.0
 ) -> Rules:
     """Return the rules of a mechanism that launches, with what launches cost."""
-    gpu = program.resources.gpu
+    known = None if program.resources.gpu_is_assumed else program.resources.gpu
     queues = int(charges.number("queues"))
     if not 1 <= queues <= MOST_QUEUES:
         raise ModelError(f"cost 'queues' is {queues}: give a whole number from 1 to {MOST_QUEUES}")
-    stall = charges.time("stall", default=gpu.device_launch_cycles)
-    lane = charges.time("lane", default=gpu.device_lane_cycles)
-    rules = LaunchRules(_launches_of(program), mode, stall, lane, queues, window)
+    times = [
+        charges.time(name, default=known and getattr(known, f"device_{name}_cycles"))
+        for name in ("stall", "lane", "dispatch", "finish")
+    ]
+    stall, lane, dispatch, finish = times
+    rules = LaunchRules(_launches_of(program), mode, stall, lane, queues, window, dispatch, finish)
     return _rules(program, charges, rules)
 
 

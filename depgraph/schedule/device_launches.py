@@ -102,6 +102,10 @@ def launch_lists(
         busy=np.zeros(n, np.bool_),
         stall=rules.stall,
         lane_stall=rules.lane_stall,
+        dispatch=rules.dispatch,
+        free=np.zeros(1),
+        finish_time=rules.finish,
+        over=np.zeros(1),
         load=ChildLoad(
             window=rules.window,
             times=np.zeros(2 * most + 1),
@@ -125,5 +129,5 @@ def children_of(
     at = len(sm) - len(launch) + ran
     return Children(
         launches.launched, launches.issued, launch[ran], index[ran],
-        blocks.start[at], blocks.end[at], sm[at],
+        blocks.start[at], blocks.end[at], sm[at], float(launches.over[0]),
     )  # fmt: skip

@@ -122,6 +122,10 @@ class LaunchRules:
         Time that the launching warp stalls, and more for each lane that launches.
     queues : int
         Hardware queues that child kernels wait in.
+    dispatch : float
+        Time for each child, one after another, before it waits there.
+    finish : float
+        Time until a kernel knows that a child has ended.
     window : float
         Time over which `DECIDE` averages the child blocks that run.
     """
@@ -132,6 +136,8 @@ class LaunchRules:
     lane_stall: float
     queues: int
     window: float = 1.0
+    dispatch: float = 0.0
+    finish: float = 0.0
 
 
 @dataclass(frozen=True)

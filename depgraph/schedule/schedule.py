@@ -27,6 +27,8 @@ class Children:
         Of each child block the launch, and its number within the child.
     start, end : float64[n]
     sm : int32[n]
+    over : float
+        When the last kernel knows that its last child has ended.
     """
 
     launched: NDArray[np.bool_]
@@ -36,6 +38,7 @@ class Children:
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     sm: NDArray[np.int32]
+    over: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Schedule:
     @property
     def makespan(self) -> float:
         """When the last block ends, or what the bytes take at least if that is longer."""
-        last = 0.0 if self.children is None else float(self.children.end.max(initial=0.0))
+        last = 0.0 if self.children is None else self.children.over
         return max(self.least, last, float(self.end.max(initial=0.0)))
 
     def unfolded(self, launches: DeviceLaunches | None) -> Schedule:

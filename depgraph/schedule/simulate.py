@@ -100,7 +100,9 @@ def run_rules(
     waiting = _waiting(rules, room.class_of_operation, len(room.need), operations.running)
     launches = launch_lists(rules.launching, program, durations)
     running = Running(
-        _events(graph.n_blocks + 2 * graph.n_operations + len(launches.warps)),
+        _events(
+            graph.n_blocks + 2 * graph.n_operations + len(launches.warps) + len(launches.lanes)
+        ),
         _sharing(sharing, need, capacity, size),
         launches,
     )

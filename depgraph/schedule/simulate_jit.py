@@ -323,8 +323,7 @@ class Events(NamedTuple):
     ----------
     times, items, n : float64[...], int64[...], int64[1]
         An item is a block that ends, or n_blocks + k: operation k opens, or n_blocks +
-        n_operations + k: operation k has entered, or, after those, that an instruction is reached
-        which launches, or that its launches are through.
+        n_operations + k: operation k has entered, or, after those, what launches wait for.
     """
 
     times: NDArray[np.float64]
@@ -436,6 +435,10 @@ class Launches(NamedTuple):
         Whether a child of the stream runs.
     stall, lane_stall : float
         Time of a launch, and more for each lane.
+    dispatch, free : float, float64[1]
+        Time for each child, one after another, before it waits in its queue; when the last is done.
+    finish_time, over : float, float64[1]
+        Time until a kernel knows that a child has ended; when the last child was known to.
     load : ChildLoad
     """
 
@@ -466,6 +469,10 @@ class Launches(NamedTuple):
     busy: NDArray[np.bool_]
     stall: float
     lane_stall: float
+    dispatch: float
+    free: NDArray[np.float64]
+    finish_time: float
+    over: NDArray[np.float64]
     load: ChildLoad
 
 
@@ -738,8 +745,9 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
         else:
             break
         is_settled = False
+        k = np.int64(-1)  # the operation that ends now
         if item >= n_blocks + 2 * n_operations:
-            _launch(running, graph, operations, window, blocks, waiting, now, item)
+            k = _launch(running, graph, operations, window, blocks, waiting, now, item)
         elif item >= n_blocks + n_operations:
             window.entering[0] = 0
             _pass_gate(operations, window, item - n_blocks - n_operations)
@@ -754,9 +762,9 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
                 _end_in_stage(stages, blocks, item)
             _wake(graph, joins, operations, blocks, now, item)
             k = _end_block(running, graph, operations, window, blocks, waiting, now, item)
-            if k >= 0:
-                _end_operation(operations, window, k)
-                _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
+        if k >= 0:
+            _end_operation(operations, window, k)
+            _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
 
 
 @compiled_within
@@ -775,59 +783,102 @@ def _end_block(running, graph, operations, window, blocks, waiting, now, block):
             return np.int64(-1)
         launches.busy[launches.stream[child]] = False
         _let_go(launches, operations, graph, window, waiting, launches.stream[child])
-        k = np.int64(graph.operation_of_block[launches.block[child]])
-        launches.children[k] -= 1
         if launches.join[child] == _JOIN_BLOCK:
             i = launches.instruction[child]
             launches.awaited[i] -= 1
             if launches.awaited[i] == 0:
                 _go_on(running, operations, blocks, i, now + _longest_inline(launches, i))
-    elif operations.running[k] == 0 and len(launches.children) > 0:
+        if launches.finish_time > 0:
+            item = len(blocks.duration) + 2 * len(operations.launch) + 2 * len(launches.at)
+            item += len(launches.lanes) + child
+            time, events = now + launches.finish_time, running.events
+            _push_time(events.times, events.items, events.n, time, item)
+            return np.int64(-1)
+        return _forget_child(launches, graph, operations, child, now)
+    if operations.running[k] == 0 and len(launches.children) > 0:
         for child in range(launches.of_operation[k], launches.of_operation[k + 1]):
             if launches.launched[child] and launches.join[child] == _JOIN_KERNEL:
-                _enqueue(launches, operations, graph, window, waiting, child)
-    is_over = operations.running[k] == 0
-    if len(launches.children) > 0:
-        is_over = is_over and launches.children[k] == 0
+                _send(running, graph, operations, window, waiting, child, now)
+    if operations.running[k] > 0 or (len(launches.children) > 0 and launches.children[k] > 0):
+        return np.int64(-1)
+    return k
+
+
+@compiled_helper
+def _forget_child(launches, graph, operations, child, now):
+    """Count a child less that its parent waits for; return the parent if it ends, else -1."""
+    k = np.int64(graph.operation_of_block[launches.block[child]])
+    launches.over[0] = now
+    launches.children[k] -= 1
+    is_over = operations.running[k] == 0 and launches.children[k] == 0
     return k if is_over else np.int64(-1)
 
 
 @compiled_within
 def _launch(running, graph, operations, window, blocks, waiting, now, item):
-    """Decide on the launches of an instruction, or hand over those that are through."""
+    """Let come what launches wait for; return the operation of the program that ends, else -1.
+
+    The item is, in this order, an instruction that is reached, one whose launches are through, a
+    child that comes to its queue, or one whose end the parent knows of.
+    """
     launches = running.launches
-    n_instructions = len(launches.at)
+    n_instructions, n = len(launches.at), len(launches.lanes)
     i = item - len(blocks.duration) - 2 * len(operations.launch)
-    if i < n_instructions:
-        lanes = 0.0
+    if i >= 2 * n_instructions + n:
+        return _forget_child(launches, graph, operations, i - 2 * n_instructions - n, now)
+    if i >= 2 * n_instructions:
+        _enqueue(launches, operations, graph, window, waiting, i - 2 * n_instructions)
+    elif i >= n_instructions:
+        i -= n_instructions
         for child in range(launches.offsets[i], launches.offsets[i + 1]):
-            k = child + launches.first
-            grid = operations.unplaced[k]
-            if launches.mode[child] == INLINE or (
-                launches.mode[child] == DECIDE and not _pays_off(launches, child, grid, now)
-            ):
-                continue
-            launches.launched[child] = True
-            launches.load.pending[0] += grid
-            launches.children[graph.operation_of_block[launches.block[child]]] += 1
-            lanes += launches.lanes[child]
-            if launches.join[child] == _JOIN_BLOCK:
-                launches.awaited[i] += 1
-        if lanes == 0:
+            if launches.launched[child]:
+                launches.issued[child] = now
+                if launches.join[child] != _JOIN_KERNEL:
+                    _send(running, graph, operations, window, waiting, child, now)
+        if launches.awaited[i] == 0:
             _go_on(running, operations, blocks, i, now + _longest_inline(launches, i))
-            return
-        through = now + launches.stall + launches.lane_stall * lanes
-        events = running.events
-        _push_time(events.times, events.items, events.n, through, item + n_instructions)
+    else:
+        _decide(running, graph, operations, blocks, i, now)
+    return np.int64(-1)
+
+
+@compiled_helper
+def _send(running, graph, operations, window, waiting, child, now):
+    """Send a child to its queue; all children go one after another."""
+    launches, events = running.launches, running.events
+    if launches.dispatch == 0:
+        _enqueue(launches, operations, graph, window, waiting, child)
         return
-    i -= n_instructions
+    launches.free[0] = max(now, launches.free[0]) + launches.dispatch
+    item = len(waiting.rank_of_block) + 2 * len(operations.launch) + 2 * len(launches.at) + child
+    _push_time(events.times, events.items, events.n, launches.free[0], item)
+
+
+@compiled_within
+def _decide(running, graph, operations, blocks, i, now):
+    """Decide on the launches of an instruction, and begin those that are made."""
+    launches = running.launches
+    lanes = 0.0
     for child in range(launches.offsets[i], launches.offsets[i + 1]):
-        if launches.launched[child]:
-            launches.issued[child] = now
-            if launches.join[child] != _JOIN_KERNEL:
-                _enqueue(launches, operations, graph, window, waiting, child)
-    if launches.awaited[i] == 0:
+        grid = operations.unplaced[child + launches.first]
+        if launches.mode[child] == INLINE or (
+            launches.mode[child] == DECIDE and not _pays_off(launches, child, grid, now)
+        ):
+            continue
+        launches.launched[child] = True
+        launches.load.pending[0] += grid
+        k = graph.operation_of_block[launches.block[child]]
+        launches.children[k] += 1
+        lanes += launches.lanes[child]
+        if launches.join[child] == _JOIN_BLOCK:
+            launches.awaited[i] += 1
+    if lanes == 0:
         _go_on(running, operations, blocks, i, now + _longest_inline(launches, i))
+        return
+    through = now + launches.stall + launches.lane_stall * lanes
+    item = len(blocks.duration) + 2 * len(operations.launch) + len(launches.at) + i
+    events = running.events
+    _push_time(events.times, events.items, events.n, through, item)
 
 
 @compiled_helper

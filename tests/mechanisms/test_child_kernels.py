@@ -131,7 +131,7 @@ def test_what_the_columns_count():
     graph = graph_of([1], [])
     rows = [{"block": 0, "child_grid": 2, "child_duration": 5, "inline": 10, "lanes": 2}] * 2
     program = with_launches(scenario_of(graph, [4.0], sms=1), launches_of(rows))
-    costs = {"cdp": CHEAP["cdp"]}
+    costs = {"cdp": {**CHEAP["cdp"], "dispatch": Quantity(0, ""), "finish": Quantity(0, "")}}
     (row,) = compare_mechanisms(program, [1], find_mechanisms(["cdp"]), costs=costs).outcomes
     found = row.launching
     # 4 of its own, two stalls of 2 + 2 * 1; children come at 6 and 10, and take turns from 12 on.
@@ -145,7 +145,7 @@ def test_the_gpus_own_constants_are_taken_where_they_were_measured():
     graph = graph_of([1], [])
     row = {"block": 0, "child_grid": 1, "child_duration": 1, "inline": 1}
     program = with_launches(scenario_of(graph, [10.0], sms=1), launches_of([row]))
-    gpu = replace(load_gpu("V100"), device_launch_cycles=3060.0, device_lane_cycles=1530.0)
+    gpu = replace(load_gpu("V100"), device_stall_cycles=3060.0, device_lane_cycles=1530.0)
     resources = replace(program.resources, gpu=gpu)
     program = replace(program, resources_of=lambda _: resources)
     assert plan_of("cdp", program, {}).children.issued == pytest.approx([5 + 3])  # at 1530 MHz
@@ -231,3 +231,15 @@ def test_more_queues_than_there_are():
     program = with_launches(scenario_of(graph, [10.0], sms=1), launches_of([row]))
     with pytest.raises(ModelError, match="give a whole number from 1 to 32"):
         plan_of("cdp", program, {"cdp": {"queues": Quantity(33, "")}})
+
+
+def test_children_go_out_one_after_another_and_are_known_to_end_later():
+    graph = graph_of([1, 1], [])
+    row = {"block": 0, "warp": 0, "child_grid": 1, "child_duration": 1, "inline": 1}
+    program = with_launches(scenario_of(graph, [2.0, 2.0], sms=4), launches_of([row] * 3))
+    costs = {"stall": 2, "lane": 1, "dispatch": 4, "finish": 10}
+    plan = plan_of("cdp", program, {"cdp": {k: Quantity(v, "us") for k, v in costs.items()}})
+    # Three lanes stall for 5 from 1 on; the last child runs from 6 + 3 * 4 = 18 to 19.
+    assert plan.children.start.tolist() == [10, 14, 18]
+    assert plan.start.tolist() == [0, 29]
+    assert plan.makespan == 31

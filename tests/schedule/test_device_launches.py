@@ -118,9 +118,10 @@ def test_child_kernels_run_as_the_slow_twin_says(data):
     stall, lane = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 2)))
     rules = LaunchRules(
         launches, modes, float(stall), float(lane), data.draw(st.integers(1, 3)),
-        float(data.draw(st.integers(1, 9))),
+        float(data.draw(st.integers(1, 9))), float(data.draw(st.integers(0, 2))),
+        float(data.draw(st.integers(0, 2))),
     )  # fmt: skip
-    ends, child_ends, launched = naive_launches.run(
+    ends, child_ends, launched, over = naive_launches.run(
         rules, program.graph, program.durations, program.resources, program.sms
     )
     joins = np.zeros(len(program.graph.join_kind), np.uint8)
@@ -134,6 +135,7 @@ def test_child_kernels_run_as_the_slow_twin_says(data):
         return
     found = plan.children
     assert found.launched.tolist() == launched
+    assert plan.makespan == max(over, *ends.values())
     assert dict(enumerate(plan.end.tolist())) == ends
     keys = zip(found.launch.tolist(), found.block.tolist(), strict=True)
     assert dict(zip(keys, found.end.tolist(), strict=True)) == child_ends

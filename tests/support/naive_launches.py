@@ -8,7 +8,7 @@ import numpy as np
 from depgraph.graph.launches import JOIN_BLOCK, JOIN_KERNEL
 from depgraph.schedule.policy import DECIDE, INLINE
 
-END, REACHED, THROUGH = range(3)
+END, REACHED, THROUGH, COMES, OVER = range(5)
 
 
 def instructions_of(launches):
@@ -24,7 +24,7 @@ def instructions_of(launches):
 
 
 def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR0915 - one loop over time
-    """Return the end of each block, of each child block, and which launches were made."""
+    """Return the ends of blocks and of child blocks, which launches were made, and the last end."""
     given = rules.launches
     operation = graph.operation_of_block
     instructions = instructions_of(given)
@@ -47,8 +47,9 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
     )
     queue_of = {s: n % rules.queues for n, s in enumerate(dict.fromkeys(by_number))}
     running_streams, intervals = set(), []
-    state = {"pending": 0, "kernel": 0, "turn": 0}
-    left = {}  # child to its blocks that have not ended
+    state = {"pending": 0, "kernel": 0, "turn": 0, "free": 0.0, "over": 0.0}
+    left = set()  # children that their kernels wait for
+    blocks_left = {}
     warps_left, finish, awaited = {}, {}, {}
 
     def need(key):
@@ -118,6 +119,13 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
         if len(queue) == 1:
             open_head(queue)
 
+    def send(child, now):
+        if not rules.dispatch:
+            enqueue(child)
+            return
+        state["free"] = max(state["free"], now) + rules.dispatch
+        heapq.heappush(events, (state["free"], COMES, (child,), None))
+
     def pays_off(child, now):
         time = rules.stall + rules.lane_stall * given.lanes[child]
         low = max(0.0, now - rules.window)
@@ -135,7 +143,8 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
                 continue
             launched[i] = True
             state["pending"] += given.child_grid[i]
-            left[i] = int(given.child_grid[i])
+            left.add(i)
+            blocks_left[i] = int(given.child_grid[i])
         made = [i for i in warp[step] if launched[i]]
         awaited[warp[step][0]] = sum(given.join[i] == JOIN_BLOCK for i in made)
         if not made:
@@ -148,7 +157,7 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
     def through(warp, step, now):
         for i in warp[step]:
             if launched[i] and given.join[i] != JOIN_KERNEL:
-                enqueue(i)
+                send(i, now)
         if not awaited[warp[step][0]]:
             go_on(warp, step, now)
 
@@ -165,17 +174,21 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
 
     def own_blocks():
         k = state["kernel"]
-        return range(graph.first_block[k], graph.first_block[k + 1])
+        return range(*graph.first_block[k : k + 2]) if k < graph.n_operations else range(0)
 
     def start_kernel():
         waiting.extend(((0, block, 0), block) for block in own_blocks())
+
+    def forget(child, now):
+        left.remove(child)
+        state["over"] = now
 
     start_kernel()
     now = 0.0
     while True:
         place_all(now)
         if not events:
-            return ends, child_ends, launched
+            return ends, child_ends, launched, state["over"]
         now = events[0][0]
         while events and events[0][0] == now:
             _, kind, key, what = heapq.heappop(events)
@@ -183,6 +196,10 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
                 launch(*what, now)
             elif kind == THROUGH:
                 through(*what, now)
+            elif kind == COMES:
+                enqueue(key[0])
+            elif kind == OVER:
+                forget(key[0], now)
             else:
                 block = key[1] if key[0] == 0 else key[1:]
                 free[place[block]] = free[place[block]] + need(block)
@@ -193,16 +210,23 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
                     intervals.remove((started[block], None))
                     intervals.append((started[block], now))
                     state["pending"] -= 1
-                    left[block[0]] -= 1
-                    if left[block[0]] == 0:
+                    blocks_left[block[0]] -= 1
+                    if blocks_left[block[0]] == 0:
                         end_child(block[0], now)
+                        if rules.finish:
+                            heapq.heappush(events, (now + rules.finish, OVER, block[:1], None))
+                        else:
+                            forget(block[0], now)
                 own = own_blocks()
                 if key[0] == 0 and all(b in ends for b in own):
                     for i in range(len(given)):
                         if given.block[i] in own and launched[i] and given.join[i] == JOIN_KERNEL:
-                            enqueue(i)
-                mine = [i for i in left if given.block[i] in own]
-                if all(b in ends for b in own) and not any(left[i] for i in mine):
-                    state["kernel"] += 1
-                    if state["kernel"] < graph.n_operations:
-                        start_kernel()
+                            send(i, now)
+            mine = own_blocks()
+            if (
+                mine
+                and all(b in ends for b in mine)
+                and not any(given.block[i] in mine for i in left)
+            ):
+                state["kernel"] += 1
+                start_kernel()
