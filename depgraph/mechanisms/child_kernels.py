@@ -193,7 +193,7 @@ def _launching(
     if not 1 <= queues <= MOST_QUEUES:
         raise ModelError(f"cost 'queues' is {queues}: give a whole number from 1 to {MOST_QUEUES}")
     times = [
-        charges.time(name, default=known and getattr(known, f"device_{name}_cycles"))
+        charges.time(name, default=getattr(known, f"device_{name}_cycles", None))
         for name in ("stall", "lane", "dispatch", "finish")
     ]
     stall, lane, dispatch, finish = times

@@ -157,8 +157,16 @@ def write_schedule(
     if schedule.children is not None and graph.launches is not None:
         found = schedule.children
         parent = graph.launches.block[found.launch]
-        columns = (kernel[parent], found.block, found.sm, found.start, found.end)
-        children = pa.Table.from_arrays([*map(from_numpy, columns)], schema=table.schema)
+        children = pa.Table.from_arrays(
+            [
+                from_numpy(kernel[parent]),
+                from_numpy(found.block),
+                from_numpy(found.sm),
+                from_numpy(found.start),
+                from_numpy(found.end),
+            ],
+            schema=table.schema,
+        )
         launch = pa.concat_arrays([pa.nulls(len(table), pa.int64()), pa.array(found.launch)])
         table = pa.concat_tables([table, children]).append_column("launch", launch)
     write_table(table, path, form, force=force)
