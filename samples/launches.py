@@ -4,15 +4,18 @@
     depgraph extract bfs.toml -o bfs.out
     depgraph bound bfs.out --gpu h100 --mechanism flat,cdp,"cdp(best)",spawn
 
-GRAPH is a MatrixMarket file (.mtx, or .mtx.gz) or a NumPy archive (.npz) with the arrays indptr and
-indices, as scipy.sparse.save_npz writes CSR. Each thread has a vertex, or a row of the matrix: it
-goes through its edges itself, or launches a child kernel with a thread for each.
+GRAPH is a MatrixMarket file (.mtx, or .mtx.gz), a NumPy archive (.npz) with the arrays indptr and
+indices, as scipy.sparse.save_npz writes CSR, or rmat:SCALE:DEGREE: 2^SCALE vertices whose
+degrees follow a power law (Chakrabarti et al., R-MAT, SDM 2004; 0.57, 0.19, 0.19, 0.05). Each
+thread has a vertex, or a row of the matrix: it goes through its edges itself, or launches a child
+kernel with a thread for each.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import re
 import sys
 import zipfile
 import zlib
@@ -33,8 +36,28 @@ if TYPE_CHECKING:
     Csr = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 _MOST_ENTRIES = 1 << 27
+_MOST_SCALE = 18
 _WARP = 32
 _MAGIC = "%%MatrixMarket matrix coordinate"
+
+
+def rmat(scale: int, degree: int) -> Csr:
+    """Make a graph of a power law, the same each time; as `read_csr` returns one.
+
+    Parameters
+    ----------
+    scale : int
+        The graph has ``2 ** scale`` vertices.
+    degree : int
+        Edges a vertex on average, each counted at both ends.
+    """
+    n = 1 << scale
+    quarter = np.random.default_rng(0).choice(
+        4, (scale, n * degree // 2), p=(0.57, 0.19, 0.19, 0.05)
+    )
+    weights = 1 << np.arange(scale)[::-1]
+    row, column = weights @ (quarter // 2), weights @ (quarter % 2)
+    return _from_pairs(np.append(row, column), np.append(column, row), n)
 
 
 def read_csr(path: Path) -> Csr:
@@ -95,6 +118,10 @@ def _from_matrix_market(path: Path, file: Iterator[str]) -> Csr:
     if header.split()[-1].lower() in {"symmetric", "skew-symmetric", "hermitian"}:
         off = row != column
         row, column = np.append(row, column[off]), np.append(column, row[off])
+    return _from_pairs(row, column, n)
+
+
+def _from_pairs(row: NDArray[np.int64], column: NDArray[np.int64], n: int) -> Csr:
     indices = column[np.lexsort((column, row))]
     return np.append(0, np.cumsum(np.bincount(row, minlength=n))), indices
 
@@ -173,6 +200,17 @@ def workload(
         yield f"child_duration = {edge_cycles}\n"
 
 
+def _graph(text: str) -> Csr:
+    match = re.fullmatch(r"rmat:([0-9]{1,2}):([0-9]{1,3})", text)
+    if match is None:
+        return read_csr(Path(text))
+    scale, degree = map(int, match.groups())
+    if not 1 <= scale <= _MOST_SCALE or degree < 1:
+        message = f"gives a graph of 2^{scale} vertices of degree {degree}"
+        raise InputError(text, message, f"give a scale from 1 to {_MOST_SCALE}, a degree from 1")
+    return rmat(scale, degree)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write what the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -180,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("graph", type=Path, metavar="GRAPH")
+    parser.add_argument("graph", metavar="GRAPH", help="a file, or rmat:SCALE:DEGREE")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.toml")
     parser.add_argument("--force", action="store_true", help="replace FILE.toml")
     parser.add_argument(
@@ -198,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (0 <= asked.vertex_cycles < 1e15 and 0 <= asked.edge_cycles < 1e9):  # noqa: PLR2004
         parser.error("cycles go from 0 to 1e9 an edge")
     try:
-        indptr, indices = read_csr(asked.graph)
+        indptr, indices = _graph(asked.graph)
         n = len(indptr) - 1
         if not 0 <= asked.source < n:
             parser.error(f"--source: the graph has vertices 0 to {n - 1}")
@@ -206,7 +244,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.work == "bfs":
             levels = list(bfs_levels(indptr, indices, asked.source))
         lines = workload(
-            f"{asked.work} of {asked.graph.name}", [np.diff(indptr)[level] for level in levels],
+            f"{asked.work} of {Path(asked.graph).name}",
+            [np.diff(indptr)[level] for level in levels],
             block=asked.block, vertex_cycles=asked.vertex_cycles, edge_cycles=asked.edge_cycles,
             least=asked.least,
         )  # fmt: skip

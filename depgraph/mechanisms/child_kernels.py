@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 _SIMULATOR = (
-    "GPGPU-Sim, -gpgpu_device_launch_latency 7200,8000,100,12000,1600: 8000 + 100 a lane for the "
-    "parameters, 12000 + 1600 a lane for the launch"
+    "GPGPU-Sim, -cdp_latency 7200,8000,100,12000,1600: a warp takes 8000 and 100 a lane for the "
+    "parameters, 12000 and 1600 a lane for the launch"
 )
 _MOST_THRESHOLDS = 32
 MOST_QUEUES = 32

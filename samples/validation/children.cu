@@ -268,6 +268,110 @@ void run_case(Timer &timer, const Case &c) {
         }
 }
 
+// A level of a breadth-first search: a thread has a vertex of the frontier, and goes through its
+// edges or launches a child with a thread for each.
+struct Graph {
+    const int *first, *target;
+    int *level;
+    int *frontier, *size;  // the next one
+};
+
+__device__ void relax(const Graph &g, int edge, int depth) {
+    int v = g.target[edge];
+    if (g.level[v] < 0 && atomicCAS(&g.level[v], -1, depth) == -1) g.frontier[atomicAdd(g.size, 1)] = v;
+}
+
+__global__ void edges(Graph g, int low, int high, int depth) {
+    int edge = low + blockIdx.x * blockDim.x + threadIdx.x;
+    if (edge < high) relax(g, edge, depth);
+}
+
+__global__ void expand(Graph g, const int *frontier, int n, int threshold, int depth) {
+    int me = blockIdx.x * blockDim.x + threadIdx.x;
+    if (me >= n) return;
+    int low = g.first[frontier[me]], high = g.first[frontier[me] + 1];
+    if (high - low >= threshold && high > low)
+        edges<<<(high - low + kThreads - 1) / kThreads, kThreads, 0, cudaStreamFireAndForget>>>(
+            g, low, high, depth);
+    else
+        for (int edge = low; edge < high; edge++) relax(g, edge, depth);
+}
+
+void bfs(Timer &timer, const char *name, int scale, int degree) {
+    int n = 1 << scale;
+    unsigned state = 4711;
+    std::vector<std::vector<int>> out(n);
+    for (long long e = 0; e < (long long)n * degree / 2; e++) {  // R-MAT with 0.57, 0.19, 0.19, 0.05
+        int a = 0, b = 0;
+        for (int bit = 0; bit < scale; bit++) {
+            unsigned r = next(state) % 100;
+            a = 2 * a + (r >= 76), b = 2 * b + ((r >= 57 && r < 76) || r >= 95);
+        }
+        out[a].push_back(b), out[b].push_back(a);
+    }
+    Array<int> first(n + 1), level(n), here(n), there(n), size(1);
+    std::vector<int> all;
+    for (int v = 0; v < n; v++) {
+        first.host[v] = all.size();
+        all.insert(all.end(), out[v].begin(), out[v].end());
+    }
+    first.host[n] = all.size();
+    first.write();
+    Array<int> target(all.size());
+    target.host = all;
+    target.write();
+    Graph g{first.device, target.device, level.device, there.device, size.device};
+    int source = 0;
+    for (int v = 0; v < n; v++)
+        if (out[v].size() > out[source].size()) source = v;
+    std::vector<std::vector<int>> levels{{source}};
+    std::vector<int> depth_of(n, -1);
+    depth_of[source] = 0;
+    while (!levels.back().empty()) {
+        std::vector<int> reached;
+        for (int v : levels.back())
+            for (int w : out[v])
+                if (depth_of[w] < 0) depth_of[w] = levels.size(), reached.push_back(w);
+        std::sort(reached.begin(), reached.end());
+        levels.push_back(reached);
+    }
+    levels.pop_back();
+    for (size_t d = 0; d < levels.size(); d++) {
+        std::vector<int> items;
+        for (int v : levels[d]) items.push_back(out[v].size());
+        printf("{\"what\":\"level\",\"name\":\"%s\",\"level\":%zu,\"threads\":%d", name, d, kThreads);
+        print_list("items", items);
+        printf("}\n");
+    }
+    for (int threshold : {0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1 << 30})
+        for (size_t d = 0; d < levels.size(); d++) {
+            std::vector<double> us;
+            int failed = 0, launches = 0, want = d + 1 < levels.size() ? levels[d + 1].size() : 0;
+            for (int v : levels[d]) launches += (int)out[v].size() >= threshold && !out[v].empty();
+            for (int run = 0; run < kRuns; run++) {
+                for (int v = 0; v < n; v++)
+                    level.host[v] = depth_of[v] <= (int)d ? depth_of[v] : -1;
+                level.write();
+                std::copy(levels[d].begin(), levels[d].end(), here.host.begin());
+                here.write();
+                size.clear();
+                CHECK(cudaDeviceSynchronize());
+                int blocks = (levels[d].size() + kThreads - 1) / kThreads;
+                double time = timer.us([&] {
+                    expand<<<blocks, kThreads>>>(g, here.device, levels[d].size(), threshold, d + 1);
+                });
+                size.read();
+                failed += size.host[0] != want;
+                if (run >= 2) us.push_back(time);
+            }
+            printf("{\"what\":\"bfs\",\"name\":\"%s\",\"level\":%zu,\"threshold\":%d,\"launches\":%d,"
+                   "\"us\":%.2f,\"least\":%.2f,\"most\":%.2f,\"failed\":%d}\n",
+                   name, d, threshold, launches, median(us), *std::min_element(us.begin(), us.end()),
+                   *std::max_element(us.begin(), us.end()), failed);
+            fflush(stdout);
+        }
+}
+
 int main(int count, char **words) {
     std::string only = count > 1 ? words[1] : "";  // costs, or the name of a case
     cudaDeviceProp gpu;
@@ -307,4 +411,6 @@ int main(int count, char **words) {
     };
     for (const Case &c : cases)
         if (only.empty() || only == c.name) run_case(timer, c);
+    if (only.empty() || only == "bfs-small") bfs(timer, "bfs-small", 12, 16);
+    if (only.empty() || only == "bfs-large") bfs(timer, "bfs-large", 15, 16);
 }

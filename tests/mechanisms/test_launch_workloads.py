@@ -9,7 +9,7 @@ from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.errors import InputError
 from depgraph.mechanisms import find_mechanisms
 from depgraph.parsers.workload import read_workload
-from depgraph.samples.launches import bfs_levels, main, read_csr
+from depgraph.samples.launches import bfs_levels, main, read_csr, rmat
 from depgraph.scenario.build_scenario import build_scenario
 
 # A star of vertex 0 with 1 to 5, and an edge from 5 to 6.
@@ -68,6 +68,20 @@ def test_all_rows_at_once(star):
     scenario = described(star, "--work", "rows")
     assert [k.blocks for k in scenario.kernels] == [1]
     assert len(scenario.launches) == 7
+
+
+def test_a_graph_can_be_made_up_and_is_the_same_each_time():
+    indptr, indices = rmat(6, 8)
+    assert len(indptr) == 65
+    assert len(indices) == indptr[-1] == 64 * 8
+    assert [part.tolist() for part in rmat(6, 8)] == [indptr.tolist(), indices.tolist()]
+    assert np.diff(indptr).max() > 4 * 8  # few vertices have most of the edges
+
+
+@pytest.mark.parametrize("graph", ["rmat:19:8", "rmat:0:8", "rmat:4:0", "rmat:4", "none.mtx"])
+def test_a_graph_that_is_none(tmp_path, capsys, graph):
+    assert main([graph, "-o", str(tmp_path / "out.toml")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
