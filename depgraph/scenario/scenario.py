@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.scenario.trust import Trust
@@ -232,6 +233,17 @@ class Scenario(OperationFacts):
         return self.timing.values
 
     @property
+    def launches(self) -> DeviceLaunches | None:
+        """Child kernels that blocks can launch; None where there are none."""
+        return self.graph.launches
+
+    @property
+    def own_durations(self) -> NDArray[np.float64]:
+        """How long blocks take without the work of child kernels: float64[n_blocks]."""
+        own = None if self.launches is None else self.graph.duration
+        return self.durations if own is None else own
+
+    @property
     def unit(self) -> str:
         """Unit of all times."""
         return self.timing.unit
@@ -266,8 +278,14 @@ class Scenario(OperationFacts):
 
     @property
     def work(self) -> float:
-        """Time below which the SMs keep every schedule; see `SmResources.work`."""
-        return self.resources.work(self.graph.operation_of_block, self.durations, self.sms)
+        """Time below which the SMs keep every schedule; see `SmResources.work`.
+
+        Work that a child kernel can do counts as the cheaper of the two ways.
+        """
+        least = self.durations
+        if self.launches is not None:
+            least = self.launches.least_work(self.own_durations)
+        return self.resources.work(self.graph.operation_of_block, least, self.sms)
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:
