@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _ADDRESS_END = 1 << 57
 _LARGEST = (1 << 32) - 1  # of what the recorder counts
-_LARGEST_PLACE = (1 << 64) - 1
 _MOST_IN_GRID = (1 << 31) - 1
 _MOST_THREADS = 1024
 _DIMENSIONS = 3
@@ -61,8 +60,8 @@ class Launched:
         Why it was not recorded, or not wholly.
     bytes : int
         Of its tables.
-    maps : tuple of TensorMap
-        What stands among its parameters.
+    maps : tuple of (int, TensorMap)
+        Tensors that it was given, and where their maps stand among its parameters.
     """
 
     number: int
@@ -70,7 +69,7 @@ class Launched:
     cluster: tuple[int, int, int]
     untraced: str | None
     bytes: int
-    maps: tuple[TensorMap, ...] = ()
+    maps: tuple[tuple[int, TensorMap], ...] = ()
 
 
 class RecordedEvents:
@@ -92,7 +91,7 @@ class RecordedEvents:
         self.place: dict[int, int] = {}
         self.launches: list[Launched] = []
         self.allocations: list[Allocation] = []
-        self._maps: dict[int, list[TensorMap]] = {}
+        self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
         self._live: dict[int, int] = {}  # of each address where it stands in `allocations`
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
@@ -113,21 +112,19 @@ class RecordedEvents:
 
     def _with_maps(self, launched: Launched) -> Launched:
         """Add the tensors that a launch was given; one outside all allocations is none."""
-        place = self.place[launched.number]
-        live = (
-            [
-                a
+        found = self._maps.get(launched.number, [])
+        if found and self.allocations:
+            place = self.place[launched.number]
+            live = [
+                (a.address, a.address + a.size)
                 for a in self.allocations
                 if a.allocated <= place and (a.freed is None or a.freed > place)
             ]
-            if launched.number in self._maps
-            else []
-        )
-        found = [
-            tensor for tensor in self._maps.get(launched.number, ())
-            if not self.allocations
-            or any(a.address <= tensor.address and tensor.end <= a.address + a.size for a in live)
-        ]  # fmt: skip
+            found = [
+                (at, tensor)
+                for at, tensor in found
+                if any(low <= tensor.address and tensor.end <= high for low, high in live)
+            ]
         return replace(launched, maps=tuple(found)) if found else launched
 
     def _in_order(self, events: Iterable[_Event]) -> Iterator[tuple[int, _Event]]:
@@ -153,9 +150,8 @@ class RecordedEvents:
         elif what == "memset":
             self._take_memset(event)
         elif what == "params":
-            self._maps[_whole(event, "number")] = maps_in(
-                bytes.fromhex(_text(event, "bytes")), _whole(event, "at", most=_LARGEST_PLACE)
-            )
+            number = _whole(event, "number")
+            self._maps[number] = maps_in(bytes.fromhex(_text(event, "bytes")))
         elif what == "alloc":
             self._take_allocation(event)
         elif what == "free":

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
 _ADDRESS_END = 1 << 57
 _MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
+_MAP_STEP = 64
 _TMA = "tiles stored by TMA"
 _NOT_UNDERSTOOD = "a tensor map that is not understood"
 
@@ -136,23 +137,22 @@ def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Fo
 
 
 def _loads_of(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> list[Loads] | None:
-    """Return the loads of tiles of a launch, by tensor; None if they are not understood."""
+    """Return the loads of tiles of a launch, by map; None if they are not understood."""
     known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
-    tensors = [known.get(int(at)) for at in np.unique(tiles["map"])]
-    if None in tensors or any(t and t.rows > _MOST_ROWS_OF_TILE for t in tensors):
-        return None
-    if tiles["mode"].any():
-        return None
     found = []
-    for tensor in filter(None, dict.fromkeys(tensors)):
-        through = [at for at, each in known.items() if each == tensor]
-        loads = tiles[np.isin(tiles["map"], np.array(through, np.uint64))]
+    for at in np.unique(tiles["map"]):
+        tensor = known.get(int(at))
+        rows = np.flatnonzero(tiles["map"] == at)
+        loads = tiles[rows]
+        if tensor is None or tensor.rows > _MOST_ROWS_OF_TILE or loads["mode"].any():
+            return None
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
         load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
         order = np.argsort(load, kind="stable")
         found.append(
             Loads(
                 tensor,
+                rows,
                 loads["at"][:, : len(tensor.sizes)],
                 loads["block"].astype(np.int64),
                 load[order],
@@ -188,12 +188,19 @@ def _note_stores(loads: Sequence[Loads], launched: Launched, place: int, part: S
     """Note what a launch may store by TMA: to the tensors that it was given and did not load."""
     part.untraced[place] = _TMA
     loaded = {each.tensor for each in loads}
-    stored = [tensor for tensor in launched.maps if tensor not in loaded]
+    # Maps stand at multiples of 64, counted from where those stand that are loaded.
+    steps = {at % _MAP_STEP for at, tensor in launched.maps if tensor in loaded}
+    given = (tensor for at, tensor in launched.maps if at % _MAP_STEP in steps)
+    stored = {
+        (tensor.address, tensor.sizes, tensor.strides): tensor
+        for tensor in given
+        if tensor not in loaded
+    }
     if not stored:
         return
-    found = [infer_tiles(tensor, loads) for tensor in stored]
+    found = [infer_tiles(tensor, loads) for tensor in stored.values()]
     part.reach[place] = TILES if all(found) else RANGE
-    for tensor, tiles in zip(stored, found, strict=True):
+    for tensor, tiles in zip(stored.values(), found, strict=True):
         block, start, end = tiles or (
             np.array([-1]), np.array([tensor.address], np.uint64), np.array([tensor.end], np.uint64)
         )  # fmt: skip
