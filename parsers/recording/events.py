@@ -43,6 +43,7 @@ _HOST_TO_HOST = "copies from host to host"
 _DIRECTIONS = (SOMEWHERE, _HOST_TO_HOST, TO_DEVICE, TO_HOST, ON_DEVICE)
 _INCOMPLETE = "more than the recorder had room for"
 _LEFT_OUT = "not recorded"
+_PARENT = "launches kernels itself, whose accesses are not recorded"
 _Event = dict[str, Any]
 
 
@@ -187,6 +188,8 @@ class RecordedEvents:
         reason = None
         if event["state"] != _RECORDED:
             reason = _LEFT_OUT
+        elif event.get("strays"):
+            reason = _PARENT
         elif _whole(event, "lost"):
             reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "

@@ -15,7 +15,10 @@ from depgraph.footprint.footprints import (
 )
 from depgraph.parsers.recording.archive import TABLES
 from depgraph.parsers.recording.sectors_jit import (
+    IS_PAGE,
+    IS_WRITTEN,
     MOST_RUNS,
+    PAGE_BYTES,
     SECTOR_BYTES,
     Masks,
     ranges_of_masks,
@@ -86,7 +89,7 @@ def read_touches(
         f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
         if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks
         else f"launch {launched.number} touches an address that no GPU has"
-        if len(sectors) and sectors["number"].max() >= _ADDRESS_END // SECTOR_BYTES
+        if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END
         else ""
     )
     row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
@@ -105,6 +108,15 @@ def read_touches(
         accesses.astype(np.int64),
         concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain,
     )
+
+
+def _addresses(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return where sectors and pages begin."""
+    is_page = number >= IS_PAGE
+    at = np.where(is_page, number & ~(IS_PAGE | IS_WRITTEN), number)
+    # What is beyond all addresses must not wrap around to one.
+    capped = np.minimum(at, np.uint64(_ADDRESS_END))
+    return capped * np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
 
 
 def _plain(
