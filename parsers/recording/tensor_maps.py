@@ -148,7 +148,7 @@ def _is_possible(found: TensorMap) -> bool:
 
 
 def tile_ranges(
-    tensor: TensorMap, at: NDArray[np.int32]
+    tensor: TensorMap, at: NDArray[np.int32], width: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the bytes that loads of tiles read; what lies outside the tensor is not read.
 
@@ -157,6 +157,8 @@ def tile_ranges(
     tensor : TensorMap
     at : int32[n, rank]
         First element of each load, the innermost dimension first.
+    width : int64[n], optional
+        Elements of each in the innermost dimension; default those of the box.
 
     Returns
     -------
@@ -166,7 +168,8 @@ def tile_ranges(
     """
     load = np.arange(len(at))
     first = np.maximum(at[:, 0].astype(np.int64), 0)
-    last = np.minimum(at[:, 0].astype(np.int64) + tensor.box[0], tensor.sizes[0])
+    wide = np.int64(tensor.box[0]) if width is None else width
+    last = np.minimum(at[:, 0].astype(np.int64) + wide, tensor.sizes[0])
     start = tensor.address + first * tensor.element
     size = (last - first) * tensor.element
     load, start, size = (values[size > 0] for values in (load, start, size))
