@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import Archive
+from depgraph.parsers.recording.pytorch_memory import Placed
 from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
@@ -100,6 +101,7 @@ class RecordedEvents:
         archive = Archive(path)
         try:
             self.architecture = _architecture(archive)
+            self.process = _process(archive)
             for line, event in self._in_order(archive.events()):
                 try:
                     self._take(event, archive)
@@ -110,6 +112,15 @@ class RecordedEvents:
         finally:
             archive.close()
         self.launches = [self._with_maps(launched) for launched in self.launches]
+
+    def take_memory_profile(self, path: Path) -> None:
+        """Add the tensors of PyTorch's caching allocator; see `Placed`."""
+        launches = [(self.place[each.number], each.launch) for each in self.launches]
+        placed = Placed(path, launches, self.allocations, self.process)
+        self.allocations = [*self.allocations, *placed.allocations]
+        if placed.left_out:
+            self.warnings["allocations and frees of the profile in memory that the recorded "
+                          "program lacks: left out"] = placed.left_out  # fmt: skip
 
     def _with_maps(self, launched: Launched) -> Launched:
         """Add the tensors that a launch was given; one outside all allocations is none."""
@@ -282,6 +293,11 @@ def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, in
 def _place(event: _Event, key: str, size: int) -> int:
     """Return an address with room for so many bytes behind it."""
     return _whole(event, key, most=max(0, _ADDRESS_END - size))
+
+
+def _process(archive: Archive) -> int | None:
+    found = archive.about.get("process")
+    return found if type(found) is int else None
 
 
 def _architecture(archive: Archive) -> int | None:
