@@ -270,7 +270,8 @@ def analyse_shards(
     memory : int
         Bytes that all shards under analysis may take.
     """
-    most_ranges = max(1, memory // workers.jobs // _BYTES_PER_RANGE)
+    sweeps = 1 if analysis.possible is None or not len(analysis.possible) else 2
+    most_ranges = max(1, memory // workers.jobs // (sweeps * _BYTES_PER_RANGE))
     side_by_side = 1 if ranges.n_ranges < _SMALL else 2 * workers.jobs
     wanted = max(side_by_side, -(-ranges.n_ranges // most_ranges))
     in_files = bool(ranges.runs)
