@@ -103,7 +103,7 @@ def union_sources(graph, groups, group, source, masks, found):
     n = 0
     for i in range(groups.join_offsets[group], groups.join_offsets[group + 1]):
         j = groups.joins[i]
-        bit = np.uint16(1 << graph.join_code[j])
+        bit = np.uint16(1 << np.int64(graph.join_code[j]))
         for s in range(graph.source_offsets[j], graph.source_offsets[j + 1]):
             set_ = graph.sources[s]
             for at in range(graph.set_offsets[set_], graph.set_offsets[set_ + 1]):

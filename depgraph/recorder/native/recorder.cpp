@@ -24,7 +24,6 @@
 #include <thread>
 #include <vector>
 
-#include "generated_cuda_meta.h"
 #include "ranges.h"
 #include "table.h"
 
@@ -563,6 +562,23 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
     }
 }
 
+// What the driver's calls are given, as generated_cuda_meta.h has it: that file asks for CUDA headers
+// of its own version, which need not be the ones that are there.
+struct LaunchKernel {
+    CUfunction function;
+    unsigned grid[3], block[3], sharedMemBytes;
+    CUstream stream;
+    void** kernelParams;
+    void** extra;  // not of cooperative launches
+};
+
+struct LaunchKernelEx {
+    const CUlaunchConfig* config;
+    CUfunction function;
+    void** kernelParams;
+    void** extra;
+};
+
 template <class Parameters>
 void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
     call = {dynamic_shared, given->kernelParams, extra};
@@ -573,20 +589,19 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
     switch (id) {
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernel:
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz: {
-        const auto* given = static_cast<const cuLaunchKernel_params*>(data->functionParams);
+        const auto* given = static_cast<const LaunchKernel*>(data->functionParams);
         note_call(given, given->sharedMemBytes, given->extra);
         break;
     }
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx:
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx_ptsz: {
-        const auto* given = static_cast<const cuLaunchKernelEx_params*>(data->functionParams);
+        const auto* given = static_cast<const LaunchKernelEx*>(data->functionParams);
         note_call(given, given->config->sharedMemBytes, given->extra);
         break;
     }
     case SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel:
     case SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz: {
-        const auto* given =
-            static_cast<const cuLaunchCooperativeKernel_params*>(data->functionParams);
+        const auto* given = static_cast<const LaunchKernel*>(data->functionParams);
         note_call(given, given->sharedMemBytes, nullptr);
         break;
     }
