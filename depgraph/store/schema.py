@@ -166,6 +166,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
             nullable=True,
             since=4,
         ),
+        _c("op", "string", "", "operator that allocated it, if known", nullable=True, since=4),
+        _c("line", "string", "", "line of the program that did", nullable=True, since=4),
     ),
     "sets": (
         _c("set", "int32", "", "number of the set"),
