@@ -223,14 +223,10 @@ class Paths:
     def of(cls, scenario: Scenario) -> Paths:
         """Find the critical paths along certain dependences."""
         graph = scenario.bound_graph
-        if scenario.launches is not None:
-            block, family = scenario.launches.least_path(scenario.own_durations)
-            finish = graph.earliest_finish(block)[0] - block + family
-            return cls(float(finish.max(initial=0.0)), None)
         intra_block = (
             None if graph.first_use is None else intra_block_path(graph, scenario.durations)
         )
-        return cls(longest_path(graph, scenario.durations), intra_block)
+        return cls(longest_path(graph, scenario.least_durations), intra_block)
 
 
 def limits_of(

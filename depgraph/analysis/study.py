@@ -220,12 +220,12 @@ class Study:
     @cached_property
     def slacks(self) -> list[KernelSlack]:
         """How much slack each kernel has."""
-        return kernel_slacks(self.scenario.bound_graph, self.scenario.durations)
+        return kernel_slacks(self.scenario.bound_graph, self.scenario.least_durations)
 
     @cached_property
     def path(self) -> list[PathStep]:
         """The critical path."""
-        return critical_path(self.scenario.bound_graph, self.scenario.durations)
+        return critical_path(self.scenario.bound_graph, self.scenario.least_durations)
 
     @cached_property
     def time_on_path(self) -> dict[int, float]:

@@ -123,26 +123,22 @@ class DeviceLaunches:
         child = self._of_instructions(np.minimum, self.child_work)
         return durations + self._of_blocks(np.minimum(inline, child), len(durations))
 
-    def least_path(
-        self, durations: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the least time from a block's start to its end, and to that of its children.
+    def least_durations(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the least time from a block's start until its children have ended, too.
 
-        Returns
-        -------
-        block, family : float64[n_blocks]
-            Launches are free, and each is made if that is shorter.
+        Launches are free here, and each is made if that is shorter.
+
+        Parameters
+        ----------
+        durations : float64[n_blocks]
+            Of their own work.
         """
         own = durations[self.block]
-        child = np.where(
-            self.join == JOIN_BLOCK, own + self.child_duration, self.at * own + self.child_duration
-        )
-        either = np.minimum(own + self.inline, child)
-        block, family = durations.copy(), durations.copy()
-        np.maximum.at(family, self.block, either)
-        joined = self.join == JOIN_BLOCK
-        np.maximum.at(block, self.block[joined], either[joined])
-        return block, family
+        before = np.where(self.join == JOIN_BLOCK, own, self.at * own)
+        least = durations.copy()
+        either = np.minimum(own + self.inline, before + self.child_duration)
+        np.maximum.at(least, self.block, either)
+        return least
 
     def _of_instructions(self, pick: np.ufunc, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one value for each instruction."""

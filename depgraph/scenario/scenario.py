@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from depgraph.dependence.possible import uncertainty
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.gpu.sm_sharing import sm_sharing
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import networkx as nx
-    import numpy as np
     from numpy.typing import NDArray
 
     from depgraph.dependence.possible import Uncertainty
@@ -245,7 +246,17 @@ class Scenario(OperationFacts):
     def own_durations(self) -> NDArray[np.float64]:
         """How long blocks take without the work of child kernels: float64[n_blocks]."""
         own = None if self.launches is None else self.graph.duration
-        return self.durations if own is None else own
+        return self.durations if own is None else np.where(np.isnan(own), self.durations, own)
+
+    @property
+    def least_durations(self) -> NDArray[np.float64]:
+        """What paths through the graph add up: float64[n_blocks].
+
+        Those of blocks; where they launch child kernels, what they and these take at least.
+        """
+        if self.launches is None:
+            return self.durations
+        return self.launches.least_durations(self.own_durations)
 
     @property
     def unit(self) -> str:

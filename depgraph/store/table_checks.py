@@ -15,6 +15,7 @@ from depgraph.errors import StoreError
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES, WAW, Basis
 from depgraph.graph.launches import MOST_CHILD_BLOCKS
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
+from depgraph.system.limits import LARGEST_ID, LONGEST_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -271,7 +272,9 @@ def check_launches(file: Path, table: pa.Table, launches: DeviceLaunches, layout
         ("child_duration", 0), ("inline", 0),
     ):  # fmt: skip
         values = getattr(launches, name)
-        _demand_rows(file, (values >= least) & (values < np.inf), f"{name} is below {least}")
+        most = LARGEST_ID if values.dtype.kind == "i" else LONGEST_TIME
+        possible = (values >= least) & (values <= most)
+        _demand_rows(file, possible, f"{name} is not from {least} to {most:g}")
     if launches.child_grid.sum(dtype=np.float64) > MOST_CHILD_BLOCKS:
         raise _nonsense(file, "there are more child blocks than are taken")
     order = np.lexsort((launches.at, launches.warp, block))
