@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from depgraph.errors import TraceError
+from depgraph.system.text import in_short
 from depgraph.system.toml_file import (
     TomlError,
     check_keys,
@@ -17,8 +20,12 @@ from depgraph.system.toml_file import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 MOST_BLOCKS = 1 << 21
 _DIMENSIONS = 3
+_NAMES_SHOWN = 20
+_NAMES_WIDTH = 300
 
 
 class DescribedFile:
@@ -74,3 +81,40 @@ class DescribedFile:
         """Refuse the file for a key of the i-th table of a sort."""
         line = line_of_key(self.text, key, table, i)
         raise TraceError(self.path, found, hint, line=line if table else line or 1)
+
+    def column(
+        self, i: int, key: str, given: object, n: int, limits: tuple[int, float, type]
+    ) -> NDArray[Any]:
+        """Return the values of a key of a launch; a fault names the first that is none."""
+        least, most, kind = limits
+        values: list[Any] = given if isinstance(given, list) else [given]
+        is_given = key in self.content["launch"][i]
+        for place, value in enumerate(values):
+            of_kind = type(value) is int if kind is int else is_number(value)
+            if is_given and not (of_kind and least <= value <= most):
+                which = f"launch {place}: " if isinstance(given, list) else ""
+                what = f"whole number from {least} to {most}"
+                if kind is float:
+                    what = f"number from {least} to {most:g}"
+                expected = f"give a {what}, or a list of them"
+                self.fail("launch", i, key, f"{which}{key} {show_value(value)}", expected)
+        if len(values) not in {1, n} or (isinstance(given, list) and len(values) != n):
+            found = f"{len(values)} values of {key} for {n} launches"
+            self.fail("launch", i, key, found, "give one for each launch, or one for all")
+        return np.broadcast_to(np.array(values, np.int64 if kind is int else np.float64), n).copy()
+
+    def named_kernel(
+        self, kind: str, i: int, key: str, table: dict[str, Any], place_of: dict[str, int]
+    ) -> int:
+        """Return the place of the kernel that a key names."""
+        name = table.get(key)
+        if not isinstance(name, str) or name not in place_of:
+            found = f"{key} = {show_value(name)}" if key in table else f"no {key!r}"
+            known = in_short(", ".join(list(place_of)[:_NAMES_SHOWN]), _NAMES_WIDTH)
+            self.fail(kind, i, key, found, f"give one of {known}")
+        return place_of[name]
+
+
+def is_number(value: object) -> bool:
+    """Tell numbers from truth values and text."""
+    return type(value) in (int, float)

@@ -20,7 +20,8 @@ from depgraph.extraction.workload import (
     check_dependence,
     workload_extraction,
 )
-from depgraph.parsers.described_file import MOST_BLOCKS, DescribedFile
+from depgraph.graph.launches import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches
+from depgraph.parsers.described_file import MOST_BLOCKS, DescribedFile, is_number
 from depgraph.parsers.described_links import (
     MOST_REGISTERS,
     MOST_SHARED_BYTES,
@@ -29,7 +30,6 @@ from depgraph.parsers.described_links import (
     read_links,
 )
 from depgraph.system.limits import LARGEST_ID, LONGEST_TIME, MOST_BLOCKS_PER_SM
-from depgraph.system.text import in_short
 from depgraph.system.toml_file import (
     show_value,
 )
@@ -42,14 +42,20 @@ if TYPE_CHECKING:
 
 _UNITS = ("us", "ns", "ms", "s", "cycles")
 _KINDS = ("RAW", "WAR", "WAW")
-_TOP_KEYS = ("name", "unit", "kernel", "dependence", "link")
+_TOP_KEYS = ("name", "unit", "kernel", "dependence", "launch", "link")
 _KERNEL_KEYS = (
     "name", "grid", "block", "duration", "occupancy", "registers", "shared_bytes", "stream",
     "cuttable", "kind",
 )  # fmt: skip
 _DEPENDENCE_KEYS = ("from", "to", "pattern", "edges", "kind", "tiles", "radius")
+_LAUNCH_KEYS = (
+    "parent", "block", "at", "warp", "lanes", "child_grid", "child_duration", "inline", "join",
+    "stream", "items",
+)  # fmt: skip
 _DEFAULT_THREADS = 128
-MOST_KERNELS = 1 << 16
+_MOST_KERNELS = 1 << 16
+_MOST_LAUNCHES = 1 << 18
+_LANES_OF_A_WARP = 32
 _ENDS = 2
 _NAMES_SHOWN = 20
 _NAMES_WIDTH = 300
@@ -72,7 +78,7 @@ def read_workload(path: str | Path) -> Extraction:
 
 
 class WorkloadReader(DescribedFile):
-    """Reads one file; faults name the line of the key they are about."""
+    """Reads one file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -90,19 +96,21 @@ class WorkloadReader(DescribedFile):
         tables = self.content.get("kernel")
         if not isinstance(tables, list) or not tables:
             self.fail("", 0, "kernel", "no kernels", "give [[kernel]] tables")
-        if len(tables) > MOST_KERNELS:
-            self.fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {MOST_KERNELS}")
+        if len(tables) > _MOST_KERNELS:
+            self.fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {_MOST_KERNELS}")
         links = read_links(self, self.content.get("link", []))
         kernels, places_of = self._kernels(tables, links, unit)
         tables = self.content.get("dependence", [])
         if not isinstance(tables, list):
             found = f"dependence {show_value(tables)}"
             self.fail("", 0, "dependence", found, "write [[dependence]] tables")
+        place_of = {name: places[0] for name, places in places_of.items()}
         dependences = [
             (i, between)
             for i, table in enumerate(tables)
             for between in self._dependences(i, table, kernels, places_of)
         ]
+        launches = self._launches(kernels, place_of)
         metadata = {
             "sources": [describe_source(self.path)],
             "lines": self.text.count("\n"),
@@ -113,6 +121,7 @@ class WorkloadReader(DescribedFile):
             return workload_extraction(
                 kernels,
                 [between for _, between in dependences],
+                launches,
                 unit=unit,
                 metadata=metadata,
                 links=list(links.values()),
@@ -185,7 +194,7 @@ class WorkloadReader(DescribedFile):
         """Return the duration of each block; a fault names the first that is none."""
         times: list[Any] = given if isinstance(given, list) else [given]
         for place, time in enumerate(times):
-            if not _is_number(time) or not 0 <= time <= LONGEST_TIME:
+            if not is_number(time) or not 0 <= time <= LONGEST_TIME:
                 of_block = f"block {place}: " if isinstance(given, list) else ""
                 expected = f"give a number from 0 to {LONGEST_TIME:g}, or a list of {blocks}"
                 found = f"{of_block}duration {show_value(time)}"
@@ -221,14 +230,7 @@ class WorkloadReader(DescribedFile):
         self, i: int, table: dict[str, Any], place_of: dict[str, int]
     ) -> WorkloadDependence:
         self.known_keys("dependence", i, table, _DEPENDENCE_KEYS)
-        ends = []
-        for key in ("from", "to"):
-            name = table.get(key)
-            if not isinstance(name, str) or name not in place_of:
-                found = f"{key} = {show_value(name)}" if key in table else f"no {key!r}"
-                known = in_short(", ".join(list(place_of)[:_NAMES_SHOWN]), _NAMES_WIDTH)
-                self.fail("dependence", i, key, found, f"give one of {known}")
-            ends.append(place_of[name])
+        ends = [self.named_kernel("dependence", i, key, table, place_of) for key in ("from", "to")]
         if ends[0] >= ends[1]:
             found = f"{show_value(table['to'])} is not launched after {show_value(table['from'])}"
             self.fail("dependence", i, "to", found, "a kernel depends on earlier ones")
@@ -264,6 +266,55 @@ class WorkloadReader(DescribedFile):
             edges=[(e[0], e[1]) for e in edges],
         )
 
+    def _launches(
+        self, kernels: list[WorkloadKernel], place_of: dict[str, int]
+    ) -> list[tuple[int, DeviceLaunches]]:
+        tables = self.content.get("launch", [])
+        if not isinstance(tables, list):
+            found = f"launch {show_value(tables)}"
+            self.fail("", 0, "launch", found, "write [[launch]] tables")
+        launches: list[tuple[int, DeviceLaunches]] = []
+        count = blocks = 0
+        for i, table in enumerate(tables):
+            self.known_keys("launch", i, table, _LAUNCH_KEYS)
+            place = self.named_kernel("launch", i, "parent", table, place_of)
+            launches.append((place, self._launch(i, table, kernels[place])))
+            count += len(launches[i][1])
+            blocks += int(launches[i][1].child_grid.sum())
+            if count > _MOST_LAUNCHES or blocks > MOST_CHILD_BLOCKS:
+                found = f"{count} launches of {blocks} child blocks"
+                most = f"at most {_MOST_LAUNCHES} launches of {MOST_CHILD_BLOCKS} blocks in all"
+                self.fail("launch", i, "child_grid", found, most)
+        return launches
+
+    def _launch(self, i: int, table: dict[str, Any], parent: WorkloadKernel) -> DeviceLaunches:
+        """Read the launches of one table: each key a number for all, or a list, one for each."""
+        for key in ("block", "child_grid", "child_duration", "inline"):
+            if key not in table:
+                found = f"a launch of {show_value(parent.name)} has no {key}"
+                self.fail("launch", i, "", found, f"give {key}")
+        n = max((len(v) for v in table.values() if isinstance(v, list)), default=1)
+        threads = parent.block[0] * parent.block[1] * parent.block[2]
+        warps = -(-threads // _LANES_OF_A_WARP)
+        times = (0, LONGEST_TIME, float)
+        columns = {
+            key: self.column(i, key, table.get(key, usual), n, limits)
+            for key, usual, limits in (
+                ("block", 0, (0, parent.blocks - 1, int)), ("at", 0, (0, 1, float)),
+                ("warp", -1, (0, warps - 1, int)), ("lanes", 1, (1, _LANES_OF_A_WARP, int)),
+                ("child_grid", 1, (1, MOST_CHILD_BLOCKS, int)), ("child_duration", 0, times),
+                ("inline", 0, times), ("stream", -1, (0, LARGEST_ID, int)),
+                ("items", -1, (0, LARGEST_ID, int)),
+            )
+        }  # fmt: skip
+        if "items" not in table:
+            columns["items"] = columns["child_grid"] * threads
+        join = table.get("join", JOINS[0])
+        if join not in JOINS:
+            expected = f"give one of {', '.join(JOINS)}"
+            self.fail("launch", i, "join", f"join {show_value(join)}", expected)
+        return DeviceLaunches(**columns, join=np.full(n, JOINS.index(join), np.uint8))
+
     def _blame(
         self,
         error: ModelError,
@@ -278,7 +329,3 @@ class WorkloadReader(DescribedFile):
                 key = "edges" if dependence.pattern == "edges" else "pattern"
                 self.fail("dependence", i, key, str(reason), "")
         raise TraceError(self.path, str(error), "describe less") from None
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)

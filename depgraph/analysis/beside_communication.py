@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError, ProfileError
-from depgraph.system.text import counted
+from depgraph.system.text import counted, in_short
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
@@ -173,8 +173,9 @@ def overlapped(
     """
     try:
         pattern = re.compile("|".join(filter(None, [COMMUNICATION, communication])), re.IGNORECASE)
-    except re.error as error:
-        message = f"--communication {communication!r} is no regular expression: {error}"
+    except (re.error, OverflowError, RecursionError) as error:
+        given = in_short(communication or "")
+        message = f"--communication {given!r} is no regular expression: {error}"
         raise ModelError(message) from None
     ranks = _by_rank(profiles)
     alone = [work for _, work in _works(_by_rank(isolated), pattern)]

@@ -65,6 +65,7 @@ class BesideCommunication(Mechanism):
     availability = Availability.SHIPS
     source = _CONCCL
     costs = (LAUNCH,)
+    needs_collectives = True
 
     def __init__(self, sms: int | None = None) -> None:
         self.sms = sms
@@ -74,11 +75,6 @@ class BesideCommunication(Mechanism):
     def label(self) -> str:
         """The name with the SMs that were asked for."""
         return self.name if self.sms is None else f"{self.name}({self.sms})"
-
-    @classmethod
-    def every(cls) -> Sequence[Mechanism]:
-        """Return it only where it is asked for: most programs have no collectives."""
-        return []
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:

@@ -13,6 +13,7 @@ from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
 from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
+from depgraph.mechanisms.child_kernels import Cdp, Flat, Spawn
 from depgraph.mechanisms.clusters import Clusters
 from depgraph.mechanisms.communication_rules import COMMUNICATION_RULES
 from depgraph.mechanisms.cuda_graph import CudaGraph
@@ -62,6 +63,9 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Dataflow,
         DataflowLearned,
         DataflowBloom,
+        Flat,
+        Cdp,
+        Spawn,
         Ideal,
         *COMMUNICATION_RULES,
     )
@@ -95,7 +99,10 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
     found: list[Mechanism] = []
     for name in names:
         if name == "all":
-            found += [each for kind in MECHANISMS.values() for each in kind.every()]
+            every = [each for kind in MECHANISMS.values() for each in kind.every()]
+            for each in every:
+                each.asked_by_name = False
+            found += every
             continue
         if name.endswith(SUFFIX):
             found.append(Custom(Path(name)))

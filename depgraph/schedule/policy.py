@@ -12,8 +12,11 @@ from depgraph.schedule.simulate_jit import (
     ALL_ENDED,
     ALL_PLACED,
     ALL_TRIGGERED,
+    DECIDE,
     HOLDS,
     IGNORED,
+    INLINE,
+    LAUNCH,
     PLACES,
 )
 
@@ -21,16 +24,21 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
 
 __all__ = [
     "ALL_ENDED",
     "ALL_PLACED",
     "ALL_TRIGGERED",
+    "DECIDE",
     "HOLDS",
     "IGNORED",
+    "INLINE",
+    "LAUNCH",
     "PLACES",
     "Against",
     "Gates",
+    "LaunchRules",
     "Places",
     "Rules",
 ]
@@ -132,6 +140,11 @@ class Places:
     talks: NDArray[np.bool_]
     beside: tuple[float, float] = (0.0, 0.0)
 
+    def without_sms(self) -> Places:
+        """Return the links alone, for a GPU whose SMs do not count."""
+        nowhere = np.zeros(len(self.first), np.int64)
+        return replace(self, first=nowhere, last=nowhere, beside=(0.0, 0.0))
+
     def at_once(self, operations: NDArray[np.bool_]) -> int:
         """Return how many blocks of some operations their links let run at once."""
         most = 0
@@ -139,6 +152,38 @@ class Places:
             taken = self.taken[operations & (self.link == link)]
             most += capacity // int(taken.min()) if len(taken) else 0
         return most
+
+
+@dataclass(frozen=True)
+class LaunchRules:
+    """What becomes of launches from the device, and what they cost.
+
+    Attributes
+    ----------
+    launches : DeviceLaunches
+    mode : uint8[n_launches]
+        `INLINE`: the parent does the work. `LAUNCH`: a child is launched. `DECIDE`: SPAWN's rule,
+        when the parent comes to it.
+    stall, lane_stall : float
+        Time that the launching warp stalls, and more for each lane that launches.
+    queues : int
+        Hardware queues that child kernels wait in.
+    dispatch : float
+        Time for each child, one after another, before it waits there.
+    finish : float
+        Time until a kernel knows that a child has ended.
+    window : float
+        Time over which `DECIDE` averages the child blocks that run.
+    """
+
+    launches: DeviceLaunches
+    mode: NDArray[np.uint8]
+    stall: float
+    lane_stall: float
+    queues: int
+    window: float = 1.0
+    dispatch: float = 0.0
+    finish: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -193,6 +238,8 @@ class Rules:
         Whether the number of SMs does not count.
     places : Places, optional
         Where blocks may run; default on any SM.
+    launching : LaunchRules, optional
+        Where blocks launch child kernels; `durations` are then of their own work.
     steps_assumed : bool
         For `Against.INTRA_BLOCK`: whether `graph` and the needs above are assumed, so that the
         bound has to be worked out from them.
@@ -220,6 +267,7 @@ class Rules:
     graph: BlockGraph | None = None
     unlimited: bool = False
     places: Places | None = None
+    launching: LaunchRules | None = None
     against: Against = Against.BLOCK
     steps_assumed: bool = False
     assumptions: tuple[str, ...] = ()

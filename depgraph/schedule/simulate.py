@@ -11,6 +11,7 @@ import numpy as np
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.gpu.sm_sharing import SmSharing
 from depgraph.graph.lists_jit import invert_lists
+from depgraph.schedule.device_launches import children_of, launch_lists, with_children
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import (
     HOLDS,
@@ -84,8 +85,13 @@ def run_rules(
         If the rules let some block wait forever.
     """
     graph = rules.graph or graph
+    program = graph
     durations = _writable(durations if rules.durations is None else rules.durations)
-    placed = _placed(rules, graph, resources, sharing, sms)
+    need = None
+    if rules.launching is not None:
+        own, _ = resources.binding
+        rules, graph, durations, need = with_children(rules, graph, durations, own)
+    placed = _placed(rules, graph, resources, sharing, sms, need)
     need, capacity, places, sharing = placed.need, placed.capacity, placed.places, placed.sharing
     clusters, size = placed.clusters, placed.sms
     durations = durations * placed.longer
@@ -99,33 +105,39 @@ def run_rules(
         alone = durations * (1 + sharing.slowdown * sharing.load)[graph.operation_of_block]
     blocks = _blocks(durations, alone, places_left, holds_left)
     waiting = _waiting(rules, room.class_of_operation, len(room.need), operations.running)
+    launches = launch_lists(rules.launching, program, durations)
+    most = 2 * (graph.n_blocks + graph.n_operations) + len(launches.warps) + len(launches.lanes)
+    running = Running(
+        _events(most),
+        _sharing(sharing, need, capacity, len(room.free), places, operations.trigger),
+        launches,
+    )
     event_schedule(
         lists,
         joins,
         gates,
         operations,
-        _window(rules, graph.n_operations),
+        _window(rules, program.n_operations, graph.n_operations),
         blocks,
         waiting,
         _stages(rules, graph.n_blocks),
         room,
-        Running(
-            _events(2 * graph.n_blocks + 2 * graph.n_operations + 1),
-            _sharing(sharing, need, capacity, len(room.free), places, operations.trigger),
-        ),
+        running,
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
-    stuck = np.flatnonzero(end < 0)
+    stuck = np.flatnonzero(end[: program.n_blocks] < 0)
     if len(stuck):
         operation = graph.operation_of_block[stuck[0]]
         block = int(stuck[0] - graph.first_block[operation])
         raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
-    if places is not None:
-        sm = np.minimum(sm, np.int32(size - 1))
+    sm = np.minimum(sm, np.int32(size - 1))  # what runs on no SM is shown on the last
     if device_order is not None:
         sm = np.asarray(device_order, np.int32)[sm]
     if sharing is not None:
         return Schedule(name, start, end, sm)
+    if rules.launching is not None:
+        n, children = program.n_blocks, children_of(rules.launching.launches, launches, blocks, sm)
+        return Schedule(name, start[:n], end[:n], sm[:n], children=children)
     waited = end - start - durations
     waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
     return Schedule(name, start, end, sm, float(waited.sum()))
@@ -144,10 +156,19 @@ class _Placed(NamedTuple):
 
 
 def _placed(
-    rules: Rules, graph: BlockGraph, resources: SmResources, sharing: SmSharing | None, sms: float
+    rules: Rules,
+    graph: BlockGraph,
+    resources: SmResources,
+    sharing: SmSharing | None,
+    sms: float,
+    need: NDArray[np.int64] | None,
 ) -> _Placed:
-    """Return what blocks take of an SM, where they run, how many SMs count, what takes longer."""
-    need, capacity = resources.binding
+    """Return what blocks take of an SM, where they run, how many SMs count, what takes longer.
+
+    `need` is what they take of the binding resources where that is not what the program's do.
+    """
+    own, capacity = resources.binding
+    need = own if need is None else need
     if sharing is not None and sharing.carve_outs is not None:
         need, capacity = resources.placed, resources.capacity
     if rules.workers:
@@ -157,10 +178,7 @@ def _placed(
     places = rules.places
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
-        sharing = None
-        if places is not None:
-            nowhere = np.zeros(graph.n_operations, np.int64)
-            places = replace(places, first=nowhere, last=nowhere, beside=(0.0, 0.0))
+        sharing, places = None, None if places is None else places.without_sms()
     longer = np.ones(graph.n_blocks)
     cluster = _per(rules.cluster, 1, graph.n_operations, np.int64)
     # A block takes the first empty SM if there is one, so that further ones stay empty.
@@ -264,10 +282,11 @@ def _operations(rules: Rules, graph: BlockGraph, gates: GateLists) -> Operations
     )
 
 
-def _window(rules: Rules, n_operations: int) -> Window:
+def _window(rules: Rules, last: int, n_operations: int) -> Window:
     return Window(
         size=rules.window,
         in_order=rules.in_order,
+        last=last,
         entered=_counter(),
         entering=_counter(),
         oldest=_counter(),

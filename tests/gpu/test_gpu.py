@@ -31,7 +31,9 @@ GPUS = available_gpus()
 NUMBERS = {entry.name for entry in fields(Gpu)} - {
     "name", "aliases", "architecture", "sources", "errors",
 }  # fmt: skip
-MEASURED = ("gpc_sms", "launch_", "graph_", "contention", "block_spread", "kernel_lead_us")
+MEASURED = (
+    "gpc_sms", "launch_", "device_", "graph_", "contention", "block_spread", "kernel_lead_us",
+)  # fmt: skip
 MEASURED_NUMBERS = {n for n in NUMBERS if n.startswith(MEASURED)}
 KIB = 1024
 ERRORS = MeasuredErrors("My GPU", "fans", 40, 0.08, 0.2, 0.5, 0.95, 0.3, 0.9)

@@ -35,10 +35,10 @@ FREE = {
     "task": Quantity(0, "us"), "start": Quantity(0, "us"), "quantum": Quantity(1, "us"),
 }  # fmt: skip
 # What needs no collectives, which random programs lack.
-GENERAL = [name for name in MECHANISMS if not name.startswith("c3")]
+GENERAL = [name for name, kind in MECHANISMS.items() if not kind.needs_collectives]
 # What has no false dependences, and no durations of its own.
 SPECIAL = {"dataflow-bloom", "stream-k", "ideal", "green-contexts"}  # the last needs many SMs
-PLAIN = [name for name in GENERAL if name not in SPECIAL]
+PLAIN = [name for name in GENERAL if name not in SPECIAL and not MECHANISMS[name].needs_launches]
 CLOSE = 1 + 1e-9
 
 
@@ -468,6 +468,8 @@ def test_what_a_mechanism_is_held_against():
     for name in GENERAL:
         for mechanism in find_mechanisms([name]):
             if name in {"dataflow-bloom", "dataflow-learned", "green-contexts"}:
+                continue
+            if mechanism.needs_launches:
                 continue
             against[name] = run_mechanism(mechanism, program, charges(mechanism))[1].against
     fine = {"cusync-tile", "cusync-strided", "cusync-conv2d"}
