@@ -144,8 +144,7 @@ def build_scenario(
         metadata=metadata or {},
         profile_clock_mhz=None if fit is None else fit.profile.clock_mhz,
         sites={} if match is None else match.sites,
-        alu={} if match is None else match.alu,
-        alu_counter="" if match is None else match.profile.alu_counter,
+        alu=None if match is None else match.alu,
     )
     if fit is not None and isinstance(fit.profile, BlockProfile):
         scenario = replace(scenario, timing=_block_durations(graph, fit.profile, fit))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
     from depgraph.timing.launch_sites import Site
+    from depgraph.timing.matched_profile import AluUse
     from depgraph.timing.measured_run import MeasuredRun
     from depgraph.trace.records import Allocation
 
@@ -111,11 +112,8 @@ class Scenario(OperationFacts):
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
-    alu : mapping of int to float
-        How busy the arithmetic was while a kernel was measured or simulated, 0 to 1, by kernel
-        number; empty where the profile does not say.
-    alu_counter : str
-        What says so, as the profile calls it.
+    alu : AluUse or None
+        How busy the arithmetic was while kernels ran, where the profile says so.
     allocations : sequence of Allocation
         Where the input knows of frees.
     sites : mapping of int to Site
@@ -140,8 +138,7 @@ class Scenario(OperationFacts):
     measured_on: Callable[[BlockGraph], SmResources] | None = None
     measured_sms: int | None = None
     contention: Contention = "none"
-    alu: Mapping[int, float] = field(default_factory=dict)
-    alu_counter: str = ""
+    alu: AluUse | None = None
     sites: Mapping[int, Site] = field(default_factory=dict)
 
     def on(self, sms: float) -> Scenario:

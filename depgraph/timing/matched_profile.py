@@ -14,7 +14,7 @@ from depgraph.timing.align import UNPAIRED
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +27,22 @@ MATCHED, GUESSED, UNMATCHED = "matched", "guessed", "unmatched"
 PICKS = ("median", "mean", "min", "last")
 
 _MOST_REGISTERS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class AluUse:
+    """How busy the arithmetic was while kernels were measured or simulated.
+
+    Attributes
+    ----------
+    counter : str
+        What says so, as the profile calls it.
+    of_kernel : mapping of int to float
+        By kernel number, 0 to 1.
+    """
+
+    counter: str
+    of_kernel: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,16 +165,17 @@ class Match:
         }
 
     @property
-    def alu(self) -> dict[int, float]:
-        """How busy the arithmetic was, 0 to 1, by kernel number; empty where unknown."""
+    def alu(self) -> AluUse | None:
+        """How busy the arithmetic was; None where the profile does not say."""
         column, row = self.profile.alu_utilization, self.row
         if column is None:
-            return {}
-        return {
+            return None
+        shares = {
             kernel.kernel: column[at] / 10_000
             for kernel, at in zip(self.kernels, row.tolist(), strict=True)
             if at >= 0 and column[at] != UNKNOWN
         }
+        return AluUse(self.profile.alu_counter, shares) if shares else None
 
     @property
     def unmatched_rows(self) -> NDArray[np.int64]:

@@ -22,8 +22,9 @@ GROUPS = (("low", 0, 3), ("medium", 3, 7), ("high", 7, 10))
 def plot(study: Study) -> Plot:
     """Draw the share of serial time and of kernels at each of ten levels of utilization."""
     alu = study.scenario.alu
-    loads = [load for load in study.loads if not alu or load.kernel in alu]
-    used = [alu[load.kernel] if alu else load.utilization for load in loads]
+    counted_of = {} if alu is None else alu.of_kernel
+    loads = [load for load in study.loads if alu is None or load.kernel in counted_of]
+    used = [counted_of.get(load.kernel, load.utilization) for load in loads]
     level = np.array([min(LEVELS - 1, int(LEVELS * share)) for share in used], np.int64)
     time = np.bincount(level, weights=[load.time for load in loads], minlength=LEVELS)
     count = np.bincount(level, minlength=LEVELS)
@@ -56,7 +57,7 @@ def plot(study: Study) -> Plot:
         finding = f"{low} of serial time is spent in kernels that use less than 30 % of the ALUs."
         left_out = f"{len(study.loads) - len(loads)} of {counted(len(study.loads), 'kernel')}"
         described = (
-            f"Kernels by their ALU utilization ({study.scenario.alu_counter}, of the profile); not "
+            f"Kernels by their ALU utilization ({alu.counter}, of the profile); not "
             f"counted, and left out: {left_out}."
         )
     return Plot(

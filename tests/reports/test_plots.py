@@ -18,6 +18,7 @@ from depgraph.reports.plots import (
     write_plots,
 )
 from depgraph.reports.plots.style import longest_drawn
+from depgraph.timing.matched_profile import AluUse
 
 NAMES = {
     "utilization-over-time", "speedup-by-sms", "waves", "critical-path", "true-and-false",
@@ -79,7 +80,7 @@ def test_plots_are_as_wide_as_a_column_and_their_text_is_legible(plots):
 def test_utilization_is_that_of_the_alus_where_they_were_counted():
     plain = study_of([6, 8, 3], chain_edges([6, 8, 3]))
     assert "slots of 4 SMs" in utilization_levels.plot(plain).result
-    scenario = replace(plain.scenario, alu={0: 0.25, 2: 1.0}, alu_counter="sm__throughput")
+    scenario = replace(plain.scenario, alu=AluUse("sm__throughput", {0: 0.25, 2: 1.0}))
     counted = utilization_levels.plot(replace(plain, scenario=scenario))
     assert "use less than 30 % of the ALUs" in counted.result
     assert "(sm__throughput, of the profile); not counted, and left out: 1 of 3" in counted.caption

@@ -27,6 +27,7 @@ from depgraph.timing.durations import (
 )
 from depgraph.timing.launch_model import LaunchChoice
 from depgraph.timing.match import match_profile
+from depgraph.timing.matched_profile import AluUse
 from depgraph.timing.profile import BlockProfile, KernelProfile
 
 MEASURED = LaunchChoice("measured", {})
@@ -213,9 +214,8 @@ def test_counts_of_arithmetic_go_with_their_kernels():
         alu_utilization=np.array([1234, -1, 10_000]), alu_counter="sm__throughput"
     )
     scenario = build_scenario(graph, kernels, profile=profile)
-    assert scenario.alu == {0: 0.1234, 2: 1.0}
-    assert scenario.alu_counter == "sm__throughput"
-    assert build_scenario(graph, kernels).alu == {}
+    assert scenario.alu == AluUse("sm__throughput", {0: 0.1234, 2: 1.0})
+    assert build_scenario(graph, kernels).alu is None
 
 
 def test_another_gpu_does_not_change_how_the_measured_one_is_scaled():
