@@ -20,8 +20,8 @@ from depgraph.extraction.workload import (
     check_dependence,
     workload_extraction,
 )
-from depgraph.graph.launches import JOINS, MOST_CHILD_BLOCKS, DeviceLaunches
 from depgraph.parsers.described_file import MOST_BLOCKS, DescribedFile, is_number
+from depgraph.parsers.described_launches import read_launches
 from depgraph.parsers.described_links import (
     MOST_REGISTERS,
     MOST_SHARED_BYTES,
@@ -48,14 +48,8 @@ _KERNEL_KEYS = (
     "cuttable", "kind",
 )  # fmt: skip
 _DEPENDENCE_KEYS = ("from", "to", "pattern", "edges", "kind", "tiles", "radius")
-_LAUNCH_KEYS = (
-    "parent", "block", "at", "warp", "lanes", "child_grid", "child_duration", "inline", "join",
-    "stream", "items",
-)  # fmt: skip
 _DEFAULT_THREADS = 128
 _MOST_KERNELS = 1 << 16
-_MOST_LAUNCHES = 1 << 18
-_LANES_OF_A_WARP = 32
 _ENDS = 2
 _NAMES_SHOWN = 20
 _NAMES_WIDTH = 300
@@ -110,7 +104,7 @@ class WorkloadReader(DescribedFile):
             for i, table in enumerate(tables)
             for between in self._dependences(i, table, kernels, places_of)
         ]
-        launches = self._launches(kernels, place_of)
+        launches = read_launches(self, kernels, place_of)
         metadata = {
             "sources": [describe_source(self.path)],
             "lines": self.text.count("\n"),
@@ -265,55 +259,6 @@ class WorkloadReader(DescribedFile):
             radius=self.whole("dependence", i, "radius", table.get("radius", 1), 0, MOST_BLOCKS),
             edges=[(e[0], e[1]) for e in edges],
         )
-
-    def _launches(
-        self, kernels: list[WorkloadKernel], place_of: dict[str, int]
-    ) -> list[tuple[int, DeviceLaunches]]:
-        tables = self.content.get("launch", [])
-        if not isinstance(tables, list):
-            found = f"launch {show_value(tables)}"
-            self.fail("", 0, "launch", found, "write [[launch]] tables")
-        launches: list[tuple[int, DeviceLaunches]] = []
-        count = blocks = 0
-        for i, table in enumerate(tables):
-            self.known_keys("launch", i, table, _LAUNCH_KEYS)
-            place = self.named_kernel("launch", i, "parent", table, place_of)
-            launches.append((place, self._launch(i, table, kernels[place])))
-            count += len(launches[i][1])
-            blocks += int(launches[i][1].child_grid.sum())
-            if count > _MOST_LAUNCHES or blocks > MOST_CHILD_BLOCKS:
-                found = f"{count} launches of {blocks} child blocks"
-                most = f"at most {_MOST_LAUNCHES} launches of {MOST_CHILD_BLOCKS} blocks in all"
-                self.fail("launch", i, "child_grid", found, most)
-        return launches
-
-    def _launch(self, i: int, table: dict[str, Any], parent: WorkloadKernel) -> DeviceLaunches:
-        """Read the launches of one table: each key a number for all, or a list, one for each."""
-        for key in ("block", "child_grid", "child_duration", "inline"):
-            if key not in table:
-                found = f"a launch of {show_value(parent.name)} has no {key}"
-                self.fail("launch", i, "", found, f"give {key}")
-        n = max((len(v) for v in table.values() if isinstance(v, list)), default=1)
-        threads = parent.block[0] * parent.block[1] * parent.block[2]
-        warps = -(-threads // _LANES_OF_A_WARP)
-        times = (0, LONGEST_TIME, float)
-        columns = {
-            key: self.column(i, key, table.get(key, usual), n, limits)
-            for key, usual, limits in (
-                ("block", 0, (0, parent.blocks - 1, int)), ("at", 0, (0, 1, float)),
-                ("warp", -1, (0, warps - 1, int)), ("lanes", 1, (1, _LANES_OF_A_WARP, int)),
-                ("child_grid", 1, (1, MOST_CHILD_BLOCKS, int)), ("child_duration", 0, times),
-                ("inline", 0, times), ("stream", -1, (0, LARGEST_ID, int)),
-                ("items", -1, (0, LARGEST_ID, int)),
-            )
-        }  # fmt: skip
-        if "items" not in table:
-            columns["items"] = columns["child_grid"] * threads
-        join = table.get("join", JOINS[0])
-        if join not in JOINS:
-            expected = f"give one of {', '.join(JOINS)}"
-            self.fail("launch", i, "join", f"join {show_value(join)}", expected)
-        return DeviceLaunches(**columns, join=np.full(n, JOINS.index(join), np.uint8))
 
     def _blame(
         self,
