@@ -88,10 +88,10 @@ def command(
 ) -> None:
     """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
 
-    edges: one row per distinct edge and kind, blocks numbered within their kernels, host copy i as
-    kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet, CSV or JSON
-    (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also for
-    ui.perfetto.dev (gzipped JSON).
+    edges: one row per distinct edge and kind, blocks numbered within their kernels, copy or
+    memset i as kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet,
+    CSV or JSON (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also
+    for ui.perfetto.dev (gzipped JSON).
 
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that

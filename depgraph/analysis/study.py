@@ -24,6 +24,7 @@ from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import Paths, limits_of, work_done
 from depgraph.analysis.verdict import verdict_of
 from depgraph.errors import DeadlockError, NotApplicableError
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.queries import critical_path
 from depgraph.graph.slack import kernel_slacks
 from depgraph.mechanisms.dataflow import Dataflow
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 _SWEEP_POINTS = 14
 # Of the priorities, newest-first hardly ever wins: it is left out where many sizes are tried.
 _SWEEP_PRIORITIES = ("oldest-first", "longest-path-first")
-_KIND_CHOICES = (("RAW",), ("RAW", "WAR"), ("RAW", "WAW"), ("RAW", "WAR", "WAW"))
+_KIND_CHOICES = (("RAW",), ("RAW", "WAR"), ("RAW", "WAW"), ("RAW", "REUSE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,9 +433,9 @@ def _kind_costs(scenario: Scenario, coarse: BlockGraph | None) -> tuple[KindCost
 
     graph = scenario.graph
     costs = []
-    for kinds in _KIND_CHOICES:
-        if not set(kinds) <= graph.kinds:
-            continue
+    together = tuple(kind for kind in KIND_NAMES if kind in graph.kinds)
+    known = (kinds for kinds in _KIND_CHOICES if set(kinds) <= graph.kinds)
+    for kinds in dict.fromkeys([*known, together]) if "RAW" in graph.kinds else ():
         kept = graph.with_kinds(kinds)
         pairs = kept.pairs()
         count = sum(getattr(p, kind.lower()) for p in pairs for kind in kinds)

@@ -141,11 +141,14 @@ class ShardAnalysis:
         Bytes; above 1, dependences are looked for at both granularities.
     space : int32[n_operations] or None
         Address space of each operation; None if there is one.
+    frees : Footprints or None
+        As `sweep` takes it.
     """
 
     first_block: NDArray[np.int64]
     granularity: int
     space: NDArray[np.int32] | None = None
+    frees: Footprints | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -166,7 +169,9 @@ class ShardAnalysis:
             rounded = []
             if self.granularity != 1:
                 coarse = footprints.rounded(self.granularity, n_blocks)
-                rounded = sweep_spaces(coarse, operation_of_block, n_operations, self.space)
+                rounded = sweep_spaces(
+                    coarse, operation_of_block, n_operations, self.space, self.frees
+                )
             by_operation = join_footprints(
                 operation_of_block[footprints.block],
                 footprints.kind,
@@ -184,7 +189,7 @@ class ShardAnalysis:
                 ),
                 _bytes_by_kind(footprints, n_blocks),
                 np.bincount(footprints.block, minlength=n_blocks),
-                sweep_spaces(footprints, operation_of_block, n_operations, self.space),
+                sweep_spaces(footprints, operation_of_block, n_operations, self.space, self.frees),
                 rounded,
             )
             if shard.output is not None:

@@ -41,7 +41,7 @@ class SmResources:
     capacity : int64[n_resources]
         Of one SM.
     need : int64[n_operations, n_resources]
-        What the hardware allocates to a block; 0 for host copies.
+        What the hardware allocates to a block; 0 for copies and memsets.
     placed : int64[n_operations, n_resources]
         What counts where a block is placed, `need` or more: registers come from sub-partitions of
         the SM, and what is left in each is of no use to a further block.
@@ -75,7 +75,7 @@ class SmResources:
 
     @cached_property
     def occupancy(self) -> NDArray[np.int64]:
-        """Blocks of each operation that one SM holds: int64[n_operations], 1 for host copies."""
+        """Blocks of each operation that one SM holds, 1 for copies and memsets: int64[n]."""
         held = self.capacity // np.maximum(self.placed, 1)
         held[self.placed == 0] = _LARGEST
         return np.where(self.placed.any(axis=1), held.min(axis=1, initial=_LARGEST), 1)
@@ -154,7 +154,7 @@ class SmResources:
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
 ) -> SmResources:
-    """Let a block of a kernel with occupancy o take 1/o of an SM, a host copy nothing.
+    """Let a block of a kernel with occupancy o take 1/o of an SM, a copy or memset nothing.
 
     Parameters
     ----------

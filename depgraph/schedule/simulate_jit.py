@@ -1154,7 +1154,7 @@ def _take(room, sm, c, times):
     else:
         room.changed[room.n_changed[0]] = sm
         room.n_changed[0] += 1
-    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of host copies
+    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of copies and memsets
         if room.carve_out.residents[sm] == 0:
             room.carve_out.of_sm[sm] = room.carve_out.chosen[c]
         room.carve_out.residents[sm] += times

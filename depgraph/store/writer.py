@@ -24,7 +24,7 @@ from depgraph.store.store import Store
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
 from depgraph.system.output import new_folder, stable_path
 from depgraph.system.version import tool_version
-from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS
+from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -202,6 +202,9 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             "duration": _or_nulls(graph.duration, graph.n_blocks),
         },
         "copies": {f.name: [getattr(c, f.name) for c in extraction.copies] for f in fields(Copy)},
+        "allocations": {
+            f.name: [getattr(a, f.name) for a in extraction.allocations] for f in fields(Allocation)
+        },
         "sets": {
             "set": np.arange(len(graph.set_operation), dtype=np.int32),
             "operation": graph.set_operation,

@@ -30,7 +30,7 @@ class Durations:
     Attributes
     ----------
     values : float64[n_blocks]
-        Host copies take no time.
+        Copies and memsets take no time.
     unit : str
         "us", "cycles" or "instructions"; of the last, only ratios mean anything.
     source : str
@@ -297,7 +297,7 @@ def matched_durations(
 
 
 def _costs(graph: BlockGraph) -> NDArray[np.float64]:
-    """Return the cost of each block; 1 throughout a kernel that has none, 0 for host copies."""
+    """Return the cost of each block; 1 throughout a kernel that has none, 0 for copies."""
     if graph.cost is None:
         cost = np.ones(graph.n_blocks)
     else:
@@ -333,5 +333,5 @@ def block_name(graph: BlockGraph, block: int) -> str:
     operation = int(graph.operation_of_block[block])
     kernel = int(graph.kernel[operation])
     if kernel < 0:
-        return f"host copy {-1 - kernel}"
+        return graph.copy_name(kernel)
     return f"kernel {kernel} block {block - int(graph.first_block[operation])}"

@@ -23,6 +23,13 @@ MOST_DIMENSIONS = 5
 _ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2)
 _STRIDE_UNIT = 16
 _ADDRESS_END = 1 << 57
+_MAP_BYTES = 64
+_LOW = (1 << 32) - 1
+# Of each word of the map of a tiled, not interleaved tensor the bits that were never set.
+_UNUSED_BITS = (
+    0xFE0000000000000F, 0xFFF8180F, 0, 0xFFFF000000000000, 0, 0, 0x00FF800000000000,
+    0xFFFFFFFF00000000,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,38 @@ def decode(words: Sequence[int]) -> TensorMap | None:
         steps=tuple(n + 1 for n in steps[:rank]),
     )
     return found if _is_possible(found) else None
+
+
+def maps_in(content: bytes, at: int) -> list[TensorMap]:
+    """Return what looks like a tensor map among the parameters of a kernel, each once.
+
+    Parameters
+    ----------
+    content : bytes
+    at : int
+        Address of the first byte; maps stand at multiples of 64.
+    """
+    found: dict[TensorMap, None] = {}
+    for place in range(-at % _MAP_BYTES, len(content) - _MAP_BYTES + 1, _MAP_BYTES):
+        words = np.frombuffer(content, "<u8", _MAP_BYTES // 8, place).tolist()
+        if not any(word & unused for word, unused in zip(words, _UNUSED_BITS, strict=True)):
+            tensor = decode(words)
+            if tensor is not None and not _has_more(words, len(tensor.sizes)):
+                found[tensor] = None
+    return list(found)
+
+
+def _has_more(words: Sequence[int], rank: int) -> bool:
+    """Tell whether something stands where a map of so many dimensions has nothing."""
+    sizes = words[4] | words[5] << 64 | (words[6] & _LOW) << 128
+    strides = words[1] >> 32 | words[2] << 32 | (words[3] & _LOW) << 96
+    high, box = words[3] >> 32 & 0xFFFF, words[7]
+    return any(
+        value >> size * used
+        for value, size, used in (
+            (sizes, 32, rank), (strides, 32, rank - 1), (high, 4, rank - 1), (box, 8, rank - 1),
+        )
+    )  # fmt: skip
 
 
 def _is_possible(found: TensorMap) -> bool:

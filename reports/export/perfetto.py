@@ -121,7 +121,7 @@ def _labels(study: Study) -> list[str]:
         _json(
             shorten(f"{kernel} {names[kernel]}", _NAME_WIDTH)
             if kernel >= 0
-            else f"host copy {-1 - kernel}"
+            else study.graph.copy_name(kernel)
         )
         for kernel in study.graph.kernel.tolist()
     ]
@@ -160,7 +160,7 @@ def _schedule_events(
     plan = schedule.unfolded(study.scenario.launches)
     slot = slots_on_sm(plan).astype(np.int64)
     lanes = int(slot.max(initial=0)) + 1
-    # Host copies are of no SM; they come after all of them.
+    # Copies and memsets are of no SM; they come after all of them.
     is_copy = np.zeros(len(plan.sm), np.bool_)
     is_copy[: study.graph.n_blocks] = study.graph.kernel[study.graph.operation_of_block] < 0
     sm = np.where(is_copy, study.sms, plan.sm).astype(np.int64)
@@ -193,7 +193,7 @@ def _thread_names(
 ) -> Iterator[str]:
     tids, first = np.unique(thread, return_index=True)
     for tid, block in zip(tids.tolist(), first.tolist(), strict=True):
-        place = "host copies" if sm[block] == sms else f"SM {sm[block]} slot {slot[block]}"
+        place = "copies and memsets" if sm[block] == sms else f"SM {sm[block]} slot {slot[block]}"
         yield _metadata("thread_name", pid, tid, f'"name":"{place}"')
         yield _metadata("thread_sort_index", pid, tid, f'"sort_index":{tid}')
 

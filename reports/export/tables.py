@@ -205,8 +205,8 @@ def _dot(graph: Any) -> str:
 
     lines = ["digraph kernels {", "  node [shape=box];"]
     for node, data in graph.nodes(data=True):
-        name = data.get("name", f"host copy {-1 - node}")
-        lines.append(f"  {quoted(str(node))} [label={quoted(f'{node} {name}')}];")
+        label = f"{node} {data['name']}"
+        lines.append(f"  {quoted(str(node))} [label={quoted(label)}];")
     for source, target, data in graph.edges(data=True):
         label = f"{data['pattern']} ({data['edges']})"
         lines.append(f"  {quoted(str(source))} -> {quoted(str(target))} [label={quoted(label)}];")

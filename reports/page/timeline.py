@@ -99,7 +99,7 @@ def _operations(study: Study) -> list[dict[str, Any]]:
         study.graph.kernel.tolist(), study.graph.first_block[:-1].tolist(), strict=True
     ):
         full = names.get(kernel, "")
-        name = kernel_name(full) if kernel >= 0 else f"host copy {-1 - kernel}"
+        name = kernel_name(full) if kernel >= 0 else study.graph.copy_name(kernel)
         operations.append(
             {
                 "kernel": kernel,

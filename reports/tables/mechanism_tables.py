@@ -21,14 +21,14 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
     from depgraph.analysis.outcome import Outcome
-    from depgraph.graph.program import Kernel
     from depgraph.mechanisms import Mechanism
+    from depgraph.scenario.scenario import Scenario
 
 _FIXED = (
     "bounds and speedups hold for fixed durations: measured overlap has beaten them by up to 15 % "
@@ -315,11 +315,9 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:g}" if unit == "count" else f"{value:g}{unit}"
 
 
-def policies_report(
-    policies: Iterable[Policy], kernels: Sequence[Kernel], *, sms: int, unit: str
-) -> Report:
+def policies_report(policies: Iterable[Policy], scenario: Scenario, *, sms: int) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
-    name = kernel_names(kernels)
+    name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
         Column("target", "kernel"),
         Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
@@ -334,7 +332,7 @@ def policies_report(
     pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)
     return Report(
         "cusync",
-        {"sms": sms, "unit": unit, "n_pairs": len(pairs.rows)},
+        {"sms": sms, "unit": scenario.unit, "n_pairs": len(pairs.rows)},
         tables=[pairs],
         notes=[
             (

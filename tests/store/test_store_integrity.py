@@ -42,7 +42,7 @@ def kernel(number, operation, grid, first_block, accesses):
 
 
 def small_extraction():
-    """Return a host copy, kernel 0 of 2 x 2 blocks that reads it, kernel 1 of 3 that follows."""
+    """Return a copy, kernel 0 of 2 x 2 blocks that reads it, kernel 1 of 3 that follows."""
     builder = GraphBuilder([-1, 0, 1], [1, 4, 3], positions=True)
     builder.add("RAW", [0], [1, 2, 3, 4], needed_at=0.25)
     builder.add("RAW", [1, 2], [5], done_at=0.5)
@@ -56,7 +56,7 @@ def small_extraction():
     start = 0x7F0000000000 + np.arange(21, dtype=np.uint64) * 16
     return Extraction(
         kernels=[kernel(0, 1, (2, 2, 1), 1, 10), kernel(1, 2, (3, 1, 1), 5, 18)],
-        copies=[Copy(0, 0, 0, 0x7F0000000000, 64)],
+        copies=[Copy(0, 0, 0, 0x7F0000000000, 64, None, "memset")],
         counts=BlockCounts(accesses, 3 * accesses, 16 * accesses, 16 * accesses),
         footprints=Footprints(block, np.tile(np.uint8([0, 0, 1]), 7), start, start + np.uint64(8)),
         graph=graph,
@@ -258,7 +258,7 @@ NONSENSE = [
     ("joins", "targets", first_is([7]), "targets are sets of another kernel"),
     ("launches", "launch", last_is(2), "row 1: launch is not the next number"),
     ("launches", "block", last_is(8), "row 1: block is not among the blocks"),
-    ("launches", "block", first_is(0), "row 0: a host copy launches nothing"),
+    ("launches", "block", first_is(0), "row 0: a copy launches nothing"),
     ("launches", "block", first_is(6), "row 0: kernel is not that of the block"),
     ("launches", "kernel", last_is(0), "row 1: kernel is not that of the block"),
     ("launches", "at", last_is(float("nan")), "row 1: at is not between 0 and 1"),
