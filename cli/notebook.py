@@ -101,6 +101,7 @@ def open_program(
         launch=parse_launch(launch),
         what_ifs=[parse_what_if(w) for w in ([what_if] if isinstance(what_if, str) else what_if)],
         footprints=store.footprints,
+        allocations=store.allocations,
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
         **options,

@@ -17,10 +17,13 @@ from depgraph.graph.lists import concatenate_lists
 from depgraph.trace.records import WRITE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
+    from depgraph.trace.records import Allocation
 
 BLOCK_BYTES = 512
 """What allocations are rounded up to: ``kMinBlockSize`` of PyTorch's caching allocator."""
@@ -44,6 +47,8 @@ class Buffer:
         What it takes more if each kernel that writes it has one of its own.
     pairs : int
         Pairs of kernels with a dependence through it other than RAW.
+    allocated_by : tuple of str
+        Operators, and lines of the program, that allocated memory there; empty where not known.
     war, waw, reuse : int
         Distinct edges between blocks through it. Another buffer may give the same edge.
     """
@@ -58,6 +63,7 @@ class Buffer:
     war: int
     waw: int
     reuse: int = 0
+    allocated_by: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -195,6 +201,7 @@ def _describe(
         war=sum(p.war for p in pairs),
         waw=sum(p.waw for p in pairs),
         reuse=sum(p.reuse for p in pairs),
+        allocated_by=_allocated_by(scenario.allocations, int(start.min()), int(end.max())),
     )
     return described, reuse if pairs else None
 
@@ -216,6 +223,13 @@ def _reuse(
     found = build_graph(swept, first_block, graph.kernel[operations], frees)
     found = found.with_kinds(_REUSES & graph.kinds)
     return found, operations.astype(np.int64), blocks.astype(np.int64)
+
+
+def _allocated_by(allocations: Sequence[Allocation], start: int, end: int) -> tuple[str, ...]:
+    """Name what allocated memory between two addresses, each once, in order."""
+    there = (a for a in allocations if a.address < end and start < a.address + a.size)
+    names = (" at ".join(filter(None, (a.op, a.line))) for a in there)
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _frees_in(frees: Footprints | None, pieces: Footprints) -> Footprints | None:

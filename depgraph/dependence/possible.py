@@ -25,10 +25,11 @@ from depgraph.system.text import counted, kernels_text
 from depgraph.trace.records import RANGE, TILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from depgraph.dependence.sweep import SetPairs
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
@@ -87,34 +88,50 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
     return extend(graph, barriers, list(_unit_joins(graph, unit & ~opaque, opaque)))
 
 
-def with_possible_writes(
-    graph: BlockGraph,
-    footprints: Iterable[Footprints],
+def sweep_possible(
+    footprints: Footprints,
     writes: Footprints,
-    kernels: Sequence[Kernel],
+    operation_of_block: NDArray[np.int32],
+    n_operations: int,
+    space: NDArray[np.int32] | None,
+    frees: Footprints | None,
+) -> list[SetPairs]:
+    """Sweep over what blocks may write out of sight, and what touches the same bytes.
+
+    Parameters
+    ----------
+    footprints : Footprints
+        Of all blocks.
+    writes : Footprints
+        What blocks may write beyond that.
+    operation_of_block, n_operations, space, frees
+        As for `sweep_spaces`.
+    """
+    if not len(writes):
+        return []
+    nothing = np.zeros(len(writes), np.int32)
+    spans = join_footprints(nothing, writes.kind, writes.start, writes.end, 1)
+    near, _ = cut_to_spans(footprints, spans.start, spans.end)
+    everything = concatenate_footprints([near, writes], len(operation_of_block))
+    return sweep_spaces(everything, operation_of_block, n_operations, space, frees)
+
+
+def with_possible_writes(
+    graph: BlockGraph, swept: Sequence[SetPairs], kernels: Sequence[Kernel]
 ) -> BlockGraph:
     """Add the joins that writes out of sight make possible, where it is known how far they reach.
 
     Parameters
     ----------
-    footprints : iterable of Footprints
-        Of all blocks, in pieces.
-    writes : Footprints
-        What blocks may write beyond that.
+    swept : sequence of SetPairs
+        As `sweep_possible` returns them.
     """
-    if not len(writes):
+    if not swept:
         return graph
     reach = np.zeros(graph.n_operations, np.uint8)
     for kernel in kernels:
         if kernel.reach is not None:
             reach[kernel.operation] = Basis.TILES if kernel.reach == TILES else Basis.RANGE
-    nothing = np.zeros(len(writes), np.int32)
-    spans = join_footprints(nothing, writes.kind, writes.start, writes.end, 1)
-    near = [cut_to_spans(piece, spans.start, spans.end)[0] for piece in footprints]
-    everything = concatenate_footprints([*near, writes], graph.n_blocks)
-    swept = sweep_spaces(
-        everything, graph.operation_of_block, graph.n_operations, graph.space, graph.frees
-    )
     found = build_graph(swept, graph.first_block, graph.kernel, graph.frees)
     found = found.with_kinds(graph.kinds)
     kind = found.join_kind

@@ -146,7 +146,11 @@ def analyse(
             with _phase("dependences", on_phase):
                 ahead.wait("dependences")
                 analysis = ShardAnalysis(
-                    collector.numbers.first_block, granularity, collector.space, collector.frees
+                    collector.numbers.first_block,
+                    granularity,
+                    collector.space,
+                    collector.frees,
+                    collector.possible,
                 )
                 found = analyse_shards(ranges, analysis, workers, files, limit // 2)
             with _phase("graph", on_phase), trace.sources.unchanged():
@@ -229,7 +233,7 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
     copies = _copy_rows(numbers)
     names = {copy.number: copy.what for copy in copies}
     graph = with_possible_joins(replace(graph, space=collector.space, copies=names), rows)
-    graph = with_possible_writes(graph, found.footprints.batches(), collector.possible, rows)
+    graph = with_possible_writes(graph, found.possible, rows)
     return Extraction(
         kernels=rows,
         copies=copies,

@@ -64,13 +64,13 @@ class BlockGraph(FactoredGraph):
         Resident blocks per SM, 0 where unknown, where the input says so.
     space : int32[n_operations] or None
         Number of the address space of each operation, where there are several.
-    launches : DeviceLaunches or None
-        Child kernels that blocks can launch; `duration` is then of the blocks' own work.
     frees : Footprints or None
         Memory that was freed, and in place of a block the operation after that; None where frees
         are not known.
     copies : mapping
         What each copy or memset is, such as "memset", by its number below 0.
+    launches : DeviceLaunches or None
+        Child kernels that blocks can launch; `duration` is then of the blocks' own work.
     """
 
     kinds: frozenset[str] = field(default=KINDS_WITHOUT_FREES)
@@ -80,7 +80,6 @@ class BlockGraph(FactoredGraph):
     duration_unit: str = "us"
     occupancy: NDArray[np.int64] | None = None
     space: NDArray[np.int32] | None = None
-    launches: DeviceLaunches | None = None
     frees: Footprints | None = None
     copies: Mapping[int, str] = field(default_factory=dict)
 
@@ -92,6 +91,8 @@ class BlockGraph(FactoredGraph):
     def copy_name(self, number: int) -> str:
         """Name a copy or memset by what it is and its place among them: ``memset 3``."""
         return f"{self.copies.get(number, TO_DEVICE)} {-1 - number}"
+
+    launches: DeviceLaunches | None = None
 
     def certain(self) -> BlockGraph:
         """Return the graph without its possible joins: this graph itself, if it has none.

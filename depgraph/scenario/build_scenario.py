@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile, Where
+    from depgraph.trace.records import Allocation
 
 
 def build_scenario(
@@ -57,6 +58,7 @@ def build_scenario(
     memory_gb_per_s: float | Literal["gpu"] | None = None,
     footprints: Callable[[], Footprints] | None = None,
     granularity: int = 1,
+    allocations: Sequence[Allocation] = (),
     metadata: Mapping[str, Any] | None = None,
     contention: Contention | None = None,
 ) -> Scenario:
@@ -96,6 +98,8 @@ def build_scenario(
         memory bandwidth and for mechanisms that look at addresses.
     granularity : int
         Bytes that the dependences of `graph` were tracked by.
+    allocations : sequence of Allocation
+        As the store has them.
     metadata : mapping, optional
         The store's provenance.
     contention : {"none", "sm", "full"}, optional
@@ -136,6 +140,7 @@ def build_scenario(
         fit=fit,
         read_footprints=footprints,
         granularity=granularity,
+        allocations=allocations,
         metadata=metadata or {},
         profile_clock_mhz=None if fit is None else fit.profile.clock_mhz,
         sites={} if match is None else match.sites,

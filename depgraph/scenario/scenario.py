@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from depgraph.timing.launch_model import LaunchModel
     from depgraph.timing.launch_sites import Site
     from depgraph.timing.measured_run import MeasuredRun
+    from depgraph.trace.records import Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ class Scenario(OperationFacts):
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
+    allocations : sequence of Allocation
+        Where the input knows of frees.
     sites : mapping of int to Site
         Where in the code kernels were launched, by kernel number; empty where unknown.
     """
@@ -126,6 +129,7 @@ class Scenario(OperationFacts):
     measured: MeasuredSchedule | None = None
     read_footprints: Callable[[], Footprints] | None = None
     granularity: int = 1
+    allocations: Sequence[Allocation] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
     measured_on: Callable[[BlockGraph], SmResources] | None = None

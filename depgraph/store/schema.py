@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from depgraph.trace.records import SOMEWHERE
@@ -10,7 +10,7 @@ from depgraph.trace.records import SOMEWHERE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 4
 OLDEST_VERSION = 3
 """Of the stores that can be read: what they lack is filled in with the default of its column."""
 
@@ -33,11 +33,6 @@ class Column:
 
 def _c(name: str, type_: str, unit: str, meaning: str, **more: Any) -> Column:
     return Column(name, type_, unit, meaning, **more)
-
-
-def _since(version: int, *columns: Column) -> tuple[Column, ...]:
-    """Return the columns of a table that stores before a version lack."""
-    return tuple(replace(column, since=version) for column in columns)
 
 
 _KINDS = '"RAW", "WAR", "WAW" or "REUSE": through memory that was freed in between'
@@ -171,6 +166,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
             nullable=True,
             since=4,
         ),
+        _c("op", "string", "", "operator that allocated it, if known", nullable=True, since=4),
+        _c("line", "string", "", "line of the program that did", nullable=True, since=4),
     ),
     "sets": (
         _c("set", "int32", "", "number of the set"),
@@ -209,34 +206,51 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("sources", "list<int32>", "", "sets; all their blocks are waited for"),
         _c("targets", "list<int32>", "", "sets; all their blocks wait"),
     ),
-    "launches": _since(
-        5,
-        _c("launch", "int32", "", "number of a launch from the device, from 0 by block"),
-        _c("kernel", "int32", "", "kernel whose block launches"),
-        _c("block", "int32", "", "global number of the block that launches"),
-        _c("at", "float64", "share", "of the block's own work that comes before"),
+    "launches": (
+        _c("launch", "int32", "", "number of a launch from the device, from 0 by block", since=4),
+        _c("kernel", "int32", "", "kernel whose block launches", since=4),
+        _c("block", "int32", "", "global number of the block that launches", since=4),
+        _c("at", "float64", "share", "of the block's own work that comes before", since=4),
         _c(
             "warp",
             "int64",
             "",
             "warp that launches; launches of one warp and share are lanes of "
             "one instruction; -1: launches one after another",
+            since=4,
         ),
-        _c("lanes", "int64", "lanes", "lanes that launch"),
-        _c("child_grid", "int64", "blocks", "blocks of the child, of all lanes together"),
-        _c("child_duration", "float64", "as duration of blocks", "time of each child block"),
-        _c("inline", "float64", "as duration of blocks", "time of the parent if it does the work"),
+        _c("lanes", "int64", "lanes", "lanes that launch", since=4),
+        _c("child_grid", "int64", "blocks", "blocks of the child, of all lanes together", since=4),
+        _c(
+            "child_duration",
+            "float64",
+            "as duration of blocks",
+            "time of each child block",
+            since=4,
+        ),
+        _c(
+            "inline",
+            "float64",
+            "as duration of blocks",
+            "time of the parent if it does the work",
+            since=4,
+        ),
         _c(
             "join",
             "dictionary",
             "",
             '"none", "block" (the block waits for its child) or "kernel" '
             "(the child waits for the kernel)",
+            since=4,
         ),
         _c(
-            "stream", "int64", "", "children of one block and stream run in order; -1: on their own"
+            "stream",
+            "int64",
+            "",
+            "children of one block and stream run in order; -1: on their own",
+            since=4,
         ),
-        _c("items", "int64", "", "work items, that thresholds are about"),
+        _c("items", "int64", "", "work items, that thresholds are about", since=4),
     ),
     "pairs": (
         _c("source", "int32", "", "kernel waited for; -1 - i for copy or memset i"),

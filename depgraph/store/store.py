@@ -224,9 +224,9 @@ class Store:
             duration_unit=self.metadata.get("duration_unit", "cycles"),
             occupancy=self._occupancies(n_operations),
             space=None if spaces is None else np.array(spaces, np.int32),
-            launches=self._launches(),
             frees=freed_between(self.allocations, n_operations),
             copies={copy.number: copy.what for copy in self.copies},
+            launches=self._launches(),
             counted=tuple(self.pairs),
         )
         check_joins(join_file, joins, graph)

@@ -82,12 +82,16 @@ class Allocation:
         Which operation of the program comes next after it was allocated; 0 if it was before.
     freed : int or None
         Which comes next after it was freed; None if it was not.
+    op, line : str or None
+        The operator and the line of the program that allocated it, where that is known.
     """
 
     address: int
     size: int
     allocated: int
     freed: int | None = None
+    op: str | None = None
+    line: str | None = None
 
 
 class Ranges(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import Archive
+from depgraph.parsers.recording.pytorch_memory import Placed
 from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _ADDRESS_END = 1 << 57
 _LARGEST = (1 << 32) - 1  # of what the recorder counts
-_LARGEST_PLACE = (1 << 64) - 1
 _MOST_IN_GRID = (1 << 31) - 1
 _MOST_THREADS = 1024
 _DIMENSIONS = 3
@@ -62,8 +62,8 @@ class Launched:
         Why it was not recorded, or not wholly.
     bytes : int
         Of its tables.
-    maps : tuple of TensorMap
-        What stands among its parameters.
+    maps : tuple of (int, TensorMap)
+        Tensors that it was given, and where their maps stand among its parameters.
     """
 
     number: int
@@ -71,7 +71,7 @@ class Launched:
     cluster: tuple[int, int, int]
     untraced: str | None
     bytes: int
-    maps: tuple[TensorMap, ...] = ()
+    maps: tuple[tuple[int, TensorMap], ...] = ()
 
 
 class RecordedEvents:
@@ -93,7 +93,7 @@ class RecordedEvents:
         self.place: dict[int, int] = {}
         self.launches: list[Launched] = []
         self.allocations: list[Allocation] = []
-        self._maps: dict[int, list[TensorMap]] = {}
+        self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
         self._live: dict[int, int] = {}  # of each address where it stands in `allocations`
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
@@ -101,6 +101,7 @@ class RecordedEvents:
         archive = Archive(path)
         try:
             self.architecture = _architecture(archive)
+            self.process = _process(archive)
             for line, event in self._in_order(archive.events()):
                 try:
                     self._take(event, archive)
@@ -112,23 +113,30 @@ class RecordedEvents:
             archive.close()
         self.launches = [self._with_maps(launched) for launched in self.launches]
 
+    def take_memory_profile(self, path: Path) -> None:
+        """Add the tensors of PyTorch's caching allocator; see `Placed`."""
+        launches = [(self.place[each.number], each.launch) for each in self.launches]
+        placed = Placed(path, launches, self.allocations, self.process)
+        self.allocations = [*self.allocations, *placed.allocations]
+        if placed.left_out:
+            self.warnings["allocations and frees of the profile in memory that the recorded "
+                          "program lacks: left out"] = placed.left_out  # fmt: skip
+
     def _with_maps(self, launched: Launched) -> Launched:
         """Add the tensors that a launch was given; one outside all allocations is none."""
-        place = self.place[launched.number]
-        live = (
-            [
-                a
+        found = self._maps.get(launched.number, [])
+        if found and self.allocations:
+            place = self.place[launched.number]
+            live = [
+                (a.address, a.address + a.size)
                 for a in self.allocations
                 if a.allocated <= place and (a.freed is None or a.freed > place)
             ]
-            if launched.number in self._maps
-            else []
-        )
-        found = [
-            tensor for tensor in self._maps.get(launched.number, ())
-            if not self.allocations
-            or any(a.address <= tensor.address and tensor.end <= a.address + a.size for a in live)
-        ]  # fmt: skip
+            found = [
+                (at, tensor)
+                for at, tensor in found
+                if any(low <= tensor.address and tensor.end <= high for low, high in live)
+            ]
         return replace(launched, maps=tuple(found)) if found else launched
 
     def _in_order(self, events: Iterable[_Event]) -> Iterator[tuple[int, _Event]]:
@@ -154,9 +162,8 @@ class RecordedEvents:
         elif what == "memset":
             self._take_memset(event)
         elif what == "params":
-            self._maps[_whole(event, "number")] = maps_in(
-                bytes.fromhex(_text(event, "bytes")), _whole(event, "at", most=_LARGEST_PLACE)
-            )
+            number = _whole(event, "number")
+            self._maps[number] = maps_in(bytes.fromhex(_text(event, "bytes")))
         elif what == "alloc":
             self._take_allocation(event)
         elif what == "free":
@@ -286,6 +293,11 @@ def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, in
 def _place(event: _Event, key: str, size: int) -> int:
     """Return an address with room for so many bytes behind it."""
     return _whole(event, key, most=max(0, _ADDRESS_END - size))
+
+
+def _process(archive: Archive) -> int | None:
+    found = archive.about.get("process")
+    return found if type(found) is int else None
 
 
 def _architecture(archive: Archive) -> int | None:

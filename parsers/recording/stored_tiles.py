@@ -9,6 +9,7 @@ blocks together store each element exactly once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,12 +28,22 @@ _MOST_RULES = 512
 _MOST_RANGES = 1 << 22
 
 
+class _Tiling(Enum):
+    """When a block goes on to another tile."""
+
+    ONE = "never"
+    ANEW = "where it begins anew in a dimension in which its tile has no place"
+    EACH = "with each load"
+
+
 class Loads(NamedTuple):
     """The loads of tiles through one map, in the order in which they were issued.
 
     Attributes
     ----------
     tensor : TensorMap
+    row : int64[n]
+        Place of each among the loads of the kernel.
     at : int32[n, rank]
         First element of each.
     issuer : int64[n]
@@ -42,7 +53,29 @@ class Loads(NamedTuple):
     """
 
     tensor: TensorMap
+    row: NDArray[np.int64]
     at: NDArray[np.int32]
+    issuer: NDArray[np.int64]
+    load: NDArray[np.int64]
+    receiver: NDArray[np.int64]
+
+
+class _Pieces(NamedTuple):
+    """The same of one tensor, through one map, or through several that differ in their boxes.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Of the tensor.
+    low, high : int64[n, rank]
+        Which of its elements each load takes.
+    issuer, load, receiver
+        As in `Loads`.
+    """
+
+    sizes: tuple[int, ...]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
     issuer: NDArray[np.int64]
     load: NDArray[np.int64]
     receiver: NDArray[np.int64]
@@ -64,6 +97,8 @@ class _Tiles:
 
     def cover(self, sizes: Sequence[int]) -> bool:
         """Tell whether they are a grid of boxes that holds each element once."""
+        if not len(self.block):
+            return False
         cell = np.zeros(len(self.block), np.int64)
         cells = 1
         for d, size in enumerate(sizes):
@@ -81,7 +116,8 @@ def infer_tiles(
     """Return which block stores which bytes of a tensor, as far as its loads tell.
 
     Where several rules hold, as for a square matrix and its transpose, a block is given what it
-    stores by any of them.
+    stores by any of them. A tensor of wider elements than all that is loaded may be one that
+    several blocks add to: no rule is looked for.
 
     Parameters
     ----------
@@ -94,31 +130,69 @@ def infer_tiles(
     (int64[n], uint64[n], uint64[n]) or None
         Blocks, starts and ends; None where no rule holds.
     """
-    rules = list(_rules(stored, loads))
+    if stored.element > max(each.tensor.element for each in loads):
+        return None
+    pieces = list(_pieces_of(loads))
+    rules = list(_rules(stored, pieces))
     if not rules or len(rules) > _MOST_RULES:
         return None
-    for is_split in (False, True):
+    for tiling in _Tiling:
         known: dict[tuple[int, tuple[int, ...]], _Numbered] = {}
-        found = [_tiles_by(rule, stored, loads, known, is_split=is_split) for rule in rules]
+        found = [_tiles_by(rule, stored, pieces, known, tiling) for rule in rules]
         fitting = [tiles for tiles in found if tiles and tiles.cover(stored.sizes)]
         if fitting:
-            return _bytes_of(stored, fitting)
+            distinct = {(t.block.tobytes(), t.low.tobytes(), t.high.tobytes()): t for t in fitting}
+            return _bytes_of(stored, list(distinct.values()))
     return None
+
+
+def _pieces_of(loads: Sequence[Loads]) -> Iterator[_Pieces]:
+    """Yield what is loaded through each map, and of each tensor that has maps with several boxes.
+
+    A tile of 96 columns may be loaded as one of 64 and one of 32.
+    """
+    of_tensor: dict[TensorMap, list[Loads]] = {}
+    for each in loads:
+        yield _joined([each])
+        of_tensor.setdefault(replace(each.tensor, box=each.tensor.sizes), []).append(each)
+    for parts in of_tensor.values():
+        boxes = {each.tensor.box for each in parts}
+        if len(boxes) == len(parts) > 1:
+            yield _joined(parts)
+
+
+def _joined(parts: Sequence[Loads]) -> _Pieces:
+    first = np.cumsum([0, *(len(each.at) for each in parts)])
+    order = np.argsort(np.concatenate([each.row for each in parts]))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    sizes = parts[0].tensor.sizes
+    at = np.concatenate([each.at.astype(np.int64) for each in parts])
+    end = np.concatenate([each.at.astype(np.int64) + each.tensor.box for each in parts])
+    return _Pieces(
+        sizes,
+        np.maximum(at, 0)[order],
+        np.minimum(end, sizes)[order],
+        np.concatenate([each.issuer for each in parts])[order],
+        place[np.concatenate([p.load + low for p, low in zip(parts, first[:-1], strict=True)])],
+        np.concatenate([each.receiver for each in parts]),
+    )
 
 
 _Rule = tuple[tuple[int, int] | None, ...]
 
 
-def _rules(stored: TensorMap, loads: Sequence[Loads]) -> Iterator[_Rule]:
+def _rules(stored: TensorMap, pieces: Sequence[_Pieces]) -> Iterator[_Rule]:
     """Yield where a tile may begin and end: in each dimension as the loads do in one, or whole."""
+    parts = [
+        (m, d, size)
+        for m, each in enumerate(pieces)
+        for d, size in enumerate(each.sizes)
+        if (each.high[:, d] - each.low[:, d] < size).any()
+    ]
     choices: list[list[tuple[int, int] | None]] = [
-        [
-            None,
-            *((m, d) for m, each in enumerate(loads) for d, n in enumerate(each.tensor.sizes)
-              if n == size),
-        ]
-        for size in stored.sizes
-    ]  # fmt: skip
+        [None, *((m, d) for m, d, n in parts if n == size)] for size in stored.sizes
+    ]
     if np.prod([float(len(each)) for each in choices]) > _MOST_RULES:
         return
     for rule in product(*choices):
@@ -146,10 +220,9 @@ class _Numbered(NamedTuple):
 def _tiles_by(
     rule: _Rule,
     stored: TensorMap,
-    loads: Sequence[Loads],
+    pieces: Sequence[_Pieces],
     known: dict[tuple[int, tuple[int, ...]], _Numbered],
-    *,
-    is_split: bool,
+    tiling: _Tiling,
 ) -> _Tiles | None:
     """Return the tiles by a rule; None where maps disagree about how many there are.
 
@@ -157,8 +230,7 @@ def _tiles_by(
     ----------
     known : dict
         By map and chosen dimensions; those that are found are added.
-    is_split : bool
-        Whether a block begins another tile wherever it begins anew in a dimension not chosen.
+    tiling : _Tiling
     """
     chosen: dict[int, tuple[int, ...]] = {}
     for choice in rule:
@@ -168,7 +240,7 @@ def _tiles_by(
     for m, dimensions in chosen.items():
         key = m, tuple(sorted(dimensions))
         if key not in known:
-            known[key] = _numbered(loads[m], key[1], is_split=is_split)
+            known[key] = _numbered(pieces[m], key[1], tiling)
         parts[m] = known[key]
     first = next(iter(parts.values()))
     if any(not np.array_equal(part.key, first.key) for part in parts.values()):
@@ -179,29 +251,29 @@ def _tiles_by(
         high[:, d] = stored.sizes[d]
         if choice is not None:
             low[:, d], high[:, d] = (ends[:, choice[1]] for ends in parts[choice[0]][1:])
-    return _Tiles(first.key[:, 0], low, high)
+    is_inside = (low < high).all(axis=1)  # blocks of a grid that is too large do nothing
+    return _Tiles(first.key[is_inside, 0], low[is_inside], high[is_inside])
 
 
-def _numbered(loads: Loads, dimensions: tuple[int, ...], *, is_split: bool) -> _Numbered:
+def _numbered(pieces: _Pieces, dimensions: tuple[int, ...], tiling: _Tiling) -> _Numbered:
     """Give the tiles of each block numbers, and say what is loaded for each."""
-    number = np.zeros(len(loads.at), np.int64)
-    others = [d for d in range(loads.at.shape[1]) if d not in dimensions]
-    if is_split and others:
-        order = np.argsort(loads.issuer, kind="stable")
-        at, issuer = loads.at[order], loads.issuer[order]
-        begins = (at[1:, others] < at[:-1, others]).any(axis=1) & (issuer[1:] == issuer[:-1])
+    number = np.zeros(len(pieces.low), np.int64)
+    others = [d for d in range(len(pieces.sizes)) if d not in dimensions]
+    if tiling is not _Tiling.ONE:
+        order = np.argsort(pieces.issuer, kind="stable")
+        at, issuer = pieces.low[order], pieces.issuer[order]
+        begins = np.ones(max(0, len(at) - 1), np.bool_)
+        if tiling is _Tiling.ANEW:
+            begins = (at[1:, others] < at[:-1, others]).any(axis=1) & (issuer[1:] == issuer[:-1])
         count = np.append(0, np.cumsum(begins))
-        first = np.searchsorted(issuer, issuer)
-        number[order] = count - count[first]
-    pairs = np.stack([loads.receiver, number[loads.load]], axis=1)
+        number[order] = count - count[np.searchsorted(issuer, issuer)]
+    pairs = np.stack([pieces.receiver, number[pieces.load]], axis=1)
     key, place = np.unique(pairs, axis=0, return_inverse=True)
     place = place.reshape(-1)
-    box, sizes = np.array(loads.tensor.box), np.array(loads.tensor.sizes)
-    begin = loads.at[loads.load].astype(np.int64)
-    low = np.tile(sizes.astype(np.int64), (len(key), 1))
+    low = np.tile(np.array(pieces.sizes), (len(key), 1))
     high = np.zeros_like(low)
-    np.minimum.at(low, place, np.maximum(begin, 0))
-    np.maximum.at(high, place, np.minimum(begin + box, sizes))
+    np.minimum.at(low, place, pieces.low[pieces.load])
+    np.maximum.at(high, place, pieces.high[pieces.load])
     return _Numbered(key, low, high)
 
 

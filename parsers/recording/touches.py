@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
 _ADDRESS_END = 1 << 57
 _MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
+_MAP_STEP = 64
+_MOST_KEYS = float(1 << 62)
 _TMA = "tiles stored by TMA"
 _NOT_UNDERSTOOD = "a tensor map that is not understood"
 
@@ -148,23 +150,22 @@ def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Fo
 
 
 def _loads_of(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> list[Loads] | None:
-    """Return the loads of tiles of a launch, by tensor; None if they are not understood."""
+    """Return the loads of tiles of a launch, by map; None if they are not understood."""
     known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
-    tensors = [known.get(int(at)) for at in np.unique(tiles["map"])]
-    if None in tensors or any(t and t.rows > _MOST_ROWS_OF_TILE for t in tensors):
-        return None
-    if tiles["mode"].any():
-        return None
     found = []
-    for tensor in filter(None, dict.fromkeys(tensors)):
-        through = [at for at, each in known.items() if each == tensor]
-        loads = tiles[np.isin(tiles["map"], np.array(through, np.uint64))]
+    for at in np.unique(tiles["map"]):
+        tensor = known.get(int(at))
+        rows = np.flatnonzero(tiles["map"] == at)
+        loads = tiles[rows]
+        if tensor is None or tensor.rows > _MOST_ROWS_OF_TILE or loads["mode"].any():
+            return None
         receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
         load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
         order = np.argsort(load, kind="stable")
         found.append(
             Loads(
                 tensor,
+                rows,
                 loads["at"][:, : len(tensor.sizes)],
                 loads["block"].astype(np.int64),
                 load[order],
@@ -181,12 +182,9 @@ def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
     """
     parts = []
     for each in loads:
-        # The same tile may be loaded many times over by a block: once is enough.
-        wanted = np.column_stack([each.receiver, each.at[each.load].astype(np.int64)])
-        wanted = wanted[np.lexsort(wanted.T)]
-        wanted = wanted[np.append(True, (wanted[1:] != wanted[:-1]).any(axis=1))]
-        tile, start, end = tile_ranges(each.tensor, wanted[:, 1:].astype(np.int32))
-        parts.append((wanted[tile, 0], start, end))
+        block, at, width = _boxes_side_by_side(each)
+        tile, start, end = tile_ranges(each.tensor, at, width)
+        parts.append((block[tile], start, end))
     if not parts:
         empty = np.empty(0, np.int64)
         return empty, stack_footprints([])
@@ -196,16 +194,59 @@ def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
     return blocks, join_footprints(row.astype(np.int32), kind, start, end, len(blocks))
 
 
+def _boxes_side_by_side(
+    loads: Loads,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Return what each block gets, once, boxes joined that lie side by side in the innermost.
+
+    Returns
+    -------
+    block : int64[n]
+    at : int32[n, rank]
+        First element of each box.
+    width : int64[n]
+        Elements in the innermost dimension.
+    """
+    low, high = loads.at.min(axis=0).astype(np.int64), loads.at.max(axis=0).astype(np.int64)
+    extent = high - low + 1
+    if float(loads.receiver.max() + 1) * np.prod(extent.astype(float)) >= _MOST_KEYS:
+        columns = np.column_stack([loads.receiver, loads.at[loads.load]])
+        columns = np.unique(columns, axis=0)
+        block, at = columns[:, 0], columns[:, 1:].astype(np.int32)
+        return block, at, np.full(len(block), loads.tensor.box[0], np.int64)
+    key = np.zeros(len(loads.at), np.int64)
+    for d in range(len(extent) - 1, -1, -1):
+        key = key * extent[d] + (loads.at[:, d] - low[d])
+    key = np.unique(loads.receiver * np.prod(extent) + key[loads.load])
+    inner = key % extent[0]
+    begins = np.ones(len(key), np.bool_)
+    begins[1:] = (np.diff(key) != loads.tensor.box[0]) | (inner[1:] < inner[:-1])
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(key)) - 1
+    rest, at = key[first], np.empty((len(first), len(extent)), np.int32)
+    for d, size in enumerate(extent):
+        rest, place = np.divmod(rest, size)
+        at[:, d] = low[d] + place
+    return rest, at, inner[last] - inner[first] + loads.tensor.box[0]
+
+
 def _note_stores(loads: Sequence[Loads], launched: Launched, place: int, part: ScannedPart) -> None:
     """Note what a launch may store by TMA: to the tensors that it was given and did not load."""
     part.untraced[place] = _TMA
     loaded = {each.tensor for each in loads}
-    stored = [tensor for tensor in launched.maps if tensor not in loaded]
+    # Maps stand at multiples of 64, counted from where those stand that are loaded.
+    steps = {at % _MAP_STEP for at, tensor in launched.maps if tensor in loaded}
+    given = (tensor for at, tensor in launched.maps if at % _MAP_STEP in steps)
+    stored = {
+        (tensor.address, tensor.sizes, tensor.strides): tensor
+        for tensor in given
+        if tensor not in loaded
+    }
     if not stored:
         return
-    found = [infer_tiles(tensor, loads) for tensor in stored]
+    found = [infer_tiles(tensor, loads) for tensor in stored.values()]
     part.reach[place] = TILES if all(found) else RANGE
-    for tensor, tiles in zip(stored, found, strict=True):
+    for tensor, tiles in zip(stored.values(), found, strict=True):
         block, start, end = tiles or (
             np.array([-1]), np.array([tensor.address], np.uint64), np.array([tensor.end], np.uint64)
         )  # fmt: skip

@@ -117,6 +117,16 @@ class Recording:
         self._file = FileState.of(path)
         self._events = RecordedEvents(path)
 
+    def take_memory_profile(self, path: Path) -> None:
+        """Take what PyTorch's caching allocator did from a trace of its profiler.
+
+        Raises
+        ------
+        ProfileError
+            If it is none, or one of another program.
+        """
+        self._events.take_memory_profile(path)
+
     @property
     def input_bytes(self) -> int:
         """Size of the file."""

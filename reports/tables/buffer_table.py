@@ -17,7 +17,7 @@ from depgraph.reports.tables.table import (
     show_value,
     whole_sms,
 )
-from depgraph.system.text import counted, operations_text, size_text
+from depgraph.system.text import clean_text, counted, operations_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,6 +99,13 @@ def _set_table(found: Renaming) -> Table:
     return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
 
 
+def _allocators(buffer: Buffer) -> str:
+    """Name who allocated a buffer: some of them, where they are many."""
+    names = [clean_text(name) for name in buffer.allocated_by]
+    more = len(names) - _FUNCTIONS_SHOWN
+    return ", ".join(names[:_FUNCTIONS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
@@ -108,6 +115,8 @@ def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
         Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
         Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
         Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
+        *[Column("allocated_by", "allocated by", is_text=True, get=_allocators)]
+        * any(b.allocated_by for b in found.ranked),
         Column("war", "WAR", show=show_number),
         Column("waw", "WAW", show=show_number),
         *[Column("reuse", "reuse", show=show_number)] * (scenario.graph.frees is not None),

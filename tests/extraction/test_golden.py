@@ -61,9 +61,8 @@ def test_edges_of_real_traces(name, shared_data, tmp_path):
     golden = pd.read_parquet(shared_data / "golden" / f"{name}.edges.parquet")
     assert len(edges) == EDGES[name]
     assert np.array_equal(in_order(edges), in_order(golden))
-    counted = [
-        sum(getattr(pair, kind) for pair in graph.pairs()) for kind in map(str.lower, KIND_NAMES)
-    ]
+    pairs = graph.pairs()
+    counted = [sum(getattr(p, kind.lower()) for p in pairs) for kind in KIND_NAMES]
     assert counted == [int((golden["kind"] == kind).sum()) for kind in KIND_NAMES]
 
 
