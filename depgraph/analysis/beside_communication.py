@@ -131,7 +131,7 @@ class Overlapped:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    """Kernels and peer copies of one rank: columns over both, in nanoseconds."""
+    """Kernels and peer copies of one rank: columns over both, in nanoseconds from the first."""
 
     name: tuple[str, ...]
     start: NDArray[np.float64]
@@ -259,7 +259,8 @@ def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
     order = np.argsort(start, kind="stable")
     steps, step = _steps(profile.steps, issued)
     return _Work(
-        tuple(name[row] for row in order), start[order].astype(np.float64), duration[order],
+        tuple(name[row] for row in order),
+        (start[order] - start.min()).astype(np.float64), duration[order],
         np.array(talks, np.bool_)[order], blocks[order], step[order], steps,
     )  # fmt: skip
 

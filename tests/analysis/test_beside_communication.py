@@ -1,5 +1,6 @@
 """What profiles alone show of computation beside communication."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +49,14 @@ def test_copies_between_gpus_are_communication_that_takes_no_sm(tmp_path):
     (found,) = of(path).iterations
     assert (found.communication, found.exposed, found.sms) == (50, 0, 0)
     assert found.share == 1
+
+
+def test_clocks_that_count_from_1970_lose_no_time(tmp_path):
+    path = kineto(tmp_path / "t.json", [(GEMM, 10, 0.5, 132), (REDUCE, 10.25, 0.5, 24)])
+    trace = json.loads(path.read_text())
+    path.write_text(json.dumps({**trace, "baseTimeNanoseconds": 1790857026000000000}))
+    (found,) = of(path).iterations
+    assert (found.time, found.exposed) == (0.75, 0.25)
 
 
 def test_steps_and_ranks(tmp_path):

@@ -245,12 +245,14 @@ def described(draw):
 NAMES = ["c3", "c3-first", "c3-reserved", "c3-both(1)", "c3-dma", "c3-dma(1)", "c3-groups"]
 
 
-@given(described(), st.sampled_from(NAMES), st.integers(3, 6))
-def test_laws(tmp_path_factory, program, name, sms):
+@given(described(), st.sampled_from(NAMES), st.integers(3, 6), st.sampled_from(["none", "full"]))
+def test_laws(tmp_path_factory, program, name, sms, contention):
     """No row is below its bound, nor below either side alone; dependences are kept."""
     text, slowed = program
     found = read(tmp_path_factory.mktemp("laws"), text)
-    scenario = build_scenario(found.graph, found.kernels, metadata=found.metadata)
+    scenario = build_scenario(
+        found.graph, found.kernels, metadata=found.metadata, contention=contention
+    )
     comparison = compare_mechanisms(scenario, [sms], find_mechanisms([name]))
     if comparison.left_out:
         return
@@ -258,6 +260,7 @@ def test_laws(tmp_path_factory, program, name, sms):
     assert row.makespan >= row.lower_bound * (1 - 1e-9)
     assert row.share_of_bound is None or row.share_of_bound <= 1
     assert row.utilization <= 1 + 1e-9
+    assert row.predicted is None or row.predicted >= 0.3 * row.makespan
     talks = np.array([kernel.name.startswith("c") for kernel in found.kernels])
     of_block = talks[found.graph.operation_of_block]
     # The link moves one collective at a time; no engine of this link beats SMs.
