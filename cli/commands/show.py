@@ -108,7 +108,7 @@ def command(
         refuse_given({"launch"}, "does not go with path")
         scenario = scenario_from(store, kinds, **model)
         report = show_tables.path_report(
-            critical_path(scenario.bound_graph, scenario.durations),
+            critical_path(scenario.bound_graph, scenario.least_durations),
             scenario.kernels,
             scenario.graph.copies,
             scenario.timing,

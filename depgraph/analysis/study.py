@@ -21,7 +21,7 @@ from depgraph.analysis.findings import Findings
 from depgraph.analysis.kernel_groups import NAME, group_names
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL
-from depgraph.analysis.outcome import Paths, limits_of
+from depgraph.analysis.outcome import Paths, limits_of, work_done
 from depgraph.analysis.verdict import verdict_of
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES
@@ -35,6 +35,8 @@ from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
@@ -218,12 +220,12 @@ class Study:
     @cached_property
     def slacks(self) -> list[KernelSlack]:
         """How much slack each kernel has."""
-        return kernel_slacks(self.scenario.bound_graph, self.scenario.durations)
+        return kernel_slacks(self.scenario.bound_graph, self.scenario.least_durations)
 
     @cached_property
     def path(self) -> list[PathStep]:
         """The critical path."""
-        return critical_path(self.scenario.bound_graph, self.scenario.durations)
+        return critical_path(self.scenario.bound_graph, self.scenario.least_durations)
 
     @cached_property
     def time_on_path(self) -> dict[int, float]:
@@ -252,7 +254,15 @@ class Study:
 
     def utilization(self, schedule: Schedule) -> float:
         """Return the share of the SMs that blocks at work hold on average, 0 to 1."""
-        return share_of(self.scenario.work, schedule.makespan)
+        return share_of(work_done(self.scenario, schedule), schedule.makespan)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """What blocks take of an SM, those of children after the program's: float64[n]."""
+        shares, launches = self.scenario.shares, self.scenario.launches
+        if launches is None:
+            return shares
+        return np.concatenate([shares, shares[launches.block[launches.child_blocks[0]]]])
 
 
 def study(

@@ -48,6 +48,8 @@ class SmResources:
     gpu : Gpu
         Whose limits these are.
     assumptions : tuple of str
+    gpu_is_assumed : bool
+        Whether nobody named the GPU.
 
     Examples
     --------
@@ -69,6 +71,7 @@ class SmResources:
     placed: NDArray[np.int64]
     gpu: Gpu
     assumptions: tuple[str, ...] = ()
+    gpu_is_assumed: bool = False
 
     @cached_property
     def occupancy(self) -> NDArray[np.int64]:
@@ -185,15 +188,16 @@ def sm_resources(
     ModelError
         If the graph carries no launch resources.
     """
-    reasons: tuple[str, ...] = ()
     if gpu is None:
         gpu, reason = default_gpu(graph)
-        reasons = (reason,)
+        found = sm_resources(graph, gpu, fixed_occupancy)
+        said = (reason, *found.assumptions)
+        return replace(found, assumptions=said, gpu_is_assumed=True)
     is_kernel = graph.kernel >= 0
     if fixed_occupancy is not None:
         same = np.full(graph.n_operations, fixed_occupancy, np.int64)
         note = f"{counted(fixed_occupancy, 'block')} per SM for every kernel (--occupancy)"
-        return equal_shares(is_kernel, same, gpu, *reasons, note)
+        return equal_shares(is_kernel, same, gpu, note)
     if graph.resources is None:
         message = "the graph carries no launch resources: pass resources_of, or an occupancy"
         raise ModelError(message)
@@ -202,13 +206,11 @@ def sm_resources(
     kernels = int(is_kernel.sum())
     if kernels and (stated[is_kernel] > 0).all():
         note = f"occupancy as the input states it ({kernels} of {counted(kernels, 'kernel')})"
-        return equal_shares(is_kernel, stated, gpu, *reasons, note)
-    return _by_need(graph, gpu, stated, reasons)
+        return equal_shares(is_kernel, stated, gpu, note)
+    return _by_need(graph, gpu, stated)
 
 
-def _by_need(
-    graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64], reasons: tuple[str, ...]
-) -> SmResources:
+def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResources:
     """Count block slots, warps, registers and shared memory."""
     is_kernel = graph.kernel >= 0
     kernels = int(is_kernel.sum())
@@ -232,7 +234,7 @@ def _by_need(
     if kernels > 1:
         said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
                     f"and {RESOURCES[-1]}")  # fmt: skip
-    return SmResources(RESOURCES, capacity, need, placed, gpu, (*reasons, *said))
+    return SmResources(RESOURCES, capacity, need, placed, gpu, tuple(said))
 
 
 def _alike(

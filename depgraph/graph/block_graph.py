@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.footprint.footprints import Footprints
+    from depgraph.graph.launches import DeviceLaunches
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class BlockGraph(FactoredGraph):
         are not known.
     copies : mapping
         What each copy or memset is, such as "memset", by its number below 0.
+    launches : DeviceLaunches or None
+        Child kernels that blocks can launch; `duration` is then of the blocks' own work.
     """
 
     kinds: frozenset[str] = field(default=KINDS_WITHOUT_FREES)
@@ -88,6 +91,8 @@ class BlockGraph(FactoredGraph):
     def copy_name(self, number: int) -> str:
         """Name a copy or memset by what it is and its place among them: ``memset 3``."""
         return f"{self.copies.get(number, TO_DEVICE)} {-1 - number}"
+
+    launches: DeviceLaunches | None = None
 
     def certain(self) -> BlockGraph:
         """Return the graph without its possible joins: this graph itself, if it has none.

@@ -206,6 +206,52 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("sources", "list<int32>", "", "sets; all their blocks are waited for"),
         _c("targets", "list<int32>", "", "sets; all their blocks wait"),
     ),
+    "launches": (
+        _c("launch", "int32", "", "number of a launch from the device, from 0 by block", since=4),
+        _c("kernel", "int32", "", "kernel whose block launches", since=4),
+        _c("block", "int32", "", "global number of the block that launches", since=4),
+        _c("at", "float64", "share", "of the block's own work that comes before", since=4),
+        _c(
+            "warp",
+            "int64",
+            "",
+            "warp that launches; launches of one warp and share are lanes of "
+            "one instruction; -1: launches one after another",
+            since=4,
+        ),
+        _c("lanes", "int64", "lanes", "lanes that launch", since=4),
+        _c("child_grid", "int64", "blocks", "blocks of the child, of all lanes together", since=4),
+        _c(
+            "child_duration",
+            "float64",
+            "as duration of blocks",
+            "time of each child block",
+            since=4,
+        ),
+        _c(
+            "inline",
+            "float64",
+            "as duration of blocks",
+            "time of the parent if it does the work",
+            since=4,
+        ),
+        _c(
+            "join",
+            "dictionary",
+            "",
+            '"none", "block" (the block waits for its child) or "kernel" '
+            "(the child waits for the kernel)",
+            since=4,
+        ),
+        _c(
+            "stream",
+            "int64",
+            "",
+            "children of one block and stream run in order; -1: on their own",
+            since=4,
+        ),
+        _c("items", "int64", "", "work items, that thresholds are about", since=4),
+    ),
     "pairs": (
         _c("source", "int32", "", "kernel waited for; -1 - i for copy or memset i"),
         _c("target", "int32", "", "kernel that waits"),
@@ -242,7 +288,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 
 STORED_TABLES = (
-    "kernels", "blocks", "footprints", "copies", "allocations", "sets", "joins", "pairs",
+    "kernels", "blocks", "footprints", "copies", "allocations", "sets", "joins", "launches",
+    "pairs",
 )  # fmt: skip
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, StoreError
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.frees import freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
+from depgraph.graph.launches import JOINS, DeviceLaunches
 from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.store.files import PATTERNS
@@ -23,6 +25,7 @@ from depgraph.store.table_checks import (
     check_footprints,
     check_joins,
     check_kernels,
+    check_launches,
     check_layout,
     check_pairs,
     check_sets,
@@ -223,10 +226,27 @@ class Store:
             space=None if spaces is None else np.array(spaces, np.int32),
             frees=freed_between(self.allocations, n_operations),
             copies={copy.number: copy.what for copy in self.copies},
+            launches=self._launches(),
             counted=tuple(self.pairs),
         )
         check_joins(join_file, joins, graph)
         return graph
+
+    def _launches(self) -> DeviceLaunches | None:
+        file, table = self._tables.file("launches"), self.table("launches")
+        if not len(table):
+            return None
+        columns = {
+            f.name: to_numpy(table[f.name]) for f in fields(DeviceLaunches) if f.name != "join"
+        }
+        launches = DeviceLaunches(
+            **{**columns, "block": columns["block"].astype(np.int64)},
+            join=codes(file, table, "join", JOINS),
+        )
+        check_launches(file, table, launches, self._layout)
+        if self._durations() is None:
+            raise StoreError(file, "has launches of blocks without durations", "extract again")
+        return launches
 
     def _durations(self) -> NDArray[np.float64] | None:
         column = self._block_table["duration"]

@@ -13,7 +13,9 @@ import numpy as np
 
 from depgraph.errors import StoreError
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES, WAW, Basis
+from depgraph.graph.launches import MOST_CHILD_BLOCKS
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
+from depgraph.system.limits import LARGEST_ID, LONGEST_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.program import Copy, Kernel
     from depgraph.trace.records import Allocation
 
@@ -243,6 +246,39 @@ def check_joins(file: Path, table: pa.Table, graph: BlockGraph) -> None:
             raise _nonsense(file, f"{name} are not among the sets")
         if not (graph.set_operation[sets] == np.repeat(operation, sizes)).all():
             raise _nonsense(file, f"{name} are sets of another kernel")
+
+
+def check_launches(file: Path, table: pa.Table, launches: DeviceLaunches, layout: Layout) -> None:
+    """Check the launches from the device: blocks that there are, in order, possible numbers.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Of launches.
+    launches : DeviceLaunches
+        Made of it.
+    """
+    n = len(table)
+    block = launches.block
+    _demand_rows(file, to_numpy(table["launch"]) == np.arange(n), "launch is not the next number")
+    known = (block >= 0) & (block < layout.n_blocks)
+    _demand_rows(file, known, "block is not among the blocks")
+    kernel = np.repeat(layout.kernel, layout.blocks)[block]
+    _demand_rows(file, kernel >= 0, "a host copy launches nothing")
+    _demand_rows(file, to_numpy(table["kernel"]) == kernel, "kernel is not that of the block")
+    _demand_rows(file, (launches.at >= 0) & (launches.at <= 1), "at is not between 0 and 1")
+    for name, least in (
+        ("warp", -1), ("lanes", 1), ("child_grid", 1), ("stream", -1), ("items", 0),
+        ("child_duration", 0), ("inline", 0),
+    ):  # fmt: skip
+        values = getattr(launches, name)
+        most = LARGEST_ID if values.dtype.kind == "i" else LONGEST_TIME
+        possible = (values >= least) & (values <= most)
+        _demand_rows(file, possible, f"{name} is not from {least} to {most:g}")
+    if launches.child_grid.sum(dtype=np.float64) > MOST_CHILD_BLOCKS:
+        raise _nonsense(file, "there are more child blocks than are taken")
+    order = np.lexsort((launches.at, launches.warp, block))
+    _demand_rows(file, order == np.arange(n), "the launch does not follow the one before")
 
 
 def check_pairs(file: Path, table: pa.Table, layout: Layout, patterns: Sequence[str]) -> None:

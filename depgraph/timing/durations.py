@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
-from depgraph.system.text import show_number
+from depgraph.system.text import counted, show_number
 from depgraph.timing.estimates import Estimates, estimate_times
 from depgraph.timing.memory_operations import memory_operations
 
@@ -78,6 +78,14 @@ def default_durations(graph: BlockGraph) -> Durations:
         return counted_durations(graph)
     values = np.where(is_kernel & is_usable, graph.duration, 0.0)
     notes = _fill_unstated(graph, values, is_kernel & ~is_usable)
+    if graph.launches is not None:
+        values = graph.launches.inlined(values)
+        launches = counted(len(graph.launches), "launch", "launches")
+        note = (
+            f"{launches} from the device: but for the rows cdp and spawn, blocks do the work of "
+            "their child kernels themselves"
+        )
+        notes += (note,)
     return Durations(values, graph.duration_unit, "as the input states them", notes)
 
 

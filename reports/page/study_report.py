@@ -9,7 +9,7 @@ from depgraph.analysis.verdict_rules import BUFFERS
 from depgraph.reports.tables.bound_table import bound_report, kinds_shown, launch_table
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.group_tables import site_columns
-from depgraph.reports.tables.mechanism_tables import ranked_table
+from depgraph.reports.tables.mechanism_tables import child_kernel_table, ranked_table
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.show_tables import path_columns
 from depgraph.reports.tables.table import (
@@ -55,6 +55,7 @@ def study_report(study: Study) -> Report:
         tables=[
             _schedule_table(study),
             *([] if comparison is None else [ranked_table(comparison)]),
+            *([] if comparison is None else child_kernel_table(comparison)),
             *launch_table(study.table),
             _cost_table(study),
             *(buffer_tables(study.renaming, study.scenario) if study.renaming else []),

@@ -78,6 +78,13 @@ def extract_summary(
             f"{counted(facts['possible_edges'], 'more edge')} only possible: bounds ignore them, "
             "schedules obey them"
         )
+    launches = extraction.graph.launches
+    if launches is not None:
+        facts["device_launches"] = len(launches)
+        headline.append(
+            f"{counted(len(launches), 'launch', 'launches')} from the device: "
+            f"{counted(int(launches.child_grid.sum()), 'child block')}"
+        )
     if facts["granularity"] != 1:
         headline.append(
             f"accesses rounded out to {facts['granularity']} bytes: "

@@ -22,6 +22,7 @@ from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
@@ -85,6 +86,7 @@ def comparison_report(comparison: Comparison) -> Report:
             _bound_table(comparison),
             *_intra_block_bounds(comparison),
             mechanisms,
+            *child_kernel_table(comparison),
             *_speedup_parts(comparison),
         ],
         notes=[
@@ -193,6 +195,31 @@ def ranked_table(comparison: Comparison) -> Table:
     size = size_text(comparison.limits[0].sms)
     title = f"Synchronisation mechanisms on {size}, best first"
     return Table.of("mechanisms", title, columns, ranked)
+
+
+def child_kernel_table(comparison: Comparison) -> list[Table]:
+    """Lay out what mechanisms make of launches from the device, where there are any."""
+    unit = comparison.scenario.unit
+
+    def of(name: str) -> Callable[[Outcome], Any]:
+        return lambda outcome: getattr(outcome.launching, name)
+
+    columns = [
+        sms_column(),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        Column("makespan", "time", unit, show_number),
+        Column("over_flat", "over flat", show=show_factor, get=lambda o: o.speedup),
+        Column("over_cdp", "over cdp", show=show_factor, get=lambda o: of("over_cdp")(o) or None),
+        Column("launches", "launches", show=show_number, get=of("made")),
+        Column("possible_launches", "of", show=show_number, get=of("possible")),
+        Column("launch_overhead", "launch overhead", unit, show_number, get=of("overhead")),
+        Column("queueing", "queueing", unit, show_number, get=of("queueing")),
+        Column("child_share", "work of children", show=show_percent, get=of("child_share")),
+        Column("utilization", "slot utilization", show=show_percent),
+    ]
+    rows = [o for o in comparison.outcomes if o.launching is not None]
+    title = "Child kernels: overhead and queueing are summed over warps and child blocks"
+    return [Table.of("child_kernels", title, columns, rows)] if rows else []
 
 
 def _speedup_parts(comparison: Comparison) -> list[Table]:
