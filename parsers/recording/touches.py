@@ -11,7 +11,6 @@ from depgraph.footprint.footprints import (
     Footprints,
     concatenate_footprints,
     join_footprints,
-    stack_footprints,
 )
 from depgraph.parsers.recording.archive import TABLES
 from depgraph.parsers.recording.sectors_jit import (
@@ -180,18 +179,14 @@ def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
 
     The ranges name a block by its place in the first array.
     """
+    boxes = [_boxes_side_by_side(each) for each in loads]
+    blocks = np.unique(np.concatenate([np.empty(0, np.int64), *(block for block, *_ in boxes)]))
     parts = []
-    for each in loads:
-        block, at, width = _boxes_side_by_side(each)
+    for each, (block, at, width) in zip(loads, boxes, strict=True):
         tile, start, end = tile_ranges(each.tensor, at, width)
-        parts.append((block[tile], start, end))
-    if not parts:
-        empty = np.empty(0, np.int64)
-        return empty, stack_footprints([])
-    block, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
-    blocks, row = np.unique(block, return_inverse=True)
-    kind = np.full(len(row), READ, np.uint8)
-    return blocks, join_footprints(row.astype(np.int32), kind, start, end, len(blocks))
+        row = np.searchsorted(blocks, block).astype(np.int32)[tile]
+        parts.append(Footprints(row, np.full(len(row), READ, np.uint8), start, end))
+    return blocks, concatenate_footprints(parts, len(blocks))
 
 
 def _boxes_side_by_side(
