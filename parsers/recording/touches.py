@@ -12,6 +12,7 @@ from depgraph.footprint.footprints import (
     concatenate_footprints,
     join_footprints,
 )
+from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.archive import TABLES
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
@@ -80,7 +81,7 @@ def read_touches(
         part.untraced[place] = reason
     elif loads:
         _note_stores(loads, launched, place, part)
-    all_blocks = np.unique(
+    all_blocks = distinct(
         np.concatenate(
             [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
         )
@@ -212,7 +213,7 @@ def _boxes_side_by_side(
     key = np.zeros(len(loads.at), np.int64)
     for d in range(len(extent) - 1, -1, -1):
         key = key * extent[d] + (loads.at[:, d] - low[d])
-    key = np.unique(loads.receiver * np.prod(extent) + key[loads.load])
+    key = distinct(loads.receiver * np.prod(extent) + key[loads.load])
     inner = key % extent[0]
     begins = np.ones(len(key), np.bool_)
     begins[1:] = (np.diff(key) != loads.tensor.box[0]) | (inner[1:] < inner[:-1])
