@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.footprint.frees import renumbered
 from depgraph.graph.builder import assemble
-from depgraph.graph.lists import gather_lists, list_of_each, list_offsets
+from depgraph.graph.lists import distinct, gather_lists, list_of_each, list_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,7 +150,7 @@ def _renumbered_sets(
     operation = np.where(graph.set_operation > one, graph.set_operation - 1, graph.set_operation)
     # Parts of one block that stand in one set stand there once.
     n_blocks = max(1, graph.n_blocks)
-    key = np.unique(list_of_each(graph.set_offsets) * np.int64(n_blocks) + block[graph.set_blocks])
+    key = distinct(list_of_each(graph.set_offsets) * np.int64(n_blocks) + block[graph.set_blocks])
     sizes = np.bincount(key // n_blocks, minlength=len(operation))
     return operation.astype(np.int32), list_offsets(sizes), (key % n_blocks).astype(np.int32)
 
