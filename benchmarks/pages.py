@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-_BEGIN = "<!-- tables: begin -->\n"
-_END = "<!-- tables: end -->"
 
-
-def replace_tables(page: str, tables: str) -> str:
+def replace_tables(page: str, tables: str, name: str = "tables") -> str:
     """Return a page with other tables between its marks.
+
+    Parameters
+    ----------
+    name : str
+        Of the marks, where a page has several.
 
     Raises
     ------
     ValueError
         If the page lacks the marks.
     """
-    before, begin, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    marks = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, begin, rest = page.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not begin or not end:
-        message = f"the page lacks the lines {_BEGIN.strip()} and {_END}"
+        message = f"the page lacks the lines {marks[0].strip()} and {marks[1]}"
         raise ValueError(message)
     return f"{before}{begin}\n{tables}\n{end}{after}"

@@ -114,6 +114,7 @@ def command(
     then use; and with its kernels patched, through NVIDIA's Compute Sanitizer API. Copies and
     memsets are recorded, too. It must do the same both times.
     """  # noqa: D301 - click takes the character, not two of them
+    from depgraph.apply.recorded import captures_of
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import take_times, write_times
     from depgraph.recorder.toolkit import Toolkit
@@ -133,8 +134,8 @@ def command(
     toolkit.check(without="CUPTI" if no_time else "")
     output = stable_path(output)
     refuse_existing(output, force=force, not_ours=not_a_store)
-    if not no_time:
-        refuse_existing(times_of(output), force=force)
+    for path in (captures_of(output), *(() if no_time else (times_of(output),))):
+        refuse_existing(path, force=force)
     if keep is not None:
         if stable_path(keep).absolute() in {output.absolute(), times_of(output).absolute()}:
             message = f"--keep {keep}: the store or its times go there; name another file"
@@ -159,9 +160,23 @@ def command(
                 wrote(path)
             elif not no_time:
                 say(f"depgraph: {store}: the run for the times launched none of these kernels")
+            _keep_captures(left, folder.path, store, force=force)
     finally:
         folder.remove()
     click.get_current_context().exit(code)
+
+
+def _keep_captures(left: Leavings, folder: Path, store: Path, *, force: bool) -> None:
+    """Keep the CUDA graphs that a program captured for `depgraph apply`."""
+    from depgraph.apply.recorded import captures_left, captures_of
+    from depgraph.system.output import new_file
+
+    found = captures_left(folder, left.process)
+    if not found.is_file():
+        return
+    with new_file(captures_of(store), force=force) as made:
+        made.write_bytes(found.read_bytes())
+    wrote(captures_of(store))
 
 
 def _times(

@@ -313,3 +313,31 @@ def test_a_signal_reaches_the_program(tmp_path):
     wait_until(mark.exists)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_headers_are_those_that_came_with_the_sanitizer(tmp_path, monkeypatch):
+    """An older cuda.h, which CUDA_HOME may name, lacks types of a newer API."""
+    for root in ("toolkit", "package"):
+        (tmp_path / root / "include").mkdir(parents=True)
+        (tmp_path / root / "include" / "cuda.h").touch()
+    monkeypatch.setattr(Toolkit, "roots", [tmp_path / "toolkit", tmp_path / "package"])
+    monkeypatch.setattr(Toolkit, "sanitizer", tmp_path / "package" / "compute-sanitizer")
+    assert Toolkit().headers == tmp_path / "package" / "include"
+    monkeypatch.setattr(Toolkit, "sanitizer", None)
+    assert Toolkit().headers == tmp_path / "toolkit" / "include"
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_graphs_that_a_program_captures_are_kept_beside_its_store(program, recorded, tmp_path):
+    words = recorded()
+    with (tmp_path / "program.py").open("r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write(
+            text.replace("with open", '(folder / "captures-1.json").write_text("[]")\nwith open')
+        )
+    assert program("record", "--", *words).code == 0
+    path = tmp_path / "depgraph.out.captures.json"
+    assert path.read_text() == "[]"
+    assert program("record", "--", *words).code == 1
+    assert program("record", "--force", "--", *words).code == 0

@@ -74,11 +74,14 @@ uint64_t sectors_written = 0;
 std::map<CUcontext, Tables> tables_of;
 std::map<const void*, int> streams, contexts;
 std::vector<Pending> pending;
+// Other operations of the graph that is launched, each with the number of launches before it.
+std::vector<std::pair<size_t, std::string>> between;
 std::vector<char> buffer;
 uint64_t launches_seen = 0;
 uint32_t next_number = 0;
 bool is_in_region = false;
 bool is_graph_launched = false;
+bool has_given_a_table = false;
 thread_local unsigned dynamic_shared = 0;
 std::regex only_names, never_names("nccl|nvshmem", std::regex::icase);
 CUresult (*get_attribute)(int*, CUfunction_attribute, CUfunction) = nullptr;
@@ -101,6 +104,12 @@ void say(const std::string& event) {
     if (events == nullptr) return;
     fprintf(events, "{%s}\n", event.c_str());
     fflush(events);
+}
+
+// Write an event where it belongs: behind the launches that have begun before it.
+void say_in_order(const std::string& event) {
+    if (is_graph_launched) between.push_back({pending.size(), event});
+    else say(event);
 }
 
 bool worked(SanitizerResult result, const char* what) {
@@ -234,18 +243,24 @@ std::string describe(const Sanitizer_LaunchData* data, uint32_t number, bool in_
 
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
-    if (!is_wanted(data->functionName)) return;
+    if (!is_wanted(data->functionName)) {
+        // A node of a graph, and a function that was given a table, would use what is there.
+        if (in_graph || has_given_a_table) {
+            sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
+        }
+        return;
+    }
     const uint32_t number = ++next_number;
     if (contexts.count(data->context) == 0) note_context(data);
     const std::string event = describe(data, number, in_graph);
     Tables& tables = tables_of[data->context];
     if (std::regex_search(data->functionName == nullptr ? "" : data->functionName, never_names)) {
-        say(event + ", \"state\": \"left out\"");
+        say_in_order(event + ", \"state\": \"left out\"");
         return;
     }
     if (!tables.is_ready && !tables.has_failed) allocate(data->context, tables);
     if (!tables.is_ready || pending.size() == MOST_LAUNCHES) {
-        say(event + ", \"state\": \"no table\"");
+        say_in_order(event + ", \"state\": \"no table\"");
         return;
     }
     Launch launch = tables.layout;
@@ -259,9 +274,10 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
                 "filling a table")
         || !worked(sanitizerSetLaunchCallbackData(
                        data->hLaunch, data->function, data->hStream, on_gpu), "giving a table")) {
-        say(event + ", \"state\": \"no table\"");
+        say_in_order(event + ", \"state\": \"no table\"");
         return;
     }
+    has_given_a_table = true;
     pending.push_back({number, event});
 }
 
@@ -273,9 +289,19 @@ void write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream)
     sectors_written += bytes;
 }
 
+// Write the events between the launches, up to a launch.
+void say_between(size_t launches) {
+    size_t said = 0;
+    while (said < between.size() && between[said].first <= launches) say(between[said++].second);
+    between.erase(between.begin(), between.begin() + said);
+}
+
 // Wait for the launches that have begun, and write what they touched.
 void finish(CUcontext context, Sanitizer_StreamHandle stream) {
-    if (pending.empty()) return;
+    if (pending.empty()) {
+        say_between(0);
+        return;
+    }
     Tables& tables = tables_of[context];
     const bool ended = worked(sanitizerStreamSynchronize(stream), "waiting for a kernel");
     Counts counts{};
@@ -295,11 +321,13 @@ void finish(CUcontext context, Sanitizer_StreamHandle stream) {
     if (n_tiles > 0) write_part(tables.layout.maps, MOST_MAPS * sizeof(TensorMap), stream);
     fflush(sectors);
     for (size_t i = 0; i < pending.size(); ++i) {
+        say_between(i);
         say(pending[i].event + ", \"state\": " + (ended ? "\"recorded\"" : "\"failed\"")
             + field("lost", done[i].lost) + field("sectors_at", at) + field("sectors", n_sectors)
             + field("tiles_at", tiles_at) + field("tiles", n_tiles) + field("maps_at", maps_at)
             + field("maps", n_tiles > 0 ? MOST_MAPS : 0));
     }
+    say_between(pending.size());
     pending.clear();
 }
 
@@ -323,7 +351,7 @@ void note_memory(const char* event, const Sanitizer_ResourceMemoryData* data) {
 
 void note_copy(const Sanitizer_MemcpyData* data) {
     if (!is_in_selected_region()) return;
-    say("\"event\": \"copy\"" + field("from", data->srcAddress) + field("to", data->dstAddress)
+    say_in_order("\"event\": \"copy\"" + field("from", data->srcAddress) + field("to", data->dstAddress)
         + field("bytes", data->size) + field("width", data->width) + field("height", data->height)
         + field("depth", data->depth) + field("from_pitch", data->srcPitch)
         + field("to_pitch", data->dstPitch) + field("direction", data->direction)
@@ -332,7 +360,7 @@ void note_copy(const Sanitizer_MemcpyData* data) {
 
 void note_memset(const Sanitizer_MemsetData* data) {
     if (!is_in_selected_region()) return;
-    say("\"event\": \"memset\"" + field("address", data->address) + field("width", data->width)
+    say_in_order("\"event\": \"memset\"" + field("address", data->address) + field("width", data->width)
         + field("height", data->height) + field("pitch", data->pitch)
         + field("element", data->elementSize) + field("stream", stream_of(data->hStream)));
 }
