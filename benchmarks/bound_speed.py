@@ -16,7 +16,7 @@ from measure import DEPGRAPH, median_wall, run_together
 
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import ALL_KINDS
+from depgraph.graph.kinds import KINDS_WITHOUT_FREES
 from depgraph.graph.program import BlockCounts, Extraction, Kernel
 from depgraph.store.writer import write_store
 
@@ -146,7 +146,7 @@ def _graph(
         sources=sources.astype(np.int32),
         target_offsets=np.arange(len(targets) + 1),
         targets=targets,
-        kinds=ALL_KINDS,
+        kinds=KINDS_WITHOUT_FREES,
         cost=random.integers(50, 150, kernels * blocks).astype(np.float64),
     )
 

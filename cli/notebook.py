@@ -101,6 +101,7 @@ def open_program(
         launch=parse_launch(launch),
         what_ifs=[parse_what_if(w) for w in ([what_if] if isinstance(what_if, str) else what_if)],
         footprints=store.footprints,
+        allocations=store.allocations,
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
         **options,
@@ -136,7 +137,7 @@ class OpenedStore:
             {
                 "traced from": f"{sources} ({metadata.get('format', '')})",
                 "kernels": show_number(len(self.kernels)),
-                "host copies": show_number(len(self.copies)),
+                "copies and memsets": show_number(len(self.copies)),
                 "size": show_bytes(folder_bytes(self.path)),
                 "tables": "to_pandas('kernels'), 'blocks', 'footprints', 'pairs', 'copies', ...",
             },
@@ -183,7 +184,8 @@ class OpenedGraph:
 
     def _repr_html_(self) -> str:
         pairs = self._scenario.pairs
-        kinds = ("raw", "war", "waw")
+        known = self._scenario.graph.known_kinds
+        kinds = [kind for kind in ("RAW", "WAR", "WAW", "REUSE") if kind in known]
         return facts_html(
             "Dependence graph",
             {
@@ -191,7 +193,7 @@ class OpenedGraph:
                 "blocks": show_number(self._scenario.graph.n_blocks),
                 "pairs of kernels that depend": show_number(len(pairs)),
                 "edges between blocks": show_number(sum(p.edges for p in pairs)),
-                **{k.upper(): show_number(sum(getattr(p, k) for p in pairs)) for k in kinds},
+                **{k: show_number(sum(getattr(p, k.lower()) for p in pairs)) for k in kinds},
             },
         )
 

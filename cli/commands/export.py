@@ -90,10 +90,10 @@ def command(
 ) -> None:
     """Write edges, kernels, blocks, pairs, graph or schedule for other tools.
 
-    edges: one row per distinct edge and kind, blocks numbered within their kernels, host copy i as
-    kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet, CSV or JSON
-    (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also for
-    ui.perfetto.dev (gzipped JSON).
+    edges: one row per distinct edge and kind, blocks numbered within their kernels, copy or
+    memset i as kernel -1-i. graph: one node per kernel. Edges and tables are written as Parquet,
+    CSV or JSON (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also
+    for ui.perfetto.dev (gzipped JSON).
 
     cuda-graph: which kernel must wait for which, with all dependences, certain and possible, and
     without those that others imply: as JSON or CSV, or as a listing of launches with streams and

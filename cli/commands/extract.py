@@ -40,7 +40,7 @@ def _parse_size(_: click.Context, __: click.Parameter, value: str | None) -> int
 
 _OPTIONS_OF_TRACES = {
     "granularity", "kernels", "memory_limit", "resume", "scheduler", "positions", "allow_outside",
-    "allow_damaged", "allow_empty",
+    "allow_damaged", "allow_empty", "memory_profile",
 }  # fmt: skip
 
 
@@ -94,6 +94,11 @@ def _refuse_options_of_traces() -> None:
     help="Find where inside blocks dependences are needed, by reading an NVBit log again.",
 )  # fmt: skip
 @click.option(
+    "--memory-profile", metavar="FILE", type=click.Path(path_type=Path),
+    help="Of a recorded PyTorch program: what its caching allocator did, from a trace of "
+    "torch.profiler with profile_memory=True.",
+)  # fmt: skip
+@click.option(
     "--allow-outside", is_flag=True,
     help="Read kernel files that a kernelslist names outside its own folder.",
 )  # fmt: skip
@@ -117,6 +122,7 @@ def command(
     memory_limit: int | None,
     resume: bool,
     scheduler: str | None,
+    memory_profile: Path | None,
     allow_outside: bool,
     positions: bool,
     allow_damaged: bool,
@@ -136,6 +142,7 @@ def command(
     from depgraph.extraction.pipeline import analyse
     from depgraph.graph.kinds import ALL_KINDS
     from depgraph.parsers import open_trace
+    from depgraph.parsers.recording.trace import Recording
     from depgraph.parsers.workload import is_workload
     from depgraph.store.files import not_a_store
     from depgraph.store.writer import write_store
@@ -158,6 +165,11 @@ def command(
     clock = PhaseClock()
     partial = output.with_name(f"{output.name}.partial") if resume else None
     opened = open_trace(trace, allow_outside=allow_outside)
+    if memory_profile is not None:
+        if not isinstance(opened, Recording):
+            message = "--memory-profile goes with a recording (depgraph record --keep)"
+            raise click.UsageError(message)
+        opened.take_memory_profile(memory_profile)
     with (
         cluster_workers(scheduler) if scheduler else nullcontext() as workers,
         input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,12 @@ from depgraph.cli.options.shared import (
     say,
     wrote,
 )
-from depgraph.cli.options.values import KernelRange
+from depgraph.cli.options.values import KernelRange, Whole
+from depgraph.system.limits import LARGEST_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from depgraph.recorder.leavings import Leavings
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import Events
@@ -73,6 +77,18 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     help="Only kernels whose name holds this.",
 )  # fmt: skip
 @click.option(
+    "--nvtx", default="", metavar="RANGE",
+    help="Only kernels launched inside an NVTX range of this name.",
+)  # fmt: skip
+@click.option(
+    "--skip", type=Whole(0, LARGEST_ID), metavar="N",
+    help="Leave out the first N of the kernels that the other options choose.",
+)  # fmt: skip
+@click.option(
+    "--count", type=Whole(1, LARGEST_ID), metavar="N",
+    help="Record N of them at most.",
+)  # fmt: skip
+@click.option(
     "--region", type=click.Choice(["all", "profiler"]), default="all", show_default=True,
     help="profiler: only between cudaProfilerStart and cudaProfilerStop.",
 )  # fmt: skip
@@ -88,6 +104,10 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
     "--no-time", is_flag=True,
     help="Do not run the program a first time, unrecorded, for the times of its kernels.",
 )  # fmt: skip
+@click.option(
+    "--time-only", is_flag=True,
+    help="Only time the program: write STORE.times.json, for the store that is there.",
+)  # fmt: skip
 @click.option("--doctor", is_flag=True, help="Say what of CUDA is found here, and what is missing.")
 @force_option
 @format_option
@@ -96,10 +116,14 @@ def command(
     output: Path,
     kernels: tuple[int | None, int | None],
     name: str,
+    nvtx: str,
+    skip: int | None,
+    count: int | None,
     region: str,
     gpu_memory: int,
     keep: Path | None,
     no_time: bool,
+    time_only: bool,
     doctor: bool,
     force: bool,
     form: str,
@@ -114,13 +138,10 @@ def command(
     then use; and with its kernels patched, through NVIDIA's Compute Sanitizer API. Copies and
     memsets are recorded, too. It must do the same both times.
     """  # noqa: D301 - click takes the character, not two of them
-    from depgraph.apply.recorded import captures_of
     from depgraph.recorder.run import Selection
-    from depgraph.recorder.times import take_times, write_times
     from depgraph.recorder.toolkit import Toolkit
     from depgraph.reports.tables.recorder_tables import doctor_report
-    from depgraph.store.files import not_a_store, times_of
-    from depgraph.system.output import new_file, refuse_existing, stable_path
+    from depgraph.system.output import stable_path
     from depgraph.system.work_folder import WorkFolder
 
     toolkit = Toolkit()
@@ -130,133 +151,180 @@ def command(
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
         raise click.UsageError(message)
-    selection = Selection(kernels[0], kernels[1], name, region == "profiler", gpu_memory)
+    selection = Selection(*kernels, name, nvtx, skip, count, region == "profiler", gpu_memory)
+    if time_only and (no_time or keep or selection.chooses):
+        message = "--time-only times every kernel, of a --region or of all: leave out what chooses"
+        raise click.UsageError(message)
+    task = _Task(program, toolkit, stable_path(output), keep, selection, form, force=force)
     toolkit.check(without="CUPTI" if no_time else "")
-    output = stable_path(output)
-    refuse_existing(output, force=force, not_ours=not_a_store)
-    for path in (captures_of(output), *(() if no_time else (times_of(output),))):
-        refuse_existing(path, force=force)
-    if keep is not None:
-        if stable_path(keep).absolute() in {output.absolute(), times_of(output).absolute()}:
-            message = f"--keep {keep}: the store or its times go there; name another file"
-            raise click.UsageError(message)
-        refuse_existing(keep, force=force)
-    folder = WorkFolder(output.absolute().parent, "recording")
+    task.refuse_existing(store=not time_only, times=not no_time)
+    folder = WorkFolder(task.output.absolute().parent, "recording")
+    code = 0
     try:
-        timed = [] if no_time else _times(program, toolkit, folder.path, selection)
-        code, processes = _recorded(program, toolkit, folder.path, selection)
-        for left in processes:
-            several = len(processes) > 1
-            store = output.with_name(f"{output.name}-{left.process}") if several else output
-            kept = keep.with_name(f"{keep.name}-{left.process}") if keep and several else keep
-            events = take_times(timed, left.events)
-            scratch = folder.path / "recording"
-            identity = _write(left, program, store, kept, scratch, form, force=force)
-            if events:
-                path = times_of(store)
-                gpus = [name for name, _ in toolkit.gpus]
-                with new_file(path, force=force) as made:
-                    write_times(made, events, gpus, store=identity)
-                wrote(path)
-            elif not no_time:
-                say(f"depgraph: {store}: the run for the times launched none of these kernels")
-            _keep_captures(left, folder.path, store, force=force)
+        timed = [] if no_time else task.timed(folder.path)
+        if time_only:
+            task.write_times_alone(timed)
+        else:
+            code, found = task.recorded(folder.path)
+            for left, label in zip(found, _labels(found), strict=True):
+                task.write(left, label, None if no_time else timed, folder.path / "recording")
     finally:
         folder.remove()
     click.get_current_context().exit(code)
 
 
-def _keep_captures(left: Leavings, folder: Path, store: Path, *, force: bool) -> None:
-    """Keep the CUDA graphs that a program captured for `depgraph apply`."""
-    from depgraph.apply.recorded import captures_left, captures_of
-    from depgraph.system.output import new_file
-
-    found = captures_left(folder, left.process)
-    if not found.is_file():
-        return
-    with new_file(captures_of(store), force=force) as made:
-        made.write_bytes(found.read_bytes())
-    wrote(captures_of(store))
+def _labels(found: Sequence[Leavings]) -> list[str]:
+    """Return what is added to the names of stores where there are several."""
+    processes, devices = {left.process for left in found}, {left.device for left in found}
+    return [
+        (f"-{left.process}" if len(processes) > 1 else "")
+        + (f"-gpu{left.device}" if len(devices) > 1 else "")
+        for left in found
+    ]
 
 
-def _times(
-    program: tuple[str, ...], toolkit: Toolkit, folder: Path, selection: Selection
-) -> list[Events]:
-    """Run the program for the times of the kernels of each process."""
-    from depgraph.errors import RecorderError
-    from depgraph.recorder.build import Builder
-    from depgraph.recorder.run import time
-    from depgraph.recorder.times import timed_in
+@dataclass(frozen=True)
+class _Task:
+    """What is to be recorded, and where it goes."""
 
-    code = time(program, Builder(toolkit).timer(), folder)
-    if code:
-        raise RecorderError(
-            f"{program[0]} ended with exit code {code} before anything was recorded",
-            "it must run by itself",
-        )
-    return timed_in(folder, selection)
+    program: tuple[str, ...]
+    toolkit: Toolkit
+    output: Path
+    keep: Path | None
+    selection: Selection
+    form: str
+    force: bool
 
+    def refuse_existing(self, *, store: bool, times: bool) -> None:
+        """Refuse files that exist before anything runs."""
+        from depgraph.apply.recorded import captures_of
+        from depgraph.store.files import not_a_store, times_of
+        from depgraph.system.output import refuse_existing, stable_path
 
-def _recorded(
-    program: tuple[str, ...], toolkit: Toolkit, folder: Path, selection: Selection
-) -> tuple[int, list[Leavings]]:
-    """Run the program under the recorder; return its exit code and what its processes left."""
-    from depgraph.errors import RecorderError
-    from depgraph.recorder.build import Builder
-    from depgraph.recorder.leavings import first_fault_in, leavings_in
-    from depgraph.recorder.run import record
+        if store:
+            refuse_existing(self.output, force=self.force, not_ours=not_a_store)
+        for path in (captures_of(self.output),) * store + (times_of(self.output),) * times:
+            refuse_existing(path, force=self.force)
+        if self.keep is not None:
+            ours = {self.output.absolute(), times_of(self.output).absolute()}
+            if stable_path(self.keep).absolute() in ours:
+                message = f"--keep {self.keep}: the store or its times go there; name another file"
+                raise click.UsageError(message)
+            refuse_existing(self.keep, force=self.force)
 
-    builder = Builder(toolkit)
-    patch = builder.patch(toolkit.gpus[0][1])
-    code = record(program, builder.recorder(), patch, folder, selection)
-    processes = leavings_in(folder)
-    if not processes:
-        if fault := first_fault_in(folder):
-            raise RecorderError(f"the recorder failed ({fault})", "depgraph record --doctor")
-        ended = f", and ended with exit code {code}" if code else ""
-        raise RecorderError(
-            f"{program[0]} launched no kernel that was to be recorded{ended}",
-            "look at --kernels, --name and --region, and whether it runs on the GPU",
-        )
-    return code, processes
+    def timed(self, folder: Path) -> list[Events]:
+        """Run the program for the times of the kernels of each process."""
+        from depgraph.errors import RecorderError
+        from depgraph.recorder.build import Builder
+        from depgraph.recorder.run import time
+        from depgraph.recorder.times import timed_in
 
+        code = time(self.program, Builder(self.toolkit).timer(), folder)
+        if code:
+            raise RecorderError(
+                f"{self.program[0]} ended with exit code {code} before anything was recorded",
+                "it must run by itself",
+            )
+        return timed_in(folder, in_region=self.selection.in_region)
 
-def _write(
-    left: Leavings,
-    program: tuple[str, ...],
-    output: Path,
-    kept: Path | None,
-    scratch: Path,
-    form: str,
-    *,
-    force: bool,
-) -> str:
-    """Pack what a process has left, and extract it into a store; return the store's identity."""
-    from depgraph.cli.commands.extract import print_summary
-    from depgraph.cli.progress import input_progress
-    from depgraph.extraction.pipeline import analyse
-    from depgraph.parsers import open_trace
-    from depgraph.parsers.recording.archive import pack
-    from depgraph.store.writer import write_store
-    from depgraph.system.output import new_file
+    def recorded(self, folder: Path) -> tuple[int, list[Leavings]]:
+        """Run the program under the recorder; return its exit code and what it left."""
+        from depgraph.errors import RecorderError
+        from depgraph.recorder.build import Builder
+        from depgraph.recorder.leavings import first_fault_in, leavings_in
+        from depgraph.recorder.run import record
 
-    about = {
-        "process": left.process,
-        "architecture": left.architecture,
-        "program": list(program),
-    }
-    if kept is None:
-        pack(scratch, about, left.events, left.tables, compress=False)
-    else:
-        with new_file(kept, force=force) as made:
-            pack(made, about, left.events, left.tables)
-        wrote(kept)
-    path = kept or scratch
-    opened = open_trace(path)
-    with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
-        extraction = analyse(opened, scratch=output.parent, on_progress=on_progress)
-    with extraction:
-        store = write_store(extraction, output, force=force)
-    print_summary(extraction, form)
-    wrote(output)
-    return store.identity
+        builder = Builder(self.toolkit)
+        patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
+        code = record(self.program, builder.recorder(), patch, folder, self.selection)
+        found = leavings_in(folder)
+        if not found:
+            if fault := first_fault_in(folder):
+                raise RecorderError(f"the recorder failed ({fault})", "depgraph record --doctor")
+            ended = f", and ended with exit code {code}" if code else ""
+            raise RecorderError(
+                f"{self.program[0]} launched no kernel that was to be recorded{ended}",
+                "look at the options that choose, and whether it runs on the GPU",
+            )
+        return code, found
+
+    def write(self, left: Leavings, label: str, timed: list[Events] | None, scratch: Path) -> None:
+        """Write the store of a process on a GPU, and its times where there was a run for them."""
+        from depgraph.recorder.times import take_times
+
+        store = self.output.with_name(self.output.name + label)
+        kept = self.keep.with_name(self.keep.name + label) if self.keep else None
+        events = take_times(timed, left.events) if timed else []
+        identity = self._write_store(left, store, kept, scratch)
+        if events:
+            self._write_times(events, store, identity)
+        elif timed is not None:
+            say(f"depgraph: {store}: the run for the times launched none of these kernels")
+        self._keep_captures(left, scratch.parent, store)
+
+    def _keep_captures(self, left: Leavings, folder: Path, store: Path) -> None:
+        """Keep the CUDA graphs that a program captured for `depgraph apply`."""
+        from depgraph.apply.recorded import captures_left, captures_of
+        from depgraph.system.output import new_file
+
+        found = captures_left(folder, left.process)
+        if found.is_file():
+            with new_file(captures_of(store), force=self.force) as made:
+                made.write_bytes(found.read_bytes())
+            wrote(captures_of(store))
+
+    def write_times_alone(self, timed: Sequence[Events]) -> None:
+        """Write the times of the process that launched most kernels."""
+        from depgraph.errors import RecorderError
+        from depgraph.store.store import Store
+
+        if not timed:
+            raise RecorderError(
+                f"{self.program[0]} launched no kernel that was to be timed",
+                "look at --region, and whether it runs on the GPU",
+            )
+        identity = Store(self.output).identity if self.output.exists() else ""
+        self._write_times(max(timed, key=len), self.output, identity)
+        if not identity:
+            say(f"depgraph: there is no store {self.output} yet: pass the file with --timing")
+
+    def _write_times(self, events: Events, store: Path, identity: str) -> None:
+        from depgraph.recorder.times import write_times
+        from depgraph.store.files import times_of
+        from depgraph.system.output import new_file
+
+        path = times_of(store)
+        with new_file(path, force=self.force) as made:
+            write_times(made, events, [name for name, _ in self.toolkit.gpus], store=identity)
+        wrote(path)
+
+    def _write_store(self, left: Leavings, output: Path, kept: Path | None, scratch: Path) -> str:
+        """Pack what a process has left, and extract it; return the store's identity."""
+        from depgraph.cli.commands.extract import print_summary
+        from depgraph.cli.progress import input_progress
+        from depgraph.extraction.pipeline import analyse
+        from depgraph.parsers import open_trace
+        from depgraph.parsers.recording.archive import pack
+        from depgraph.store.writer import write_store
+        from depgraph.system.output import new_file
+
+        about = {
+            "process": left.process,
+            "device": left.device,
+            "architecture": left.architecture,
+            "program": list(self.program),
+        }
+        if kept is None:
+            pack(scratch, about, left.events, left.tables, compress=False)
+        else:
+            with new_file(kept, force=self.force) as made:
+                pack(made, about, left.events, left.tables)
+            wrote(kept)
+        opened = open_trace(kept or scratch)
+        with input_progress(opened.input_bytes, quiet=is_quiet()) as on_progress:
+            extraction = analyse(opened, scratch=output.parent, on_progress=on_progress)
+        with extraction:
+            store = write_store(extraction, output, force=self.force)
+        print_summary(extraction, self.form)
+        wrote(output)
+        return store.identity

@@ -108,8 +108,9 @@ def command(
         refuse_given({"launch"}, "does not go with path")
         scenario = scenario_from(store, kinds, **model)
         report = show_tables.path_report(
-            critical_path(scenario.bound_graph, scenario.durations),
+            critical_path(scenario.bound_graph, scenario.least_durations),
             scenario.kernels,
+            scenario.graph.copies,
             scenario.timing,
         )
     elif subject == "buffers":
@@ -149,12 +150,14 @@ def _pairs(
     from depgraph.reports.tables import group_tables, show_tables
 
     if group_by is None and kinds is None and not model["what_ifs"]:
-        return show_tables.pairs_report(store.pairs, store.kernels)
+        return show_tables.pairs_report(
+            store.pairs, store.kernels, {c.number: c.what for c in store.copies}
+        )
     scenario = scenario_from(store, kinds, **model)
     pairs = scenario.graph.pairs()
     if group_by is None:
-        return show_tables.pairs_report(pairs, scenario.kernels)
-    groups = group_pairs(pairs, group_names(scenario, group_by))
+        return show_tables.pairs_report(pairs, scenario.kernels, scenario.graph.copies)
+    groups = group_pairs(pairs, {**group_names(scenario, group_by), **scenario.graph.copies})
     return group_tables.pair_groups_report(groups, group_by)
 
 
@@ -166,9 +169,7 @@ def _policies(
 
     scenario = scenario_from(store, kinds, **model)
     (size,) = map(int, sizes_or_default(scenario, None if sms is None else [sms]))
-    return policies_report(
-        cheapest_policies(scenario.on(size)), scenario.kernels, sms=size, unit=scenario.unit
-    )
+    return policies_report(cheapest_policies(scenario.on(size)), scenario, sms=size)
 
 
 def _buffers(

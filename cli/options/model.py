@@ -235,6 +235,7 @@ def scenario_from(
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
         footprints=store.footprints,
+        allocations=store.allocations,
         granularity=int(store.metadata["options"]["granularity"]),
         metadata=store.metadata,
     )

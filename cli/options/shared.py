@@ -182,7 +182,7 @@ def deps_option(function: Function) -> Function:
     """Add --deps."""
     return click.option(
         "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
-        help="Kinds of dependence to count, from raw,war,waw [default: all].",
+        help="Kinds of dependence to count, from raw,war,waw,reuse [default: all].",
     )(function)  # fmt: skip
 
 
@@ -190,8 +190,8 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
     if value is None:
         return None
     kinds = frozenset(part.strip().upper() for part in value.split(","))
-    if not kinds <= {"RAW", "WAR", "WAW"}:
-        message = f"{value!r} is not a list of raw, war, waw"
+    if not kinds <= {"RAW", "WAR", "WAW", "REUSE"}:
+        message = f"{value!r} is not a list of raw, war, waw, reuse"
         raise click.BadParameter(message)
     return kinds
 

@@ -14,7 +14,6 @@ from depgraph.analysis.launch_costs import launch_costs
 from depgraph.analysis.outcome import Paths, limits_of, outcome_of
 from depgraph.errors import ModelError
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import ALL_KINDS
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.scenario import Scenario
@@ -209,7 +208,7 @@ def bound(
         # Without WAR and WAW nothing else is left out: the same answer.
         bounds = [b for found in bounds for b in (found, replace(found, dependences="RAW"))]
     notes = [_FIXED]
-    if left_out := ", ".join(sorted(ALL_KINDS - program.graph.kinds)):
+    if left_out := ", ".join(sorted(program.graph.known_kinds - program.graph.kinds)):
         notes.append(f"{left_out} dependences left out")
     if not program.launch.is_off:
         notes.append(_LAUNCHES)

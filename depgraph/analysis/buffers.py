@@ -1,4 +1,4 @@
-"""Buffers: memory that kernels write, and the WAR and WAW dependences that rest on its reuse."""
+"""Buffers: memory that kernels write, and the dependences that rest on its being used again."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ import numpy as np
 
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
-from depgraph.footprint.footprints import Footprints, join_footprints
+from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
+from depgraph.footprint.frees import renumbered
 from depgraph.graph.builder import assemble, join_order
+from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.lists import concatenate_lists
 from depgraph.trace.records import WRITE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.scenario.scenario import Scenario
+    from depgraph.trace.records import Allocation
 
 BLOCK_BYTES = 512
 """What allocations are rounded up to: ``kMinBlockSize`` of PyTorch's caching allocator."""
-_REUSES = frozenset({"WAR", "WAW"})
+_REUSES = ALL_KINDS - {"RAW"}
 _NO_BUFFER = -1
 
 
@@ -37,12 +42,14 @@ class Buffer:
     start, end : int
         First byte that is written, and the one after the last.
     writers, readers : tuple of int
-        Kernel numbers, ``-1 - i`` for host copy i, in program order.
+        Kernel numbers, ``-1 - i`` for copy or memset i, in program order.
     more_bytes : int
         What it takes more if each kernel that writes it has one of its own.
     pairs : int
-        Pairs of kernels with a WAR or WAW dependence through it.
-    war, waw : int
+        Pairs of kernels with a dependence through it other than RAW.
+    allocated_by : tuple of str
+        Operators, and lines of the program, that allocated memory there; empty where not known.
+    war, waw, reuse : int
         Distinct edges between blocks through it. Another buffer may give the same edge.
     """
 
@@ -55,6 +62,8 @@ class Buffer:
     pairs: int
     war: int
     waw: int
+    reuse: int = 0
+    allocated_by: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -63,13 +72,13 @@ class Buffer:
 
     @property
     def is_reused(self) -> bool:
-        """Whether a WAR or WAW dependence rests on it."""
+        """Whether a dependence other than RAW rests on it."""
         return self.pairs > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The dependences of a program, each WAR and WAW with the buffer that it rests on.
+    """The dependences of a program, each but RAW with the buffer that it rests on.
 
     Attributes
     ----------
@@ -108,7 +117,9 @@ def find_buffers(scenario: Scenario) -> Reuse:
         raise NotApplicableError(message)
     graph = scenario.graph
     footprints = scenario.read_footprints().rounded(scenario.granularity, graph.n_blocks)
-    pieces, buffer, n_buffers = _cut(footprints, *_written_together(footprints, graph))
+    spans = _written_together(footprints, graph)
+    n_buffers = len(spans[0])
+    pieces, buffer = cut_to_spans(footprints, *spans)
     order = np.argsort(buffer, kind="stable")
     pieces, buffer = pieces.take(order), buffer[order]
     ends = np.searchsorted(buffer, np.arange(n_buffers + 1))
@@ -155,29 +166,10 @@ def _written_together(
     return address[is_written], address[is_written + 1]
 
 
-def _cut(
-    footprints: Footprints, start: NDArray[np.uint64], end: NDArray[np.uint64]
-) -> tuple[Footprints, NDArray[np.int64], int]:
-    """Cut footprints at the ends of buffers; return the pieces and the buffer of each."""
-    low = np.searchsorted(end, footprints.start, side="right")
-    high = np.searchsorted(start, footprints.end, side="left")
-    count = np.maximum(high - low, 0)
-    row = np.repeat(np.arange(len(footprints)), count)
-    buffer = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + low[row]
-    whole = footprints.take(row)
-    pieces = Footprints(
-        whole.block,
-        whole.kind,
-        np.maximum(whole.start, start[buffer]),
-        np.minimum(whole.end, end[buffer]),
-    )
-    return pieces, buffer, len(start)
-
-
 def _describe(
     number: int, pieces: Footprints, scenario: Scenario
 ) -> tuple[Buffer, tuple[BlockGraph, NDArray[np.int64], NDArray[np.int64]] | None]:
-    """Describe a buffer; return its WAR and WAW as a graph of the blocks that touch it, if any.
+    """Describe a buffer; return what rests on it, but RAW, as a graph of its blocks, if any.
 
     That graph comes with the number in the program of each of its operations and of its blocks.
     """
@@ -208,6 +200,8 @@ def _describe(
         pairs=len(pairs),
         war=sum(p.war for p in pairs),
         waw=sum(p.waw for p in pairs),
+        reuse=sum(p.reuse for p in pairs),
+        allocated_by=_allocated_by(scenario.allocations, int(start.min()), int(end.max())),
     )
     return described, reuse if pairs else None
 
@@ -215,18 +209,33 @@ def _describe(
 def _reuse(
     pieces: Footprints, scenario: Scenario
 ) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.int64]]:
-    """Find the WAR and WAW dependences through some bytes, of the blocks that touch them alone."""
+    """Find the dependences but RAW through some bytes, of the blocks that touch them alone."""
     graph = scenario.graph
     blocks, block = np.unique(pieces.block, return_inverse=True)
     operations, member = np.unique(graph.operation_of_block[blocks], return_inverse=True)
     operation: NDArray[np.int32] = member.astype(np.int32)
     own = Footprints(block.astype(np.int32), pieces.kind, pieces.start, pieces.end)
     space = None if graph.space is None else graph.space[operations]
-    swept = sweep_spaces(own, operation, len(operations), space)
+    place = np.searchsorted(operations, np.arange(graph.n_operations + 1)).astype(np.int32)
+    frees = renumbered(_frees_in(graph.frees, pieces), place, len(operations))
+    swept = sweep_spaces(own, operation, len(operations), space, frees)
     first_block = np.searchsorted(operation, np.arange(len(operations) + 1))
-    found = build_graph(swept, first_block, graph.kernel[operations])
+    found = build_graph(swept, first_block, graph.kernel[operations], frees)
     found = found.with_kinds(_REUSES & graph.kinds)
     return found, operations.astype(np.int64), blocks.astype(np.int64)
+
+
+def _allocated_by(allocations: Sequence[Allocation], start: int, end: int) -> tuple[str, ...]:
+    """Name what allocated memory between two addresses, each once, in order."""
+    there = (a for a in allocations if a.address < end and start < a.address + a.size)
+    names = (" at ".join(filter(None, (a.op, a.line))) for a in there)
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _frees_in(frees: Footprints | None, pieces: Footprints) -> Footprints | None:
+    if frees is None:
+        return None
+    return frees.take((frees.start < pieces.end.max()) & (frees.end > pieces.start.min()))
 
 
 def _stacked(

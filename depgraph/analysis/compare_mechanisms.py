@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.launch_figures import launch_figures
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import Against, Availability, Charges
+from depgraph.mechanisms.child_kernels import Cdp
 from depgraph.mechanisms.serial import Serial
 from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
@@ -93,7 +96,7 @@ class Comparison:
         """Return one row per mechanism and GPU size."""
         import pandas as pd
 
-        names = [f.name for f in fields(Outcome)]
+        names = [f.name for f in fields(Outcome) if f.name != "launching"]
         return pd.DataFrame(
             [[getattr(outcome, name) for name in names] for outcome in self.outcomes],
             columns=names,
@@ -225,12 +228,14 @@ def compare_mechanisms(
             )
         limits.append(limit)
         serial_time = predicted(Serial(), {}, sized)
+        all_launched = _all_launched(mechanisms, costs, sized)
         for mechanism in mechanisms:
             steps.done()
             try:
-                found = _outcome(mechanism, costs, limit, sized, serial_time)
+                found = _outcome(mechanism, costs, limit, sized, serial_time, all_launched)
             except NotApplicableError as error:
-                left_out[mechanism.label] = str(error)
+                if mechanism.asked_by_name or not mechanism.needs_launches:
+                    left_out[mechanism.label] = str(error)
                 continue
             outcomes.append(found)
             swept.append(
@@ -258,6 +263,7 @@ def _outcome(
     limit: Bound,
     scenario: Scenario,
     serial_time: float | None,
+    all_launched: float,
 ) -> Outcome:
     """Run a mechanism with launch costs and, where there are any, without."""
     charges = charges_of(mechanism, costs, scenario)
@@ -271,10 +277,25 @@ def _outcome(
         return deadlocked(mechanism, rules, limit, scenario, error)
     charged = tuple(charges.notes)
     found = outcome_of(mechanism, schedule, rules, charged, limit, scenario, alone=alone)
+    if mechanism.needs_launches:
+        figures = launch_figures(schedule, rules, scenario, all_launched)
+        found = replace(found, launching=figures)
     time = predicted(mechanism, costs, scenario)
     if serial_time is None or time is None:
         return found
     return replace(found, predicted=time, predicted_speedup=ratio(serial_time, time))
+
+
+def _all_launched(
+    mechanisms: Sequence[Mechanism], costs: ChangedCosts, scenario: Scenario
+) -> float:
+    """Return the makespan with all child kernels launched, if a mechanism is about these."""
+    if scenario.launches is None or not any(m.needs_launches for m in mechanisms):
+        return math.inf
+    try:
+        return run_mechanism(Cdp(), scenario, charges_of(Cdp(), costs, scenario))[0].makespan
+    except DeadlockError:
+        return math.inf
 
 
 def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> float | None:

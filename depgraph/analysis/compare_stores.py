@@ -222,7 +222,7 @@ def _pair_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> lis
     }
     before: dict[tuple[int, int, str], PairSummary] = {}
     for pair in base.pairs:
-        # Host copies have no names: the i-th is taken for the i-th.
+        # Copies and memsets have no names: the i-th is taken for the i-th.
         source = pair.source if pair.source < 0 else new_number.get(pair.source)
         target = pair.target if pair.target < 0 else new_number.get(pair.target)
         if source is None or target is None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 NAME = "name"
 GROUPINGS = (NAME, *SITE_COLUMNS)
 UNKNOWN_GROUP = "unknown"
-HOST_COPY = "host copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class PairGroup:
     ----------
     pairs : int
         Pairs of kernels.
-    edges, raw, war, waw : int
+    edges, raw, war, waw, reuse : int
         Added up over the pairs.
     """
 
@@ -61,6 +60,7 @@ class PairGroup:
     raw: int
     war: int
     waw: int
+    reuse: int
 
 
 def group_names(scenario: Scenario, by: str) -> dict[int, str]:
@@ -144,11 +144,11 @@ def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list
     Parameters
     ----------
     groups : mapping
-        As `group_names` returns it.
+        Of each kernel and copy, by number; for kernels as `group_names` returns it.
     """
     found: dict[tuple[str, str], list[PairSummary]] = {}
     for pair in pairs:
-        source, target = (groups.get(k, HOST_COPY) for k in (pair.source, pair.target))
+        source, target = groups[pair.source], groups[pair.target]
         found.setdefault((source, target), []).append(pair)
     result = [
         PairGroup(
@@ -159,6 +159,7 @@ def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list
             raw=sum(p.raw for p in own),
             war=sum(p.war for p in own),
             waw=sum(p.waw for p in own),
+            reuse=sum(p.reuse for p in own),
         )
         for (source, target), own in found.items()
     ]

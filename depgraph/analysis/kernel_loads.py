@@ -74,7 +74,7 @@ def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
     Returns
     -------
     list of KernelLoad
-        In launch order, without host copies.
+        In launch order, without copies and memsets.
     """
     graph, resources = scenario.graph, scenario.resources
     slots = resources.occupancy * int(scenario.sms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.analysis.launch_costs import LaunchCosts
+    from depgraph.analysis.launch_figures import LaunchFigures
     from depgraph.errors import DeadlockError
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms import Mechanism, Rules
@@ -64,6 +65,8 @@ class Outcome:
     predicted, predicted_speedup : float or None
         Makespan, and speedup over serialized launches, as blocks that share an SM slow each other;
         None where contention is left out. No bound for fixed durations holds for them.
+    launching : LaunchFigures or None
+        Of a mechanism that is about child kernels.
     """
 
     mechanism: str
@@ -84,6 +87,7 @@ class Outcome:
     deadlock: str = ""
     predicted: float | None = None
     predicted_speedup: float | None = None
+    launching: LaunchFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +226,7 @@ class Paths:
         intra_block = (
             None if graph.first_use is None else intra_block_path(graph, scenario.durations)
         )
-        return cls(longest_path(graph, scenario.durations), intra_block)
+        return cls(longest_path(graph, scenario.least_durations), intra_block)
 
 
 def limits_of(
@@ -278,7 +282,7 @@ def outcome_of(
     makespan = alone_schedule.makespan
     speedup = ratio(limits.launched_serial, schedule.makespan)
     overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
-    busy = 0.0 if rules.unlimited else share_of(limits.work, makespan)
+    busy = 0.0 if rules.unlimited else share_of(work_done(scenario, alone_schedule), makespan)
     # Blocks that are cut up are at work in more slots than their schedule shows.
     held = 0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule))
     notes = [*charged, *rules.assumptions]
@@ -353,4 +357,25 @@ def held_share(scenario: Scenario, schedule: Schedule) -> float:
     if np.isinf(scenario.sms):
         return 0.0
     held = float(((schedule.end - schedule.start) * scenario.shares).sum())
+    if schedule.children is not None and scenario.launches is not None:
+        found = schedule.children
+        parent = scenario.launches.block[found.launch]
+        held += float(((found.end - found.start) * scenario.shares[parent]).sum())
     return share_of(held / scenario.sms, schedule.makespan)
+
+
+def work_done(scenario: Scenario, schedule: Schedule) -> float:
+    """Return the time that all SMs need for what a schedule does, as `SmResources.work` counts.
+
+    Where blocks launch child kernels this depends on which are launched, and may be above the
+    least work that the bound counts.
+    """
+    launches, durations = scenario.launches, scenario.durations
+    if launches is None:
+        return scenario.work
+    if schedule.children is not None:
+        inline = np.where(schedule.children.launched, 0.0, launches.inline)
+        durations = replace(launches, inline=inline).inlined(scenario.own_durations)
+        ran = schedule.children.launched
+        np.add.at(durations, launches.block[ran], launches.child_work[ran])
+    return scenario.resources.work(scenario.graph.operation_of_block, durations, scenario.sms)

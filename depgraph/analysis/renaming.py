@@ -40,7 +40,7 @@ class BufferSet:
     buffers : tuple of int
         Numbers of buffers, none of which can be left out.
     upper_bound : float
-        On the speedup, without the WAR and WAW dependences through them.
+        On the speedup, without the dependences through them but RAW.
     more_bytes : int
         Memory that it takes, at most: one copy for each kernel that writes a buffer.
     what_ifs : tuple of str
@@ -86,7 +86,7 @@ class Renaming:
             key=lambda b: (
                 place.get(b.number, len(self.sets)),
                 -self.upper_bound_alone[b.number],
-                -(b.war + b.waw),
+                -(b.war + b.waw + b.reuse),
                 b.number,
             ),
         )
@@ -156,13 +156,14 @@ def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
 
 def what_ifs(buffers: Sequence[Buffer]) -> tuple[str, ...]:
     """Return the statements that rename buffers, side by side ones together."""
+    kinds = "war,waw,reuse" if any(b.reuse for b in buffers) else "war,waw"
     spans: list[list[int]] = []
     for buffer in sorted(buffers, key=lambda b: b.start):
         if spans and -(-spans[-1][1] // BLOCK_BYTES) == buffer.start // BLOCK_BYTES:
             spans[-1][1] = buffer.end
         else:
             spans.append([buffer.start, buffer.end])
-    return tuple(f"buffer={low:#x}:{high:#x} drop=war,waw" for low, high in spans)
+    return tuple(f"buffer={low:#x}:{high:#x} drop={kinds}" for low, high in spans)
 
 
 def _sets(paths: _Paths, buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[int, ...], float]]:

@@ -21,9 +21,10 @@ from depgraph.analysis.findings import Findings
 from depgraph.analysis.kernel_groups import NAME, group_names
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL
-from depgraph.analysis.outcome import Paths, limits_of
+from depgraph.analysis.outcome import Paths, limits_of, work_done
 from depgraph.analysis.verdict import verdict_of
 from depgraph.errors import DeadlockError, NotApplicableError
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.queries import critical_path
 from depgraph.graph.slack import kernel_slacks
 from depgraph.mechanisms.dataflow import Dataflow
@@ -34,6 +35,8 @@ from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
 _SWEEP_POINTS = 14
 # Of the priorities, newest-first hardly ever wins: it is left out where many sizes are tried.
 _SWEEP_PRIORITIES = ("oldest-first", "longest-path-first")
-_KIND_CHOICES = (("RAW",), ("RAW", "WAR"), ("RAW", "WAW"), ("RAW", "WAR", "WAW"))
+_KIND_CHOICES = (("RAW",), ("RAW", "WAR"), ("RAW", "WAW"), ("RAW", "REUSE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +220,12 @@ class Study:
     @cached_property
     def slacks(self) -> list[KernelSlack]:
         """How much slack each kernel has."""
-        return kernel_slacks(self.scenario.bound_graph, self.scenario.durations)
+        return kernel_slacks(self.scenario.bound_graph, self.scenario.least_durations)
 
     @cached_property
     def path(self) -> list[PathStep]:
         """The critical path."""
-        return critical_path(self.scenario.bound_graph, self.scenario.durations)
+        return critical_path(self.scenario.bound_graph, self.scenario.least_durations)
 
     @cached_property
     def time_on_path(self) -> dict[int, float]:
@@ -251,7 +254,15 @@ class Study:
 
     def utilization(self, schedule: Schedule) -> float:
         """Return the share of the SMs that blocks at work hold on average, 0 to 1."""
-        return share_of(self.scenario.work, schedule.makespan)
+        return share_of(work_done(self.scenario, schedule), schedule.makespan)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """What blocks take of an SM, those of children after the program's: float64[n]."""
+        shares, launches = self.scenario.shares, self.scenario.launches
+        if launches is None:
+            return shares
+        return np.concatenate([shares, shares[launches.block[launches.child_blocks[0]]]])
 
 
 def study(
@@ -422,9 +433,9 @@ def _kind_costs(scenario: Scenario, coarse: BlockGraph | None) -> tuple[KindCost
 
     graph = scenario.graph
     costs = []
-    for kinds in _KIND_CHOICES:
-        if not set(kinds) <= graph.kinds:
-            continue
+    together = tuple(kind for kind in KIND_NAMES if kind in graph.kinds)
+    known = (kinds for kinds in _KIND_CHOICES if set(kinds) <= graph.kinds)
+    for kinds in dict.fromkeys([*known, together]) if "RAW" in graph.kinds else ():
         kept = graph.with_kinds(kinds)
         pairs = kept.pairs()
         count = sum(getattr(p, kind.lower()) for p in pairs for kind in kinds)

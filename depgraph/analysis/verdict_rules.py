@@ -152,14 +152,16 @@ def _buffers(found: Findings) -> str:
     own = [renaming.buffers[n] for n in each.buffers]
     writers = {k for b in own for k in b.writers}
     n = len(own)
+    reuse, others = sum(b.reuse for b in own), sum(b.war + b.waw for b in own)
+    why = f" ({show_percent(reuse / (reuse + others))} of it by allocator reuse)" if reuse else ""
     where = " and ".join(f"{b.start:#x}" for b in own) if n <= _SHOWN else ""
     return (
         f"{counted(n, 'buffer')} ({show_bytes(sum(b.size for b in own))}{where and f', {where}'}), "
         f"written by {operations_text(writers, len(found.scenario.kernels))}, "
-        f"{'keeps' if n == 1 else 'keep'} independent work apart: renamed, {_predicted(best)}, "
-        f"upper bound {show_factor(each.upper_bound)} on {_size(found)} instead of "
-        f"{show_factor(found.bound.upper_bound)}; {show_bytes(each.more_bytes)} more memory at "
-        "most."
+        f"{'keeps' if n == 1 else 'keep'} independent work apart{why}: renamed, "
+        f"{_predicted(best)}, upper bound {show_factor(each.upper_bound)} on {_size(found)} "
+        f"instead of {show_factor(found.bound.upper_bound)}; {show_bytes(each.more_bytes)} more "
+        "memory at most."
     )
 
 

@@ -30,15 +30,18 @@ class Operation:
     ----------
     kernel : Kernel or None
         None for a copy or memset.
+    what : str
+        Which of those it is, in the words of `Copy.what`.
     """
 
     kernel: Kernel | None
+    what: str = ""
 
 
 def operations_of(kernels: Sequence[Kernel], copies: Sequence[Copy]) -> list[Operation]:
     """Return kernels and copies in program order."""
     placed = [(k.operation, Operation(k)) for k in kernels]
-    placed += [(c.operation, Operation(None)) for c in copies]
+    placed += [(c.operation, Operation(None, c.what)) for c in copies]
     return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
 
 
@@ -59,7 +62,7 @@ def match_nodes(
     Returns
     -------
     list of int or None
-        None for what no recording has: copies to the host, empty nodes and what is not understood.
+        None for what no recording has, such as empty nodes and host functions.
 
     Raises
     ------
@@ -91,13 +94,13 @@ def match_nodes(
 
 
 def _is_recorded(node: Node) -> bool:
-    return node.kind in {KERNEL, MEMSET} or (node.kind == COPY and not node.to_host)
+    return node.kind in {KERNEL, MEMSET, COPY}
 
 
 def _is_same(node: Node, operation: Operation) -> bool:
     kernel = operation.kernel
     if kernel is None:
-        return node.kind in {MEMSET, COPY}
+        return node.kind == (MEMSET if operation.what == "memset" else COPY)
     return (
         node.kind == KERNEL
         and (kernel.mangled_name or kernel.name) == node.name
@@ -117,7 +120,7 @@ def _text(operations: Sequence[Operation], at: int) -> str:
         return "no more"
     kernel = operations[at].kernel
     if kernel is None:
-        return "a copy or memset"
+        return f"a {operations[at].what}"
     name = kernel.mangled_name or kernel.name
     return f"{in_short(name)} <<<{kernel.grid}, {kernel.block}>>>"
 
@@ -272,5 +275,5 @@ def _pointer_of(recorded: Captured, node: Node, address: int) -> int | None:
 
 
 def is_understood(node: Node) -> bool:
-    """Tell whether a node's place may be left to its dependences."""
-    return node.kind == EMPTY or _is_recorded(node)
+    """Tell whether a node's place may be left to its dependences: the host's are not known."""
+    return node.kind == EMPTY or (_is_recorded(node) and not node.to_host)

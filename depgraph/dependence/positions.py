@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.dependence.positions_jit import overlay_ranges
-from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.footprint.footprints import Footprints
-from depgraph.trace.records import WRITE
+from depgraph.footprint.range_store import touched_by_copies
+from depgraph.trace.records import MemoryOperation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,14 +104,16 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
         As `join_positioned` returns them.
     """
     graph = extraction.graph
-    copies = [copy for copy in extraction.copies if copy.size > 0]
+    touched = touched_by_copies(
+        (c.block, MemoryOperation(c.address, c.size, c.source)) for c in extraction.copies
+    )
     ranges = PositionedRanges(
-        np.append(ranges.block, [c.block for c in copies]).astype(np.int32),
-        np.append(ranges.kind, [WRITE] * len(copies)).astype(np.uint8),
-        np.append(ranges.start, np.array([c.address for c in copies], np.uint64)),
-        np.append(ranges.end, np.array([c.address + c.size for c in copies], np.uint64)),
-        np.append(ranges.first, [0] * len(copies)).astype(np.uint8),
-        np.append(ranges.last, [STEPS] * len(copies)).astype(np.uint8),
+        np.append(ranges.block, touched.block),
+        np.append(ranges.kind, touched.kind),
+        np.append(ranges.start, touched.start),
+        np.append(ranges.end, touched.end),
+        np.append(ranges.first, np.zeros(len(touched), np.uint8)),
+        np.append(ranges.last, np.full(len(touched), STEPS, np.uint8)),
     )
     key = (ranges.block.astype(np.int64) * (STEPS + 1) + ranges.first) * (STEPS + 1) + ranges.last
     distinct, number = np.unique(key, return_inverse=True)
@@ -120,8 +123,10 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
         graph.operation_of_block[block],
         graph.n_operations,
         graph.space,
+        graph.frees,
     )
-    fine = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    fine = build_graph(swept, graph.first_block, graph.kernel, graph.frees)
+    fine = fine.with_kinds(graph.kinds)
     member = fine.set_blocks
     fine = replace(
         fine,
@@ -135,8 +140,10 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
         duration_unit=graph.duration_unit,
         occupancy=graph.occupancy,
         space=graph.space,
+        copies=graph.copies,
     )
     fine = with_possible_joins(fine, extraction.kernels)
+    fine = with_joins_in_known_memory(fine, graph)
     return replace(
         extraction,
         graph=fine,

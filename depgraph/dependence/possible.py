@@ -6,28 +6,37 @@ bound nothing, but what claims to be reached obeys them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
-from depgraph.graph.builder import extend
+from depgraph.footprint.footprints import (
+    Footprints,
+    concatenate_footprints,
+    cut_to_spans,
+    join_footprints,
+)
+from depgraph.graph.builder import extend, with_possible_joins_of
 from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, WAW, Basis
 from depgraph.system.text import counted, kernels_text
+from depgraph.trace.records import RANGE, TILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from depgraph.dependence.sweep import SetPairs
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 FOUND = "found"
 SUSPECTED = "suspected"
-_EVERY_KIND = tuple(range(len(KIND_NAMES)))
+_EVERY_KIND = RAW, WAR, WAW
 
 
 def waits_inside(evidence: int) -> str | None:
@@ -67,7 +76,7 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
     for kernel in kernels:
         reads[kernel.operation] = kernel.read_bytes > 0
         writes[kernel.operation] = kernel.written_bytes > 0
-        opaque[kernel.operation] = kernel.untraced is not None
+        opaque[kernel.operation] = kernel.is_opaque
         unit[kernel.operation] = kernel.waits_inside == FOUND
     blocks = np.diff(graph.first_block)
     barriers = [
@@ -77,6 +86,68 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
         if KIND_NAMES[kind] in graph.kinds and blocks[source] and blocks[target]
     ]
     return extend(graph, barriers, list(_unit_joins(graph, unit & ~opaque, opaque)))
+
+
+def sweep_possible(
+    footprints: Footprints,
+    writes: Footprints,
+    operation_of_block: NDArray[np.int32],
+    n_operations: int,
+    space: NDArray[np.int32] | None,
+    frees: Footprints | None,
+) -> list[SetPairs]:
+    """Sweep over what blocks may write out of sight, and what touches the same bytes.
+
+    Parameters
+    ----------
+    footprints : Footprints
+        Of all blocks.
+    writes : Footprints
+        What blocks may write beyond that.
+    operation_of_block, n_operations, space, frees
+        As for `sweep_spaces`.
+    """
+    if not len(writes):
+        return []
+    nothing = np.zeros(len(writes), np.int32)
+    spans = join_footprints(nothing, writes.kind, writes.start, writes.end, 1)
+    near, _ = cut_to_spans(footprints, spans.start, spans.end)
+    everything = concatenate_footprints([near, writes], len(operation_of_block))
+    return sweep_spaces(everything, operation_of_block, n_operations, space, frees)
+
+
+def with_possible_writes(
+    graph: BlockGraph, swept: Sequence[SetPairs], kernels: Sequence[Kernel]
+) -> BlockGraph:
+    """Add the joins that writes out of sight make possible, where it is known how far they reach.
+
+    Parameters
+    ----------
+    swept : sequence of SetPairs
+        As `sweep_possible` returns them.
+    """
+    if not swept:
+        return graph
+    reach = np.zeros(graph.n_operations, np.uint8)
+    for kernel in kernels:
+        if kernel.reach is not None:
+            reach[kernel.operation] = Basis.TILES if kernel.reach == TILES else Basis.RANGE
+    found = build_graph(swept, graph.first_block, graph.kernel, graph.frees)
+    found = found.with_kinds(graph.kinds)
+    kind = found.join_kind
+    of_source = np.where(kind == WAR, 0, reach[found.join_source_operation])
+    of_target = np.where(kind == RAW, 0, reach[found.join_target_operation])
+    # The less is known of the two, the less is known of the join.
+    is_ranged = (of_source == Basis.RANGE) | (of_target == Basis.RANGE)
+    basis = np.where(is_ranged, Basis.RANGE, np.maximum(of_source, of_target)).astype(np.uint8)
+    return with_possible_joins_of(graph, replace(found, join_basis=basis))
+
+
+def with_joins_in_known_memory(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
+    """Add the joins that writes out of sight made possible in another graph of the same blocks."""
+    return with_possible_joins_of(
+        graph, other.only_joins((other.basis == Basis.RANGE) | (other.basis == Basis.TILES))
+    )
 
 
 def opaque_pairs(
@@ -159,6 +230,8 @@ class Uncertainty:
     ----------
     opaque : tuple of int
         Kernels whose accesses the trace cannot show.
+    ranged, inferred : tuple of int
+        Kernels that write out of sight, to memory that is known, and to tiles that are inferred.
     units, suspected : tuple of int
         Kernels whose blocks wait for one another, and those that only may.
     edges : int
@@ -170,6 +243,8 @@ class Uncertainty:
     """
 
     opaque: tuple[int, ...]
+    ranged: tuple[int, ...]
+    inferred: tuple[int, ...]
     units: tuple[int, ...]
     suspected: tuple[int, ...]
     edges: int
@@ -186,6 +261,17 @@ class Uncertainty:
                 "(opaque): all kernels before and after may depend on "
                 + ("it" if len(self.opaque) == 1 else "them")
                 + "; bounds ignore that, schedules obey it"
+            )
+        if self.ranged:
+            notes.append(
+                f"each block of {kernels_text(self.ranged)} may write anywhere in the tensors that "
+                "the kernel stores to by TMA; bounds ignore that, schedules obey it"
+            )
+        if self.inferred:
+            notes.append(
+                f"{kernels_text(self.inferred)} store by TMA: which block stores which tile is "
+                "inferred from the tiles that it loads, by which each element is stored once; "
+                "bounds ignore that, schedules obey it"
             )
         if self.units:
             notes.append(
@@ -216,7 +302,9 @@ def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Unce
         Of the graph whose edges are meant.
     """
     return Uncertainty(
-        opaque=tuple(k.kernel for k in kernels if k.untraced is not None),
+        opaque=tuple(k.kernel for k in kernels if k.is_opaque),
+        ranged=tuple(k.kernel for k in kernels if k.reach == RANGE),
+        inferred=tuple(k.kernel for k in kernels if k.reach == TILES),
         units=tuple(k.kernel for k in kernels if k.waits_inside == FOUND),
         suspected=tuple(k.kernel for k in kernels if k.waits_inside == SUSPECTED),
         edges=sum(p.raw + p.war + p.waw for p in pairs),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.dependence.sweep_jit import Ranges, find_changes, pair_changes, sum_sharing
+from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_changes, sum_sharing
+from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import assemble
-from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, Basis
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
 from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, list_offsets
 from depgraph.graph.lists_jit import intern_lists
 from depgraph.trace.records import KernelLaunch
@@ -52,9 +53,19 @@ class SetPairs:
 
 
 def sweep(
-    footprints: Footprints, operation_of_block: NDArray[np.int32], n_operations: int
+    footprints: Footprints,
+    operation_of_block: NDArray[np.int32],
+    n_operations: int,
+    frees: Footprints | None = None,
 ) -> SetPairs:
-    """Sweep over some addresses; see `depgraph.dependence.sweep_jit`."""
+    """Sweep over some addresses; see `depgraph.dependence.sweep_jit`.
+
+    Parameters
+    ----------
+    operation_of_block : int32[n_blocks]
+    frees : Footprints, optional
+        Memory that was freed; in place of a block stands the operation after that.
+    """
     ranges = Ranges(
         footprints.block,
         4 * operation_of_block[footprints.block] + footprints.kind,
@@ -65,10 +76,20 @@ def sweep(
     )
     with np.errstate(over="ignore"):
         changes, names, offsets, blocks = find_changes(ranges, n_operations)
-        pairs = pair_changes(changes, n_operations)
+        pairs = pair_changes(changes, _ends_of(frees), n_operations)
     sets = offsets, blocks[: offsets[-1]]
     sharing = sum_sharing(changes, n_operations)
     return SetPairs(names[:, 0].astype(np.int64), names[:, 1:], sets, pairs, *sharing)
+
+
+def _ends_of(frees: Footprints | None) -> Frees:
+    """Return where freed memory begins and ends, in the order of the addresses."""
+    if frees is None:
+        frees = stack_footprints([])
+    address = np.concatenate([frees.start, frees.end])
+    order = np.argsort(address)
+    operation = np.concatenate([frees.block, frees.block])
+    return Frees(address[order], operation[order], (np.arange(len(address)) < len(frees))[order])
 
 
 def sweep_spaces(
@@ -76,6 +97,7 @@ def sweep_spaces(
     operation_of_block: NDArray[np.int32],
     n_operations: int,
     space: NDArray[np.int32] | None,
+    frees: Footprints | None,
 ) -> list[SetPairs]:
     """Sweep over each address space by itself.
 
@@ -84,12 +106,14 @@ def sweep_spaces(
     operation_of_block : int32[n_blocks]
     space : int32[n_operations] or None
         Number of the address space of each operation; None if there is one.
+    frees : Footprints or None
+        As `sweep` takes it. Contexts of one process have different addresses.
     """
     if space is None:
-        return [sweep(footprints, operation_of_block, n_operations)]
+        return [sweep(footprints, operation_of_block, n_operations, frees)]
     of_range = space[operation_of_block[footprints.block]]
     return [
-        sweep(footprints.take(of_range == number), operation_of_block, n_operations)
+        sweep(footprints.take(of_range == number), operation_of_block, n_operations, frees)
         for number in np.unique(space)
     ]
 
@@ -97,7 +121,7 @@ def sweep_spaces(
 def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
     """Give each CUDA context of each process an address space, and say which operation is in which.
 
-    A host copy is taken to be of the context of the kernel after it.
+    A copy or memset is taken to be of the context of the kernel after it.
 
     Returns
     -------
@@ -117,7 +141,10 @@ def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
 
 
 def find_dependences(
-    footprints: Footprints, first_block: NDArray[np.int64], kernel: NDArray[np.int32]
+    footprints: Footprints,
+    first_block: NDArray[np.int64],
+    kernel: NDArray[np.int32],
+    frees: Footprints | None = None,
 ) -> tuple[BlockGraph, NDArray[np.int64]]:
     """Find which blocks depend on which, byte by byte, last writer first.
 
@@ -126,7 +153,9 @@ def find_dependences(
     first_block : int64[n_operations + 1]
         Global number of the first block of each operation, in program order.
     kernel : int32[n_operations]
-        Kernel number of each operation, ``-1 - i`` for host copy i.
+        Kernel number of each operation, ``-1 - i`` for copy or memset i.
+    frees : Footprints, optional
+        As `sweep` takes it.
 
     Returns
     -------
@@ -134,12 +163,15 @@ def find_dependences(
     shared_bytes : int64[n_operations]
         Bytes that a block writes and another block of the same operation touches.
     """
-    swept = sweep(footprints, list_of_each(first_block), len(kernel))
-    return build_graph([swept], first_block, kernel), swept.shared_bytes
+    swept = sweep(footprints, list_of_each(first_block), len(kernel), frees)
+    return build_graph([swept], first_block, kernel, frees), swept.shared_bytes
 
 
 def build_graph(
-    swept: Sequence[SetPairs], first_block: NDArray[np.int64], kernel: NDArray[np.int32]
+    swept: Sequence[SetPairs],
+    first_block: NDArray[np.int64],
+    kernel: NDArray[np.int32],
+    frees: Footprints | None = None,
 ) -> BlockGraph:
     """Put together what sweeps over disjoint addresses found.
 
@@ -150,14 +182,14 @@ def build_graph(
     ----------
     swept : sequence of SetPairs
         At least one.
-    first_block, kernel
+    first_block, kernel, frees
         As for `find_dependences`.
     """
     label = np.concatenate([piece.set_label for piece in swept])
     names = np.concatenate([piece.set_hash for piece in swept])
     operation, is_ldgsts = (label >> 1).astype(np.int32), label & 1 == 1
     source, target, kind = _unpacked(swept)
-    by_ldgsts = np.where(kind == RAW, is_ldgsts[target], (kind == WAR) & is_ldgsts[source])
+    by_ldgsts = is_ldgsts[target] | is_ldgsts[source]
     if len(swept) > 1 or is_ldgsts.any():
         one = _one_of_equals(operation, names)
         source, target = one[source], one[target]
@@ -172,7 +204,7 @@ def build_graph(
 
     labels = [(k, Basis.SEEN) for k in range(len(KIND_NAMES))]
     if by_ldgsts.any():
-        labels += [(RAW, Basis.LDGSTS), (WAR, Basis.LDGSTS)]
+        labels += [(k, Basis.LDGSTS) for k in (RAW, WAR, REUSE)]
     sources, targets = [], []
     for k, basis in labels:
         chosen = (kind == k) & (by_ldgsts == (basis == Basis.LDGSTS))
@@ -182,7 +214,7 @@ def build_graph(
     join_kind, join_basis = np.repeat(
         np.array(labels, np.uint8), [len(offsets) - 1 for offsets, _ in sources], axis=0
     ).T
-    return assemble(
+    graph = assemble(
         kernel,
         first_block,
         (operation, *gather_lists(offsets, blocks, order)),
@@ -191,6 +223,7 @@ def build_graph(
         concatenate_lists(targets),
         join_basis,
     )
+    return graph if frees is None else replace(graph, kinds=ALL_KINDS, frees=frees)
 
 
 def _unpacked(

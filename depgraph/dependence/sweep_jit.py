@@ -4,7 +4,8 @@ At every address, the operations of a program that touch it form a history: for 
 set of its blocks that read the byte there and the set that write it. Between two neighbouring range
 ends nothing changes. So `find_changes` visits range ends only and notes which sets change there,
 and `pair_changes` keeps the history and emits the pairs of sets that then follow one another. Equal
-sets of blocks are one set, and equal pairs one pair, wherever in memory they occur.
+sets of blocks are one set, and equal pairs one pair, wherever in memory they occur. Where memory
+was freed between two accesses, the pair is of kind REUSE, whatever they do.
 
 A *role* is an operation and a kind of access: 4 * operation + kind.
 """
@@ -31,7 +32,7 @@ _SHARES = 4
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 # As plain constants they would have `_pack` compiled once for each.
-_RAW, _WAR, _WAW = np.int64(kinds.RAW), np.int64(kinds.WAR), np.int64(kinds.WAW)
+_RAW, _WAR, _WAW, _REUSE = (np.int64(kind) for kind in range(len(kinds.KIND_NAMES)))
 
 
 class Ranges(NamedTuple):
@@ -75,6 +76,41 @@ class Changes(NamedTuple):
     role: NDArray[np.int32]
     set_: NDArray[np.int32]
     sharing: NDArray[np.uint8]
+
+
+class Frees(NamedTuple):
+    """Where memory begins and ends that was freed between two operations.
+
+    Attributes
+    ----------
+    address : uint64[n]
+        Ascending.
+    operation : int32[n]
+        The operation after the free.
+    begins : bool[n]
+        Whether the freed memory begins there; else it ends.
+    """
+
+    address: NDArray[np.uint64]
+    operation: NDArray[np.int32]
+    begins: NDArray[np.bool_]
+
+
+class History(NamedTuple):
+    """The history of one address.
+
+    Attributes
+    ----------
+    current : int32[4 * n_operations]
+        Set of blocks in each role, -1 for none.
+    readers, writers, freed : uint64[2, words]
+        Bit sets of the operations that read and write it, and before which it was freed.
+    """
+
+    current: NDArray[np.int32]
+    readers: NDArray[np.uint64]
+    writers: NDArray[np.uint64]
+    freed: NDArray[np.uint64]
 
 
 @compiled_helper
@@ -403,61 +439,107 @@ def _pair_slot(slots, keys, key):
 
 
 @compiled_helper
-def _pairs_of_change(current, readers, writers, role, found):
+def _pair(history, source, target, kind):
+    """Pack the pair of sets in two roles, of a kind unless the byte was freed between them."""
+    freed = _next_member(history.freed, (source >> 2) + 1)
+    if 0 <= freed <= target >> 2:
+        kind = _REUSE
+    return _pack(history.current[source], history.current[target], kind)
+
+
+@compiled_helper
+def _pairs_of_change(history, role, found):
     """Write the pairs of sets that follow one another now that a role has changed; count them."""
+    current, readers, writers, _ = history
     operation = np.int64(role >> 2)
-    writing = current[4 * operation + WRITE]
+    written = 4 * operation + WRITE
+    writing = current[written]
     before = _previous_member(writers, operation)
     after = _next_member(writers, operation + 1)
     n = 0
     if role & 3 != WRITE:
-        reading = current[role]
-        if reading >= 0 and before >= 0:
-            found[n] = _pack(current[4 * before + WRITE], reading, _RAW)
+        if current[role] >= 0 and before >= 0:
+            found[n] = _pair(history, 4 * before + WRITE, role, _RAW)
             n += 1
-        if reading >= 0 and after >= 0:
-            found[n] = _pack(reading, current[4 * after + WRITE], _WAR)
+        if current[role] >= 0 and after >= 0:
+            found[n] = _pair(history, role, 4 * after + WRITE, _WAR)
             n += 1
         return n
     if writing >= 0 and before >= 0:
-        found[n] = _pack(current[4 * before + WRITE], writing, _WAW)
+        found[n] = _pair(history, 4 * before + WRITE, written, _WAW)
         n += 1
     latest = operation if writing >= 0 else before
     if latest >= 0 and after >= 0:
-        found[n] = _pack(current[4 * latest + WRITE], current[4 * after + WRITE], _WAW)
+        found[n] = _pair(history, 4 * latest + WRITE, 4 * after + WRITE, _WAW)
         n += 1
     # Readers since the writer before; up to the next writer, which may read as well.
     reader = _next_member(readers, max(before, 0))
     while reader >= 0 and (after < 0 or reader <= after):
         for reads in (READ, SYNC_READ, LDGSTS_READ):
-            at_reader = current[4 * reader + reads]
-            if at_reader < 0:
+            at_reader = 4 * reader + reads
+            if current[at_reader] < 0:
                 continue
             if writing >= 0 and reader < operation:
-                found[n] = _pack(at_reader, writing, _WAR)
+                found[n] = _pair(history, at_reader, written, _WAR)
                 n += 1
             if latest >= 0 and reader > operation:
-                found[n] = _pack(current[4 * latest + WRITE], at_reader, _RAW)
+                found[n] = _pair(history, 4 * latest + WRITE, at_reader, _RAW)
                 n += 1
             if after >= 0 and reader < after and (writing < 0 or reader >= operation):
-                found[n] = _pack(at_reader, current[4 * after + WRITE], _WAR)
+                found[n] = _pair(history, at_reader, 4 * after + WRITE, _WAR)
                 n += 1
         reader = _next_member(readers, reader + 1)
     return n
 
 
+@compiled_helper
+def _change_role(history, role, set_):
+    """Put a set of blocks into a role."""
+    current, readers, writers, _ = history
+    current[role] = set_
+    first = role & ~3
+    if role & 3 == WRITE:
+        _set_member(writers, role >> 2, set_ >= 0)
+    else:
+        _set_member(
+            readers,
+            role >> 2,
+            current[first + READ] >= 0
+            or current[first + SYNC_READ] >= 0
+            or current[first + LDGSTS_READ] >= 0,
+        )
+
+
+@compiled_helper
+def _roles_of(history, roles):
+    """Write the roles in which there are blocks; count them."""
+    n = 0
+    reader = _next_member(history.readers, 0)
+    writer = _next_member(history.writers, 0)
+    while reader >= 0 or writer >= 0:
+        operation = max(reader, writer) if min(reader, writer) < 0 else min(reader, writer)
+        for role in range(4 * operation, 4 * operation + 4):
+            if history.current[role] >= 0:
+                roles[n] = role
+                n += 1
+        reader = _next_member(history.readers, operation + 1)
+        writer = _next_member(history.writers, operation + 1)
+    return n
+
+
 @compiled_if_large
-def pair_changes(changes, n_operations):
+def pair_changes(changes, frees, n_operations):
     """Find the pairs of sets that depend on one another.
 
     For byte b and operation k, let j be the last operation before k that wrote b. Then each block
     of k that reads b follows (RAW) and each that writes b follows (WAW) all blocks of j that wrote
-    b; and each that writes b follows (WAR) all blocks that read b in j or between j and k.
+    b; and each that writes b follows (WAR) all blocks that read b in j or between j and k. If b was
+    freed between the two operations of a pair, it is of kind REUSE instead.
 
     Parameters
     ----------
     changes : Changes
-    n_operations : int
+    frees : Frees
 
     Returns
     -------
@@ -465,36 +547,38 @@ def pair_changes(changes, n_operations):
         Source set, target set and kind of dependence, packed as in `_pack`.
     """
     address, role_of, set_of, _ = changes
-    current = np.full(4 * n_operations, -1, np.int32)
     words = (n_operations >> 6) + 1
-    readers = np.zeros((2, words), np.uint64)
-    writers = np.zeros((2, words), np.uint64)
+    history = History(
+        np.full(4 * n_operations, -1, np.int32),
+        np.zeros((2, words), np.uint64),
+        np.zeros((2, words), np.uint64),
+        np.zeros((2, words if len(frees.address) else 0), np.uint64),
+    )
     # A changed write set is paired with each of three sets of readers at most twice, and with two
     # writers.
     found = np.empty(6 * n_operations + 4, np.uint64)
+    roles = np.empty(4 * n_operations, np.int32)
     n_pairs = 0
     keys = np.empty(1024, np.uint64)
     slots = np.zeros(4096, np.int32)
     low = 0
+    next_free = 0
     while low < len(address):
+        here = address[low]
+        is_freed = next_free < len(frees.address) and frees.address[next_free] <= here
+        if is_freed:
+            here = frees.address[next_free]
+        while next_free < len(frees.address) and frees.address[next_free] == here:
+            _set_member(history.freed, frees.operation[next_free], frees.begins[next_free])
+            next_free += 1
         high = low
-        while high < len(address) and address[high] == address[low]:
-            role = role_of[high]
-            first = role & ~3
-            current[role] = set_of[high]
-            if role & 3 == WRITE:
-                _set_member(writers, role >> 2, current[role] >= 0)
-            else:
-                _set_member(
-                    readers,
-                    role >> 2,
-                    current[first + READ] >= 0
-                    or current[first + SYNC_READ] >= 0
-                    or current[first + LDGSTS_READ] >= 0,
-                )
+        while high < len(address) and address[high] == here:
+            _change_role(history, role_of[high], set_of[high])
+            roles[high - low] = role_of[high]
             high += 1
-        for i in range(low, high):
-            for at in range(_pairs_of_change(current, readers, writers, role_of[i], found)):
+        n_roles = _roles_of(history, roles) if is_freed else high - low
+        for i in range(n_roles):
+            for at in range(_pairs_of_change(history, roles[i], found)):
                 slot = _pair_slot(slots, keys, found[at])
                 if slots[slot] > 0:
                     continue

@@ -16,7 +16,7 @@ from depgraph.graph.program import BlockCounts
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.text import kernels_text
 from depgraph.system.workers import Threads
-from depgraph.trace.records import LDGSTS_READ, HostCopy, Ranges
+from depgraph.trace.records import LDGSTS_READ, MemoryOperation, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -106,8 +106,8 @@ class _LdgstsBlocks:
         del runs, n_blocks
         self.blocks.append(blocks[touches.row])
 
-    def finish(self, copies: Iterable[tuple[int, HostCopy]]) -> None:
-        """Host copies read nothing."""
+    def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
+        """Note nothing: copies and memsets do not read by LDGSTS."""
 
 
 def check_trace(
@@ -167,7 +167,7 @@ def check_trace(
         trace=trace.name,
         format=trace.format,
         kernels=kernels,
-        copies=sum(isinstance(o, HostCopy) for o in collector.operations),
+        copies=sum(isinstance(o, MemoryOperation) for o in collector.operations),
         problems=[*faults, *_warnings(collector, kernels, ldgsts.blocks)],
         skipped=dict(collector.skipped.most_common()),
         blind_spots=tuple(trace.blind_spots),

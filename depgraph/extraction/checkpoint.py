@@ -21,7 +21,14 @@ from depgraph.footprint.spill import Run
 from depgraph.system.output import one_line_errors
 from depgraph.system.version import tool_version
 from depgraph.system.work_folder import lock
-from depgraph.trace.records import BlockTouches, Damage, KernelLaunch, ScannedPart
+from depgraph.trace.records import (
+    Allocation,
+    BlockTouches,
+    Damage,
+    KernelLaunch,
+    PossibleWrites,
+    ScannedPart,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,6 +137,10 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
     columns: dict[str, Any] = {name: getattr(part.touches, name) for name in _ROW_COLUMNS}
     if part.durations is not None:
         columns["durations"] = part.durations
+    if part.possible:
+        names = PossibleWrites._fields
+        joined = map(np.concatenate, zip(*part.possible, strict=True))
+        columns |= {f"possible_{n}": c for n, c in zip(names, joined, strict=True)}
     for i, run in enumerate(runs):
         columns[f"samples_{i}"] = run.samples
     _write_whole(rows, lambda whole: _write_arrays(whole, columns))
@@ -137,6 +148,8 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
         "untraced": list(part.untraced.items()),
+        "reach": list(part.reach.items()),
+        "allocations": [asdict(allocation) for allocation in part.allocations],
         "damage": [asdict(damage) for damage in part.damage],
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "path": part.path,
@@ -204,6 +217,11 @@ def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
         launches=[launch and _launch(launch) for launch in content["launches"]],
         touches=touches,
         untraced=dict(content["untraced"]),
+        reach=dict(content["reach"]),
+        possible=[PossibleWrites(*(columns[f"possible_{n}"] for n in PossibleWrites._fields))]
+        if "possible_block" in columns
+        else [],
+        allocations=[Allocation(**allocation) for allocation in content["allocations"]],
         durations=columns.get("durations"),
         damage=[Damage(**damage) for damage in content["damage"]],
         damaged_line=content["damaged_line"] and Damage(**content["damaged_line"]),

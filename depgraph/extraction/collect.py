@@ -12,8 +12,10 @@ import numpy as np
 from depgraph.dependence.sweep import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, with_room
+from depgraph.footprint.footprints import Footprints, concatenate_footprints
+from depgraph.footprint.frees import freed_between
 from depgraph.system.text import counted
-from depgraph.trace.records import Damage, HostCopy, KernelLaunch
+from depgraph.trace.records import Damage, KernelLaunch, MemoryOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.footprint.spill import Run
-    from depgraph.trace.records import BlockTouches, Operation, ScannedPart, Trace
+    from depgraph.trace.records import Allocation, BlockTouches, Operation, ScannedPart, Trace
 
 # Above this many damaged access lines in a hundred, what is left is no basis for a graph.
 _DAMAGED_LINES_LIMIT = 0.01
@@ -38,8 +40,8 @@ class KeepsRanges(Protocol):
         """Take the ranges of a part."""
         ...
 
-    def finish(self, copies: Iterable[tuple[int, HostCopy]]) -> None:
-        """Take what host copies write."""
+    def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
+        """Take what copies and memsets write."""
         ...
 
 
@@ -88,6 +90,8 @@ class Collector:
     numbers : BlockNumbers
     skipped, warnings, opcodes : Counter
     lines, bytes : int
+    reach : dict
+        Of operations that write out of sight, though not anywhere: one of `REACHES`.
     """
 
     def __init__(
@@ -109,12 +113,15 @@ class Collector:
         self.lines = 0
         self.bytes = 0
         self.text_bytes = 0
+        self.reach: dict[int, str] = {}
         self._ranges = ranges
         self._counters = BlockCounters()
         self._allow_damaged = allow_damaged
         self._allow_empty = allow_empty
         self._on_damage = on_damage or self._refuse_or_count
         self._untraced: dict[int, str] = {}
+        self._allocations: list[Allocation] = []
+        self._possible: list[Footprints] = []
         self._shows_bulk = False
         self._accesses = 0
         self._access_lines = 0
@@ -124,7 +131,7 @@ class Collector:
 
     @property
     def operations(self) -> list[Operation]:
-        """Kernels and host copies in program order."""
+        """Kernels, copies and memsets in program order."""
         return self.numbers.operations
 
     def add(self, part: ScannedPart, runs: Sequence[Run] = ()) -> None:
@@ -145,10 +152,13 @@ class Collector:
         self.warnings += part.warnings
         self.opcodes += part.opcodes
         self._shows_bulk |= part.shows_bulk
+        self._allocations += part.allocations
         self._accesses += int(part.touches.accesses.sum())
         places = self.numbers.add(part)
         for launch, reason in part.untraced.items():
             self._untraced[int(places[launch])] = reason
+        self.reach |= {int(places[launch]): reach for launch, reach in part.reach.items()}
+        self._possible += [self.numbers.of_possible(each, places) for each in part.possible]
         if len(part.touches.launch):
             blocks, damaged = self.numbers.of_rows(part, places)
             for damage in damaged:
@@ -179,7 +189,7 @@ class Collector:
         self.warnings[damage.found] += 1
 
     def finish(self) -> None:
-        """Add the host copies, and refuse a trace without kernels or one too damaged."""
+        """Add the copies and memsets, and refuse a trace without kernels or one too damaged."""
         if self.numbers.is_empty:
             if self.bytes == 0:
                 raise TraceError(self.trace.name, "the file is empty", "trace the program again")
@@ -204,7 +214,7 @@ class Collector:
         self._ranges.finish(
             (block, copy)
             for block, copy in zip(first_block, self.operations, strict=False)
-            if isinstance(copy, HostCopy)
+            if isinstance(copy, MemoryOperation)
         )
 
     def _refuse_empty(self) -> None:
@@ -230,6 +240,21 @@ class Collector:
             "trace all instructions of these kernels (no INSTR_BEGIN, INSTR_END or kernel limits, "
             "a tracer that knows this GPU), or pass --allow-empty",
         )
+
+    @cached_property
+    def allocations(self) -> list[Allocation]:
+        """Allocations, where the trace knows of frees."""
+        return self.numbers.without_left_out(self._allocations)
+
+    @property
+    def possible(self) -> Footprints:
+        """What blocks may write out of sight."""
+        return concatenate_footprints(self._possible, self.numbers.n_blocks)
+
+    @cached_property
+    def frees(self) -> Footprints | None:
+        """What was freed, as `freed_between` returns it."""
+        return freed_between(self.allocations, len(self.operations))
 
     @cached_property
     def space(self) -> NDArray[np.int32] | None:

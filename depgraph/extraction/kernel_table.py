@@ -8,7 +8,7 @@ import numpy as np
 
 from depgraph.dependence.possible import waits_inside
 from depgraph.graph.program import Kernel
-from depgraph.trace.records import KernelLaunch
+from depgraph.trace.records import RANGE, TILES, KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from depgraph.extraction.collect import Collector
     from depgraph.extraction.shards import Analysed
     from depgraph.graph.program import BlockCounts
+
+
+_OPAQUE = {
+    None: "opaque",
+    RANGE: "opaque in memory that is known",
+    TILES: "inferred, block by block",
+}
 
 
 def kernel_rows(collector: Collector, counts: BlockCounts, found: Analysed) -> list[Kernel]:
@@ -51,6 +58,7 @@ def kernel_rows(collector: Collector, counts: BlockCounts, found: Analysed) -> l
                 written_bytes=written[index],
                 shared_written_bytes=shared[index],
                 untraced=collector.untraced_of(index),
+                reach=collector.reach.get(index),
                 waits_inside=waits_inside(inside[index]),
                 ldgsts_bytes=ldgsts[index],
             )
@@ -83,7 +91,7 @@ def kernel_remarks(kernel: Kernel, *, is_traced: bool = True) -> list[str]:
     if kernel.shared_bytes is None:
         found.append("shared memory unknown")
     if kernel.untraced:
-        found.append(f"opaque: {kernel.untraced}")
+        found.append(f"{_OPAQUE[kernel.reach]}: {kernel.untraced}")
     return found
 
 

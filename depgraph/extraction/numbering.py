@@ -1,23 +1,27 @@
-"""Numbers for kernels, host copies and blocks, as the parts of a trace come in."""
+"""Numbers for kernels, copies and memsets and blocks, as the parts of a trace come in."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from depgraph.errors import TraceError
+from depgraph.footprint.footprints import Footprints
 from depgraph.system.text import counted
-from depgraph.trace.records import Damage, KernelLaunch
+from depgraph.trace.records import WRITE, Damage, KernelLaunch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
-    from depgraph.trace.records import Operation, ScannedPart, Trace
+    from depgraph.trace.records import Allocation, Operation, PossibleWrites, ScannedPart, Trace
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
-# Global block numbers are 32-bit; this leaves room for the host copies.
+# Global block numbers are 32-bit; this leaves room for the copies and memsets.
 MOST_BLOCKS = 2**31 - 2**20
 _LEFT_OUT = -1
 _UNKNOWN = -2
@@ -70,7 +74,7 @@ class BlockNumbers:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks so far, host copies included."""
+        """Blocks so far, copies and memsets included."""
         return self._first_block[-1]
 
     @property
@@ -80,7 +84,7 @@ class BlockNumbers:
 
     @property
     def kernel(self) -> NDArray[np.int32]:
-        """Kernel number of each operation, ``-1 - i`` for host copy i: int32[n_operations]."""
+        """Kernel number of each operation, ``-1 - i`` for copy or memset i: int32[n_operations]."""
         return np.array(self._kernel, np.int32)
 
     @property
@@ -130,6 +134,37 @@ class BlockNumbers:
         self.operations.append(operation)
         self._kernel.append(kernel)
         self._first_block.append(self.n_blocks + blocks)
+
+    def of_possible(self, writes: PossibleWrites, places: NDArray[np.int64]) -> Footprints:
+        """Return what blocks may write, by their global numbers.
+
+        Parameters
+        ----------
+        places : int64[len(part.keys)]
+            As `add` returns them.
+        """
+        operation = places[writes.launch]
+        blocks = self._grid[operation].prod(axis=1)
+        is_kept = (operation >= 0) & (writes.block < blocks)
+        count = np.where(writes.block < 0, blocks, 1) * is_kept
+        row = np.repeat(np.arange(len(count)), count)
+        index = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        block = self._first[operation][row] + np.maximum(writes.block[row], 0) + index
+        kind = np.full(len(row), WRITE, np.uint8)
+        return Footprints(block.astype(np.int32), kind, writes.start[row], writes.end[row])
+
+    def without_left_out(self, allocations: Iterable[Allocation]) -> list[Allocation]:
+        """Return the allocations that stood while an operation ran that is not left out."""
+        kept = np.flatnonzero(self._place[: self._seen] >= 0)
+
+        def place(index: int) -> int:
+            return int(np.searchsorted(kept, index))
+
+        moved = (
+            replace(a, allocated=place(a.allocated), freed=a.freed and place(a.freed))
+            for a in allocations
+        )
+        return [a for a in moved if a.allocated < len(kept) and a.freed != 0]
 
     def _too_many_blocks(self, kernel: int, blocks: int) -> TraceError:
         if blocks > MOST_BLOCKS:

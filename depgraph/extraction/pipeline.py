@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nvtx
 
-from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.possible import with_possible_joins, with_possible_writes
 from depgraph.dependence.sweep import build_graph
 from depgraph.errors import ModelError
 from depgraph.extraction.checkpoint import ResumableScan, open_folder
@@ -31,7 +31,7 @@ from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.output import refuse_existing
 from depgraph.system.scratch import Scratch
 from depgraph.system.workers import Threads, available_jobs
-from depgraph.trace.records import HostCopy
+from depgraph.trace.records import MemoryOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
@@ -146,7 +146,11 @@ def analyse(
             with _phase("dependences", on_phase):
                 ahead.wait("dependences")
                 analysis = ShardAnalysis(
-                    collector.numbers.first_block, granularity, collector.space
+                    collector.numbers.first_block,
+                    granularity,
+                    collector.space,
+                    collector.frees,
+                    collector.possible,
                 )
                 found = analyse_shards(ranges, analysis, workers, files, limit // 2)
             with _phase("graph", on_phase), trace.sources.unchanged():
@@ -214,7 +218,7 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
     numbers = collector.numbers
 
     def graph_of(swept: list[SetPairs]) -> BlockGraph:
-        graph = build_graph(swept, numbers.first_block, numbers.kernel)
+        graph = build_graph(swept, numbers.first_block, numbers.kernel, collector.frees)
         return graph.with_kinds(options["kinds"])
 
     graph = graph_of(found.exact)
@@ -226,10 +230,14 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
     accesses, instructions, durations = collector.counts()
     counts = BlockCounts(accesses, instructions, *found.block_bytes)
     rows = kernel_rows(collector, counts, found)
-    graph = with_possible_joins(replace(graph, space=collector.space), rows)
+    copies = _copy_rows(numbers)
+    names = {copy.number: copy.what for copy in copies}
+    graph = with_possible_joins(replace(graph, space=collector.space, copies=names), rows)
+    graph = with_possible_writes(graph, found.possible, rows)
     return Extraction(
         kernels=rows,
-        copies=_copy_rows(numbers),
+        copies=copies,
+        allocations=collector.allocations,
         counts=counts,
         footprints=found.footprints,
         graph=replace(
@@ -260,11 +268,16 @@ def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]
 def _copy_rows(numbers: BlockNumbers) -> list[Copy]:
     first_block = numbers.first_block.tolist()
     return [
-        Copy(-1 - int(kernel), operation, first_block[operation], copy.address, copy.size)
+        Copy(
+            copy=-1 - int(kernel),
+            operation=operation,
+            block=first_block[operation],
+            **asdict(copy),
+        )
         for operation, (kernel, copy) in enumerate(
             zip(numbers.kernel, numbers.operations, strict=True)
         )
-        if isinstance(copy, HostCopy)
+        if isinstance(copy, MemoryOperation)
     ]
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import nvtx
 
+from depgraph.dependence.possible import sweep_possible
 from depgraph.dependence.sweep import sweep_spaces
 from depgraph.footprint.footprints import (
     Footprints,
     concatenate_footprints,
+    cut_to_spans,
     join_footprints,
     stack_footprints,
 )
@@ -86,6 +88,8 @@ class Analysed:
         Found byte by byte, one for each address space of each shard.
     rounded : list of SetPairs
         Found at a coarser granularity, where one was asked for.
+    possible : list of SetPairs
+        As `sweep_possible` returns them.
     """
 
     footprints: Footprints | SpilledFootprints
@@ -94,6 +98,7 @@ class Analysed:
     block_ranges: NDArray[np.int64]
     exact: list[SetPairs] = field(default_factory=list)
     rounded: list[SetPairs] = field(default_factory=list)
+    possible: list[SetPairs] = field(default_factory=list)
 
     @classmethod
     def none(cls, n_operations: int, n_blocks: int) -> Self:
@@ -112,6 +117,7 @@ class Analysed:
         self.block_ranges += other.block_ranges
         self.exact += other.exact
         self.rounded += other.rounded
+        self.possible += other.possible
 
     @property
     def shared_bytes(self) -> NDArray[np.int64]:
@@ -141,11 +147,17 @@ class ShardAnalysis:
         Bytes; above 1, dependences are looked for at both granularities.
     space : int32[n_operations] or None
         Address space of each operation; None if there is one.
+    frees : Footprints or None
+        As `sweep` takes it.
+    possible : Footprints or None
+        What blocks may write out of sight.
     """
 
     first_block: NDArray[np.int64]
     granularity: int
     space: NDArray[np.int32] | None = None
+    frees: Footprints | None = None
+    possible: Footprints | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -166,7 +178,9 @@ class ShardAnalysis:
             rounded = []
             if self.granularity != 1:
                 coarse = footprints.rounded(self.granularity, n_blocks)
-                rounded = sweep_spaces(coarse, operation_of_block, n_operations, self.space)
+                rounded = sweep_spaces(
+                    coarse, operation_of_block, n_operations, self.space, self.frees
+                )
             by_operation = join_footprints(
                 operation_of_block[footprints.block],
                 footprints.kind,
@@ -184,13 +198,24 @@ class ShardAnalysis:
                 ),
                 _bytes_by_kind(footprints, n_blocks),
                 np.bincount(footprints.block, minlength=n_blocks),
-                sweep_spaces(footprints, operation_of_block, n_operations, self.space),
+                sweep_spaces(footprints, operation_of_block, n_operations, self.space, self.frees),
                 rounded,
+                self._sweep_possible(footprints, shard),
             )
             if shard.output is not None:
                 write_run(footprints, shard.output)
                 found.footprints = stack_footprints([])
             return found
+
+    def _sweep_possible(self, footprints: Footprints, shard: Shard) -> list[SetPairs]:
+        if self.possible is None or not len(self.possible):
+            return []
+        low, high = np.array([[shard.low], [min(shard.high, _ADDRESS_END - 1)]], np.uint64)
+        here, _ = cut_to_spans(self.possible, low, high)
+        operation_of_block = list_of_each(self.first_block)
+        return sweep_possible(
+            footprints, here, operation_of_block, self.n_operations, self.space, self.frees
+        )
 
 
 def _bytes_by_kind(footprints: Footprints, n: int) -> NDArray[np.int64]:
@@ -245,7 +270,8 @@ def analyse_shards(
     memory : int
         Bytes that all shards under analysis may take.
     """
-    most_ranges = max(1, memory // workers.jobs // _BYTES_PER_RANGE)
+    sweeps = 1 if analysis.possible is None or not len(analysis.possible) else 2
+    most_ranges = max(1, memory // workers.jobs // (sweeps * _BYTES_PER_RANGE))
     side_by_side = 1 if ranges.n_ranges < _SMALL else 2 * workers.jobs
     wanted = max(side_by_side, -(-ranges.n_ranges // most_ranges))
     in_files = bool(ranges.runs)
@@ -280,7 +306,11 @@ def _memory_shards(ranges: RangeStore, workers: Workers, wanted: int) -> list[Sh
     if not len(boundaries):
         return [Shard(pieces)]
     cut = list(workers.map(lambda piece: cut_footprints(piece, boundaries), pieces))
-    return [Shard(of_shard) for of_shard in zip(*cut, strict=True)]
+    ends = zip([0, *boundaries.tolist()], [*boundaries.tolist(), _ADDRESS_END], strict=True)
+    return [
+        Shard(of_shard, (), low, high)
+        for of_shard, (low, high) in zip(zip(*cut, strict=True), ends, strict=True)
+    ]
 
 
 def _file_shards(ranges: RangeStore, scratch: Scratch, wanted: int) -> list[Shard]:

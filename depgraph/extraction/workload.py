@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.program import BlockCounts, Extraction, Kernel, launch_resources
 from depgraph.trace.records import KernelLaunch
 
@@ -265,9 +266,29 @@ _PATTERN_RULES = {
 }
 
 
+def program_launches(
+    kernels: Sequence[WorkloadKernel], launches: Sequence[tuple[int, DeviceLaunches]]
+) -> DeviceLaunches | None:
+    """Put the launches of single kernels together, with the program's numbers of blocks.
+
+    Parameters
+    ----------
+    launches : sequence of (int, DeviceLaunches)
+        Place in the list of kernels, and launches by blocks that are numbered within the kernel.
+    """
+    if not launches:
+        return None
+    first = np.concatenate([[0], np.cumsum([k.blocks for k in kernels])])
+    parts = [replace(own, block=own.block + first[place]) for place, own in launches]
+    return DeviceLaunches(
+        *(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(DeviceLaunches))
+    ).in_order()
+
+
 def workload_extraction(
     kernels: Sequence[WorkloadKernel],
     dependences: Sequence[WorkloadDependence],
+    launches: Sequence[tuple[int, DeviceLaunches]] = (),
     *,
     unit: str,
     metadata: dict[str, Any],
@@ -276,6 +297,8 @@ def workload_extraction(
 
     Parameters
     ----------
+    launches : sequence of (int, DeviceLaunches)
+        As `program_launches` takes them.
     unit : str
         Of the durations.
     metadata : dict
@@ -305,6 +328,7 @@ def workload_extraction(
         cost=counts.cost,
         resources=launch_resources(rows, graph.n_operations),
         duration_unit=unit,
+        launches=program_launches(kernels, launches),
     )
     return Extraction(
         kernels=rows,

@@ -163,3 +163,34 @@ def concatenate_footprints(pieces: Sequence[Footprints], n_blocks: int) -> Footp
     """Join the footprints of pieces of a trace into those of the whole."""
     stacked = stack_footprints(pieces)
     return join_footprints(stacked.block, stacked.kind, stacked.start, stacked.end, n_blocks)
+
+
+def cut_to_spans(
+    footprints: Footprints, start: NDArray[np.uint64], end: NDArray[np.uint64]
+) -> tuple[Footprints, NDArray[np.int64]]:
+    """Cut footprints down to disjoint spans of memory.
+
+    Parameters
+    ----------
+    start, end : uint64[n]
+        Ascending.
+
+    Returns
+    -------
+    pieces : Footprints
+    span : int64[n_pieces]
+        Which each lies in.
+    """
+    low = np.searchsorted(end, footprints.start, side="right")
+    high = np.searchsorted(start, footprints.end, side="left")
+    count = np.maximum(high - low, 0)
+    row = np.repeat(np.arange(len(footprints)), count)
+    span = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + low[row]
+    whole = footprints.take(row)
+    pieces = Footprints(
+        whole.block,
+        whole.kind,
+        np.maximum(whole.start, start[span]),
+        np.minimum(whole.end, end[span]),
+    )
+    return pieces, span

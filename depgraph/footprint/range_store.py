@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
 from depgraph.footprint.spill import sample_starts, write_run_by_start
 from depgraph.system.memory import return_free_memory
-from depgraph.trace.records import READ, WRITE, HostCopy
+from depgraph.trace.records import READ, WRITE, MemoryOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from depgraph.trace.records import BlockTouches
 
 _RANGE_BYTES = 21
+
+
+def touched_by_copies(copies: Iterable[tuple[int, MemoryOperation]]) -> Footprints:
+    """Return what copies and memsets read and write, by the block of each."""
+    touched = [
+        (block, kind, start, start + copy.size)
+        for block, copy in copies
+        for kind, start in ((READ, copy.source), (WRITE, copy.address))
+        if copy.size > 0 and start is not None
+    ]
+    rows = zip(*touched, strict=True) if touched else ((),) * 4
+    types = np.int32, np.uint8, np.uint64, np.uint64
+    return Footprints(*(np.array(c, t) for c, t in zip(rows, types, strict=True)))
 
 
 class RangeStore:
@@ -88,22 +101,10 @@ class RangeStore:
             if 2 * len(joined) > self._most:
                 self._spill()
 
-    def finish(self, copies: Iterable[tuple[int, HostCopy]]) -> None:
-        """Take what copies read and write, by the block of each; nothing comes after."""
-        touched = [
-            (block, kind, start, start + copy.size)
-            for block, copy in copies
-            for kind, start in ((READ, copy.source), (WRITE, copy.address))
-            if copy.size > 0 and start is not None
-        ]
-        if touched:
-            block, kind, start, end = zip(*touched, strict=True)
-            piece = Footprints(
-                np.array(block, np.int32),
-                np.array(kind, np.uint8),
-                np.array(start, np.uint64),
-                np.array(end, np.uint64),
-            )
+    def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
+        """Take what copies and memsets do, by the block of each; nothing comes after."""
+        piece = touched_by_copies(copies)
+        if len(piece):
             self.pieces.append(piece)
             self.samples.append(sample_starts(piece))
         if self.runs and self.pieces:

@@ -67,6 +67,12 @@ class Gpu:
     graph_node_us, graph_path_us, graph_fork_us, graph_root_us, graph_launch_us : float or None
         What a CUDA graph needs a node, between a node and the next, the same after a node that
         several wait for, for each further node that waits for none, and once; None if not stated.
+    device_stall_cycles, device_lane_cycles : float or None
+        What a launch from the device stalls its warp, and more for each lane that launches; None if
+        nobody measured it.
+    device_dispatch_cycles, device_finish_cycles : float or None
+        What each child kernel takes, one after another, before it can wait for slots, and until
+        its parent kernel knows that it has ended; None if nobody measured it.
     contention, block_spread, kernel_lead_us : float or None
         How blocks on one SM slow each other, by how much blocks of a kernel that share an SM
         differ, and what of a kernel's measured time holds no SM: see `SmSharing`; None if nobody
@@ -105,6 +111,10 @@ class Gpu:
     graph_fork_us: float | None = None
     graph_root_us: float | None = None
     graph_launch_us: float | None = None
+    device_stall_cycles: float | None = None
+    device_lane_cycles: float | None = None
+    device_dispatch_cycles: float | None = None
+    device_finish_cycles: float | None = None
     contention: float | None = None
     block_spread: float | None = None
     kernel_lead_us: float | None = None

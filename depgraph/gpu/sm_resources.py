@@ -41,13 +41,15 @@ class SmResources:
     capacity : int64[n_resources]
         Of one SM.
     need : int64[n_operations, n_resources]
-        What the hardware allocates to a block; 0 for host copies.
+        What the hardware allocates to a block; 0 for copies and memsets.
     placed : int64[n_operations, n_resources]
         What counts where a block is placed, `need` or more: registers come from sub-partitions of
         the SM, and what is left in each is of no use to a further block.
     gpu : Gpu
         Whose limits these are.
     assumptions : tuple of str
+    gpu_is_assumed : bool
+        Whether nobody named the GPU.
 
     Examples
     --------
@@ -69,10 +71,11 @@ class SmResources:
     placed: NDArray[np.int64]
     gpu: Gpu
     assumptions: tuple[str, ...] = ()
+    gpu_is_assumed: bool = False
 
     @cached_property
     def occupancy(self) -> NDArray[np.int64]:
-        """Blocks of each operation that one SM holds: int64[n_operations], 1 for host copies."""
+        """Blocks of each operation that one SM holds, 1 for copies and memsets: int64[n]."""
         held = self.capacity // np.maximum(self.placed, 1)
         held[self.placed == 0] = _LARGEST
         return np.where(self.placed.any(axis=1), held.min(axis=1, initial=_LARGEST), 1)
@@ -151,7 +154,7 @@ class SmResources:
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
 ) -> SmResources:
-    """Let a block of a kernel with occupancy o take 1/o of an SM, a host copy nothing.
+    """Let a block of a kernel with occupancy o take 1/o of an SM, a copy or memset nothing.
 
     Parameters
     ----------
@@ -185,15 +188,16 @@ def sm_resources(
     ModelError
         If the graph carries no launch resources.
     """
-    reasons: tuple[str, ...] = ()
     if gpu is None:
         gpu, reason = default_gpu(graph)
-        reasons = (reason,)
+        found = sm_resources(graph, gpu, fixed_occupancy)
+        said = (reason, *found.assumptions)
+        return replace(found, assumptions=said, gpu_is_assumed=True)
     is_kernel = graph.kernel >= 0
     if fixed_occupancy is not None:
         same = np.full(graph.n_operations, fixed_occupancy, np.int64)
         note = f"{counted(fixed_occupancy, 'block')} per SM for every kernel (--occupancy)"
-        return equal_shares(is_kernel, same, gpu, *reasons, note)
+        return equal_shares(is_kernel, same, gpu, note)
     if graph.resources is None:
         message = "the graph carries no launch resources: pass resources_of, or an occupancy"
         raise ModelError(message)
@@ -202,13 +206,11 @@ def sm_resources(
     kernels = int(is_kernel.sum())
     if kernels and (stated[is_kernel] > 0).all():
         note = f"occupancy as the input states it ({kernels} of {counted(kernels, 'kernel')})"
-        return equal_shares(is_kernel, stated, gpu, *reasons, note)
-    return _by_need(graph, gpu, stated, reasons)
+        return equal_shares(is_kernel, stated, gpu, note)
+    return _by_need(graph, gpu, stated)
 
 
-def _by_need(
-    graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64], reasons: tuple[str, ...]
-) -> SmResources:
+def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResources:
     """Count block slots, warps, registers and shared memory."""
     is_kernel = graph.kernel >= 0
     kernels = int(is_kernel.sum())
@@ -232,7 +234,7 @@ def _by_need(
     if kernels > 1:
         said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
                     f"and {RESOURCES[-1]}")  # fmt: skip
-    return SmResources(RESOURCES, capacity, need, placed, gpu, (*reasons, *said))
+    return SmResources(RESOURCES, capacity, need, placed, gpu, tuple(said))
 
 
 def _alike(

@@ -53,7 +53,7 @@ class SmSharing:
     slowdown : float
         Every block of an SM runs at the rate 1 / (1 + slowdown * load).
     load : float64[n_operations]
-        Of a block: the share of the registers that it holds, in eighths. 0 for host copies.
+        Of a block: the share of the registers that it holds, in eighths. 0 for copies and memsets.
     spread : float
         By what share the work of the blocks of one kernel that share an SM differs.
     lead : float or float64[n_operations]

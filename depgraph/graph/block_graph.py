@@ -12,19 +12,23 @@ from depgraph.errors import ModelError
 from depgraph.graph.convert import block_digraph, kernel_digraph, pairs_frame
 from depgraph.graph.edges import count_edges_not_in
 from depgraph.graph.factored import FactoredGraph
-from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, Basis
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, KINDS_WITHOUT_FREES, Basis
+from depgraph.trace.records import TO_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     import networkx as nx
     import pandas as pd
     from numpy.typing import NDArray
 
+    from depgraph.footprint.footprints import Footprints
+    from depgraph.graph.launches import DeviceLaunches
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What each operation takes to run; -1 where the trace does not say, 0 for host copies.
+    """What each operation takes to run; -1 where the trace does not say, 0 for copies and memsets.
 
     Attributes
     ----------
@@ -60,15 +64,35 @@ class BlockGraph(FactoredGraph):
         Resident blocks per SM, 0 where unknown, where the input says so.
     space : int32[n_operations] or None
         Number of the address space of each operation, where there are several.
+    frees : Footprints or None
+        Memory that was freed, and in place of a block the operation after that; None where frees
+        are not known.
+    copies : mapping
+        What each copy or memset is, such as "memset", by its number below 0.
+    launches : DeviceLaunches or None
+        Child kernels that blocks can launch; `duration` is then of the blocks' own work.
     """
 
-    kinds: frozenset[str] = field(default=ALL_KINDS)
+    kinds: frozenset[str] = field(default=KINDS_WITHOUT_FREES)
     cost: NDArray[np.float64] | None = None
     resources: Resources | None = None
     duration: NDArray[np.float64] | None = None
     duration_unit: str = "us"
     occupancy: NDArray[np.int64] | None = None
     space: NDArray[np.int32] | None = None
+    frees: Footprints | None = None
+    copies: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def known_kinds(self) -> frozenset[str]:
+        """Kinds of dependence that the input can tell."""
+        return KINDS_WITHOUT_FREES if self.frees is None else ALL_KINDS
+
+    def copy_name(self, number: int) -> str:
+        """Name a copy or memset by what it is and its place among them: ``memset 3``."""
+        return f"{self.copies.get(number, TO_DEVICE)} {-1 - number}"
+
+    launches: DeviceLaunches | None = None
 
     def certain(self) -> BlockGraph:
         """Return the graph without its possible joins: this graph itself, if it has none.
@@ -96,7 +120,7 @@ class BlockGraph(FactoredGraph):
         Parameters
         ----------
         kinds : collection of str
-            Among "RAW", "WAR" and "WAW", in any case.
+            Among `KIND_NAMES`, in any case.
 
         Raises
         ------
@@ -105,7 +129,7 @@ class BlockGraph(FactoredGraph):
         """
         chosen = frozenset(kind.upper() for kind in kinds)
         if not chosen or not chosen <= ALL_KINDS:
-            message = f"dependences {', '.join(sorted(kinds))!r}: give some of raw, war, waw"
+            message = f"dependences {', '.join(sorted(kinds))!r}: give some of raw, war, waw, reuse"
             raise ModelError(message)
         if chosen >= self.kinds:
             return self
@@ -128,7 +152,7 @@ class BlockGraph(FactoredGraph):
         Parameters
         ----------
         level : {"kernel", "block"}
-            One node a kernel or host copy, or one a block. The block level expands all edges:
+            One node a kernel, copy or memset, or one a block. The block level expands all edges:
             for small graphs.
 
         Raises

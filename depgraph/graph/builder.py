@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, Basis
+from depgraph.graph.kinds import KIND_NAMES, KINDS_WITHOUT_FREES, Basis
 from depgraph.graph.lists import concatenate_lists, gather_lists, list_offsets, lists_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class GraphBuilder:
     Parameters
     ----------
     kernel : sequence of int
-        Kernel number of each operation, ``-1 - i`` for host copy i.
+        Kernel number of each operation, ``-1 - i`` for copy or memset i.
     sizes : sequence of int
         Blocks of each operation.
     positions : bool
@@ -58,7 +58,7 @@ class GraphBuilder:
 
         Parameters
         ----------
-        kind : {"RAW", "WAR", "WAW"}
+        kind : {"RAW", "WAR", "WAW", "REUSE"}
         source, target : int[n]
             Global numbers of blocks of one operation each.
         needed_at : float
@@ -88,7 +88,7 @@ class GraphBuilder:
             self._operations.append(int(found[0]))
         return self._sets[key]
 
-    def build(self, kinds: Collection[str] = ALL_KINDS) -> BlockGraph:
+    def build(self, kinds: Collection[str] = KINDS_WITHOUT_FREES) -> BlockGraph:
         """Return the graph."""
         joins = [(sources, list(targets)) for (*_, sources), targets in self._joins.items()]
         operation = np.array(self._operations, np.int32)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def kernel_digraph(
     kernel: NDArray[np.int32], blocks: NDArray[np.int64], pairs: Iterable[PairSummary]
 ) -> nx.DiGraph[Any]:
-    """Return one node a kernel or host copy, and one edge a pair of them."""
+    """Return one node a kernel, copy or memset, and one edge a pair of them."""
     import networkx as nx
 
     result: nx.DiGraph[Any] = nx.DiGraph()
@@ -32,6 +32,7 @@ def kernel_digraph(
             raw=pair.raw,
             war=pair.war,
             waw=pair.waw,
+            reuse=pair.reuse,
             edges=pair.edges,
             possible=pair.possible,
             pattern=pair.pattern.value,

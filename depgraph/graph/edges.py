@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.graph.edges_jit import Groups, count_lacking, fill_edges, joins_of_targets
-from depgraph.graph.kinds import FIRST_POSSIBLE_CODE, KIND_OF_CODE, LDGSTS_CODES
+from depgraph.graph.kinds import FIRST_POSSIBLE_CODE, KIND_NAMES, KIND_OF_CODE, LDGSTS_CODES
 from depgraph.graph.lists import gather_lists, list_offsets
 from depgraph.graph.lists_jit import intern_lists
 
@@ -73,7 +73,7 @@ def coded_edges(
     """
     for low, high, source, target in pair_joins(graph):
         source_blocks = int(graph.first_block[source + 1] - graph.first_block[source])
-        capacity = max(batch, 3 * source_blocks)
+        capacity = max(batch, len(KIND_NAMES) * source_blocks)
         groups = group_targets(graph, low, high, target)
         cursor = np.zeros(2, np.int64)
         while cursor[0] < len(groups.join_offsets) - 1:

@@ -1,9 +1,8 @@
 """The edges between two operations: counted, compared and written out, without holding them all.
 
 `graph` is the `GraphArrays` of a block graph, `groups` the `Groups` of the operation that waits,
-`source` the operation that it waits for. A *code* says what an edge rests on: RAW, WAR and WAW that
-were seen are 0 to 2, RAW and WAR by LDGSTS alone 3 and 4, the three where they are only possible 5
-to 7; a *mask* has a bit for each.
+`source` the operation that it waits for. A *code* of `kinds.CODES` says what an edge rests on; a
+*mask* has a bit for each.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def union_sources(graph, groups, group, source, masks, found):
 
     Parameters
     ----------
-    masks : uint8[blocks of the source operation]
+    masks : uint16[blocks of the source operation]
         Scratch, all zero. The caller resets the entries in `found`.
     found : int32[blocks of the source operation]
         Receives the distinct sources (global block numbers), in order of discovery.
@@ -104,7 +103,7 @@ def union_sources(graph, groups, group, source, masks, found):
     n = 0
     for i in range(groups.join_offsets[group], groups.join_offsets[group + 1]):
         j = groups.joins[i]
-        bit = np.uint8(1 << graph.join_code[j])
+        bit = np.uint16(1 << np.int64(graph.join_code[j]))
         for s in range(graph.source_offsets[j], graph.source_offsets[j + 1]):
             set_ = graph.sources[s]
             for at in range(graph.set_offsets[set_], graph.set_offsets[set_ + 1]):
@@ -120,15 +119,21 @@ def union_sources(graph, groups, group, source, masks, found):
 def kinds_of(mask):
     """Return a mask of kinds, whatever they rest on."""
     mask = np.int64(mask)
-    return mask & 7 | mask >> 3 & 3 | mask >> 5
+    return (mask | mask >> 4 | mask >> 8) & 15
 
 
 @compiled
 def strongest_codes(mask):
     """Keep of each kind the code that says most: seen, else by LDGSTS, else possible."""
     mask = np.int64(mask)
-    certain = mask & 7 | mask >> 3 & 3
-    return mask & 7 | (mask >> 3 & 3 & ~mask) << 3 | (mask >> 5 & ~certain) << 5
+    seen, ldgsts, possible = mask & 15, mask >> 4 & 15, mask >> 8 & 15
+    return seen | (ldgsts & ~seen) << 4 | (possible & ~(seen | ldgsts)) << 8
+
+
+@compiled
+def count_bits(mask):
+    """Count the kinds in a mask of kinds."""
+    return (mask & 1) + (mask >> 1 & 1) + (mask >> 2 & 1) + (mask >> 3 & 1)
 
 
 @compiled_if_large
@@ -137,18 +142,18 @@ def describe_pair(graph, groups, source):
 
     Returns
     -------
-    counts : int64[9]
-        Edges of kind RAW, WAR, WAW, of any kind; target blocks that wait; source blocks waited
-        for; largest number of sources of a target; of targets of a source; edges of a kind that
-        rest on LDGSTS alone.
+    counts : int64[10]
+        Edges of kind RAW, WAR, WAW, REUSE, of any kind; target blocks that wait; source blocks
+        waited for; largest number of sources of a target; of targets of a source; edges of a kind
+        that rest on LDGSTS alone.
     names, sizes : uint64[n], int64[n]
         A hash and the size of the source set of each group of targets; equal sets may recur.
     """
-    result = np.zeros(9, np.int64)
+    result = np.zeros(10, np.int64)
     first_block = graph.first_block[source]
     source_blocks = graph.first_block[source + 1] - first_block
     n_groups = len(groups.join_offsets) - 1
-    masks = np.zeros(source_blocks, np.uint8)
+    masks = np.zeros(source_blocks, np.uint16)
     found = np.empty(source_blocks, np.int32)
     fan_out = np.zeros(source_blocks, np.int64)
     names = np.empty(n_groups, np.uint64)
@@ -164,24 +169,23 @@ def describe_pair(graph, groups, source):
             local = found[i] - first_block
             mask = np.int64(masks[local])
             kinds = kinds_of(mask)
-            ldgsts = mask >> 3 & 3 & ~mask
-            for kind in range(3):
+            for kind in range(4):
                 if kinds >> kind & 1:
                     result[kind] += n_members
-            result[8] += n_members * ((ldgsts & 1) + (ldgsts >> 1))
+            result[9] += n_members * count_bits(mask >> 4 & ~mask)
             masks[local] = 0
             fan_out[local] += n_members
             name += mix64(np.uint64(found[i]), SALT)
-        result[3] += n_members * n_sources
-        result[4] += n_members
-        result[6] = max(result[6], n_sources)
+        result[4] += n_members * n_sources
+        result[5] += n_members
+        result[7] = max(result[7], n_sources)
         names[n_names] = name
         sizes[n_names] = n_sources
         n_names += 1
     for local in range(source_blocks):
         if fan_out[local] > 0:
-            result[5] += 1
-            result[7] = max(result[7], fan_out[local])
+            result[6] += 1
+            result[8] = max(result[8], fan_out[local])
     return result, names[:n_names], sizes[:n_names]
 
 
@@ -198,9 +202,9 @@ def count_lacking(graph, groups, other, other_groups, source, both):
     """
     first_block = graph.first_block[source]
     source_blocks = graph.first_block[source + 1] - first_block
-    masks = np.zeros(source_blocks, np.uint8)
+    masks = np.zeros(source_blocks, np.uint16)
     found = np.empty(source_blocks, np.int32)
-    other_masks = np.zeros(source_blocks, np.uint8)
+    other_masks = np.zeros(source_blocks, np.uint16)
     other_found = np.empty(source_blocks, np.int32)
     total = np.int64(0)
     for row in range(len(both)):
@@ -209,8 +213,7 @@ def count_lacking(graph, groups, other, other_groups, source, both):
         lacking = np.int64(0)
         for i in range(n_found):
             local = found[i] - first_block
-            rest = kinds_of(masks[local]) & ~kinds_of(other_masks[local])
-            lacking += (rest & 1) + (rest >> 1 & 1) + (rest >> 2 & 1)
+            lacking += count_bits(kinds_of(masks[local]) & ~kinds_of(other_masks[local]))
             masks[local] = 0
         for i in range(n_other):
             other_masks[other_found[i] - first_block] = 0
@@ -238,7 +241,7 @@ def fill_edges(graph, groups, source, cursor, out):
     n = 0
     first_block = graph.first_block[source]
     source_blocks = graph.first_block[source + 1] - first_block
-    masks = np.zeros(source_blocks, np.uint8)
+    masks = np.zeros(source_blocks, np.uint16)
     found = np.empty(source_blocks, np.int32)
     while cursor[0] < len(groups.join_offsets) - 1:
         g = cursor[0]

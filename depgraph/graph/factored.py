@@ -32,12 +32,12 @@ class FactoredGraph:
     A *set* is a set of blocks of one operation. A *join* says that every block in any of its
     target sets waits for every block in each of its source sets. Blocks of kernel k, copies
     included, are numbered ``first_block[i] .. first_block[i + 1] - 1``, where i is the operation
-    (kernel or host copy) in program order.
+    (kernel, copy or memset) in program order.
 
     Attributes
     ----------
     kernel : int32[n_operations]
-        Kernel number of each operation, ``-1 - i`` for host copy i.
+        Kernel number of each operation, ``-1 - i`` for copy or memset i.
     first_block : int64[n_operations + 1]
     set_operation : int32[n_sets]
         Ascending.
@@ -83,12 +83,12 @@ class FactoredGraph:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks, host copies included."""
+        """Number of blocks, copies and memsets included."""
         return int(self.first_block[-1])
 
     @property
     def n_operations(self) -> int:
-        """Number of kernels and host copies."""
+        """Number of kernels, copies and memsets."""
         return len(self.kernel)
 
     @cached_property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.footprint.frees import renumbered
 from depgraph.graph.builder import assemble
 from depgraph.graph.lists import gather_lists, list_of_each, list_offsets
 
@@ -79,6 +80,8 @@ def merge_kernels(
         None if graph.join_basis is None else graph.join_basis[kept],
     )
 
+    operation = np.arange(graph.n_operations + 1, dtype=np.int32)
+
     def summed(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
         if values is None:
             return None
@@ -97,6 +100,10 @@ def merge_kernels(
         occupancy=None
         if graph.occupancy is None
         else _without_next(graph.occupancy, one.operation, np.minimum),
+        frees=renumbered(
+            graph.frees, operation - (operation > two.operation), graph.n_operations - 1
+        ),
+        copies=graph.copies,
         space=None if graph.space is None else np.delete(graph.space, two.operation),
     )
     return merged, _kernel_rows(kernels, one, two, first_block), block
@@ -184,6 +191,7 @@ def _kernel_rows(
                 accesses=one.accesses + two.accesses,
                 instructions=one.instructions + two.instructions,
                 untraced=one.untraced or two.untraced,
+                reach=None if one.is_opaque or two.is_opaque else one.reach or two.reach,
                 waits_inside=min(filter(None, (one.waits_inside, two.waits_inside)), default=None),
                 ldgsts_bytes=one.ldgsts_bytes + two.ldgsts_bytes,
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 from depgraph.graph.edges import group_targets, pair_joins
 from depgraph.graph.edges_jit import describe_pair
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.lists import gather_lists
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class PairSummary:
     Attributes
     ----------
     source, target : int
-        Kernel numbers; ``-1 - i`` for host copy i.
-    raw, war, waw : int
+        Kernel numbers; ``-1 - i`` for copy or memset i.
+    raw, war, waw, reuse : int
         Distinct edges of each kind.
     edges : int
         Distinct edges of any kind.
@@ -50,7 +51,7 @@ class PairSummary:
     most_sources, most_targets : int
         Largest number of blocks that one block waits for, and that wait for one block.
     ldgsts : int
-        Of `raw` and `war` those that rest on reads by LDGSTS alone.
+        Of the edges of each kind those that rest on reads by LDGSTS alone.
     possible : int
         Distinct edges of any kind that are only possible. All that stands above counts certain
         edges; where there is none, pattern, blocks and numbers of blocks are of the possible ones.
@@ -69,6 +70,7 @@ class PairSummary:
     most_targets: int
     ldgsts: int = 0
     possible: int = 0
+    reuse: int = 0
 
 
 def count_pairs(
@@ -98,7 +100,7 @@ def _summarise(
     low, high, source, target = pair
     middle = low + int(is_certain[low:high].sum())
     counts, names, sizes = _described(graph, pair._replace(high=middle if middle > low else high))
-    raw, war, waw, edges, waiting, awaited, most_sources, most_targets, ldgsts = counts.tolist()
+    *kinds, edges, waiting, awaited, most_sources, most_targets, ldgsts = counts.tolist()
     if most_sources == 1 and most_targets == 1:
         pattern = Pattern.ONE_TO_ONE
     elif most_sources == 1:
@@ -114,16 +116,14 @@ def _summarise(
         pattern = Pattern.OVERLAPPED
     possible = 0
     if middle == low:
-        raw = war = waw = ldgsts = 0
+        kinds, ldgsts = [0] * len(KIND_NAMES), 0
         edges, possible = 0, edges
     elif middle < high:
         possible = _count_edges(graph, pair, middle) - edges
     return PairSummary(
         source=int(kernel[source]),
         target=int(kernel[target]),
-        raw=raw,
-        war=war,
-        waw=waw,
+        **{name.lower(): count for name, count in zip(KIND_NAMES, kinds, strict=True)},
         edges=edges,
         pattern=pattern,
         waiting=waiting,
@@ -164,4 +164,4 @@ def _count_edges(graph: GraphArrays, pair: PairJoins, middle: int) -> int:
     if (sizes == _blocks(graph, source)).all() and not (waits[0] & ~waits[1]).any():
         # Every block that waits possibly waits for the whole kernel: no need to go through them.
         return int(waits[1].sum()) * _blocks(graph, source)
-    return int(_described(graph, pair)[0][3])
+    return int(_described(graph, pair)[0][4])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.system.scratch import Scratch
-    from depgraph.trace.records import KernelLaunch
+    from depgraph.trace.records import Allocation, KernelLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,12 @@ class Kernel:
     cuttable: bool | None = None
     waits_inside: str | None = None
     ldgsts_bytes: int = 0
+    reach: str | None = None
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it may touch anything."""
+        return self.untraced is not None and self.reach is None
 
     @classmethod
     def launched(cls, launch: KernelLaunch, **row: Any) -> Self:
@@ -112,13 +118,20 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One row of the table of host copies."""
+    """One row of the table of copies and memsets; see `depgraph.store.schema`."""
 
     copy: int
     operation: int
     block: int
-    address: int
+    address: int | None
     size: int
+    source: int | None
+    what: str
+
+    @property
+    def number(self) -> int:
+        """What stands for it where kernels have their numbers."""
+        return -1 - self.copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,8 @@ class Extraction:
         in cycles unless ``metadata["duration_unit"]`` says otherwise.
     metadata : dict
         Provenance: sources, format, options, what was skipped and why, warnings.
+    allocations : list of Allocation
+        Where the input knows of frees.
     scratch : Scratch or None
         Holds the files of footprints that were too large for memory.
     """
@@ -166,6 +181,7 @@ class Extraction:
     footprints: Footprints | SpilledFootprints
     graph: BlockGraph
     metadata: dict[str, Any]
+    allocations: list[Allocation] = field(default_factory=list)
     scratch: Scratch | None = None
 
     @property

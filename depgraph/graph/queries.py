@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
+from depgraph.footprint.footprints import Footprints, concatenate_footprints
+from depgraph.footprint.frees import freed_past
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.lists import list_of_each
 from depgraph.trace.records import READ, WRITE
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
 
 
@@ -29,7 +30,7 @@ class Neighbour:
     ----------
     kernel, block : int
         Kernel number and number within the kernel.
-    raw_bytes, war_bytes, waw_bytes : int
+    raw_bytes, war_bytes, waw_bytes, reuse_bytes : int
         Bytes that both touch in the way of each kind, at byte granularity. Of these some may have
         been written by a third block in between.
     """
@@ -40,6 +41,7 @@ class Neighbour:
     raw_bytes: int
     war_bytes: int
     waw_bytes: int
+    reuse_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,40 +135,64 @@ def describe_neighbours(
     """
     own = footprints.of_block(block)
     kernel, index = graph.block_names()
+    operation = graph.operation_of_block
     result = []
     for number in sorted(found):
         other = footprints.of_block(number)
         earlier, later = (other, own) if is_source else (own, other)
-        shared = {
-            name: common_bytes(earlier, first, later, second)
-            for name, first, second in (
-                ("RAW", WRITE, READ),
-                ("WAR", READ, WRITE),
-                ("WAW", WRITE, WRITE),
-            )
+        touched = {
+            "RAW": (earlier.take(earlier.access == WRITE), later.take(later.access == READ)),
+            "WAR": (earlier.take(earlier.access == READ), later.take(later.access == WRITE)),
+            "WAW": (earlier.take(earlier.access == WRITE), later.take(later.access == WRITE)),
         }
-        kinds = tuple(k for k in ("RAW", "WAR", "WAW") if k in found[number])
+        ends = sorted((int(operation[block]), int(operation[number])))
+        shared = _bytes_by_kind(touched, graph.frees and freed_past(graph.frees, *ends))
+        kinds = tuple(k for k in KIND_NAMES if k in found[number])
         result.append(
             Neighbour(
                 kernel=int(kernel[number]),
                 block=int(index[number]),
                 kinds=kinds,
-                **{f"{name.lower()}_bytes": shared[name] * (name in kinds) for name in shared},
+                **{f"{name.lower()}_bytes": shared[name] * (name in kinds) for name in KIND_NAMES},
             )
         )
     return result
 
 
-def common_bytes(first: Footprints, first_kind: int, second: Footprints, second_kind: int) -> int:
-    """Count the bytes that one block accesses in one way and another block in another."""
-    a, b = first.take(first.access == first_kind), second.take(second.access == second_kind)
-    start = np.concatenate([a.start, b.start])
+def _bytes_by_kind(
+    touched: Mapping[str, tuple[Footprints, Footprints]], freed: Footprints | None
+) -> dict[str, int]:
+    """Count the bytes that two blocks share in the way of each kind.
+
+    Parameters
+    ----------
+    touched : mapping
+        Of each kind what the earlier block and what the later one touches.
+    freed : Footprints or None
+        What was freed between them: such bytes are allocator reuse instead.
+    """
+    shared = {name: common_ranges(*both) for name, both in touched.items()}
+    if freed is None:
+        return {"REUSE": 0, **{name: _size(ranges) for name, ranges in shared.items()}}
+    past = {name: common_ranges(ranges, freed) for name, ranges in shared.items()}
+    reused = concatenate_footprints(list(past.values()), 1)
+    return {"REUSE": _size(reused), **{k: _size(shared[k]) - _size(past[k]) for k in shared}}
+
+
+def _size(ranges: Footprints) -> int:
+    return int((ranges.end - ranges.start).sum())
+
+
+def common_ranges(first: Footprints, second: Footprints) -> Footprints:
+    """Return the bytes that stand in the disjoint ranges of one and of another."""
+    start = np.concatenate([first.start, second.start])
     order = np.argsort(start)
-    start, end = start[order], np.concatenate([a.end, b.end])[order]
-    # The ranges of a block are disjoint, so that only those of different blocks overlap, in twos.
-    reach = np.maximum.accumulate(end[:-1])
-    overlap = np.minimum(reach, end[1:]) - np.minimum(start[1:], np.minimum(reach, end[1:]))
-    return int(overlap.sum())
+    start, end = start[order][1:], np.concatenate([first.end, second.end])[order]
+    # Only ranges of different ones overlap, in twos.
+    end = np.minimum(np.maximum.accumulate(end[:-1]), end[1:])
+    kept = start < end
+    nothing = np.zeros(int(kept.sum()), np.int32)
+    return Footprints(nothing, nothing.astype(np.uint8), start[kept], end[kept])
 
 
 def critical_path(graph: BlockGraph, durations: NDArray[np.float64]) -> list[PathStep]:

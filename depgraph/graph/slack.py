@@ -40,7 +40,7 @@ def kernel_slacks(graph: BlockGraph, durations: NDArray[np.float64]) -> list[Ker
     Returns
     -------
     list of KernelSlack
-        In launch order, without host copies.
+        In launch order, without copies and memsets.
     """
     if not graph.n_blocks:
         return []

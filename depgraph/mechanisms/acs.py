@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from depgraph.errors import NotApplicableError
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.segments import ordered_pairs, segment_conflicts
@@ -170,7 +171,7 @@ def _conflicts(program: Scenario, segments: int) -> tuple[Gates, str]:
     """Return which operations wait for which, and how that was found."""
     graph = program.graph
     source, target = dependent_operations(graph)
-    kinds = ", ".join(kind for kind in ("RAW", "WAR", "WAW") if kind in graph.kinds)
+    kinds = ", ".join(kind for kind in KIND_NAMES if kind in graph.kinds)
     exact = f"conflicts: kernels that share written bytes, exact footprints ({kinds})"
     footprints = None
     if segments and program.read_footprints is not None:
@@ -190,7 +191,7 @@ def _conflicts(program: Scenario, segments: int) -> tuple[Gates, str]:
         added = int((~before[seen_source, seen_target]).sum())
         note += f": {counted(len(seen_source), 'pair')}, {added} not dependent"
     n = graph.n_operations
-    # What the graph orders beyond that, such as a host copy, is kept.
+    # What the graph orders beyond that, such as a copy, is kept.
     key = np.unique(
         np.concatenate([source, seen_source]).astype(np.int64) * n
         + np.concatenate([target, seen_target])

@@ -95,6 +95,9 @@ class Mechanism(ABC):
     costs : tuple of Cost
     slower_because : str
         Why a row may be slower than one of less freedom.
+    needs_launches : bool
+        Whether it is about child kernels: where none are launched it gets no row, and unless
+        `asked_by_name` nothing is said of it.
     """
 
     name: ClassVar[str]
@@ -105,6 +108,8 @@ class Mechanism(ABC):
     source: ClassVar[str]
     costs: ClassVar[tuple[Cost, ...]] = ()
     slower_because: ClassVar[str] = ANOMALY
+    needs_launches: ClassVar[bool] = False
+    asked_by_name: bool = True
 
     @property
     def label(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
+from depgraph.graph.kinds import tracked_kinds
 from depgraph.mechanisms.base import (
     Availability,
     Mechanism,
@@ -207,7 +208,7 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
             lines.block, lines.kind, lines.first, lines.last, bits, hashes, words
         )
         for kind, own, others in _KINDS:
-            if kind in graph.kinds:
+            if kind in tracked_kinds(graph.kinds):
                 query_filters(
                     lines.block, lines.kind, lines.first, lines.last, own, filters[others], hashes,
                     older, reported,
@@ -284,7 +285,7 @@ def _expected(
             log = np.zeros((high - low, first))
             for kind, own, others in _KINDS:
                 asked = np.flatnonzero(counts[own, low:high])
-                if kind in graph.kinds:
+                if kind in tracked_kinds(graph.kinds):
                     log[asked] += np.outer(counts[own, low:high][asked], silent[others, :first])
             shared = np.unpackbits(sharing[low:high].view(np.uint8), axis=1, bitorder="little")
             expected += float((-np.expm1(log) * (shared[:, :first] == 0)).sum())

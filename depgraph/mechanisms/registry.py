@@ -13,6 +13,7 @@ from depgraph.mechanisms.acs import AcsHardware, AcsSoftware
 from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
+from depgraph.mechanisms.child_kernels import Cdp, Flat, Spawn
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
@@ -47,6 +48,9 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Dataflow,
         DataflowLearned,
         DataflowBloom,
+        Flat,
+        Cdp,
+        Spawn,
         Ideal,
     )
 }
@@ -79,7 +83,10 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
     found: list[Mechanism] = []
     for name in names:
         if name == "all":
-            found += [each for kind in MECHANISMS.values() for each in kind.every()]
+            every = [each for kind in MECHANISMS.values() for each in kind.every()]
+            for each in every:
+                each.asked_by_name = False
+            found += every
             continue
         match = _NAME.fullmatch(name)
         if match is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.graph.kinds import tracked_kinds
 from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def segment_conflicts(
     most : int
         Ranges that an operation reads, and ranges that it writes.
     kinds : collection of str
-        Kinds of dependence that count: "RAW", "WAR", "WAW".
+        Kinds of dependence that count; frees are not seen.
 
     Returns
     -------
@@ -90,7 +91,7 @@ def segment_conflicts(
     n = graph.n_operations
     segments = {kind: kernel_segments(graph, footprints, kind, most) for kind in (READ, WRITE)}
     found = [np.empty(0, np.int64)]
-    for kind in kinds:
+    for kind in tracked_kinds(kinds):
         older, newer = _KINDS[kind]
         a, b = _overlaps(segments[older], segments[newer])
         forward = a < b

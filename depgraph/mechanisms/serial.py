@@ -37,7 +37,7 @@ def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
     """Run kernels one after another, as a GPU does for one stream.
 
     Each kernel's blocks go, in block order, to the first free of as many slots as its blocks fit
-    on the SMs; each kernel pays for its launch, a host copy does not.
+    on the SMs; each kernel pays for its launch, a copy or memset does not.
 
     Parameters
     ----------

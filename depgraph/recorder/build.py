@@ -15,7 +15,7 @@ from depgraph.errors import RecorderError
 from depgraph.recorder.toolkit import sees_tiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from depgraph.recorder.toolkit import Toolkit
 
@@ -47,10 +47,11 @@ class Builder:
         self._toolkit = toolkit
         self._folder = folder or cache_folder()
 
-    def patch(self, architecture: int) -> Path:
-        """Return what kernels of an architecture, such as 90, are patched with."""
+    def patch(self, architectures: Iterable[int]) -> Path:
+        """Return what kernels of some architectures, such as 90, are patched with."""
         nvcc = _needed(self._toolkit.nvcc)
-        words = [str(nvcc), f"-arch=sm_{architecture}", *_PATCH, *self._sanitizer_flags()]
+        codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in sorted(set(architectures))]
+        words = [str(nvcc), *codes, *_PATCH, *self._sanitizer_flags()]
         return self._compiled(words, "patch.cu")
 
     def recorder(self) -> Path:
@@ -82,7 +83,7 @@ class Builder:
         """Return what a source compiles to; compile it if no earlier run has."""
         with as_file(files("depgraph.recorder") / "native") as sources:
             digest = hashlib.sha256("\n".join([*words, *links]).encode())
-            for source in ("table.h", name):
+            for source in sorted([name, *(path.name for path in sources.glob("*.h"))]):
                 digest.update((sources / source).read_bytes())
             target = self._folder / f"{Path(name).stem}-{digest.hexdigest()[:16]}.so"
             if not target.is_file():

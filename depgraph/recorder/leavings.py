@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EVENTS, _TABLES = "events-*.jsonl", "sectors-{}.bin"
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 
 @dataclass(frozen=True, slots=True)
 class Leavings:
-    """Of one process.
+    """Of one process, on one GPU.
 
     Attributes
     ----------
-    process : int
+    process, device : int
     architecture : int or None
-        Of its GPU, such as 90.
+        Of the GPU, such as 90.
     events : list of dict
         In order, without the first, which is about the recording.
     tables : uint8[n]
@@ -33,34 +34,66 @@ class Leavings:
     """
 
     process: int
+    device: int
     architecture: int | None
     events: list[dict[str, Any]]
     tables: NDArray[np.uint8]
 
-    @property
-    def kernels(self) -> int:
-        """Number of launches."""
-        return sum(event["event"] == "kernel" for event in self.events)
-
 
 def leavings_in(folder: Path) -> list[Leavings]:
-    """Read what processes have left, but for those that launched nothing.
+    """Read what processes have left on each GPU, but for those that launched nothing there.
 
     A line that a crash has cut is the last one: what stands before it counts.
     """
     found = []
-    for events in _events_in(folder):
-        if not events:
+    for all_events in _events_in(folder):
+        if not all_events:
             continue
-        tables = folder / _TABLES.format(events[0]["process"])
+        process, events = all_events[0]["process"], _with_tables(all_events[1:])
+        tables = folder / _TABLES.format(process)
         raw = np.memmap(tables, np.uint8, "r") if tables.stat().st_size else np.empty(0, np.uint8)
-        architecture = next(
-            (event["architecture"] for event in events if event["event"] == "context"), None
-        )
-        left = Leavings(events[0]["process"], architecture, events[1:], raw)
-        if left.kernels:
-            found.append(left)
+        architecture_of = {
+            event["device"]: event["architecture"]
+            for event in events
+            if event["event"] == "context"
+        }
+        devices = {event["device"] for event in events if event["event"] == "kernel"}
+        for device in sorted(devices):
+            mine = _on(device, events) if len(devices) > 1 else events
+            found.append(Leavings(process, device, architecture_of.get(device), mine, raw))
     return found
+
+
+def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what one of several GPUs takes part in; of a copy between two, each has one side."""
+    here = {
+        event["context"]
+        for event in events
+        if event["event"] == "context" and event["device"] == device
+    }
+    elsewhere = {event["context"] for event in events if event["event"] == "context"} - here
+    found = []
+    for event in events:
+        if event["event"] == "copy":
+            reads, writes = (event[f"{end}_context"] in here for end in ("from", "to"))
+            side = {"direction": _TO_HOST if reads else _TO_DEVICE}
+            is_between = reads != writes and event["direction"] == _ON_DEVICE
+            if reads or writes or event["to_context"] not in elsewhere:
+                found.append({**event, **side} if is_between else event)
+        elif event.get("context") not in elsewhere:
+            found.append(event)
+    return found
+
+
+def _with_tables(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put what a kernel's tables are with the kernel, which may have ended much later."""
+    kernels = {event["number"]: event for event in events if event["event"] == "kernel"}
+    for event in events:
+        if event["event"] == "tables":
+            kernels[event["number"]].update({**event, "event": "kernel"})
+    for kernel in kernels.values():
+        kernel.setdefault("state", "did not end")
+    return [event for event in events if event["event"] != "tables"]
 
 
 def first_fault_in(folder: Path) -> str:

@@ -27,9 +27,13 @@ class Selection:
     Attributes
     ----------
     first, end : int or None
-        The first launch, and the last plus one, from 0.
+        The first launch, and the last plus one, from 0, of the region if there is one.
     name : str
         Regular expression that a kernel's name holds; "" for all.
+    nvtx : str
+        Name of an NVTX range that is open at the launch; "" for all.
+    skip, count : int or None
+        How many of those that are chosen otherwise to skip first, and how many to record then.
     in_region : bool
         Only between cudaProfilerStart and cudaProfilerStop.
     gpu_memory : int
@@ -39,19 +43,34 @@ class Selection:
     first: int | None = None
     end: int | None = None
     name: str = ""
+    nvtx: str = ""
+    skip: int | None = None
+    count: int | None = None
     in_region: bool = False
     gpu_memory: int = 1 << 30
+
+    @property
+    def chooses(self) -> bool:
+        """Whether some of the kernels, of the region if there is one, are left out."""
+        return self != Selection(in_region=self.in_region, gpu_memory=self.gpu_memory)
 
     def settings(self) -> dict[str, str]:
         """Return the variables by which the recorder knows it."""
         found = {
             "NAME": self.name,
             "REGION": "1" if self.in_region else "",
-            "FIRST": "" if self.first is None else str(self.first),
-            "END": "" if self.end is None else str(self.end),
+            "NVTX": self.nvtx,
+            "FIRST": _number(self.first),
+            "END": _number(self.end),
+            "SKIP": _number(self.skip),
+            "COUNT": _number(self.count),
             "GPU_MEMORY": str(self.gpu_memory),
         }
         return {_PREFIX + name: value for name, value in found.items()}
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def record(
@@ -92,6 +111,7 @@ def _run(command: Sequence[str], library: Path, folder: Path, settings: Mapping[
         **settings,
         _PREFIX + "FOLDER": str(folder),
         "CUDA_INJECTION64_PATH": str(library),
+        "NVTX_INJECTION64_PATH": str(library),
     }
     with _signals_for() as forward:
         try:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
     from pathlib import Path
-
-    from depgraph.recorder.run import Selection
 
 Events = list[dict[str, Any]]
 
@@ -19,22 +16,24 @@ _FILES = "times-*.jsonl"
 _STORE = "store"
 
 
-def timed_in(folder: Path, selection: Selection) -> list[Events]:
+def timed_in(folder: Path, *, in_region: bool = False) -> list[Events]:
     """Return what ran of each process that launched kernels, in the order of the launches.
 
     Parameters
     ----------
     folder : Path
         In which processes left their times.
-    selection : Selection
-        Others are left out, as they are from the recording.
+    in_region : bool
+        Only between cudaProfilerStart and cudaProfilerStop.
 
     Returns
     -------
     list of list of dict
         Events of the PyTorch profiler: kernels, copies and memsets.
     """
-    processes = [_chosen(_lines(path), selection) for path in sorted(folder.glob(_FILES))]
+    processes = [
+        _in_order(_lines(path), in_region=in_region) for path in sorted(folder.glob(_FILES))
+    ]
     return [events for events in processes if _is_of_kernels(events)]
 
 
@@ -43,7 +42,7 @@ def _is_of_kernels(events: Events) -> bool:
 
 
 def take_times(timed: list[Events], launched: Events) -> Events:
-    """Take out the times of the process that launched most of what a recorded one did.
+    """Take out the times of what was recorded, of the process that launched most of it.
 
     Parameters
     ----------
@@ -55,18 +54,27 @@ def take_times(timed: list[Events], launched: Events) -> Events:
     Returns
     -------
     list of dict
-        Empty if no process launched any of it.
+        By time; empty if no process launched any of it.
     """
-    wanted = Counter(_launch(event, event) for event in launched if event["event"] == "kernel")
+    kernels = [event for event in launched if event["event"] == "kernel"]
+    wanted = Counter(_launch(kernel, kernel) for kernel in kernels)
+    ordinals = {kernel["ordinal"] for kernel in kernels}
 
     def shared(events: Events) -> int:
-        return (wanted & _launches(events)).total()
+        return (wanted & _launches(_at(ordinals, events))).total()
 
     best = max(timed, key=shared, default=[])
     if not shared(best):
         return []
     timed.remove(best)
-    return best
+    return sorted(_at(ordinals, best), key=lambda event: event["ts"])
+
+
+def _at(ordinals: Container[int], events: Events) -> Events:
+    """Return copies, memsets, and of the kernels those at some places in the order of launches."""
+    kernels = [event for event in events if event["cat"] == "kernel"]
+    others = [event for event in events if event["cat"] != "kernel"]
+    return [*(kernel for place, kernel in enumerate(kernels) if place in ordinals), *others]
 
 
 def _launches(events: Events) -> Counter[tuple[str, tuple[int, ...]]]:
@@ -88,20 +96,15 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _chosen(lines: Events, selection: Selection) -> Events:
+def _in_order(lines: Events, *, in_region: bool) -> Events:
     marks = sorted((line["correlation"], line["region"]) for line in lines if "region" in line)
     events = sorted(
         (line for line in lines if "cat" in line),
         key=lambda line: (line["args"]["correlation"], line["ts"]),
     )
-    if selection.in_region:
-        events = [event for event in events if _is_inside(event["args"]["correlation"], marks)]
-    kernels = [event for event in events if event["cat"] == "kernel"]
-    others = [event for event in events if event["cat"] != "kernel"]
-    kernels = kernels[selection.first or 0 : selection.end]
-    if selection.name:
-        kernels = [kernel for kernel in kernels if re.search(selection.name, kernel["name"])]
-    return sorted([*kernels, *others], key=lambda event: event["ts"])
+    if in_region:
+        return [event for event in events if _is_inside(event["args"]["correlation"], marks)]
+    return events
 
 
 def _is_inside(correlation: int, marks: Sequence[tuple[int, str]]) -> bool:

@@ -72,9 +72,8 @@ class Toolkit:
 
     @cached_property
     def headers(self) -> Path | None:
-        """The folder of cuda.h: of the Sanitizer's own version, where it came with one."""
-        beside = self.sanitizer and self.sanitizer.parent / "include" / "cuda.h"
-        found = beside if beside and beside.is_file() else self._first("include/cuda.h")
+        """The folder of cuda.h."""
+        found = self._first("include/cuda.h")
         return found.parent if found else None
 
     @cached_property

@@ -12,7 +12,7 @@ from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
 from depgraph.system.ratios import ratio, share_of
-from depgraph.system.text import counted, kernels_text
+from depgraph.system.text import counted, in_short, kernels_text
 from depgraph.timing.durations import (
     default_durations,
     kernel_makespans,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.matched_profile import Match
     from depgraph.timing.profile import KernelProfile, Where
+    from depgraph.trace.records import Allocation
 
 
 def build_scenario(
@@ -57,6 +58,7 @@ def build_scenario(
     memory_gb_per_s: float | Literal["gpu"] | None = None,
     footprints: Callable[[], Footprints] | None = None,
     granularity: int = 1,
+    allocations: Sequence[Allocation] = (),
     metadata: Mapping[str, Any] | None = None,
     contention: Contention | None = None,
 ) -> Scenario:
@@ -96,6 +98,8 @@ def build_scenario(
         memory bandwidth and for mechanisms that look at addresses.
     granularity : int
         Bytes that the dependences of `graph` were tracked by.
+    allocations : sequence of Allocation
+        As the store has them.
     metadata : mapping, optional
         The store's provenance.
     contention : {"none", "sm", "full"}, optional
@@ -107,6 +111,7 @@ def build_scenario(
         If the profile does not fit, or a GPU is not known.
     """
     said: tuple[str, ...] = ()
+    _refuse_for_launches(graph, profile, what_ifs, contention)
     if ignore_waits_inside:
         graph, kernels, said = _without_units(graph, kernels)
     fit = profile
@@ -135,6 +140,7 @@ def build_scenario(
         fit=fit,
         read_footprints=footprints,
         granularity=granularity,
+        allocations=allocations,
         metadata=metadata or {},
         profile_clock_mhz=None if fit is None else fit.profile.clock_mhz,
         sites={} if match is None else match.sites,
@@ -154,6 +160,29 @@ def build_scenario(
         contention = "none" if profile is None else "full"
     scenario = _with_contention(scenario, contention)
     return apply_what_ifs(scenario, what_ifs)
+
+
+def _refuse_for_launches(
+    graph: BlockGraph,
+    profile: object,
+    what_ifs: Sequence[Statement],
+    contention: Contention | None,
+) -> None:
+    """Refuse what would not count the child kernels that blocks launch."""
+    named = None
+    if graph.launches is None:
+        return
+    if profile is not None:
+        named = "measured times (--timing)"
+    elif contention not in {None, "none"}:
+        named = "contention (--contention)"
+    elif what_ifs:
+        named = f"what-ifs (--what-if {in_short(what_ifs[0].text)!r})"
+    if named is not None:
+        raise ModelError(
+            f"{named} do not count child kernels, which this program launches from the device: "
+            "leave them out"
+        )
 
 
 def _with_contention(scenario: Scenario, contention: Contention) -> Scenario:

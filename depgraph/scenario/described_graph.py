@@ -44,6 +44,8 @@ def described_graph(
     if level == "kernel":
         for node, attributes in kernels.items():
             result.nodes[node].update(attributes)
+        for node in graph.copies:
+            result.nodes[node]["name"] = graph.copy_name(node)
     else:
         names = zip(*(a.tolist() for a in graph.block_names()), strict=True)
         for name, duration in zip(names, durations.tolist(), strict=True):

@@ -23,7 +23,7 @@ def touched_bytes(footprints: Footprints, graph: BlockGraph) -> int:
     ----------
     footprints : Footprints
     graph : BlockGraph
-        Tells host copies, which do not count, from kernels.
+        Tells copies and memsets, which do not count, from kernels.
     """
     operation = graph.operation_of_block[footprints.block]
     of_kernel = graph.kernel[operation] >= 0

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from depgraph.dependence.possible import uncertainty
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.gpu.sm_sharing import sm_sharing
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import networkx as nx
-    import numpy as np
     from numpy.typing import NDArray
 
     from depgraph.dependence.possible import Uncertainty
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from depgraph.gpu.sm_resources import SmResources
     from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
     from depgraph.scenario.trust import Trust
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from depgraph.timing.launch_model import LaunchModel
     from depgraph.timing.launch_sites import Site
     from depgraph.timing.measured_run import MeasuredRun
+    from depgraph.trace.records import Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ class Scenario(OperationFacts):
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
+    allocations : sequence of Allocation
+        Where the input knows of frees.
     sites : mapping of int to Site
         Where in the code kernels were launched, by kernel number; empty where unknown.
     """
@@ -124,6 +129,7 @@ class Scenario(OperationFacts):
     measured: MeasuredSchedule | None = None
     read_footprints: Callable[[], Footprints] | None = None
     granularity: int = 1
+    allocations: Sequence[Allocation] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     profile_clock_mhz: float | None = None
     measured_on: Callable[[BlockGraph], SmResources] | None = None
@@ -232,6 +238,27 @@ class Scenario(OperationFacts):
         return self.timing.values
 
     @property
+    def launches(self) -> DeviceLaunches | None:
+        """Child kernels that blocks can launch; None where there are none."""
+        return self.graph.launches
+
+    @property
+    def own_durations(self) -> NDArray[np.float64]:
+        """How long blocks take without the work of child kernels: float64[n_blocks]."""
+        own = None if self.launches is None else self.graph.duration
+        return self.durations if own is None else np.where(np.isnan(own), self.durations, own)
+
+    @property
+    def least_durations(self) -> NDArray[np.float64]:
+        """What paths through the graph add up: float64[n_blocks].
+
+        Those of blocks; where they launch child kernels, what they and these take at least.
+        """
+        if self.launches is None:
+            return self.durations
+        return self.launches.least_durations(self.own_durations)
+
+    @property
     def unit(self) -> str:
         """Unit of all times."""
         return self.timing.unit
@@ -266,8 +293,14 @@ class Scenario(OperationFacts):
 
     @property
     def work(self) -> float:
-        """Time below which the SMs keep every schedule; see `SmResources.work`."""
-        return self.resources.work(self.graph.operation_of_block, self.durations, self.sms)
+        """Time below which the SMs keep every schedule; see `SmResources.work`.
+
+        Work that a child kernel can do counts as the cheaper of the two ways.
+        """
+        least = self.durations
+        if self.launches is not None:
+            least = self.launches.least_work(self.own_durations)
+        return self.resources.work(self.graph.operation_of_block, least, self.sms)
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:

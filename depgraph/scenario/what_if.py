@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from depgraph.dependence.possible import with_possible_joins
+from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.footprint.footprints import join_footprints
 from depgraph.graph.fuse import merge_kernels
+from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES
 from depgraph.system.limits import GREATEST_FACTOR, LARGEST_ID, LONGEST_TIME, number, whole_number
 from depgraph.system.text import counted, in_short
 from depgraph.trace.names import base_name
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 GRAMMAR = (
-    "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw, merge=A,B, gap*=F or gap=TIME"
+    "kernel=N|A:B|NAME* duration*=F, buffer=FROM:TO drop=war,waw,reuse, merge=A,B, gap*=F or "
+    "gap=TIME"
 )
 _KIND_BITS = np.uint64(3)
 _ADDRESS_END = 1 << 64
@@ -53,7 +55,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Leave out WAR or WAW dependences through some bytes, as if they were renamed."""
+    """Leave out dependences through some bytes other than RAW, as if they were renamed."""
 
     text: str
     low: int
@@ -135,8 +137,8 @@ def _scale(text: str, terms: dict[str, tuple[str, str]]) -> Scale:
 
 def _drop(text: str, terms: dict[str, tuple[str, str]]) -> Drop:
     kinds = frozenset(kind.upper() for kind in terms["drop"][1].split(","))
-    if not kinds <= {"WAR", "WAW"}:
-        raise _wrong(text, "drop takes war, waw or war,waw: a RAW dependence carries data")
+    if not kinds <= ALL_KINDS - {"RAW"}:
+        raise _wrong(text, "drop takes some of war,waw,reuse: a RAW dependence carries data")
     span = _SPAN.fullmatch(terms["buffer"][1])
     if span is None:
         raise _wrong(text, "buffer takes FROM:TO or FROM+BYTES, such as 0x7f10:0x7f20")
@@ -325,12 +327,16 @@ def _without_dependences(scenario: Scenario, drops: Sequence[Drop]) -> Scenario:
             continue
         inside = [d for d in drops if d.low <= low and high <= d.high]
         left_out = {kind for drop in inside for kind in drop.kinds}
-        kinds = [k for k, name in enumerate(("RAW", "WAR", "WAW")) if name not in left_out]
-        for found in sweep_spaces(here, graph.operation_of_block, graph.n_operations, graph.space):
+        kinds = [k for k, name in enumerate(KIND_NAMES) if name not in left_out]
+        for found in sweep_spaces(
+            here, graph.operation_of_block, graph.n_operations, graph.space, graph.frees
+        ):
             keep = np.isin(found.pairs & _KIND_BITS, np.array(kinds, np.uint64))
             swept.append(replace(found, pairs=found.pairs[keep]))
-    rebuilt = build_graph(swept, graph.first_block, graph.kernel).with_kinds(graph.kinds)
+    rebuilt = build_graph(swept, graph.first_block, graph.kernel, graph.frees)
+    rebuilt = rebuilt.with_kinds(graph.kinds)
     rebuilt = with_possible_joins(replace(rebuilt, space=graph.space), scenario.kernels)
+    rebuilt = with_joins_in_known_memory(rebuilt, graph)
     changed = graph.with_dependences_of(rebuilt)
     notes = [
         f"what if {d.text}: no {' or '.join(sorted(d.kinds))} dependence through the "

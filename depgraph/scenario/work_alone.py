@@ -56,7 +56,7 @@ def work_of_blocks(
     -------
     work : float64[n_blocks]
     lead : float64[n_operations]
-        0 for host copies.
+        0 for copies and memsets.
     """
     durations, sms = timing.values, sms or on.gpu.sms
     sharing = sm_sharing(on, carve_outs=contention == "full")

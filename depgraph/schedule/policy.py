@@ -8,21 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.schedule.simulate_jit import ALL_ENDED, ALL_PLACED, HOLDS, IGNORED, PLACES
+from depgraph.schedule.simulate_jit import (
+    ALL_ENDED,
+    ALL_PLACED,
+    DECIDE,
+    HOLDS,
+    IGNORED,
+    INLINE,
+    LAUNCH,
+    PLACES,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
 
 __all__ = [
     "ALL_ENDED",
     "ALL_PLACED",
+    "DECIDE",
     "HOLDS",
     "IGNORED",
+    "INLINE",
+    "LAUNCH",
     "PLACES",
     "Against",
     "Gates",
+    "LaunchRules",
     "Rules",
 ]
 
@@ -95,6 +109,38 @@ class Gates:
 
 
 @dataclass(frozen=True)
+class LaunchRules:
+    """What becomes of launches from the device, and what they cost.
+
+    Attributes
+    ----------
+    launches : DeviceLaunches
+    mode : uint8[n_launches]
+        `INLINE`: the parent does the work. `LAUNCH`: a child is launched. `DECIDE`: SPAWN's rule,
+        when the parent comes to it.
+    stall, lane_stall : float
+        Time that the launching warp stalls, and more for each lane that launches.
+    queues : int
+        Hardware queues that child kernels wait in.
+    dispatch : float
+        Time for each child, one after another, before it waits there.
+    finish : float
+        Time until a kernel knows that a child has ended.
+    window : float
+        Time over which `DECIDE` averages the child blocks that run.
+    """
+
+    launches: DeviceLaunches
+    mode: NDArray[np.uint8]
+    stall: float
+    lane_stall: float
+    queues: int
+    window: float = 1.0
+    dispatch: float = 0.0
+    finish: float = 0.0
+
+
+@dataclass(frozen=True)
 class Rules:
     """The rules of one mechanism for one program; what is not said restricts nothing.
 
@@ -134,6 +180,8 @@ class Rules:
         Where the mechanism sees other dependences; the joins above are then its joins.
     unlimited : bool
         Whether the number of SMs does not count.
+    launching : LaunchRules, optional
+        Where blocks launch child kernels; `durations` are then of their own work.
     steps_assumed : bool
         For `Against.INTRA_BLOCK`: whether `graph` and the needs above are assumed, so that the
         bound has to be worked out from them.
@@ -155,6 +203,7 @@ class Rules:
     durations: NDArray[np.float64] | None = None
     graph: BlockGraph | None = None
     unlimited: bool = False
+    launching: LaunchRules | None = None
     against: Against = Against.BLOCK
     steps_assumed: bool = False
     assumptions: tuple[str, ...] = ()

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The child kernels of a schedule: what blocks launched, and when each child block ran.
+
+    Attributes
+    ----------
+    launched, issued : bool[n_launches], float64[n_launches]
+        Which launches were made, and when each was through and its child began to wait.
+    launch, block : int64[n]
+        Of each child block the launch, and its number within the child.
+    start, end : float64[n]
+    sm : int32[n]
+    over : float
+        When the last kernel knows that its last child has ended.
+    """
+
+    launched: NDArray[np.bool_]
+    issued: NDArray[np.float64]
+    launch: NDArray[np.int64]
+    block: NDArray[np.int64]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    sm: NDArray[np.int32]
+    over: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +54,8 @@ class Schedule:
         Time that blocks spend waiting in a slot, summed over all blocks.
     least : float
         Time below which the memory bandwidth keeps the schedule as a whole.
+    children : Children or None
+        Of rules that let blocks launch from the device.
     """
 
     name: str
@@ -34,11 +64,39 @@ class Schedule:
     sm: NDArray[np.int32]
     waiting: float = 0.0
     least: float = 0.0
+    children: Children | None = None
 
     @property
     def makespan(self) -> float:
         """When the last block ends, or what the bytes take at least if that is longer."""
-        return max(self.least, float(self.end.max(initial=0.0)))
+        last = 0.0 if self.children is None else self.children.over
+        return max(self.least, last, float(self.end.max(initial=0.0)))
+
+    def unfolded(self, launches: DeviceLaunches | None) -> Schedule:
+        """Return the schedule with the blocks of all children after those of the program.
+
+        Parameters
+        ----------
+        launches : DeviceLaunches or None
+            Those of the program. A child that is not launched is on SM -1, at no time.
+        """
+        if launches is None:
+            return self
+        launch, _ = launches.child_blocks
+        start, end, sm = np.zeros(len(launch)), np.zeros(len(launch)), np.full(len(launch), -1)
+        if self.children is not None:
+            ran = self.children.launched[launch]
+            for of_all, own in (
+                (start, self.children.start), (end, self.children.end), (sm, self.children.sm)
+            ):  # fmt: skip
+                of_all[ran] = own
+        return replace(
+            self,
+            start=np.concatenate([self.start, start]),
+            end=np.concatenate([self.end, end]),
+            sm=np.concatenate([self.sm, sm.astype(np.int32)]),
+            children=None,
+        )
 
     def to_pandas(self, graph: BlockGraph) -> pd.DataFrame:
         """Return one row per block: kernel, block (within the kernel), sm, start, end."""

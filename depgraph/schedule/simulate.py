@@ -9,6 +9,7 @@ import numpy as np
 
 from depgraph.errors import DeadlockError
 from depgraph.graph.lists_jit import invert_lists
+from depgraph.schedule.device_launches import children_of, launch_lists, with_children
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import (
     HOLDS,
@@ -75,8 +76,11 @@ def run_rules(
         If the rules let some block wait forever.
     """
     graph = rules.graph or graph
+    program = graph
     durations = _writable(durations if rules.durations is None else rules.durations)
     need, capacity = resources.binding
+    if rules.launching is not None:
+        rules, graph, durations, need = with_children(rules, graph, durations, need)
     if sharing is not None and sharing.carve_outs is not None:
         need, capacity = resources.placed, resources.capacity
     if rules.unlimited or math.isinf(sms):
@@ -94,23 +98,28 @@ def run_rules(
         alone = durations * (1 + sharing.slowdown * sharing.load)[graph.operation_of_block]
     blocks = _blocks(durations, alone, places_left, holds_left)
     waiting = _waiting(rules, room.class_of_operation, len(room.need), operations.running)
+    launches = launch_lists(rules.launching, program, durations)
+    running = Running(
+        _events(
+            graph.n_blocks + 2 * graph.n_operations + len(launches.warps) + len(launches.lanes)
+        ),
+        _sharing(sharing, need, capacity, size),
+        launches,
+    )
     event_schedule(
         lists,
         joins,
         gates,
         operations,
-        _window(rules, graph.n_operations),
+        _window(rules, program.n_operations, graph.n_operations),
         blocks,
         waiting,
         _stages(rules, graph.n_blocks),
         room,
-        Running(
-            _events(graph.n_blocks + 2 * graph.n_operations + 1),
-            _sharing(sharing, need, capacity, size),
-        ),
+        running,
     )
     start, end, sm = blocks.start, blocks.end, blocks.sm
-    stuck = np.flatnonzero(end < 0)
+    stuck = np.flatnonzero(end[: program.n_blocks] < 0)
     if len(stuck):
         operation = graph.operation_of_block[stuck[0]]
         block = int(stuck[0] - graph.first_block[operation])
@@ -119,6 +128,9 @@ def run_rules(
         sm = np.asarray(device_order, np.int32)[sm]
     if sharing is not None:
         return Schedule(name, start, end, sm)
+    if rules.launching is not None:
+        n, children = program.n_blocks, children_of(rules.launching.launches, launches, blocks, sm)
+        return Schedule(name, start[:n], end[:n], sm[:n], children=children)
     waited = end - start - durations
     waited[waited < 1e-9 * np.maximum(end, 1e-300)] = 0.0
     return Schedule(name, start, end, sm, float(waited.sum()))
@@ -207,10 +219,11 @@ def _operations(rules: Rules, graph: BlockGraph, gates: GateLists) -> Operations
     )
 
 
-def _window(rules: Rules, n_operations: int) -> Window:
+def _window(rules: Rules, last: int, n_operations: int) -> Window:
     return Window(
         size=rules.window,
         in_order=rules.in_order,
+        last=last,
         entered=_counter(),
         entering=_counter(),
         oldest=_counter(),

@@ -34,6 +34,16 @@ _NO_LIMIT = np.int64(2**62)
 # The opening of an operation counts as one gate more of each of its blocks.
 _OPEN = 1 << 30
 
+# What becomes of a launch from the device: the parent does the work, a child is launched, or that
+# is decided when the parent comes to it.
+INLINE = 0
+LAUNCH = 1
+DECIDE = 2
+
+# What waits: the parent for its child, or the child for the parent's kernel.
+_JOIN_BLOCK = 1
+_JOIN_KERNEL = 2
+
 # States of a block, 0 before it is placed.
 _PLACED = 1
 _RUNNING = 2
@@ -153,6 +163,8 @@ class Window(NamedTuple):
         Operations that may have entered and not left; 0 for any number.
     in_order : bool
         Whether operations leave the window in program order.
+    last : int
+        Operations that enter: all but child kernels, which come after them.
     entered, entering, oldest, ended : int64[1]
         Operations that have entered or are entering; whether one is entering; the first that has
         not ended; how many have.
@@ -162,6 +174,7 @@ class Window(NamedTuple):
 
     size: int
     in_order: bool
+    last: int
     entered: NDArray[np.int64]
     entering: NDArray[np.int64]
     oldest: NDArray[np.int64]
@@ -310,7 +323,7 @@ class Events(NamedTuple):
     ----------
     times, items, n : float64[...], int64[...], int64[1]
         An item is a block that ends, or n_blocks + k: operation k opens, or n_blocks +
-        n_operations + k: operation k has entered.
+        n_operations + k: operation k has entered, or, after those, what launches wait for.
     """
 
     times: NDArray[np.float64]
@@ -349,11 +362,126 @@ class Sharing(NamedTuple):
     next: NDArray[np.float64]
 
 
+class ChildLoad(NamedTuple):
+    """What the blocks of child kernels do, as SPAWN counts it.
+
+    Attributes
+    ----------
+    window : float
+        Time over which running blocks are averaged.
+    times, running, area : float64[n_changes]
+        When the number of running blocks changed, to what, and its integral until then.
+    n, old : int64[1]
+        Changes so far, and the last before the window.
+    pending, ended : int64[1]
+        Blocks that are queued or running, that have ended.
+    busy : float64[1]
+        Time of those that have ended, summed.
+    """
+
+    window: float
+    times: NDArray[np.float64]
+    running: NDArray[np.float64]
+    area: NDArray[np.float64]
+    n: NDArray[np.int64]
+    old: NDArray[np.int64]
+    pending: NDArray[np.int64]
+    ended: NDArray[np.int64]
+    busy: NDArray[np.float64]
+
+
+class Launches(NamedTuple):
+    """Launches from the device, the warps that make them, and where child kernels wait.
+
+    Child kernels are operations after those of the program, in the order of the launches.
+
+    Attributes
+    ----------
+    first : int
+        The first child kernel.
+    block, instruction : int64[n]
+        Who launches.
+    lanes, inline : float64[n]
+        Lanes that launch; time of the parent if it does the work itself.
+    mode, join : uint8[n]
+        `INLINE`, `LAUNCH` or `DECIDE`; nobody waits, the block does, or the child for the kernel.
+    stream : int32[n]
+        Launches into one stream run in order.
+    launched, issued : bool[n], float64[n]
+        Whether a child was launched, and when the launch was through.
+    offsets : int64[n_instructions + 1]
+        First launch of each instruction.
+    at : float64[n_instructions]
+        Own work of the block that comes before.
+    warp_offsets, warps : int64[n_program_blocks + 1] or int64[0], int64[n_warps + 1]
+        First warp of each block that launches, first instruction of each warp. Empty where nothing
+        is launched.
+    warp : int64[n_instructions]
+        Warp of each instruction.
+    awaited : int32[n_instructions]
+        Children that the warp waits for.
+    warps_left, finish : int64[n_program_blocks], float64[n_program_blocks]
+        Warps that are not through with their launches; when the last of the others ends.
+    children : int64[n_program_operations]
+        Child kernels that have not ended.
+    of_operation : int64[n_program_operations + 1] or int64[0]
+        The first launch of each operation's blocks.
+    head, last : int64[n_queues]
+        Launches in the hardware queues, linked by `next`; -1 for none.
+    next : int64[n]
+    n_ranks : int64[1]
+        Ranks that are given away: children get theirs as they come.
+    busy : bool[n_streams]
+        Whether a child of the stream runs.
+    stall, lane_stall : float
+        Time of a launch, and more for each lane.
+    dispatch, free : float, float64[1]
+        Time for each child, one after another, before it waits in its queue; when the last is done.
+    finish_time, over : float, float64[1]
+        Time until a kernel knows that a child has ended; when the last child was known to.
+    load : ChildLoad
+    """
+
+    first: int
+    block: NDArray[np.int64]
+    instruction: NDArray[np.int64]
+    lanes: NDArray[np.float64]
+    inline: NDArray[np.float64]
+    mode: NDArray[np.uint8]
+    join: NDArray[np.uint8]
+    stream: NDArray[np.int32]
+    launched: NDArray[np.bool_]
+    issued: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    at: NDArray[np.float64]
+    warp_offsets: NDArray[np.int64]
+    warps: NDArray[np.int64]
+    warp: NDArray[np.int64]
+    awaited: NDArray[np.int32]
+    warps_left: NDArray[np.int64]
+    finish: NDArray[np.float64]
+    children: NDArray[np.int64]
+    of_operation: NDArray[np.int64]
+    head: NDArray[np.int64]
+    last: NDArray[np.int64]
+    next: NDArray[np.int64]
+    n_ranks: NDArray[np.int64]
+    busy: NDArray[np.bool_]
+    stall: float
+    lane_stall: float
+    dispatch: float
+    free: NDArray[np.float64]
+    finish_time: float
+    over: NDArray[np.float64]
+    load: ChildLoad
+
+
 class Running(NamedTuple):
     """What happens when: at times that are known, and as blocks on SMs come to their ends."""
 
     events: Events
     sharing: Sharing
+    launches: Launches
 
 
 @compiled_helper
@@ -603,7 +731,7 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
             if window.n_opening[0] > 0:
                 _open(operations, window, graph, blocks, events, now)
             _queue_ready(blocks, graph, room, waiting, stages)
-            _place(waiting, room, graph, operations, gates, window, blocks, now)
+            _place(waiting, room, graph, operations, gates, window, blocks, running, now)
             is_settled = window.n_opening[0] == 0
             is_timed = False
             continue
@@ -617,7 +745,10 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
         else:
             break
         is_settled = False
-        if item >= n_blocks + n_operations:
+        k = np.int64(-1)  # the operation that ends now
+        if item >= n_blocks + 2 * n_operations:
+            k = _launch(running, graph, operations, window, blocks, waiting, now, item)
+        elif item >= n_blocks + n_operations:
             window.entering[0] = 0
             _pass_gate(operations, window, item - n_blocks - n_operations)
         elif item >= n_blocks:
@@ -625,21 +756,215 @@ def event_schedule(graph, joins, gates, operations, window, blocks, waiting, sta
             window.n_opening[0] += 1
         else:
             blocks.end[item] = now
-            _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, item)
+            c = room.class_of_operation[graph.operation_of_block[item]]
+            _take(room, blocks.sm[item], c, -1)
+            if stages.ahead > 0:
+                _end_in_stage(stages, blocks, item)
+            _wake(graph, joins, operations, blocks, now, item)
+            k = _end_block(running, graph, operations, window, blocks, waiting, now, item)
+        if k >= 0:
+            _end_operation(operations, window, k)
+            _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
 
 
 @compiled_within
-def _end_block(graph, joins, gates, operations, window, blocks, stages, room, now, block):
-    """Give back the room of a block, and tell all that waits for its end."""
-    k = graph.operation_of_block[block]
-    _take(room, blocks.sm[block], room.class_of_operation[k], -1)
-    if stages.ahead > 0:
-        _end_in_stage(stages, blocks, block)
-    _wake(graph, joins, operations, blocks, now, block)
+def _end_block(running, graph, operations, window, blocks, waiting, now, block):
+    """Count a block as ended; return the operation of the program that ends with it, else -1."""
+    launches = running.launches
+    k = np.int64(graph.operation_of_block[block])
     operations.running[k] -= 1
-    if operations.running[k] == 0:
-        _end_operation(operations, window, k)
-        _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_ENDED)
+    if k >= launches.first:
+        child = k - launches.first
+        _count_children(launches.load, now, -1.0)
+        launches.load.pending[0] -= 1
+        launches.load.ended[0] += 1
+        launches.load.busy[0] += now - blocks.start[block]
+        if operations.running[k] > 0:
+            return np.int64(-1)
+        launches.busy[launches.stream[child]] = False
+        _let_go(launches, operations, graph, window, waiting, launches.stream[child])
+        if launches.join[child] == _JOIN_BLOCK:
+            i = launches.instruction[child]
+            launches.awaited[i] -= 1
+            if launches.awaited[i] == 0:
+                _go_on(running, operations, blocks, i, now + _longest_inline(launches, i))
+        if launches.finish_time > 0:
+            item = len(blocks.duration) + 2 * len(operations.launch) + 2 * len(launches.at)
+            item += len(launches.lanes) + child
+            time, events = now + launches.finish_time, running.events
+            _push_time(events.times, events.items, events.n, time, item)
+            return np.int64(-1)
+        return _forget_child(launches, graph, operations, child, now)
+    if operations.running[k] == 0 and len(launches.children) > 0:
+        for child in range(launches.of_operation[k], launches.of_operation[k + 1]):
+            if launches.launched[child] and launches.join[child] == _JOIN_KERNEL:
+                _send(running, graph, operations, window, waiting, child, now)
+    if operations.running[k] > 0 or (len(launches.children) > 0 and launches.children[k] > 0):
+        return np.int64(-1)
+    return k
+
+
+@compiled_helper
+def _forget_child(launches, graph, operations, child, now):
+    """Count a child less that its parent waits for; return the parent if it ends, else -1."""
+    k = np.int64(graph.operation_of_block[launches.block[child]])
+    launches.over[0] = now
+    launches.children[k] -= 1
+    is_over = operations.running[k] == 0 and launches.children[k] == 0
+    return k if is_over else np.int64(-1)
+
+
+@compiled_within
+def _launch(running, graph, operations, window, blocks, waiting, now, item):
+    """Let come what launches wait for; return the operation of the program that ends, else -1.
+
+    The item is, in this order, an instruction that is reached, one whose launches are through, a
+    child that comes to its queue, or one whose end the parent knows of.
+    """
+    launches = running.launches
+    n_instructions, n = len(launches.at), len(launches.lanes)
+    i = item - len(blocks.duration) - 2 * len(operations.launch)
+    if i >= 2 * n_instructions + n:
+        return _forget_child(launches, graph, operations, i - 2 * n_instructions - n, now)
+    if i >= 2 * n_instructions:
+        _enqueue(launches, operations, graph, window, waiting, i - 2 * n_instructions)
+    elif i >= n_instructions:
+        i -= n_instructions
+        for child in range(launches.offsets[i], launches.offsets[i + 1]):
+            if launches.launched[child]:
+                launches.issued[child] = now
+                if launches.join[child] != _JOIN_KERNEL:
+                    _send(running, graph, operations, window, waiting, child, now)
+        if launches.awaited[i] == 0:
+            _go_on(running, operations, blocks, i, now + _longest_inline(launches, i))
+    else:
+        _decide(running, graph, operations, blocks, i, now)
+    return np.int64(-1)
+
+
+@compiled_helper
+def _send(running, graph, operations, window, waiting, child, now):
+    """Send a child to its queue; all children go one after another."""
+    launches, events = running.launches, running.events
+    if launches.dispatch == 0:
+        _enqueue(launches, operations, graph, window, waiting, child)
+        return
+    launches.free[0] = max(now, launches.free[0]) + launches.dispatch
+    item = len(waiting.rank_of_block) + 2 * len(operations.launch) + 2 * len(launches.at) + child
+    _push_time(events.times, events.items, events.n, launches.free[0], item)
+
+
+@compiled_within
+def _decide(running, graph, operations, blocks, i, now):
+    """Decide on the launches of an instruction, and begin those that are made."""
+    launches = running.launches
+    lanes = 0.0
+    for child in range(launches.offsets[i], launches.offsets[i + 1]):
+        grid = operations.unplaced[child + launches.first]
+        if launches.mode[child] == INLINE or (
+            launches.mode[child] == DECIDE and not _pays_off(launches, child, grid, now)
+        ):
+            continue
+        launches.launched[child] = True
+        launches.load.pending[0] += grid
+        k = graph.operation_of_block[launches.block[child]]
+        launches.children[k] += 1
+        lanes += launches.lanes[child]
+        if launches.join[child] == _JOIN_BLOCK:
+            launches.awaited[i] += 1
+    if lanes == 0:
+        _go_on(running, operations, blocks, i, now + _longest_inline(launches, i))
+        return
+    through = now + launches.stall + launches.lane_stall * lanes
+    item = len(blocks.duration) + 2 * len(operations.launch) + len(launches.at) + i
+    events = running.events
+    _push_time(events.times, events.items, events.n, through, item)
+
+
+@compiled_helper
+def _longest_inline(launches, i):
+    """Return what the lanes of an instruction that launch nothing take, side by side."""
+    longest = 0.0
+    for child in range(launches.offsets[i], launches.offsets[i + 1]):
+        if not launches.launched[child]:
+            longest = max(longest, launches.inline[child])
+    return longest
+
+
+@compiled_helper
+def _pays_off(launches, child, grid, now):
+    """Tell whether a child would end before its parent had done the work, as SPAWN reckons."""
+    load = launches.load
+    time = launches.stall + launches.lane_stall * launches.lanes[child]
+    if load.ended[0] > 0:
+        low = max(0.0, now - load.window)
+        while load.old[0] + 1 < load.n[0] and load.times[load.old[0] + 1] <= low:
+            load.old[0] += 1
+        old, new = load.old[0], load.n[0] - 1
+        area = load.area[new] + load.running[new] * (now - load.times[new])
+        area -= load.area[old] + load.running[old] * (low - load.times[old])
+        # Where none has run of late, no throughput is known.
+        if area > 0:
+            throughput = area / (now - low) / (load.busy[0] / load.ended[0])
+            time += (load.pending[0] + grid) / throughput
+    return time < launches.inline[child]
+
+
+@compiled_helper
+def _count_children(load, now, more):
+    """Note that more or fewer blocks of child kernels run."""
+    new = load.n[0]
+    load.times[new] = now
+    load.area[new] = load.area[new - 1] + load.running[new - 1] * (now - load.times[new - 1])
+    load.running[new] = load.running[new - 1] + more
+    load.n[0] += 1
+
+
+@compiled_helper
+def _go_on(running, operations, blocks, i, time):
+    """Let a warp go on, to its next instruction that launches or to its end."""
+    launches, events = running.launches, running.events
+    block = launches.block[launches.offsets[i]]
+    if i + 1 < launches.warps[launches.warp[i] + 1]:
+        item = len(blocks.duration) + 2 * len(operations.launch) + i + 1
+        time += launches.at[i + 1] - launches.at[i]
+        _push_time(events.times, events.items, events.n, time, item)
+        return
+    time += blocks.duration[block] - launches.at[i]
+    launches.finish[block] = max(launches.finish[block], time)
+    launches.warps_left[block] -= 1
+    if launches.warps_left[block] == 0:
+        _push_time(events.times, events.items, events.n, launches.finish[block], block)
+
+
+@compiled_helper
+def _enqueue(launches, operations, graph, window, waiting, child):
+    """Put a child kernel at the end of its hardware queue."""
+    queue = launches.stream[child] % len(launches.head)
+    launches.next[child] = -1
+    if launches.head[queue] >= 0:
+        launches.next[launches.last[queue]] = child
+        launches.last[queue] = child
+        return
+    launches.head[queue] = child
+    launches.last[queue] = child
+    _let_go(launches, operations, graph, window, waiting, launches.stream[child])
+
+
+@compiled_helper
+def _let_go(launches, operations, graph, window, waiting, stream):
+    """Open the child at the head of a stream's queue, unless one of its own stream runs."""
+    child = launches.head[stream % len(launches.head)]
+    if child < 0 or launches.busy[launches.stream[child]]:
+        return
+    launches.busy[launches.stream[child]] = True
+    k = child + launches.first
+    # First come, first placed.
+    for block in range(graph.first_block[k], graph.first_block[k + 1]):
+        waiting.block_of_rank[launches.n_ranks[0]] = block
+        waiting.rank_of_block[block] = launches.n_ranks[0]
+        launches.n_ranks[0] += 1
+    _pass_gate(operations, window, k)
 
 
 @compiled_helper
@@ -702,7 +1027,7 @@ def _begin(sharing, blocks, block, operation, now):
 def _enter(operations, window, events, n_blocks, now):
     """Let operations enter while the window has room and entering takes no time."""
     n_operations = len(operations.enter)
-    while window.entered[0] < n_operations and window.entering[0] == 0:
+    while window.entered[0] < window.last and window.entering[0] == 0:
         inside = window.entered[0] - (window.oldest[0] if window.in_order else window.ended[0])
         if window.size > 0 and inside >= window.size:
             break
@@ -767,7 +1092,7 @@ def _queue_ready(blocks, graph, room, waiting, stages):
 
 
 @compiled_within
-def _place(waiting, room, graph, operations, gates, window, blocks, now):
+def _place(waiting, room, graph, operations, gates, window, blocks, running, now):
     """Place blocks, best first, until none fits or an operation opens."""
     while window.n_opening[0] == 0:
         c = _next_class(waiting, room)
@@ -786,6 +1111,12 @@ def _place(waiting, room, graph, operations, gates, window, blocks, now):
         operations.unplaced[k] -= 1
         if operations.unplaced[k] == 0:
             _fire_gates(gates, graph, operations, window, blocks, now, k, ALL_PLACED)
+            launches = running.launches
+            if k >= launches.first:
+                child = k - launches.first
+                stream = launches.stream[child]
+                launches.head[stream % len(launches.head)] = launches.next[child]
+                _let_go(launches, operations, graph, window, waiting, stream)
 
 
 @compiled_within
@@ -823,7 +1154,7 @@ def _take(room, sm, c, times):
     else:
         room.changed[room.n_changed[0]] = sm
         room.n_changed[0] += 1
-    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of host copies
+    if len(room.carve_out.least) > 0 and room.need[c].any():  # not of copies and memsets
         if room.carve_out.residents[sm] == 0:
             room.carve_out.of_sm[sm] = room.carve_out.chosen[c]
         room.carve_out.residents[sm] += times
@@ -845,10 +1176,20 @@ def _release(blocks, operations, block, operation):
 @compiled_within
 def _run_released(blocks, graph, running, now):
     """Let blocks that nothing holds any more run to their ends."""
-    events, sharing = running.events, running.sharing
+    events, sharing, launches = running.events, running.sharing, running.launches
     for at in range(blocks.n_released[0]):
         block = np.int64(blocks.released[at])
         operation = graph.operation_of_block[block]
+        if operation >= launches.first:
+            _count_children(launches.load, now, 1.0)
+        elif len(launches.warps_left) > 0 and launches.warps_left[block] > 0:
+            begin = max(blocks.start[block], blocks.earliest[block])
+            low = launches.warp_offsets[block]
+            for warp in range(low, low + launches.warps_left[block]):
+                i = launches.warps[warp]
+                item = len(blocks.duration) + 2 * len(graph.first_block) - 2 + i
+                _push_time(events.times, events.items, events.n, begin + launches.at[i], item)
+            continue
         if len(sharing.load) > 0 and sharing.load[operation] > 0:
             _begin(sharing, blocks, block, operation, now)
             continue

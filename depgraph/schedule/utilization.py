@@ -19,7 +19,11 @@ def running_part(schedule: Schedule, durations: NDArray[np.float64]) -> Schedule
     Parameters
     ----------
     durations : float64[n_blocks]
+        Where blocks launch child kernels, how long they run depends on the schedule: nothing
+        changes.
     """
+    if schedule.children is not None:
+        return schedule
     return replace(schedule, start=np.maximum(schedule.start, schedule.end - durations))
 
 

@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from depgraph.trace.records import SOMEWHERE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+OLDEST_VERSION = 3
+"""Of the stores that can be read: what they lack is filled in with the default of its column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its Arrow type by name, its unit ("" if it has none), and what it holds."""
+    """One column: its Arrow type by name, its unit ("" if it has none), and what it holds.
+
+    Stores before schema version `since` lack it; there it is `default`.
+    """
 
     name: str
     type: str
     unit: str
     meaning: str
     nullable: bool = False
+    since: int = OLDEST_VERSION
+    default: str | int | None = None
 
 
-def _c(name: str, type_: str, unit: str, meaning: str, *, nullable: bool = False) -> Column:
-    return Column(name, type_, unit, meaning, nullable)
+def _c(name: str, type_: str, unit: str, meaning: str, **more: Any) -> Column:
+    return Column(name, type_, unit, meaning, **more)
 
+
+_KINDS = '"RAW", "WAR", "WAW" or "REUSE": through memory that was freed in between'
 
 TABLES: dict[str, tuple[Column, ...]] = {
     "kernels": (
         _c("kernel", "int32", "", "kernel number, from 0 in launch order"),
-        _c("operation", "int32", "", "place among kernels and host copies in program order"),
+        _c("operation", "int32", "", "place among kernels, copies and memsets in program order"),
         _c("name", "string", "", "demangled name of the function"),
         _c("mangled_name", "string", "", "mangled name, where the trace has it", nullable=True),
         _c("trace_id", "int64", "", "number that the trace gives the launch", nullable=True),
@@ -75,10 +86,19 @@ TABLES: dict[str, tuple[Column, ...]] = {
             nullable=True,
         ),
         _c("ldgsts_bytes", "int64", "bytes", "of read_bytes those read only by LDGSTS"),
+        _c(
+            "reach",
+            "string",
+            "",
+            'where what is untraced may be: "range", somewhere in known memory; '
+            '"tiles", inferred block by block; null: anywhere',
+            nullable=True,
+            since=4,
+        ),
     ),
     "blocks": (
         _c("block", "int32", "", "global block number"),
-        _c("kernel", "int32", "", "kernel number; -1 - i for host copy i"),
+        _c("kernel", "int32", "", "kernel number; -1 - i for copy or memset i"),
         _c("index", "int64", "", "number in the grid: x + grid_x * (y + grid_y * z)"),
         _c("x", "int32", "", "block coordinate"),
         _c("y", "int32", "", "block coordinate"),
@@ -110,11 +130,44 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ),
     ),
     "copies": (
-        _c("copy", "int32", "", "host copy number, from 0 in program order"),
-        _c("operation", "int32", "", "place among kernels and host copies in program order"),
-        _c("block", "int32", "", "global block number that stands for the copy"),
-        _c("address", "uint64", "byte address", "first byte written"),
-        _c("size", "int64", "bytes", "number of bytes written"),
+        _c("copy", "int32", "", "number of the copy or memset, from 0 in program order"),
+        _c("operation", "int32", "", "place among kernels, copies and memsets in program order"),
+        _c("block", "int32", "", "global block number that stands for it"),
+        _c("address", "uint64", "byte address", "first byte written on the GPU", nullable=True),
+        _c("size", "int64", "bytes", "number of bytes written or read"),
+        _c(
+            "source", "uint64", "byte address", "first byte read on the GPU", nullable=True, since=4
+        ),
+        _c(
+            "what",
+            "string",
+            "",
+            '"memcpy HtoD", "memcpy DtoH", "memcpy DtoD", "memcpy" (not known '
+            'between which) or "memset"',
+            since=4,
+            default=SOMEWHERE,
+        ),
+    ),
+    "allocations": (
+        _c("address", "uint64", "byte address", "first byte", since=4),
+        _c("size", "int64", "bytes", "number of bytes", since=4),
+        _c(
+            "allocated",
+            "int32",
+            "",
+            "operation that follows the allocation; 0 if it was before all",
+            since=4,
+        ),
+        _c(
+            "freed",
+            "int32",
+            "",
+            "operation that follows the free; null if it was never freed",
+            nullable=True,
+            since=4,
+        ),
+        _c("op", "string", "", "operator that allocated it, if known", nullable=True, since=4),
+        _c("line", "string", "", "line of the program that did", nullable=True, since=4),
     ),
     "sets": (
         _c("set", "int32", "", "number of the set"),
@@ -137,22 +190,70 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "joins": (
         _c("join", "int32", "", "number of the join"),
-        _c("kind", "dictionary", "", '"RAW", "WAR" or "WAW"'),
+        _c("kind", "dictionary", "", _KINDS),
         _c("certain", "bool", "", "whether accesses in the trace make it; else it is possible"),
         _c(
             "basis",
             "dictionary",
             "",
             'what it rests on: "seen", "ldgsts" (only reads by LDGSTS), "opaque" (a kernel whose '
-            'accesses the trace cannot show), "unit" (a kernel whose blocks wait for one another)',
+            'accesses the trace cannot show), "unit" (a kernel whose blocks wait for one another), '
+            '"range" (what a kernel writes out of sight, somewhere in known memory), "tiles" (what '
+            "a block writes out of sight, inferred from what it reads)",
         ),
-        _c("source_kernel", "int32", "", "kernel waited for; -1 - i for host copy i"),
+        _c("source_kernel", "int32", "", "kernel waited for; -1 - i for copy or memset i"),
         _c("target_kernel", "int32", "", "kernel that waits"),
         _c("sources", "list<int32>", "", "sets; all their blocks are waited for"),
         _c("targets", "list<int32>", "", "sets; all their blocks wait"),
     ),
+    "launches": (
+        _c("launch", "int32", "", "number of a launch from the device, from 0 by block", since=4),
+        _c("kernel", "int32", "", "kernel whose block launches", since=4),
+        _c("block", "int32", "", "global number of the block that launches", since=4),
+        _c("at", "float64", "share", "of the block's own work that comes before", since=4),
+        _c(
+            "warp",
+            "int64",
+            "",
+            "warp that launches; launches of one warp and share are lanes of "
+            "one instruction; -1: launches one after another",
+            since=4,
+        ),
+        _c("lanes", "int64", "lanes", "lanes that launch", since=4),
+        _c("child_grid", "int64", "blocks", "blocks of the child, of all lanes together", since=4),
+        _c(
+            "child_duration",
+            "float64",
+            "as duration of blocks",
+            "time of each child block",
+            since=4,
+        ),
+        _c(
+            "inline",
+            "float64",
+            "as duration of blocks",
+            "time of the parent if it does the work",
+            since=4,
+        ),
+        _c(
+            "join",
+            "dictionary",
+            "",
+            '"none", "block" (the block waits for its child) or "kernel" '
+            "(the child waits for the kernel)",
+            since=4,
+        ),
+        _c(
+            "stream",
+            "int64",
+            "",
+            "children of one block and stream run in order; -1: on their own",
+            since=4,
+        ),
+        _c("items", "int64", "", "work items, that thresholds are about", since=4),
+    ),
     "pairs": (
-        _c("source", "int32", "", "kernel waited for; -1 - i for host copy i"),
+        _c("source", "int32", "", "kernel waited for; -1 - i for copy or memset i"),
         _c("target", "int32", "", "kernel that waits"),
         _c("raw", "int64", "edges", "distinct certain read-after-write edges"),
         _c("war", "int64", "edges", "distinct certain write-after-read edges"),
@@ -163,25 +264,45 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("awaited", "int64", "blocks", "blocks of the source waited for"),
         _c("most_sources", "int64", "blocks", "most blocks that one block waits for"),
         _c("most_targets", "int64", "blocks", "most blocks that wait for one block"),
-        _c("ldgsts", "int64", "edges", "of raw and war those that rest only on LDGSTS reads"),
+        _c("ldgsts", "int64", "edges", "of each kind those that rest only on LDGSTS reads"),
         _c("possible", "int64", "edges", "distinct edges of any kind that are only possible"),
+        _c(
+            "reuse",
+            "int64",
+            "edges",
+            "distinct certain edges through memory that was freed in between",
+            since=4,
+            default=0,
+        ),
         _c("cross_stream", "bool", "", "source and target run in different streams"),
     ),
     "edges": (
-        _c("src_kernel", "int64", "", "kernel waited for; -1 - i for host copy i"),
+        _c("src_kernel", "int64", "", "kernel waited for; -1 - i for copy or memset i"),
         _c("src_block", "int64", "", "its block, numbered within the kernel"),
         _c("dst_kernel", "int64", "", "kernel that waits"),
         _c("dst_block", "int64", "", "its block, numbered within the kernel"),
-        _c("kind", "string", "", '"RAW", "WAR" or "WAW"'),
+        _c("kind", "string", "", _KINDS),
         _c("certain", "bool", "", "false where it is only possible"),
         _c("ldgsts", "bool", "", "whether it rests only on LDGSTS reads"),
     ),
 }
 
-STORED_TABLES = ("kernels", "blocks", "footprints", "copies", "sets", "joins", "pairs")
+STORED_TABLES = (
+    "kernels", "blocks", "footprints", "copies", "allocations", "sets", "joins", "launches",
+    "pairs",
+)  # fmt: skip
 
 
-def arrow_schema(table: str) -> pa.Schema:
+def stored_tables(version: int) -> tuple[str, ...]:
+    """Return the tables of a store of a version."""
+    return tuple(t for t in STORED_TABLES if _columns(t, version))
+
+
+def _columns(table: str, version: int) -> list[Column]:
+    return [column for column in TABLES[table] if column.since <= version]
+
+
+def arrow_schema(table: str, version: int = SCHEMA_VERSION) -> pa.Schema:
     """Return the Arrow schema of a table, units and meanings in the field metadata."""
     import pyarrow as pa
 
@@ -201,6 +322,6 @@ def arrow_schema(table: str) -> pa.Schema:
                 nullable=column.nullable,
                 metadata={"unit": column.unit, "meaning": column.meaning},
             )
-            for column in TABLES[table]
+            for column in _columns(table, version)
         ]
     )

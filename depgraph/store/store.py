@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.errors import ModelError
+from depgraph.errors import ModelError, StoreError
 from depgraph.footprint.footprints import Footprints
+from depgraph.footprint.frees import freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
+from depgraph.graph.launches import JOINS, DeviceLaunches
 from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
 from depgraph.store.files import PATTERNS
 from depgraph.store.table_checks import (
     Layout,
+    check_allocations,
     check_blocks,
     check_copies,
     check_footprints,
     check_joins,
     check_kernels,
+    check_launches,
     check_layout,
     check_pairs,
     check_sets,
@@ -28,7 +33,7 @@ from depgraph.store.table_checks import (
 )
 from depgraph.store.tables import StoredTables
 from depgraph.system.arrow import to_lists, to_numpy
-from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS
+from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -97,10 +102,17 @@ class Store:
 
     @cached_property
     def copies(self) -> list[Copy]:
-        """The host copies, in program order."""
+        """The copies and memsets, in program order."""
         copies = [Copy(**row) for row in self.table("copies").to_pylist()]
         check_copies(self._tables.file("copies"), copies)
         return copies
+
+    @cached_property
+    def allocations(self) -> list[Allocation]:
+        """The allocations; none where the input does not know of frees."""
+        allocations = [Allocation(**row) for row in self.table("allocations").to_pylist()]
+        check_allocations(self._tables.file("allocations"), allocations, len(self._layout.kernel))
+        return allocations
 
     @cached_property
     def _layout(self) -> Layout:
@@ -156,7 +168,7 @@ class Store:
         Parameters
         ----------
         kinds : collection of str, optional
-            Among "RAW", "WAR", "WAW"; default all that were extracted.
+            Among `KIND_NAMES`; default all that were extracted.
 
         Raises
         ------
@@ -171,7 +183,7 @@ class Store:
             extracted = ", ".join(kind for kind in KIND_NAMES if kind in graph.kinds)
             raise ModelError(
                 f"{self.path}: the store holds only {extracted} dependences; extract again "
-                "for others"
+                "for others (REUSE: a recording, which knows what was freed)"
             )
         return chosen
 
@@ -212,10 +224,29 @@ class Store:
             duration_unit=self.metadata.get("duration_unit", "cycles"),
             occupancy=self._occupancies(n_operations),
             space=None if spaces is None else np.array(spaces, np.int32),
+            frees=freed_between(self.allocations, n_operations),
+            copies={copy.number: copy.what for copy in self.copies},
+            launches=self._launches(),
             counted=tuple(self.pairs),
         )
         check_joins(join_file, joins, graph)
         return graph
+
+    def _launches(self) -> DeviceLaunches | None:
+        file, table = self._tables.file("launches"), self.table("launches")
+        if not len(table):
+            return None
+        columns = {
+            f.name: to_numpy(table[f.name]) for f in fields(DeviceLaunches) if f.name != "join"
+        }
+        launches = DeviceLaunches(
+            **{**columns, "block": columns["block"].astype(np.int64)},
+            join=codes(file, table, "join", JOINS),
+        )
+        check_launches(file, table, launches, self._layout)
+        if self._durations() is None:
+            raise StoreError(file, "has launches of blocks without durations", "extract again")
+        return launches
 
     def _durations(self) -> NDArray[np.float64] | None:
         column = self._block_table["duration"]

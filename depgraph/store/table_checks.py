@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import StoreError
-from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES, Basis
+from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES, WAW, Basis
+from depgraph.graph.launches import MOST_CHILD_BLOCKS
 from depgraph.system.arrow import to_codes, to_lists, to_numpy
+from depgraph.system.limits import LARGEST_ID, LONGEST_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.program import Copy, Kernel
+    from depgraph.trace.records import Allocation
 
 _MOST_BLOCKS = 2**31
 _ADDRESS_END = 1 << 64
@@ -36,12 +40,12 @@ _LEAST_OF_KERNELS = {
     "active_blocks": 0, "shared_written_bytes": 0, "occupancy": 0, "ldgsts_bytes": 0,
     **dict.fromkeys(_COUNTS, 0),
 }  # fmt: skip
-_LEAST_OF_COPIES = dict.fromkeys(("copy", "operation", "block", "address", "size"), 0)
+_LEAST_OF_COPIES = dict.fromkeys(("copy", "operation", "block", "address", "source", "size"), 0)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The kernels and host copies of a program in its order, and how their blocks are numbered.
+    """The kernels, copies and memsets of a program in its order, and how their blocks are numbered.
 
     Attributes
     ----------
@@ -120,16 +124,28 @@ def check_kernels(file: Path, kernels: Sequence[Kernel]) -> None:
 
 
 def check_copies(file: Path, copies: Sequence[Copy]) -> None:
-    """Check the numbers of each host copy, and that they are in program order."""
+    """Check the numbers of each copy and memset, and that they are in program order."""
     columns = _checked_rows(file, copies, _LEAST_OF_COPIES)
-    ends = np.array([copy.address + copy.size <= _ADDRESS_END for copy in copies], np.bool_)
+    ends = np.array(
+        [max(copy.address or 0, copy.source or 0) + copy.size <= _ADDRESS_END for copy in copies],
+        np.bool_,
+    )
     _demand_rows(file, ends, "the copy goes past the last address")
     for name in ("copy", "operation"):
         _demand_rows(file, _ascends(columns[name]), f"{name} does not ascend")
 
 
+def check_allocations(file: Path, allocations: Sequence[Allocation], n_operations: int) -> None:
+    """Check where allocations lie, and between which operations."""
+    _checked_rows(file, allocations, dict.fromkeys(("address", "size", "allocated", "freed"), 0))
+    ends = np.array([a.address + a.size <= _ADDRESS_END for a in allocations], np.bool_)
+    _demand_rows(file, ends, "the allocation goes past the last address")
+    stands = [a.allocated <= (n_operations if a.freed is None else a.freed) for a in allocations]
+    _demand_rows(file, np.array(stands, np.bool_), "it is freed before it is allocated")
+
+
 def check_layout(file: Path, layout: Layout, metadata: Mapping[str, Any]) -> None:
-    """Check that kernels and host copies together number operations and blocks without gaps.
+    """Check that kernels, copies and memsets together number operations and blocks without gaps.
 
     Parameters
     ----------
@@ -232,6 +248,39 @@ def check_joins(file: Path, table: pa.Table, graph: BlockGraph) -> None:
             raise _nonsense(file, f"{name} are sets of another kernel")
 
 
+def check_launches(file: Path, table: pa.Table, launches: DeviceLaunches, layout: Layout) -> None:
+    """Check the launches from the device: blocks that there are, in order, possible numbers.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Of launches.
+    launches : DeviceLaunches
+        Made of it.
+    """
+    n = len(table)
+    block = launches.block
+    _demand_rows(file, to_numpy(table["launch"]) == np.arange(n), "launch is not the next number")
+    known = (block >= 0) & (block < layout.n_blocks)
+    _demand_rows(file, known, "block is not among the blocks")
+    kernel = np.repeat(layout.kernel, layout.blocks)[block]
+    _demand_rows(file, kernel >= 0, "a host copy launches nothing")
+    _demand_rows(file, to_numpy(table["kernel"]) == kernel, "kernel is not that of the block")
+    _demand_rows(file, (launches.at >= 0) & (launches.at <= 1), "at is not between 0 and 1")
+    for name, least in (
+        ("warp", -1), ("lanes", 1), ("child_grid", 1), ("stream", -1), ("items", 0),
+        ("child_duration", 0), ("inline", 0),
+    ):  # fmt: skip
+        values = getattr(launches, name)
+        most = LARGEST_ID if values.dtype.kind == "i" else LONGEST_TIME
+        possible = (values >= least) & (values <= most)
+        _demand_rows(file, possible, f"{name} is not from {least} to {most:g}")
+    if launches.child_grid.sum(dtype=np.float64) > MOST_CHILD_BLOCKS:
+        raise _nonsense(file, "there are more child blocks than are taken")
+    order = np.lexsort((launches.at, launches.warp, block))
+    _demand_rows(file, order == np.arange(n), "the launch does not follow the one before")
+
+
 def check_pairs(file: Path, table: pa.Table, layout: Layout, patterns: Sequence[str]) -> None:
     """Check that pairs lead from a kernel to a later one and count possible numbers of edges."""
     codes(file, table, "pattern", patterns)
@@ -240,12 +289,12 @@ def check_pairs(file: Path, table: pa.Table, layout: Layout, patterns: Sequence[
     order = target.astype(np.int64) * len(layout.operation) + source
     _demand_rows(file, _ascends(order), "the pair does not follow the one before")
     sources, targets = layout.blocks[source], layout.blocks[target]
-    kinds = np.stack([to_numpy(table[name]) for name in ("raw", "war", "waw")])
+    kinds = np.stack([to_numpy(table[name]) for name in map(str.lower, KIND_NAMES)])
     edges, possible, ldgsts = (to_numpy(table[n]) for n in ("edges", "possible", "ldgsts"))
     added = (kinds >= 0).all(axis=0) & (edges <= kinds.sum(axis=0))
     added &= (edges >= kinds.max(axis=0, initial=0)) & (possible >= 0)
     added &= (edges + possible > 0) & (edges + possible <= sources * targets)
-    added &= (ldgsts >= 0) & (ldgsts <= kinds[0] + kinds[1])
+    added &= (ldgsts >= 0) & (ldgsts <= kinds.sum(axis=0) - kinds[WAW])
     _demand_rows(file, added, "edges are not those of the kinds and blocks")
     for name, most in (
         ("waiting", targets), ("awaited", sources), ("most_sources", to_numpy(table["awaited"])),
@@ -283,7 +332,7 @@ def _checked_rows(
         _demand_rows(
             file, np.array([v >= low for v in present], np.bool_), f"{name} is below {low}"
         )
-        if name != "address":
+        if name not in {"address", "source"}:
             columns[name] = np.array(present, np.int64)
     return columns
 

@@ -13,12 +13,20 @@ import pyarrow.parquet as pq
 
 from depgraph.errors import StoreError
 from depgraph.store.checksums import CHECKSUMS, Checksums
-from depgraph.store.files import FILES, IDENTITY_KEY, METADATA_KEY, file_name, is_store
-from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
+from depgraph.store.files import IDENTITY_KEY, METADATA_KEY, file_name, is_store
+from depgraph.store.schema import (
+    OLDEST_VERSION,
+    SCHEMA_VERSION,
+    STORED_TABLES,
+    TABLES,
+    arrow_schema,
+    stored_tables,
+)
 from depgraph.store.table_checks import check_nulls
 from depgraph.system.arrow import read_parquet
 from depgraph.system.placing import recover
 
+_READABLE = range(OLDEST_VERSION, SCHEMA_VERSION + 1)
 _ADVICE = "copy the store again, or extract the trace again"
 
 
@@ -43,12 +51,14 @@ class StoredTables:
         if not is_store(self.path):
             what = "is not a depgraph store" if self.path.exists() else "no such store"
             raise StoreError(self.path, what, "make one with: depgraph extract TRACE")
+        self._version = self._version_on_disk()
         self._checksums = self._read_checksums()
         self._refuse_strange_files()
         self.metadata = self._metadata_in(self.kernels.schema)
 
     def _read_checksums(self) -> Checksums:
-        missing = [name for name in FILES if not (self.path / name).is_file()]
+        files = [*map(file_name, stored_tables(self._version)), CHECKSUMS]
+        missing = [name for name in files if not (self.path / name).is_file()]
         if missing:
             self._refuse_other_version()
             raise StoreError(self.path, f"lacks {missing[0]}", _ADVICE)
@@ -57,10 +67,19 @@ class StoredTables:
         except (OSError, ValueError) as error:
             self._refuse_other_version()
             raise self._damaged(self.path / CHECKSUMS, error) from None
-        if set(checksums.digests) != {file_name(table) for table in STORED_TABLES}:
+        if {*checksums.digests, CHECKSUMS} != set(files):
             self._refuse_other_version()
             raise StoreError(self.path / CHECKSUMS, "names other files than a store has", _ADVICE)
         return checksums
+
+    def _version_on_disk(self) -> int:
+        """Return the schema version that a file names, the present one if it cannot be read."""
+        try:
+            metadata = pq.read_schema(self.file("kernels")).metadata
+            version = json.loads(metadata[METADATA_KEY])["schema_version"]
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
+            return SCHEMA_VERSION
+        return version if version in _READABLE else SCHEMA_VERSION
 
     def _refuse_other_version(self) -> None:
         """Refuse a store of another version, whose files may be others."""
@@ -79,7 +98,7 @@ class StoredTables:
             raise StoreError(
                 self.path, "holds Parquet files that depgraph did not write", "extract again"
             ) from None
-        if found != SCHEMA_VERSION:
+        if found not in _READABLE:
             raise StoreError(
                 self.path,
                 f"has schema version {found}, this depgraph reads version {SCHEMA_VERSION}",
@@ -89,7 +108,7 @@ class StoredTables:
 
     def _refuse_strange_files(self) -> None:
         """Refuse files of other stores by what stands at their end, without reading them whole."""
-        for table in STORED_TABLES:
+        for table in stored_tables(self._version):
             try:
                 metadata = pq.read_metadata(self.file(table)).metadata or {}
             except (OSError, ValueError, pa.ArrowException) as error:
@@ -123,6 +142,8 @@ class StoredTables:
             raise StoreError(
                 self.path, f"has no table {name!r}", f"it has {', '.join(STORED_TABLES)}"
             )
+        if name not in stored_tables(self._version):
+            return arrow_schema(name).empty_table()
         file = self.file(name)
         try:
             content = file.read_bytes()
@@ -133,11 +154,20 @@ class StoredTables:
             table = read_parquet(content)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise self._damaged(file, error) from None
-        expected = arrow_schema(name)
+        expected = arrow_schema(name, self._version)
         if [*map(_kind_of, table.schema)] != [*map(_kind_of, expected)]:
             raise StoreError(file, "has columns that the schema does not name", "extract again")
         check_nulls(file, table, expected)
-        return table
+        return _with_defaults(table, name)
+
+
+def _with_defaults(table: pa.Table, name: str) -> pa.Table:
+    """Add the columns that stores of an older version lack."""
+    for place, (field, column) in enumerate(zip(arrow_schema(name), TABLES[name], strict=True)):
+        if column.name not in table.column_names:
+            values = pa.repeat(pa.scalar(column.default, field.type), len(table))
+            table = table.add_column(place, field, values)
+    return table
 
 
 def _kind_of(field: pa.Field) -> tuple[str, pa.DataType]:

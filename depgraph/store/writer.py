@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
+from depgraph.graph.launches import JOINS, DeviceLaunches, no_launches
 from depgraph.graph.pairs import PairSummary
 from depgraph.graph.program import Copy, Kernel
 from depgraph.store.checksums import Checksums, HashingFile
@@ -23,7 +24,7 @@ from depgraph.store.store import Store
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
 from depgraph.system.output import new_folder, stable_path
 from depgraph.system.version import tool_version
-from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS
+from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import SpilledFootprints
+    from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Extraction
 
 _IDENTITY_LENGTH = 32
@@ -200,6 +202,9 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             "duration": _or_nulls(graph.duration, graph.n_blocks),
         },
         "copies": {f.name: [getattr(c, f.name) for c in extraction.copies] for f in fields(Copy)},
+        "allocations": {
+            f.name: [getattr(a, f.name) for a in extraction.allocations] for f in fields(Allocation)
+        },
         "sets": {
             "set": np.arange(len(graph.set_operation), dtype=np.int32),
             "operation": graph.set_operation,
@@ -217,6 +222,7 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
             "sources": from_lists(*graph.source_lists),
             "targets": from_lists(*graph.target_lists),
         },
+        "launches": _launch_columns(graph),
         "pairs": {
             **{
                 f.name: [getattr(p, f.name) for p in extraction.pairs]
@@ -232,6 +238,18 @@ def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
                 for p in extraction.pairs
             ],
         },
+    }
+
+
+def _launch_columns(graph: BlockGraph) -> dict[str, Any]:
+    """Return the launches from the device; no rows where there are none."""
+    given = no_launches() if graph.launches is None else graph.launches
+    return {
+        **{f.name: getattr(given, f.name) for f in fields(DeviceLaunches)},
+        "launch": np.arange(len(given), dtype=np.int32),
+        "kernel": graph.kernel[graph.operation_of_block[given.block]],
+        "block": given.block.astype(np.int32),
+        "join": from_codes(given.join, JOINS),
     }
 
 

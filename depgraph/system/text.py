@@ -84,8 +84,12 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
+COPIES = ("copy or memset", "copies and memsets")
+"""One, and several."""
+
+
 def operations_text(numbers: Collection[int], kernels: int | None = None) -> str:
-    """Return how many kernels and copies some operations are: ``3 of 25 kernels and 1 copy``.
+    """Return how many kernels and how many copies or memsets some operations are.
 
     Parameters
     ----------
@@ -97,7 +101,7 @@ def operations_text(numbers: Collection[int], kernels: int | None = None) -> str
     copies = sum(number < 0 for number in numbers)
     n = len(numbers) - copies
     text = counted(n, "kernel") if kernels is None else f"{n} of {counted(kernels, 'kernel')}"
-    return f"{text} and {counted(copies, 'copy', 'copies')}" if copies else text
+    return f"{text} and {counted(copies, *COPIES)}" if copies else text
 
 
 def size_text(sms: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
-from depgraph.system.text import show_number
+from depgraph.system.text import counted, show_number
 from depgraph.timing.estimates import Estimates, estimate_times
 from depgraph.timing.memory_operations import memory_operations
 
@@ -30,7 +30,7 @@ class Durations:
     Attributes
     ----------
     values : float64[n_blocks]
-        Host copies take no time.
+        Copies and memsets take no time.
     unit : str
         "us", "cycles" or "instructions"; of the last, only ratios mean anything.
     source : str
@@ -78,6 +78,14 @@ def default_durations(graph: BlockGraph) -> Durations:
         return counted_durations(graph)
     values = np.where(is_kernel & is_usable, graph.duration, 0.0)
     notes = _fill_unstated(graph, values, is_kernel & ~is_usable)
+    if graph.launches is not None:
+        values = graph.launches.inlined(values)
+        launches = counted(len(graph.launches), "launch", "launches")
+        note = (
+            f"{launches} from the device: but for the rows cdp and spawn, blocks do the work of "
+            "their child kernels themselves"
+        )
+        notes += (note,)
     return Durations(values, graph.duration_unit, "as the input states them", notes)
 
 
@@ -289,7 +297,7 @@ def matched_durations(
 
 
 def _costs(graph: BlockGraph) -> NDArray[np.float64]:
-    """Return the cost of each block; 1 throughout a kernel that has none, 0 for host copies."""
+    """Return the cost of each block; 1 throughout a kernel that has none, 0 for copies."""
     if graph.cost is None:
         cost = np.ones(graph.n_blocks)
     else:
@@ -325,5 +333,5 @@ def block_name(graph: BlockGraph, block: int) -> str:
     operation = int(graph.operation_of_block[block])
     kernel = int(graph.kernel[operation])
     if kernel < 0:
-        return f"host copy {-1 - kernel}"
+        return graph.copy_name(kernel)
     return f"kernel {kernel} block {block - int(graph.first_block[operation])}"

@@ -57,9 +57,9 @@ def estimate_times(
     measured : float64[n_operations]
         NaN where there is no measurement.
     cost : float64[n_operations]
-        What times beyond the shortest grow with; 0 for host copies.
+        What times beyond the shortest grow with; 0 for copies and memsets.
     numbers : int[n_operations]
-        Kernel number of each operation, negative for host copies.
+        Kernel number of each operation, negative for copies and memsets.
     kernels : sequence of Kernel
         Tell which kernels are alike; without them all are.
     unit : str
@@ -68,7 +68,7 @@ def estimate_times(
     Returns
     -------
     times : float64[n_operations]
-        0 for host copies.
+        0 for copies and memsets.
     estimates : Estimates
 
     Notes

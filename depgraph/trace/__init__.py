@@ -1,1 +1,1 @@
-"""What a parser hands over: launches, host copies, the bytes that blocks touch, and names."""
+"""What a parser hands over: launches, copies, memsets, the bytes that blocks touch, and names."""

@@ -1,4 +1,4 @@
-"""What a trace parser hands to the core: launches, host copies, and the bytes blocks touched."""
+"""What a trace parser hands to the core: launches, copies, memsets, and the bytes touched."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ LDGSTS_READ = 3
 ACCESS_KINDS = ("read", "write")
 # How a kind accesses; what several instructions of a block read counts as the first of these.
 ACCESS_WAYS = ("plain", "sync", "ldgsts")
+
+# What a memory operation is, in the words of NVIDIA's profilers.
+TO_DEVICE, TO_HOST, ON_DEVICE = "memcpy HtoD", "memcpy DtoH", "memcpy DtoD"
+SOMEWHERE, MEMSET = "memcpy", "memset"
+MEMORY_OPERATIONS = (TO_DEVICE, TO_HOST, ON_DEVICE, SOMEWHERE, MEMSET)
 
 Dim3 = tuple[int, int, int]
 
@@ -54,15 +59,39 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class HostCopy:
-    """A copy or a memset: it writes ``[address, address + size)`` before the next kernel."""
+class MemoryOperation:
+    """A copy or a memset between kernels: it writes and reads ``size`` bytes of GPU memory."""
+
+    address: int | None  # of the first byte it writes
+    size: int
+    source: int | None = None  # of the first byte it reads
+    what: str = TO_DEVICE
+
+
+Operation = KernelLaunch | MemoryOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory of a GPU from its allocation to its free.
+
+    Attributes
+    ----------
+    address, size : int
+    allocated : int
+        Which operation of the program comes next after it was allocated; 0 if it was before.
+    freed : int or None
+        Which comes next after it was freed; None if it was not.
+    op, line : str or None
+        The operator and the line of the program that allocated it, where that is known.
+    """
 
     address: int
     size: int
-    source: int | None = None  # of a copy on the device: it reads as many bytes from here
-
-
-Operation = KernelLaunch | HostCopy
+    allocated: int
+    freed: int | None = None
+    op: str | None = None
+    line: str | None = None
 
 
 class Ranges(NamedTuple):
@@ -159,8 +188,13 @@ class ScannedPart:
         Things the user should know, each with the number of times they occurred.
     untraced : dict
         What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
+    reach : dict
+        Where that is not anywhere, but among `possible`: one of `REACHES`, by the same index.
+    possible : list of PossibleWrites
     shows_bulk : bool
         Whether bulk or tensor copies are among the instructions, so that they are traced.
+    allocations : list of Allocation
+        Where the trace knows of frees.
     durations : float64[n_rows] or None
         Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
     damage : list of Damage
@@ -182,7 +216,10 @@ class ScannedPart:
     opcodes: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     untraced: dict[int, str] = field(default_factory=dict)
+    reach: dict[int, str] = field(default_factory=dict)
+    possible: list[PossibleWrites] = field(default_factory=list)
     shows_bulk: bool = False
+    allocations: list[Allocation] = field(default_factory=list)
     durations: NDArray[np.float64] | None = None
     damage: list[Damage] = field(default_factory=list)
     damaged_line: Damage | None = None
@@ -192,6 +229,30 @@ class ScannedPart:
     bytes: int = 0
     text_bytes: int = 0
     path: str | None = None
+
+
+RANGE, TILES = "range", "tiles"
+REACHES = (RANGE, TILES)
+"""How far what is untraced of a kernel reaches: it writes somewhere in known ranges; or it writes
+tiles, of which it is inferred which block writes which."""
+
+
+class PossibleWrites(NamedTuple):
+    """What blocks may write out of sight of the trace.
+
+    Attributes
+    ----------
+    launch : int32[n]
+        Index into the launches of the part.
+    block : int64[n]
+        Number within the grid; -1 for every block.
+    start, end : uint64[n]
+    """
+
+    launch: NDArray[np.int32]
+    block: NDArray[np.int64]
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
 
 
 class Overflow(Protocol):
@@ -218,7 +279,7 @@ class PartTask(Protocol):
 
 
 class ProgramOrder(Protocol):
-    """Puts the launches and host copies of a trace in program order, part by part."""
+    """Puts the launches, copies and memsets of a trace in program order, part by part."""
 
     operations: list[Operation]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from depgraph.errors import TraceError
 from depgraph.parsers.refusals import EITHER_TRACER, GPUCACHESIM
 from depgraph.parsers.scanning.compression import TraceInput
-from depgraph.trace.records import Damage, HostCopy
+from depgraph.trace.records import Damage, MemoryOperation
 from depgraph.trace.sources import SourceFiles
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class KernelList:
     ----------
     name : str
         Of the list, or of the folder without one.
-    entries : list of KernelFile or HostCopy
+    entries : list of KernelFile or MemoryOperation
     sources : SourceFiles
         The list and every file it names.
     """
 
     name: str
-    entries: list[KernelFile | HostCopy] = field(default_factory=list)
+    entries: list[KernelFile | MemoryOperation] = field(default_factory=list)
     sources: SourceFiles = field(default_factory=SourceFiles)
     skipped: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -196,7 +196,7 @@ def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
     raise TraceError(path, "the list names no kernel file", "trace the program again")
 
 
-def parse_copy(entry: str) -> HostCopy:
+def parse_copy(entry: str) -> MemoryOperation:
     """Decode ``MemcpyHtoD,ADDRESS,BYTES[,FILE]``.
 
     Raises
@@ -212,7 +212,7 @@ def parse_copy(entry: str) -> HostCopy:
         raise ValueError(f"host copy of {size} bytes is more than a GPU holds")
     if address + size >= _ADDRESS_END:
         raise ValueError(f"host copy is to an address that no GPU has ({entry[:80]})")
-    return HostCopy(address, size)
+    return MemoryOperation(address, size)
 
 
 def _take_copy(result: KernelList, number: int, entry: str, *, is_cut: bool) -> None:

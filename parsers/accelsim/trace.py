@@ -18,7 +18,7 @@ from depgraph.parsers.accelsim.kernel_list import (
 )
 from depgraph.parsers.accelsim.text import BUFFER_BYTES, HEAD_BYTES, PartScanner
 from depgraph.parsers.scanning.compression import TraceStream, compression_of
-from depgraph.trace.records import HostCopy, ScannedPart
+from depgraph.trace.records import MemoryOperation, ScannedPart
 from depgraph.trace.sources import unreadable
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class AccelSimTrace:
                 weight += file_size * (_PACKED_WEIGHT if is_packed else 1)
         if batch:
             yield KernelBatch(tuple(batch), size, self._buffer_bytes)
-        if self._kernels.entries and isinstance(self._kernels.entries[-1], HostCopy):
+        if self._kernels.entries and isinstance(self._kernels.entries[-1], MemoryOperation):
             yield ListPart(self._kernels, is_end=True)
 
     def _sections(self, key: int, entry: KernelFile) -> list[KernelSection]:
@@ -349,7 +349,7 @@ class AccelSimTrace:
 class ListOrder:
     """Puts kernels and host copies in the order of their list."""
 
-    def __init__(self, entries: list[KernelFile | HostCopy]) -> None:
+    def __init__(self, entries: list[KernelFile | MemoryOperation]) -> None:
         self.operations: list[Operation] = []
         self._entries = entries
         self._next = 0
@@ -360,7 +360,7 @@ class ListOrder:
         indices = np.full(len(part.keys), -1, np.int64)
         for number, ((key,), launch) in enumerate(zip(part.keys, part.launches, strict=True)):
             for entry in self._entries[self._next : key]:
-                if isinstance(entry, HostCopy):
+                if isinstance(entry, MemoryOperation):
                     self.operations.append(entry)
             self._next = max(self._next, key)
             if launch is not None:

@@ -14,6 +14,7 @@ from depgraph.parsers.profiles.units import nanoseconds
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from depgraph.parsers.profiles.host_spans import HostSpans
     from depgraph.parsers.profiles.kernel_rows import Dim3
     from depgraph.timing.profile import KernelProfile
 
@@ -21,10 +22,10 @@ HINT = (
     "profile with torch.profiler.profile(activities=[ProfilerActivity.CPU, "
     "ProfilerActivity.CUDA]) and write it with prof.export_chrome_trace(...)"
 )
-_CALLS = {"cuda_runtime", "cuda_driver"}
+CALLS = {"cuda_runtime", "cuda_driver"}
 _MEMORY = {"gpu_memset", "gpu_memcpy"}
 _OP, _PYTHON = "cpu_op", "python_function"
-_SPANS = {_OP, _PYTHON, "user_annotation"}
+SPANS = {_OP, _PYTHON, "user_annotation"}
 _DIMENSIONS = 3
 _LARGEST_EXPONENT = 20
 _MORE_THAN_ANYTHING = 1 << 66
@@ -53,27 +54,27 @@ def read_kineto(path: Path) -> KernelProfile:
         )
         rows.skipped["unfinished ends of file"] += 1
     sms = _devices(trace.properties, rows)
-    base = _whole(trace.properties.get("baseTimeNanoseconds")) or 0
+    base = whole(trace.properties.get("baseTimeNanoseconds")) or 0
     return rows.build("kineto", start_origin=base, sms_of_device=sms, hint=HINT)
 
 
 def _add(rows: KernelRows, event: dict[str, Any]) -> bool:
     """Take what an event says; return False if it says nothing of use."""
-    category = _category(event)
+    category = category_of(event)
     if category == "kernel":
         rows.add(*_measured(event), **_launch(event))
     elif category in _MEMORY:
         rows.add_memory(*_measured(event), **_place(event))
     elif _is_launch_call(event):
         _add_call(rows, event)
-    elif category in _SPANS:
-        _add_span(rows, event)
+    elif category in SPANS:
+        add_span(rows.host, event)
     else:
         return False
     return True
 
 
-def _category(event: dict[str, Any]) -> str:
+def category_of(event: dict[str, Any]) -> str:
     """Return what sort of event has a duration; "" for others."""
     category = event.get("cat")
     return category.lower() if isinstance(category, str) and event.get("ph") == "X" else ""
@@ -81,43 +82,43 @@ def _category(event: dict[str, Any]) -> str:
 
 def _is_launch_call(event: dict[str, Any]) -> bool:
     name = event.get("name")
-    return _category(event) in _CALLS and isinstance(name, str) and "Launch" in name
+    return category_of(event) in CALLS and isinstance(name, str) and "Launch" in name
 
 
 def _add_call(rows: KernelRows, event: dict[str, Any]) -> None:
     arguments = event.get("args")
-    start = _number(event.get("ts"))
+    start = exact_number(event.get("ts"))
     if isinstance(arguments, dict) and start is not None:
-        correlation = _whole(arguments.get("correlation"))
-        rows.add_launch_call(correlation, round(nanoseconds(start, "us")), thread=_thread(event))
+        correlation = whole(arguments.get("correlation"))
+        rows.add_launch_call(correlation, round(nanoseconds(start, "us")), thread=thread_of(event))
 
 
-def _thread(event: dict[str, Any]) -> tuple[str, str]:
+def thread_of(event: dict[str, Any]) -> tuple[str, str]:
     """Name the thread of the host that an event is of."""
     return str(event.get("pid")), str(event.get("tid"))
 
 
-def _add_span(rows: KernelRows, event: dict[str, Any]) -> None:
+def add_span(host: HostSpans, event: dict[str, Any]) -> None:
     """Note what the host was doing for a while."""
     name, arguments = event.get("name"), event.get("args")
-    start, duration = _number(event.get("ts")), _number(event.get("dur"))
+    start, duration = exact_number(event.get("ts")), exact_number(event.get("dur"))
     if not isinstance(name, str) or start is None or duration is None:
         return
     begin = round(nanoseconds(start, "us"))
-    where = begin, begin + round(nanoseconds(duration, "us")), _thread(event)
-    category = _category(event)
+    where = begin, begin + round(nanoseconds(duration, "us")), thread_of(event)
+    category = category_of(event)
     if category == _OP:
         known = arguments if isinstance(arguments, dict) else {}
-        rows.host.add_op(name, *where, _whole(known.get("External id")))
-        sequence, forward = _whole(known.get("Sequence number")), known.get("Fwd thread id")
+        host.add_op(name, *where, whole(known.get("External id")))
+        sequence, forward = whole(known.get("Sequence number")), known.get("Fwd thread id")
         if sequence is not None and forward == 0:
-            rows.host.add_forward(sequence, where[0], where[2])
+            host.add_forward(sequence, where[0], where[2])
         elif sequence is not None and forward is not None:
-            rows.host.add_backward(sequence, *where)
+            host.add_backward(sequence, *where)
     elif category == _PYTHON:
-        rows.host.add_python(name, *where)
+        host.add_python(name, *where)
     else:
-        rows.host.add_range(name, *where)
+        host.add_range(name, *where)
 
 
 def _is_of_rocprof(event: dict[str, Any]) -> bool:
@@ -127,7 +128,11 @@ def _is_of_rocprof(event: dict[str, Any]) -> bool:
 
 def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
     """Return name, duration and start, both in nanoseconds."""
-    name, duration, start = event.get("name"), _number(event.get("dur")), _number(event.get("ts"))
+    name, duration, start = (
+        event.get("name"),
+        exact_number(event.get("dur")),
+        exact_number(event.get("ts")),
+    )
     return (
         name if isinstance(name, str) else "",
         None if duration is None else float(nanoseconds(duration, "us")),
@@ -135,27 +140,28 @@ def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
     )
 
 
-def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+def arguments_of(event: dict[str, Any]) -> dict[str, Any]:
+    """Return what an event says beyond name and time."""
     arguments = event.get("args")
     return arguments if isinstance(arguments, dict) else {}
 
 
 def _place(event: dict[str, Any]) -> dict[str, Any]:
-    arguments = _arguments(event)
+    arguments = arguments_of(event)
     return {
-        name: _whole(arguments.get(name)) for name in ("device", "context", "stream", "correlation")
+        name: whole(arguments.get(name)) for name in ("device", "context", "stream", "correlation")
     }
 
 
 def _launch(event: dict[str, Any]) -> dict[str, Any]:
     """Return how a kernel was launched, and where."""
-    arguments = _arguments(event)
+    arguments = arguments_of(event)
     return {
-        "grid": _sizes(arguments.get("grid")),
-        "block": _sizes(arguments.get("block")),
-        "registers": _whole(arguments.get("registers per thread")),
-        "shared_bytes": _whole(arguments.get("shared memory")),
-        "op_number": _whole(arguments.get("External id")),
+        "grid": sizes(arguments.get("grid")),
+        "block": sizes(arguments.get("block")),
+        "registers": whole(arguments.get("registers per thread")),
+        "shared_bytes": whole(arguments.get("shared memory")),
+        "op_number": whole(arguments.get("External id")),
         **_place(event),
     }
 
@@ -165,34 +171,37 @@ def _devices(properties: dict[str, Any], rows: KernelRows) -> dict[int, int]:
     devices = properties.get("deviceProperties")
     sms: dict[int, int] = {}
     for device in devices if isinstance(devices, list) else []:
-        number = _whole(device.get("id")) if isinstance(device, dict) else None
+        number = whole(device.get("id")) if isinstance(device, dict) else None
         if number is None:
             continue
         rows.device_names[number] = str(device.get("name", ""))
-        count = _whole(device.get("numSms"))
+        count = whole(device.get("numSms"))
         if count:
             sms[number] = count
     return sms
 
 
-def _number(value: object) -> Decimal | None:
+def exact_number(value: object) -> Decimal | None:
+    """Return a number that can be a time; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
     number = Decimal(value)
     return number if number.is_finite() and number.adjusted() < _LARGEST_EXPONENT else None
 
 
-def _whole(value: object) -> int | None:
+def whole(value: object) -> int | None:
+    """Return a whole number; None for anything else."""
     if type(value) is int:
         return value
     if isinstance(value, Decimal) and value.is_finite() and value.adjusted() >= _LARGEST_EXPONENT:
         return _MORE_THAN_ANYTHING
-    number = _number(value)
+    number = exact_number(value)
     return int(number) if number is not None and number == int(number) else None
 
 
-def _sizes(value: object) -> Dim3 | None:
+def sizes(value: object) -> Dim3 | None:
+    """Return three whole numbers; None for anything else."""
     if not isinstance(value, list) or len(value) != _DIMENSIONS:
         return None
-    x, y, z = (_whole(size) for size in value)
+    x, y, z = (whole(size) for size in value)
     return None if x is None or y is None or z is None else (x, y, z)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_READABLE = (1, 2)  # the first had no pages
 MARK = b"depgraph recording\n"
 _ABOUT = "about.json"
 _EVENTS = "events.jsonl"
@@ -90,7 +91,7 @@ class Archive:
             raise
 
     def _check_version(self) -> None:
-        if self.about.get("format") != FORMAT_VERSION:
+        if self.about.get("format") not in _READABLE:
             found = self.about.get("format")
             raise TraceError(
                 self._path,
@@ -213,19 +214,51 @@ def pack(
     path.write_bytes(MARK)
     with zipfile.ZipFile(path, "a", method, compresslevel=1) as archive:
         archive.writestr(_ABOUT, json.dumps({"format": FORMAT_VERSION, **about}))
+        tables = _Tables(raw)
         lines = []
         for event in events:
+            launch = event.get("grid_id", 0)
             places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
-            if any(at + n * TABLES[name].itemsize > len(raw) for name, (at, n) in places.items()):
+            if any(tables.is_cut(name, *place) for name, place in places.items()):
                 event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
             lines.append(json.dumps(event))
-            for name, (at, n) in places.items():
-                size = TABLES[name].itemsize
-                n_whole = min(n, max(0, len(raw) - at) // size)
-                rows = raw[at : at + n_whole * size].view(TABLES[name])
-                rows = rows[rows["launch"] == event.get("grid_id", 0)]
+            for name, place in places.items():
+                rows = tables.rows(name, *place, launch)
                 if compress and name == "sectors":  # in order they take half as much
                     rows = rows[np.lexsort([rows["number"], rows["block"]])]
                 if len(rows):
                     archive.writestr(member_of(name, event["number"]), rows.tobytes())
         archive.writestr(_EVENTS, "\n".join(lines))
+
+
+class _Tables:
+    """Tables as the recorder wrote them, in which all nodes of a CUDA graph share one.
+
+    Parameters
+    ----------
+    raw : uint8[n]
+    """
+
+    def __init__(self, raw: NDArray[np.uint8]) -> None:
+        self._raw = raw
+        self._shared: dict[str, tuple[tuple[int, int], NDArray[Any]]] = {}
+
+    def is_cut(self, name: str, at: int, n: int) -> bool:
+        """Tell whether not all of a table is there."""
+        return at + n * TABLES[name].itemsize > len(self._raw)
+
+    def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
+        """Return the rows of one launch."""
+        if n == 0:
+            return np.empty(0, TABLES[name])
+        known, rows = self._shared.get(name, ((-1, -1), np.empty(0, TABLES[name])))
+        if known != (at, n):
+            size = TABLES[name].itemsize
+            whole = min(n, max(0, len(self._raw) - at) // size)
+            rows = self._raw[at : at + whole * size].view(TABLES[name])
+            launches = rows["launch"]
+            if (launches[1:] < launches[:-1]).any():
+                rows = rows[np.argsort(launches, kind="stable")]
+            self._shared[name] = (at, n), rows
+        first, end = np.searchsorted(rows["launch"], [launch, launch + 1])
+        return rows[first:end]

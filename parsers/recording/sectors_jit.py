@@ -1,4 +1,4 @@
-"""From masks of bytes in sectors to ranges of bytes."""
+"""From masks of sectors and pages to ranges of bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SECTOR_BYTES = 32
+PIECE_BYTES = 16
+PAGE_BYTES = 64 * PIECE_BYTES
+IS_PAGE = np.uint64(1 << 63)
+IS_WRITTEN = np.uint64(1 << 62)
 MOST_RUNS = 48  # of a sector: 16 of each of three kinds
 _READ = np.uint8(records.READ)
 _WRITE = np.uint8(records.WRITE)
@@ -20,13 +24,16 @@ _SYNC_READ = np.uint8(records.SYNC_READ)
 
 
 class Masks(NamedTuple):
-    """Sectors that blocks touched: a bit of a mask is a byte, the lowest the first.
+    """Sectors and pages that blocks touched: a bit of a mask is a byte, or 16 bytes of a page.
+
+    The lowest bit is the first. A page is read, or written: `read` and `written` are the halves of
+    its mask.
 
     Attributes
     ----------
     row : int32[n]
     number : uint64[n]
-        Address over 32.
+        Address over 32; of a page address over 1024, `IS_PAGE`, and `IS_WRITTEN` if it is.
     read, written, synchronised : uint32[n]
     """
 
@@ -35,6 +42,26 @@ class Masks(NamedTuple):
     read: NDArray[np.uint32]
     written: NDArray[np.uint32]
     synchronised: NDArray[np.uint32]
+
+
+@compiled_if_large
+def _add_runs(bits, of_row, of_kind, base, bytes_of_bit, row, kind, start, end, n):
+    """Write a range for each run of bits from place n on; return the place behind them."""
+    one = np.uint64(1)
+    at = base
+    while bits != np.uint64(0):
+        while bits & one == np.uint64(0):
+            bits >>= one
+            at += np.uint64(bytes_of_bit)
+        row[n] = of_row
+        kind[n] = of_kind
+        start[n] = at
+        while bits & one == one:
+            bits >>= one
+            at += np.uint64(bytes_of_bit)
+        end[n] = at
+        n += 1
+    return n
 
 
 @compiled_if_large
@@ -51,28 +78,18 @@ def ranges_of_masks(masks, row, kind, start, end):
     """
     n = 0
     for i in range(len(masks.row)):
-        base = masks.number[i] * np.uint64(SECTOR_BYTES)
-        for way in range(3):
-            bits = np.int64(masks.read[i])
-            of_kind = _READ
-            if way == 1:
-                bits = np.int64(masks.synchronised[i]) & ~np.int64(masks.read[i])
-                of_kind = _SYNC_READ
-            elif way == 2:
-                bits = np.int64(masks.written[i])
-                of_kind = _WRITE
-            byte = 0
-            while bits != 0:
-                while bits & 1 == 0:
-                    bits >>= 1
-                    byte += 1
-                first = byte
-                while bits & 1 == 1:
-                    bits >>= 1
-                    byte += 1
-                row[n] = masks.row[i]
-                kind[n] = of_kind
-                start[n] = base + np.uint64(first)
-                end[n] = base + np.uint64(byte)
-                n += 1
+        number = masks.number[i]
+        if number & IS_PAGE:
+            base = (number & ~(IS_PAGE | IS_WRITTEN)) * np.uint64(PAGE_BYTES)
+            of_kind = _WRITE if number & IS_WRITTEN else _READ
+            bits = np.uint64(masks.read[i]) | np.uint64(masks.written[i]) << np.uint64(32)
+            n = _add_runs(bits, masks.row[i], of_kind, base, PIECE_BYTES, row, kind, start, end, n)
+            continue
+        base = number * np.uint64(SECTOR_BYTES)
+        bits = np.uint64(masks.read[i])
+        n = _add_runs(bits, masks.row[i], _READ, base, 1, row, kind, start, end, n)
+        bits = np.uint64(masks.synchronised[i] & ~masks.read[i])
+        n = _add_runs(bits, masks.row[i], _SYNC_READ, base, 1, row, kind, start, end, n)
+        bits = np.uint64(masks.written[i])
+        n = _add_runs(bits, masks.row[i], _WRITE, base, 1, row, kind, start, end, n)
     return n

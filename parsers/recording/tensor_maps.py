@@ -23,6 +23,15 @@ MOST_DIMENSIONS = 5
 _ELEMENT_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2)
 _STRIDE_UNIT = 16
 _ADDRESS_END = 1 << 57
+_MAP_BYTES = 64
+_LOW = (1 << 32) - 1
+_PARAMETER_BYTES = 8
+_ALWAYS_SET = 1 << 56  # of word 6: a box is a multiple of 16 bytes wide
+# Of each word of the map of a tiled, not interleaved tensor the bits that were never set.
+_UNUSED_BITS = (
+    0xFE0000000000000F, 0xFFF8180D, 0, 0xFFFF000000000000, 0, 0, 0x00FF800000000000,
+    0xFFFFFFFF00000000,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,31 @@ def decode(words: Sequence[int]) -> TensorMap | None:
     return found if _is_possible(found) else None
 
 
+def maps_in(content: bytes) -> list[tuple[int, TensorMap]]:
+    """Return what looks like a tensor map among the parameters of a kernel, and where it stands.
+
+    Parameters
+    ----------
+    content : bytes
+        Maps stand at multiples of 64 of the address; where that begins is not known.
+    """
+    found = []
+    for place in range(0, len(content) - _MAP_BYTES + 1, _PARAMETER_BYTES):
+        words = np.frombuffer(content, "<u8", _MAP_BYTES // 8, place).tolist()
+        is_clean = not any(w & unused for w, unused in zip(words, _UNUSED_BITS, strict=True))
+        if is_clean and words[1] and words[6] & _ALWAYS_SET:
+            tensor = decode(words)
+            if tensor is not None and not _has_more(words, len(tensor.sizes)):
+                found.append((place, tensor))
+    return found
+
+
+def _has_more(words: Sequence[int], rank: int) -> bool:
+    """Tell whether something stands where a map of so many dimensions has no size or box."""
+    sizes = words[4] | words[5] << 64 | (words[6] & _LOW) << 128
+    return bool(sizes >> 32 * rank or words[7] >> 8 * (rank - 1))
+
+
 def _is_possible(found: TensorMap) -> bool:
     return (
         0 < found.address < _ADDRESS_END
@@ -114,7 +148,7 @@ def _is_possible(found: TensorMap) -> bool:
 
 
 def tile_ranges(
-    tensor: TensorMap, at: NDArray[np.int32]
+    tensor: TensorMap, at: NDArray[np.int32], width: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the bytes that loads of tiles read; what lies outside the tensor is not read.
 
@@ -123,6 +157,8 @@ def tile_ranges(
     tensor : TensorMap
     at : int32[n, rank]
         First element of each load, the innermost dimension first.
+    width : int64[n], optional
+        Elements of each in the innermost dimension; default those of the box.
 
     Returns
     -------
@@ -132,7 +168,8 @@ def tile_ranges(
     """
     load = np.arange(len(at))
     first = np.maximum(at[:, 0].astype(np.int64), 0)
-    last = np.minimum(at[:, 0].astype(np.int64) + tensor.box[0], tensor.sizes[0])
+    wide = np.int64(tensor.box[0]) if width is None else width
+    last = np.minimum(at[:, 0].astype(np.int64) + wide, tensor.sizes[0])
     start = tensor.address + first * tensor.element
     size = (last - first) * tensor.element
     load, start, size = (values[size > 0] for values in (load, start, size))

@@ -25,8 +25,8 @@ from depgraph.trace.records import (
     READ,
     WRITE,
     Damage,
-    HostCopy,
     KernelLaunch,
+    MemoryOperation,
     Ranges,
     ScannedPart,
 )
@@ -364,6 +364,6 @@ class SimlogOrder:
         place = {
             id(operation): index
             for index, operation in enumerate(self.operations)
-            if not isinstance(operation, HostCopy)
+            if not isinstance(operation, MemoryOperation)
         }
         return np.array([place.get(id(launch), -1) for launch in part.launches], np.int64)

@@ -121,7 +121,7 @@ def _labels(study: Study) -> list[str]:
         _json(
             shorten(f"{kernel} {names[kernel]}", _NAME_WIDTH)
             if kernel >= 0
-            else f"host copy {-1 - kernel}"
+            else study.graph.copy_name(kernel)
         )
         for kernel in study.graph.kernel.tolist()
     ]
@@ -157,14 +157,17 @@ def _schedule_events(
     name = _json(f"{clean_text(schedule.name)} on {study.sms} SMs{scale}")
     yield _metadata("process_name", pid, 0, f'"name":{name}')
     yield _metadata("process_sort_index", pid, 0, f'"sort_index":{pid}')
-    slot = slots_on_sm(schedule).astype(np.int64)
+    plan = schedule.unfolded(study.scenario.launches)
+    slot = slots_on_sm(plan).astype(np.int64)
     lanes = int(slot.max(initial=0)) + 1
-    # Host copies are of no SM; they come after all of them.
-    is_copy = study.graph.kernel[study.graph.operation_of_block] < 0
-    sm = np.where(is_copy, study.sms, schedule.sm).astype(np.int64)
-    thread = sm * lanes + slot + 1
-    yield from _thread_names(pid, thread, sm, slot, study.sms)
-    begin, end = (_nanoseconds(times, study.unit) for times in (schedule.start, schedule.end))
+    # Copies and memsets are of no SM; they come after all of them.
+    is_copy = np.zeros(len(plan.sm), np.bool_)
+    is_copy[: study.graph.n_blocks] = study.graph.kernel[study.graph.operation_of_block] < 0
+    sm = np.where(is_copy, study.sms, plan.sm).astype(np.int64)
+    thread = np.where(sm < 0, -1, sm * lanes + slot + 1)
+    ran = sm >= 0
+    yield from _thread_names(pid, thread[ran], sm[ran], slot[ran], study.sms)
+    begin, end = (_nanoseconds(times, study.unit) for times in (plan.start, plan.end))
     yield from _slices(study, pid, labels, thread, begin, end)
     middle = (begin + end) // 2
     for number, (source, target) in enumerate(pairs):
@@ -190,7 +193,7 @@ def _thread_names(
 ) -> Iterator[str]:
     tids, first = np.unique(thread, return_index=True)
     for tid, block in zip(tids.tolist(), first.tolist(), strict=True):
-        place = "host copies" if sm[block] == sms else f"SM {sm[block]} slot {slot[block]}"
+        place = "copies and memsets" if sm[block] == sms else f"SM {sm[block]} slot {slot[block]}"
         yield _metadata("thread_name", pid, tid, f'"name":"{place}"')
         yield _metadata("thread_sort_index", pid, tid, f'"sort_index":{tid}')
 
@@ -205,8 +208,26 @@ def _slices(
 ) -> Iterator[str]:
     kernel, index = study.graph.block_names()
     operation = study.graph.operation_of_block
+    labels, places = labels.copy(), _places(study)
+    launches = study.scenario.launches
+    if launches is not None:
+        # A child is told from its parent by the launch; it has the parent's name and place.
+        launch, child_index = launches.child_blocks
+        parent = launches.block[launch]
+        labels += [
+            _json(f"child of {json.loads(labels[o])}") for o in operation[launches.block].tolist()
+        ]
+        places += [
+            f'{places[o]},"launch":{i},"parent":{b}'
+            for i, (o, b) in enumerate(
+                zip(operation[launches.block].tolist(), index[launches.block].tolist(), strict=True)
+            )
+        ]
+        kernel = np.concatenate([kernel, kernel[parent]])
+        index = np.concatenate([index, child_index])
+        operation = np.concatenate([operation, study.graph.n_operations + launch])
     order = np.argsort(begin, kind="stable")
-    places = _places(study)
+    order = order[thread[order] >= 0]
     columns = (operation, thread, begin, end - begin, kernel, index)
     for o, tid, start, length, k, b in zip(*(c[order].tolist() for c in columns), strict=True):
         yield (
@@ -218,8 +239,8 @@ def _slices(
 
 def _counters(study: Study, schedule: Schedule, pid: int) -> Iterator[str]:
     edges = np.linspace(0.0, schedule.makespan, _COUNTER_STEPS + 1)
-    running = running_part(schedule, study.scenario.durations)
-    shares = 100 * utilization_over_time(running, study.scenario.shares, study.sms, edges)
+    running = running_part(schedule, study.scenario.durations).unfolded(study.scenario.launches)
+    shares = 100 * utilization_over_time(running, study.shares, study.sms, edges)
     instants = _nanoseconds(edges, study.unit).tolist()
     values = [*np.round(shares, 3).tolist(), 0.0]
     before = None

@@ -119,6 +119,10 @@ def write_schedule(
 ) -> None:
     """Write one row per block: kernel, block (within the kernel), sm, start, end.
 
+    Where blocks launch child kernels, a row for each child block that ran follows: the kernel is
+    its parent's, the block is numbered within the child, and the column `launch` has the number of
+    the launch, null for the program's own blocks.
+
     Parameters
     ----------
     schedule : Schedule
@@ -150,6 +154,21 @@ def write_schedule(
             ]
         ),
     )
+    if schedule.children is not None and graph.launches is not None:
+        found = schedule.children
+        parent = graph.launches.block[found.launch]
+        children = pa.Table.from_arrays(
+            [
+                from_numpy(kernel[parent]),
+                from_numpy(found.block),
+                from_numpy(found.sm),
+                from_numpy(found.start),
+                from_numpy(found.end),
+            ],
+            schema=table.schema,
+        )
+        launch = pa.concat_arrays([pa.nulls(len(table), pa.int64()), pa.array(found.launch)])
+        table = pa.concat_tables([table, children]).append_column("launch", launch)
     write_table(table, path, form, force=force)
 
 
@@ -186,8 +205,8 @@ def _dot(graph: Any) -> str:
 
     lines = ["digraph kernels {", "  node [shape=box];"]
     for node, data in graph.nodes(data=True):
-        name = data.get("name", f"host copy {-1 - node}")
-        lines.append(f"  {quoted(str(node))} [label={quoted(f'{node} {name}')}];")
+        label = f"{node} {data['name']}"
+        lines.append(f"  {quoted(str(node))} [label={quoted(label)}];")
     for source, target, data in graph.edges(data=True):
         label = f"{data['pattern']} ({data['edges']})"
         lines.append(f"  {quoted(str(source))} -> {quoted(str(target))} [label={quoted(label)}];")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
 from depgraph.analysis.verdict_rules import BUFFERS
-from depgraph.reports.tables.bound_table import bound_report, launch_table, show_kinds
+from depgraph.reports.tables.bound_table import bound_report, kinds_shown, launch_table
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.group_tables import site_columns
-from depgraph.reports.tables.mechanism_tables import ranked_table
+from depgraph.reports.tables.mechanism_tables import child_kernel_table, ranked_table
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.show_tables import path_columns
 from depgraph.reports.tables.table import (
@@ -55,13 +55,14 @@ def study_report(study: Study) -> Report:
         tables=[
             _schedule_table(study),
             *([] if comparison is None else [ranked_table(comparison)]),
+            *([] if comparison is None else child_kernel_table(comparison)),
             *launch_table(study.table),
             _cost_table(study),
-            *(buffer_tables(study.renaming, study.kernels) if study.renaming else []),
+            *(buffer_tables(study.renaming, study.scenario) if study.renaming else []),
             _function_table(study),
             _kernel_table(study),
             _path_table(study),
-            pair_table(study.pairs, study.kernels),
+            pair_table(study.pairs, study.kernels, study.graph.copies),
         ],
         notes=[*study.table.assumptions, *([] if comparison is None else comparison.notes)],
         sections=[*buffer_advice(study), ("What the trace does not show", untraced)],
@@ -117,7 +118,7 @@ def _schedule_table(study: Study) -> Table:
         "schedules",
         f"Block-level dataflow on {size_text(study.sms)}",
         [
-            Column("dependences", "deps", is_text=True, show=show_kinds),
+            Column("dependences", "deps", is_text=True, show=kinds_shown(study.scenario)),
             Column("schedule", "schedule", is_text=True),
             *columns,
         ],
@@ -180,6 +181,6 @@ def _function_table(study: Study) -> Table:
 
 def _path_table(study: Study) -> Table:
     """Build the table of blocks on the critical path, first to last."""
-    names = {k.kernel: k.name for k in study.kernels}
-    columns = path_columns(study.unit, lambda kernel: names.get(kernel, "host copy"))
+    names = {**{k.kernel: k.name for k in study.kernels}, **study.graph.copies}
+    columns = path_columns(study.unit, names.__getitem__)
     return Table.of("path", "Critical path, block by block", columns, study.path)

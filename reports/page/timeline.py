@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.launches import DeviceLaunches
     from depgraph.schedule.schedule import Schedule
 
 MOST_BLOCKS = 100_000
@@ -48,13 +49,15 @@ def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
     cuts : list of str
         What was left out so that a browser copes.
     """
-    graph = study.graph
+    graph, launches = study.graph, study.scenario.launches
     cuts = []
-    shown = min(graph.n_blocks, MOST_BLOCKS)
-    if shown < graph.n_blocks:
+    n_blocks = graph.n_blocks + (0 if launches is None else int(launches.child_grid.sum()))
+    shown = min(n_blocks, MOST_BLOCKS)
+    if shown < n_blocks:
         cuts.append(
-            f"the timeline draws the first {show_number(shown)} of "
-            f"{show_number(graph.n_blocks)} blocks in launch order; timeline.json.gz has all"
+            f"the timeline draws the first {show_number(shown)} of {show_number(n_blocks)} blocks "
+            f"in launch order{', those of children last' * (launches is not None)}; "
+            "timeline.json.gz has all"
         )
     most = max(2, MOST_BARS // max(1, shown))
     schedules = study.schedules[:most]
@@ -72,9 +75,9 @@ def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
         "longest": longest,
         "sms": study.sms,
         "blocks": shown,
-        "operations": _operations(study),
+        "operations": [*_operations(study), *_children(study)],
         "opens": _best(study, schedules),
-        "schedules": [_packed_schedule(s, shown, longest, times) for s in schedules],
+        "schedules": [_packed_schedule(s, launches, shown, longest, times) for s in schedules],
         "graph": dependences,
         "kinds": list(KIND_NAMES),
     }, cuts
@@ -96,7 +99,7 @@ def _operations(study: Study) -> list[dict[str, Any]]:
         study.graph.kernel.tolist(), study.graph.first_block[:-1].tolist(), strict=True
     ):
         full = names.get(kernel, "")
-        name = kernel_name(full) if kernel >= 0 else f"host copy {-1 - kernel}"
+        name = kernel_name(full) if kernel >= 0 else study.graph.copy_name(kernel)
         operations.append(
             {
                 "kernel": kernel,
@@ -116,10 +119,36 @@ def _place(study: Study, kernel: int) -> str:
     return ", in ".join(known)
 
 
+def _children(study: Study) -> list[dict[str, Any]]:
+    """Return an entry for the children of each kernel that launches any, after all kernels."""
+    graph, launches = study.graph, study.scenario.launches
+    if launches is None:
+        return []
+    names = {k.kernel: clean_text(k.name) for k in study.kernels}
+    parents = graph.operation_of_block[launches.block[launches.child_blocks[0]]]
+    found, first = np.unique(parents, return_index=True)
+    rows = zip(graph.kernel[found].tolist(), first.tolist(), strict=True)
+    return [
+        {
+            "kernel": len(study.kernels) + i,
+            "name": shorten(f"children of {kernel_name(names.get(kernel, ''))}", NAME_WIDTH),
+            "full": "",
+            "place": f"launched by blocks of kernel {kernel}",
+            "first": graph.n_blocks + low,
+        }
+        for i, (kernel, low) in enumerate(rows)
+    ]
+
+
 def _packed_schedule(
-    schedule: Schedule, shown: int, longest: float, durations: NDArray[np.float64]
+    schedule: Schedule,
+    launches: DeviceLaunches | None,
+    shown: int,
+    longest: float,
+    durations: NDArray[np.float64],
 ) -> dict[str, Any]:
-    running = running_part(schedule, durations) if schedule.waiting > 0 else None
+    running = running_part(schedule, durations).unfolded(launches) if schedule.waiting > 0 else None
+    schedule = schedule.unfolded(launches)
     scale = _TICKS / longest
     return {
         "name": schedule.name,

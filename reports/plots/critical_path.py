@@ -86,7 +86,7 @@ def _result(study: Study) -> str:
     if not times or not length:
         return "No block takes any time."
     kernel = max(times, key=lambda k: (times[k], -k))
-    name = shorten(kernel_names(study.kernels)(kernel), LABEL_WIDTH)
+    name = shorten(kernel_names(study.kernels, study.graph.copies)(kernel), LABEL_WIDTH)
     return (
         f"Kernel {kernel}, {name}, takes most of the critical path: "
         f"{show_percent(times[kernel] / length)}."

@@ -75,7 +75,7 @@ def plot(study: Study) -> Plot:
         )
         + "Near the diagonal a kernel waits for the one just before it; a kernel whose row has "
         "few marks, far from it, could start early."
-        + (f" Not drawn: {counted(copies, 'pair')} with host copies." if copies else ""),
+        + (f" Not drawn: {counted(copies, 'pair')} with copies and memsets." if copies else ""),
         figure,
     )
 

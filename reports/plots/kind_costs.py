@@ -36,7 +36,7 @@ def plot(study: Study) -> Plot:
         ):
             for row, value in enumerate(values):
                 axes.barh(
-                    row, value, height=0.66, facecolor=COLOURS[(1, 2, 3, 0, 4)[row]],
+                    row, value, height=0.66, facecolor=COLOURS[(1, 2, 3, 0, 4, 5)[row]],
                     hatch=HATCHES[row], edgecolor="white", linewidth=0,
                 )  # fmt: skip
                 axes.annotate(show(value), (value, row), xytext=(2, 0), va="center",
@@ -61,8 +61,9 @@ def plot(study: Study) -> Plot:
         "true-and-false",
         "True and false dependences",
         _result(costs),
-        "RAW dependences carry data. WAR and WAW come from reusing a buffer, and renaming it would "
-        "remove them. Left: number of edges when only these kinds count (an edge counts once for "
+        "RAW dependences carry data. WAR and WAW come from using a buffer again, REUSE from an "
+        "allocator that gives out freed memory; renaming would remove them. Left: number of edges "
+        "when only these kinds count (an edge counts once for "
         f"each kind). Right: upper bound on the speedup on {size_text(study.sms)}; the shorter the "
         f"bar, the more these dependences cost. {shared}",
         figure,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.pair_matrix import pair_matrix, telling_pair
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
 from depgraph.system.text import counted
@@ -73,5 +74,5 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
 
 def _kinds(pair: PairSummary) -> str:
     """Say by which kinds of dependence a pair is tied."""
-    counts = {"RAW": pair.raw, "WAR": pair.war, "WAW": pair.waw}
+    counts = {kind: getattr(pair, kind.lower()) for kind in KIND_NAMES}
     return " and ".join(kind for kind, count in counts.items() if count) or "possible only"

@@ -79,6 +79,6 @@ def plot(study: Study) -> Plot:
 
 def _percent(study: Study, schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     shares: NDArray[np.float64] = 100 * utilization_over_time(
-        schedule, study.scenario.shares, study.sms, edges
+        schedule.unfolded(study.scenario.launches), study.shares, study.sms, edges
     )
     return shares

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from depgraph.analysis.bound import MANY_SIZES
+from depgraph.graph.kinds import KIND_NAMES
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -21,18 +22,26 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.outcome import Bound
     from depgraph.scenario.scenario import Scenario
 
 
-_ALL = "RAW,WAR,WAW"
-_KINDS_IN_WORDS = {_ALL: "all dependences", "RAW": "RAW only (buffers renamed)"}
+def kinds_shown(scenario: Scenario) -> Callable[[str], str]:
+    """Return what names kinds of dependence in a table: "all" where nothing is left out."""
+    every = _every_kind(scenario)
+    return lambda kinds: "all" if kinds == every else kinds
 
 
-def show_kinds(kinds: str) -> str:
-    """Name kinds of dependence in a table."""
-    return "all" if kinds == _ALL else kinds
+def _in_words(scenario: Scenario, kinds: str) -> str:
+    words = {_every_kind(scenario): "all dependences", "RAW": "RAW only (buffers renamed)"}
+    return words.get(kinds, kinds)
+
+
+def _every_kind(scenario: Scenario) -> str:
+    return ",".join(kind for kind in KIND_NAMES if kind in scenario.graph.known_kinds)
 
 
 def bound_report(table: BoundTable) -> Report:
@@ -43,7 +52,7 @@ def bound_report(table: BoundTable) -> Report:
     scenario, unit = table.scenario, table.unit
     launches = launch_table(table)
     sms = sms_column()
-    kinds = Column("dependences", "deps", is_text=True, show=show_kinds)
+    kinds = Column("dependences", "deps", is_text=True, show=kinds_shown(scenario))
     bound_columns = [
         sms,
         kinds,
@@ -152,7 +161,7 @@ def _curve(table: BoundTable) -> Table:
         Column("serial", "serial", table.unit, show_number),
     ]
     for kind in kinds:
-        label = show_kinds(kind)
+        label = kinds_shown(table.scenario)(kind)
         columns += [
             Column(f"upper_bound {kind}", f"{label}: bound", show=show_factor),
             Column(f"speedup {kind}", "dataflow", show=show_factor),
@@ -173,7 +182,7 @@ def _curve_answers(table: BoundTable) -> list[str]:
     sentences = []
     for kind in dict.fromkeys(b.dependences for b in table.bounds):
         curve = [b for b in table.bounds if b.dependences == kind]
-        words = _KINDS_IN_WORDS.get(kind, kind)
+        words = _in_words(table.scenario, kind)
         ends = " to ".join(
             f"{show_factor(b.upper_bound)} ({_sms(b)})" for b in (curve[0], curve[-1])
         )
@@ -193,7 +202,7 @@ def _sms(b: Bound) -> str:
 
 def _answers(table: BoundTable) -> list[str]:
     return [
-        f"{_sms(b)}, {_KINDS_IN_WORDS.get(b.dependences, b.dependences)}: upper bound on speedup "
+        f"{_sms(b)}, {_in_words(table.scenario, b.dependences)}: upper bound on speedup "
         f"{show_factor(b.upper_bound)} (limited by {b.limited_by}); "
         f"{show_factor(b.reached.speedup)} reached by {b.reached.mechanism}"
         for b in table.bounds

@@ -17,7 +17,7 @@ from depgraph.reports.tables.table import (
     show_value,
     whole_sms,
 )
-from depgraph.system.text import counted, operations_text, size_text
+from depgraph.system.text import clean_text, counted, operations_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from depgraph.analysis.buffers import Buffer
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.renaming import BufferSet, Renaming
-    from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario
 
 _FUNCTIONS_SHOWN = 2
 _NUMBERS_SHOWN = 8
 _HOW_FOUND = (
-    f"""the trace has no allocations: written ranges, rounded out to {BLOCK_BYTES} bytes as
-    PyTorch's allocator does, are one buffer where the same kernels write them side by side""",
+    f"""written ranges, rounded out to {BLOCK_BYTES} bytes as PyTorch's allocator does, are one
+    buffer where the same kernels write them side by side""",
     """a renamed buffer has no WAR and WAW dependences, as if every kernel that writes it wrote a
     copy of its own; the memory stated is for all copies at once""",
     """WAR and WAW count edges between blocks; another buffer may give the same edge""",
@@ -57,7 +56,7 @@ _WORKSPACE_IN_CUDA = """give cuBLAS a workspace for each stream (cublasSetWorksp
 def renaming_sentence(found: Renaming) -> str:
     """Say what renaming a few buffers would bring."""
     if not any(b.is_reused for b in found.buffers):
-        return "no WAR or WAW dependence rests on a buffer"
+        return "no dependence but RAW rests on a buffer"
     if not found.sets:
         return (
             f"{counted(sum(b.is_reused for b in found.buffers), 'buffer')} are used again, but "
@@ -79,9 +78,9 @@ def _set_text(found: Renaming, each: BufferSet) -> str:
     )
 
 
-def buffer_tables(found: Renaming, kernels: Sequence[Kernel]) -> list[Table]:
+def buffer_tables(found: Renaming, scenario: Scenario) -> list[Table]:
     """Build the tables of buffers that are used again, and of sets worth renaming."""
-    return [_set_table(found), _buffer_table(found, kernels)]
+    return [_set_table(found), _buffer_table(found, scenario)]
 
 
 def _set_table(found: Renaming) -> Table:
@@ -100,8 +99,15 @@ def _set_table(found: Renaming) -> Table:
     return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
 
 
-def _buffer_table(found: Renaming, kernels: Sequence[Kernel]) -> Table:
-    name = kernel_names(kernels)
+def _allocators(buffer: Buffer) -> str:
+    """Name who allocated a buffer: some of them, where they are many."""
+    names = [clean_text(name) for name in buffer.allocated_by]
+    more = len(names) - _FUNCTIONS_SHOWN
+    return ", ".join(names[:_FUNCTIONS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
+    name = kernel_names(scenario.kernels, scenario.graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
     columns = [
         Column("buffer", "buffer", get=lambda b: b.number),
@@ -109,8 +115,11 @@ def _buffer_table(found: Renaming, kernels: Sequence[Kernel]) -> Table:
         Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
         Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
         Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
+        *[Column("allocated_by", "allocated by", is_text=True, get=_allocators)]
+        * any(b.allocated_by for b in found.ranked),
         Column("war", "WAR", show=show_number),
         Column("waw", "WAW", show=show_number),
+        *[Column("reuse", "reuse", show=show_number)] * (scenario.graph.frees is not None),
         Column("upper_bound_alone", "alone", show=show_factor,
                get=lambda b: found.upper_bound_alone[b.number]),
         Column("set", "set", show=show_value, get=lambda b: place.get(b.number)),
@@ -134,7 +143,7 @@ def buffers_report(
         Rows of the table of buffers at most; default all.
     """
     kernels = scenario.kernels
-    sets, buffers = buffer_tables(found, kernels)
+    sets, buffers = buffer_tables(found, scenario)
     names = {k.kernel: k.name for k in kernels}
     advice = renaming_advice(found, names)
     return Report(

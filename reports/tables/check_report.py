@@ -13,7 +13,7 @@ from depgraph.reports.tables.table import (
     show_number,
 )
 from depgraph.reports.tables.untraced import skipped_table
-from depgraph.system.text import counted, size_read
+from depgraph.system.text import COPIES, counted, size_read
 
 if TYPE_CHECKING:
     from depgraph.extraction.check import Checkup
@@ -76,7 +76,7 @@ def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS
             ),
             (
                 f"{counted(len(checkup.kernels), 'kernel')}, {counted(blocks, 'block')}, "
-                f"{counted(checkup.copies, 'host copy', 'host copies')}, "
+                f"{counted(checkup.copies, *COPIES)}, "
                 f"{counted(checkup.lines, 'line')}, {size_read(checkup.bytes, checkup.text_bytes)}"
             ),
         ],

@@ -9,7 +9,7 @@ from depgraph.extraction.workload import FORMAT as WORKLOAD
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import Report, show_bytes, show_number
 from depgraph.reports.tables.untraced import skipped_table, untraced_notes
-from depgraph.system.text import counted, size_read
+from depgraph.system.text import COPIES, counted, size_read
 
 if TYPE_CHECKING:
     from depgraph.graph.program import Extraction
@@ -43,6 +43,7 @@ def extract_summary(
         "raw_edges": sum(p.raw for p in pairs),
         "war_edges": sum(p.war for p in pairs),
         "waw_edges": sum(p.waw for p in pairs),
+        "reuse_edges": sum(p.reuse for p in pairs),
         "edges": sum(p.edges for p in pairs),
         "ldgsts_edges": sum(p.ldgsts for p in pairs),
         "possible_edges": sum(p.possible for p in pairs),
@@ -56,17 +57,19 @@ def extract_summary(
     is_traced = metadata["format"] != WORKLOAD
     size = f"{counted(facts['kernels'], 'kernel')}, {counted(facts['blocks'], 'thread block')}"
     accesses = counted(facts["accesses"], "global-memory access", "global-memory accesses")
-    copies = f", {counted(facts['copies'], 'host copy', 'host copies')}" if facts["copies"] else ""
+    copies = f", {counted(facts['copies'], *COPIES)}" if facts["copies"] else ""
     traffic = (
         f"kernels read {show_bytes(facts['read_bytes'])} and write "
         f"{show_bytes(facts['written_bytes'])} (distinct bytes per kernel, summed)"
     )
+    is_known = extraction.graph.frees is not None
+    reuse = f", {show_number(facts['reuse_edges'])} by allocator reuse" if is_known else ""
     headline = [
         *([f"{size}, {accesses}{copies}", traffic] if is_traced else [size]),
         (
             f"{counted(facts['edges'], 'edge')} between blocks: "
             f"{show_number(facts['raw_edges'])} RAW, {show_number(facts['war_edges'])} WAR, "
-            f"{show_number(facts['waw_edges'])} WAW (an edge may be of several kinds)"
+            f"{show_number(facts['waw_edges'])} WAW{reuse} (an edge may be of several kinds)"
         ),
         _patterns(extraction),
     ]
@@ -74,6 +77,13 @@ def extract_summary(
         headline.append(
             f"{counted(facts['possible_edges'], 'more edge')} only possible: bounds ignore them, "
             "schedules obey them"
+        )
+    launches = extraction.graph.launches
+    if launches is not None:
+        facts["device_launches"] = len(launches)
+        headline.append(
+            f"{counted(len(launches), 'launch', 'launches')} from the device: "
+            f"{counted(int(launches.child_grid.sum()), 'child block')}"
         )
     if facts["granularity"] != 1:
         headline.append(
@@ -92,7 +102,7 @@ def extract_summary(
         facts,
         headline,
         tables=[
-            pair_table(pairs, extraction.kernels, shown=pairs_shown),
+            pair_table(pairs, extraction.kernels, extraction.graph.copies, shown=pairs_shown),
             *[skipped_table(metadata["skipped"])] * is_traced,
         ],
         notes=untraced_notes(extraction.kernels, pairs, metadata),

@@ -68,6 +68,7 @@ def pair_groups_report(groups: Sequence[PairGroup], by: str) -> Report:
             Column("raw", "RAW", show=show_number),
             Column("war", "WAR", show=show_number),
             Column("waw", "WAW", show=show_number),
+            *[Column("reuse", "reuse", show=show_number)] * any(g.reuse for g in groups),
         ],
         groups,
     )

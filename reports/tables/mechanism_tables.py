@@ -21,13 +21,14 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.cusync_policies import Policy
     from depgraph.analysis.outcome import Outcome
-    from depgraph.graph.program import Kernel
     from depgraph.mechanisms import Mechanism
+    from depgraph.scenario.scenario import Scenario
 
 _FIXED = (
     "bounds and speedups hold for fixed durations: measured overlap has beaten them by up to 15 % "
@@ -85,6 +86,7 @@ def comparison_report(comparison: Comparison) -> Report:
             _bound_table(comparison),
             *_intra_block_bounds(comparison),
             mechanisms,
+            *child_kernel_table(comparison),
             *_speedup_parts(comparison),
         ],
         notes=[
@@ -195,6 +197,31 @@ def ranked_table(comparison: Comparison) -> Table:
     return Table.of("mechanisms", title, columns, ranked)
 
 
+def child_kernel_table(comparison: Comparison) -> list[Table]:
+    """Lay out what mechanisms make of launches from the device, where there are any."""
+    unit = comparison.scenario.unit
+
+    def of(name: str) -> Callable[[Outcome], Any]:
+        return lambda outcome: getattr(outcome.launching, name)
+
+    columns = [
+        sms_column(),
+        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        Column("makespan", "time", unit, show_number),
+        Column("over_flat", "over flat", show=show_factor, get=lambda o: o.speedup),
+        Column("over_cdp", "over cdp", show=show_factor, get=lambda o: of("over_cdp")(o) or None),
+        Column("launches", "launches", show=show_number, get=of("made")),
+        Column("possible_launches", "of", show=show_number, get=of("possible")),
+        Column("launch_overhead", "launch overhead", unit, show_number, get=of("overhead")),
+        Column("queueing", "queueing", unit, show_number, get=of("queueing")),
+        Column("child_share", "work of children", show=show_percent, get=of("child_share")),
+        Column("utilization", "slot utilization", show=show_percent),
+    ]
+    rows = [o for o in comparison.outcomes if o.launching is not None]
+    title = "Child kernels: overhead and queueing are summed over warps and child blocks"
+    return [Table.of("child_kernels", title, columns, rows)] if rows else []
+
+
 def _speedup_parts(comparison: Comparison) -> list[Table]:
     """Split each speedup into its two factors, where launches cost anything."""
     columns = [
@@ -288,11 +315,9 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:g}" if unit == "count" else f"{value:g}{unit}"
 
 
-def policies_report(
-    policies: Iterable[Policy], kernels: Sequence[Kernel], *, sms: int, unit: str
-) -> Report:
+def policies_report(policies: Iterable[Policy], scenario: Scenario, *, sms: int) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
-    name = kernel_names(kernels)
+    name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
         Column("target", "kernel"),
         Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
@@ -307,7 +332,7 @@ def policies_report(
     pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)
     return Report(
         "cusync",
-        {"sms": sms, "unit": unit, "n_pairs": len(pairs.rows)},
+        {"sms": sms, "unit": scenario.unit, "n_pairs": len(pairs.rows)},
         tables=[pairs],
         notes=[
             (

@@ -7,27 +7,33 @@ from typing import TYPE_CHECKING
 from depgraph.reports.tables.table import Column, Table, kernel_names, show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
 
 
 def pair_table(
-    pairs: Sequence[PairSummary], kernels: Sequence[Kernel], *, shown: int | None = None
+    pairs: Sequence[PairSummary],
+    kernels: Sequence[Kernel],
+    copies: Mapping[int, str],
+    *,
+    shown: int | None = None,
 ) -> Table:
     """Build the table of dependent pairs, in the order of the kernel that waits.
 
-    Edges by LDGSTS alone and possible edges have columns where there are any.
+    Allocator reuse, edges by LDGSTS alone and possible edges have columns where there are any.
 
     Parameters
     ----------
     pairs : sequence of PairSummary
     kernels : sequence of Kernel
+    copies : mapping
+        What each copy or memset is, by its number below 0.
     shown : int, optional
         Rows at most; default all.
     """
-    name = kernel_names(kernels)
+    name = kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}
     columns = [
         Column("target", "kernel"),
@@ -39,6 +45,7 @@ def pair_table(
         Column("raw", "RAW", show=show_number),
         Column("war", "WAR", show=show_number),
         Column("waw", "WAW", show=show_number),
+        *[Column("reuse", "reuse", show=show_number)] * any(p.reuse for p in pairs),
         *[Column("ldgsts", "by LDGSTS", show=show_number)] * any(p.ldgsts for p in pairs),
         *[Column("possible", "possible", show=show_number)] * any(p.possible for p in pairs),
         Column(

@@ -87,16 +87,21 @@ def kernels_report(
     return Report("kernels", {"n_kernels": len(kernels)}, tables=[table])
 
 
-def pairs_report(pairs: Sequence[PairSummary], kernels: Sequence[Kernel]) -> Report:
+def pairs_report(
+    pairs: Sequence[PairSummary], kernels: Sequence[Kernel], copies: Mapping[int, str]
+) -> Report:
     """Build the table of dependent pairs of kernels."""
-    return Report("pairs", {"n_pairs": len(pairs)}, tables=[pair_table(pairs, kernels)])
+    return Report("pairs", {"n_pairs": len(pairs)}, tables=[pair_table(pairs, kernels, copies)])
 
 
 def path_report(
-    path: Sequence[PathStep], kernels: Sequence[Kernel], durations: Durations
+    path: Sequence[PathStep],
+    kernels: Sequence[Kernel],
+    copies: Mapping[int, str],
+    durations: Durations,
 ) -> Report:
     """Describe the critical path: the block of each kernel on it, and where the time goes."""
-    unit, name = durations.unit, kernel_names(kernels)
+    unit, name = durations.unit, kernel_names(kernels, copies)
     through = operations_text([step.kernel for step in path], len(kernels))
     total = path[-1].start + path[-1].duration if path else 0.0
     length = total or 1.0
@@ -175,7 +180,7 @@ def block_report(
     number = block_number(graph, kernel, block)
     row = next((k for k in kernels if k.kernel == kernel), None)
     if row is None:
-        raise ModelError(f"{kernel} is host copy {-1 - kernel}: name a block of a kernel")
+        raise ModelError(f"{kernel} is {graph.copy_name(kernel)}: name a block of a kernel")
     sources, targets = neighbour_kinds(graph, number)
     own = footprints.of_block(number)
     x, rest = block % row.grid_x, block // row.grid_x
@@ -247,6 +252,7 @@ def _neighbour_table(key: str, title: str, found: Sequence[Neighbour], total: in
         Column("raw_bytes", "RAW", "B", show_number),
         Column("war_bytes", "WAR", "B", show_number),
         Column("waw_bytes", "WAW", "B", show_number),
+        *[Column("reuse_bytes", "reuse", "B", show_number)] * any(n.reuse_bytes for n in found),
     ]
     table = Table.of(key, f"{title} ({total})", columns, found, more="depgraph export --what edges")
     return replace(table, omitted=total - len(found))

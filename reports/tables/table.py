@@ -10,7 +10,7 @@ from depgraph.system.text import clean_text, show_bytes, show_factor, show_numbe
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from depgraph.analysis.next_steps import Step
     from depgraph.graph.program import Kernel
@@ -174,10 +174,9 @@ def kernel_name(name: str) -> str:
     return clean_text(base_name(name))
 
 
-def kernel_names(kernels: Iterable[Kernel]) -> Callable[[int], str]:
-    """Return what a table calls the kernel of a number, or a host copy."""
-    names = {k.kernel: kernel_name(k.name) for k in kernels}
-    return lambda kernel: names.get(kernel, "host copy")
+def kernel_names(kernels: Iterable[Kernel], copies: Mapping[int, str]) -> Callable[[int], str]:
+    """Return what a table calls the kernel of a number, or the copy or memset."""
+    return {**{k.kernel: kernel_name(k.name) for k in kernels}, **copies}.__getitem__
 
 
 def show_count(value: float | None) -> str:

@@ -63,11 +63,12 @@ def test_pairs_are_added_up():
     ]  # fmt: skip
 
 
-def test_a_host_copy_is_a_group():
+def test_copies_of_one_kind_are_a_group():
     scenario = program()
-    pairs = [replace(pair, source=-1) for pair in scenario.graph.pairs()]
-    found = group_pairs(pairs, group_names(scenario, "name"))
-    assert {g.source for g in found} == {"host copy"}
+    pairs = [replace(pair, source=-1 - i) for i, pair in enumerate(scenario.graph.pairs())]
+    copies = {-1: "memset", -2: "memcpy HtoD", -3: "memset"}
+    found = group_pairs(pairs, group_names(scenario, "name") | copies)
+    assert {g.source for g in found} == {"memset", "memcpy HtoD"}
 
 
 @given(graphs())

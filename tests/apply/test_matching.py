@@ -18,7 +18,13 @@ from depgraph.apply.captured import (
     read_captures,
     write_captures,
 )  # fmt: skip
-from depgraph.apply.matching import Operation, match_memory, match_nodes, operations_of
+from depgraph.apply.matching import (
+    Operation,
+    is_understood,
+    match_memory,
+    match_nodes,
+    operations_of,
+)
 from depgraph.errors import ApplyError
 from depgraph.graph.program import Copy
 
@@ -37,7 +43,7 @@ def launched(*nodes):
             )
         )
         if node.kind == KERNEL
-        else Operation(None)
+        else Operation(None, "memset" if node.kind == MEMSET else "memcpy DtoD")
         for node, row in zip(nodes, rows, strict=True)
     ]  # fmt: skip
 
@@ -46,12 +52,24 @@ def node(name):
     return Node(KERNEL, name, (1, 1, 1), (32, 1, 1))
 
 
-def test_copies_to_the_host_and_empty_nodes_are_not_in_a_recording():
-    nodes = (node("a"), Node(COPY, to_host=True), Node(MEMSET), Node(EMPTY), node("b"))
+def test_empty_nodes_and_what_the_host_does_are_not_in_a_recording():
+    nodes = (node("a"), Node("host function"), Node(MEMSET), Node(EMPTY), Node(COPY), node("b"))
     first, second = (Captured(nodes, (), (), call=call) for call in (0, 3))
-    operations = launched(node("a"), Node(MEMSET), node("b")) * 2
-    assert match_nodes([first, second], operations, 0) == [0, None, 1, None, 2]
-    assert match_nodes([first, second], operations, 1) == [3, None, 4, None, 5]
+    operations = launched(node("a"), Node(MEMSET), Node(COPY), node("b")) * 2
+    assert match_nodes([first, second], operations, 0) == [0, None, 1, None, 2, 3]
+    assert match_nodes([first, second], operations, 1) == [4, None, 5, None, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("which", "is_free"),
+    [
+        (Node(KERNEL, "a"), True), (Node(MEMSET), True), (Node(EMPTY), True), (Node(COPY), True),
+        (Node(COPY, to_host=True), False), (Node("host function"), False),
+        (Node("conditional"), False), (Node("child graph"), False),
+    ],
+)  # fmt: skip
+def test_what_the_host_does_and_is_not_understood_keeps_its_place(which, is_free):
+    assert is_understood(which) == is_free
 
 
 @pytest.mark.parametrize(
@@ -71,7 +89,7 @@ def test_a_recording_of_something_else_is_refused(recorded, message):
 
 def test_operations_are_in_program_order():
     kernels = [replace(k, operation=2 * k.kernel) for k in kernels_of([1, 1])]
-    copies = [Copy(copy=0, operation=1, block=2, address=0, size=4)]
+    copies = [Copy(copy=0, operation=1, block=2, address=0, size=4, source=None, what="memset")]
     assert [o.kernel is None for o in operations_of(kernels, copies)] == [False, True, False]
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from programs import (
     edges_of,
     footprints_of,
+    frees_in,
     graph_of,
     n_blocks_of,
     programs,
@@ -123,6 +124,54 @@ def test_nothing_touched_gives_a_graph_without_edges():
     assert graph.n_blocks == 2
     assert edges_of(graph) == []
     assert graph.pairs() == []
+
+
+@pytest.mark.parametrize(
+    ("freed", "kinds"),
+    [
+        ([], ["RAW", "WAR", "WAW"]),
+        ([(1, {7})], ["REUSE", "WAR", "REUSE"]),  # the read is of what nobody has written since
+        ([(2, {7})], ["RAW", "REUSE", "REUSE"]),
+        ([(2, {8})], ["RAW", "WAR", "WAW"]),
+        ([(0, {7}), (3, {7})], ["RAW", "WAR", "WAW"]),
+    ],
+)
+def test_a_free_between_two_accesses_makes_them_allocator_reuse(freed, kinds):
+    graph = graph_of(program([writes(7)], [reads(7)], [writes(7)]), frees=freed)
+    pairs = [(0, 1), (1, 2), (0, 2)]
+    assert edges_of(graph) == sorted((*p, k) for p, k in zip(pairs, kinds, strict=True))
+    assert graph.kinds == {"RAW", "WAR", "WAW", "REUSE"}
+
+
+def test_bytes_side_by_side_are_freed_apart():
+    # One range of each block, whose middle was freed.
+    graph = graph_of(program([writes(6, 7, 8)], [writes(6, 7, 8)]), frees=[(1, {7})])
+    assert edges_of(graph) == [(0, 1, "REUSE"), (0, 1, "WAW")]
+    (pair,) = graph.pairs()
+    assert (pair.waw, pair.reuse, pair.edges) == (1, 1, 1)
+
+
+@given(st.data())
+def test_edges_past_frees_are_those_of_the_definition(data):
+    drawn = data.draw(programs(max_operations=8))
+    frees = data.draw(frees_in(drawn))
+    assert edges_of(graph_of(drawn, frees=frees)) == sorted(naive.dependences(drawn, frees))
+
+
+@given(st.data())
+def test_frees_change_what_dependences_are_called_and_no_order(data):
+    drawn = data.draw(programs_with_ways())
+    graph = graph_of(drawn, frees=data.draw(frees_in(drawn)))
+    without = graph_of(drawn)
+
+    def pairs_of(edges, *kinds):
+        return {edge[:2] for edge in edges_of(edges) if edge[2] in kinds}
+
+    assert pairs_of(graph, *graph.kinds) == pairs_of(without, "RAW", "WAR", "WAW")
+    for kind in ("RAW", "WAR", "WAW"):
+        kept, before = pairs_of(graph, kind), pairs_of(without, kind)
+        assert kept <= before <= kept | pairs_of(graph, "REUSE")
+    assert graph.with_kinds(without.kinds).kinds == without.kinds
 
 
 @given(programs())

@@ -24,7 +24,7 @@ GPUS = available_gpus()
 NUMBERS = {entry.name for entry in fields(Gpu)} - {
     "name", "aliases", "architecture", "sources", "errors",
 }  # fmt: skip
-MEASURED = ("launch_", "graph_", "contention", "block_spread", "kernel_lead_us")
+MEASURED = ("launch_", "device_", "graph_", "contention", "block_spread", "kernel_lead_us")
 MEASURED_NUMBERS = {n for n in NUMBERS if n.startswith(MEASURED)}
 KIB = 1024
 ERRORS = MeasuredErrors("My GPU", "fans", 40, 0.08, 0.2, 0.5, 0.95, 0.3, 0.9)

@@ -370,21 +370,21 @@ def test_union_sources_collects_each_source_once_with_its_kinds(graph):
         groups = group_targets(graph.arrays, low, high, target)
         members = to_lists(groups.member_offsets, groups.members)
         for g, group in enumerate(members):
-            masks, found = np.zeros(n, np.uint8), np.empty(n, np.int32)
+            masks, found = np.zeros(n, np.uint16), np.empty(n, np.int32)
             n_found = jit.union_sources(graph.arrays, groups, g, source, masks, found)
             sources = found[:n_found].tolist()
             assert len(set(sources)) == n_found
             assert {
                 (s, group[0], naive.KINDS[k])
                 for s in sources
-                for k in range(3)
+                for k in range(4)
                 if int(jit.kinds_of(masks[s - first])) >> k & 1
             } == {e for e in edges if e[1] == group[0] and first <= e[0] < first + n}
 
 
-@given(st.integers(0, 255))
+@given(st.integers(0, 2**12 - 1))
 def test_strongest_codes_keep_what_says_most_of_each_kind(mask):
-    order = {0: (0, 3, 5), 1: (1, 4, 6), 2: (2, 7)}
+    order = {kind: (kind, kind + 4, kind + 8) for kind in range(4)}
     present = [[code for code in codes if mask >> code & 1] for codes in order.values()]
     assert jit.strongest_codes(mask) == sum(1 << codes[0] for codes in present if codes)
 

@@ -5,13 +5,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import edges_of, footprints_of, graph_of, graphs_with_durations, programs
+from programs import (
+    BASE,
+    edges_of,
+    footprints_of,
+    frees_in,
+    frees_of,
+    graph_of,
+    graphs_with_durations,
+    programs,
+)
 
 from depgraph.dependence.sweep import find_dependences
 from depgraph.errors import ModelError
 from depgraph.graph.queries import (
     block_number,
-    common_bytes,
+    common_ranges,
     critical_path,
     describe_neighbours,
     neighbour_kinds,
@@ -42,7 +51,9 @@ def test_neighbours_are_the_ends_of_edges(drawn):
 @given(programs(max_operations=4), st.data())
 def test_neighbours_are_described_by_common_bytes(program, data):
     footprints, first_block, kernel = footprints_of(program)
-    graph, _ = find_dependences(footprints, first_block, kernel)
+    frees = data.draw(st.none() | frees_in(program))
+    freed = frees_of(frees, len(program))
+    graph, _ = find_dependences(footprints, first_block, kernel, freed)
     touched = {b: both for operation in program for b, both in operation.items()}
     block = data.draw(st.sampled_from(sorted(touched)))
     sources, targets = neighbour_kinds(graph, block)
@@ -53,12 +64,16 @@ def test_neighbours_are_described_by_common_bytes(program, data):
             earlier, later = (other, block) if is_source else (block, other)
             assert graph.first_block[neighbour.kernel] + neighbour.block == other
             assert set(neighbour.kinds) == found[other]
-            bytes_of = {
-                "RAW": len(touched[earlier][1] & touched[later][0]),
-                "WAR": len(touched[earlier][0] & touched[later][1]),
-                "WAW": len(touched[earlier][1] & touched[later][1]),
+            first, last = graph.operation_of_block[[earlier, later]]
+            freed_since = {b for k, some in frees or () if first < k <= last for b in some}
+            shared = {
+                "RAW": touched[earlier][1] & touched[later][0],
+                "WAR": touched[earlier][0] & touched[later][1],
+                "WAW": touched[earlier][1] & touched[later][1],
             }
-            assert [neighbour.raw_bytes, neighbour.war_bytes, neighbour.waw_bytes] == [
+            bytes_of = {kind: len(some - freed_since) for kind, some in shared.items()}
+            bytes_of["REUSE"] = len(set().union(*shared.values()) & freed_since)
+            assert [getattr(neighbour, f"{kind.lower()}_bytes") for kind in naive.KINDS] == [
                 bytes_of[kind] if kind in found[other] else 0 for kind in naive.KINDS
             ]
             assert all(bytes_of[kind] > 0 for kind in found[other])
@@ -71,7 +86,9 @@ def test_common_bytes(program):
     for first in (READ, WRITE):
         for second in (READ, WRITE):
             common = program[0][0][first] & program[1][1][second]
-            assert common_bytes(one, first, two, second) == len(common)
+            found = common_ranges(one.take(one.kind == first), two.take(two.kind == second))
+            pairs = zip(found.start.tolist(), found.end.tolist(), strict=True)
+            assert {byte - BASE for low, high in pairs for byte in range(low, high)} == common
 
 
 @given(graphs_with_durations())

@@ -34,7 +34,11 @@ FREE = {
     "launch": Quantity(0, "us"), "check": Quantity(0, "us"), "sync": Quantity(0, "share"),
 }  # fmt: skip
 # What has no false dependences, and no durations of its own.
-PLAIN = [name for name in MECHANISMS if name not in {"dataflow-bloom", "stream-k", "ideal"}]
+PLAIN = [
+    name
+    for name, kind in MECHANISMS.items()
+    if name not in {"dataflow-bloom", "stream-k", "ideal"} and not kind.needs_launches
+]
 CLOSE = 1 + 1e-9
 
 
@@ -462,7 +466,7 @@ def test_what_a_mechanism_is_held_against():
     against = {}
     for name in MECHANISMS:
         for mechanism in find_mechanisms([name]):
-            if name in {"dataflow-bloom", "dataflow-learned"}:
+            if name in {"dataflow-bloom", "dataflow-learned"} or mechanism.needs_launches:
                 continue
             against[name] = run_mechanism(mechanism, program, charges(mechanism))[1].against
     fine = {"cusync-tile", "cusync-strided", "cusync-conv2d"}

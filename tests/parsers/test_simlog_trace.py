@@ -14,7 +14,7 @@ from depgraph.parsers import open_trace
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.simlog.accesses import SimlogTrace
 from depgraph.timing.durations import default_durations
-from depgraph.trace.records import HostCopy
+from depgraph.trace.records import MemoryOperation
 
 BASE = 0x7F4E34A00000
 BANNER = "        *** GPGPU-Sim Simulator Version 4.0.0 ***\n\nGPGPU-Sim: Configuration options:\n"
@@ -109,7 +109,7 @@ def test_blocks_take_the_cycles_between_their_lines(log_file):
     part = task.scan()
     rows = dict(zip(part.touches.x.tolist(), part.durations.tolist(), strict=True))
     assert rows == {1: 240.0, 3: 96.0}
-    assert [x.size if isinstance(x, HostCopy) else x.trace_id for x in part.operations] == [
+    assert [x.size if isinstance(x, MemoryOperation) else x.trace_id for x in part.operations] == [
         64,
         1,
         2,

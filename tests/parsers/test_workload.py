@@ -105,6 +105,20 @@ def test_a_kernel_can_be_said_to_be_cuttable(tmp_path):
     assert [k.cuttable for k in Store(tmp_path / "out").kernels] == [True, None]
 
 
+LAUNCH = (
+    KERNELS.rstrip("\n")
+    + """
+
+[[launch]]
+parent = "first"
+block = 5
+at = 0.5
+lanes = 2
+child_grid = 8
+child_duration = 4
+inline = 9
+"""
+)
 FAULTS = [
     ("unit = 3 = 4", 1, "Expected newline"),
     (KERNELS.replace('"ns"', '"fortnight"'), 1, "unit 'fortnight'; give one of us"),
@@ -134,6 +148,32 @@ FAULTS = [
         "edge 6 to 0: first has blocks 0 to 5",
     ),
     ("", 1, "no kernels"),
+    ("launch = 3\n" + KERNELS, 1, "launch 3; write .*launch.* tables"),
+    (
+        LAUNCH.replace('parent = "first"', 'parent = "third"'),
+        15,
+        "parent = 'third'; give one of first, second",
+    ),
+    (LAUNCH.replace("block = 5", "block = 6"), 16, "block 6; give a whole number from 0 to 5"),
+    (LAUNCH.replace("at = 0.5", "at = 1.5"), 17, "at 1.5; give a number from 0 to 1"),
+    (LAUNCH.replace("lanes = 2", "lanes = 33"), 18, "lanes 33; give a whole number from 1 to 32"),
+    (LAUNCH.replace("lanes = 2", "warp = 4"), 18, "warp 4; give a whole number from 0 to 3"),
+    (
+        LAUNCH.replace("grid = 8", "grid = [8, 0]"),
+        19,
+        "launch 1: child_grid 0; give a whole number",
+    ),
+    (
+        LAUNCH.replace("grid = 8", "grid = [8, 8]\nitems = [3]"),
+        20,
+        "1 values of items for 2 launch",
+    ),
+    (LAUNCH.replace("child_duration = 4", "join = 'all'"), 14, "'first' has no child_duration"),
+    (LAUNCH + "join = 'all'", 22, "join 'all'; give one of none, block, kernel"),
+    (LAUNCH.replace("inline = 9", "inline = true"), 21, "inline True; give a number"),
+    (LAUNCH + "stall = 9", 22, "unknown key 'stall'"),
+    (LAUNCH.replace("grid = 8", "grid = 2097153"), 19, "from 1 to 2097152"),
+    (LAUNCH + "warp = [" + "0, " * 262145 + "]", 19, "262145 launches of 2097160 child blocks"),
 ]
 
 

@@ -14,7 +14,8 @@ from checkout import FOLDERS, PYPROJECT, ROOT, copy_packages
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 NOT_IN_THE_WHEEL = (
-    "samples/accelsim/", "samples/validation/hardware.cu", "samples/validation/README.md",
+    "samples/accelsim/", "samples/validation/hardware.cu", "samples/validation/children.cu",
+    "samples/validation/README.md",
     "samples/validation/measured/h100-", "samples/validation/measured/h200",
     "samples/validation/published/",
 )  # fmt: skip

@@ -1,10 +1,12 @@
 // Kernels whose footprints are known by construction: one for each way to touch global memory.
+#include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #define OK(x) do { auto e = (x); if (e) { fprintf(stderr, "%s: %d\n", #x, int(e)); exit(1);} } while (0)
 __device__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 template <class T> __global__ void copies(const T* from, T* to) {
@@ -61,6 +63,64 @@ CUtensorMap map_of(void* base, uint64_t width, uint64_t height) {
     OK(encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, base, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
     return map;
 }
+// A box of a tensor of any rank; in a cluster, the first block loads it for both.
+template <int RANK, bool FOR_TWO = false> __global__ void boxes(const __grid_constant__ CUtensorMap map, int bytes, float* to) {
+    __shared__ alignas(128) float here[512];
+    __shared__ alignas(8) uint64_t barrier;
+    const uint32_t at = shared_address(here), done = shared_address(&barrier);
+    const int x = int(blockIdx.x) * 12 + 4, z = RANK > 2 ? 1 : 0;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(done));
+        asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(done), "r"(bytes) : "memory");
+    }
+    if constexpr (FOR_TWO) cooperative_groups::this_cluster().sync();
+    if (threadIdx.x == 0) {
+        if constexpr (FOR_TWO) {
+            if (blockIdx.x % 2 == 0) asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(at), "l"(&map), "r"(x), "r"(4), "r"(done), "h"(uint16_t(3)) : "memory");
+        } else if constexpr (RANK == 1) asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%3];" ::"r"(at), "l"(&map), "r"(x), "r"(done) : "memory");
+        else if constexpr (RANK == 3) asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(at), "l"(&map), "r"(x), "r"(4), "r"(z), "r"(done) : "memory");
+        else if constexpr (RANK == 4) asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %4}], [%5];" ::"r"(at), "l"(&map), "r"(x), "r"(4), "r"(z), "r"(done) : "memory");
+        else asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %4, %4}], [%5];" ::"r"(at), "l"(&map), "r"(x), "r"(4), "r"(z), "r"(done) : "memory");
+        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra again;}" ::"r"(done) : "memory");
+        to[blockIdx.x] = here[3];
+    }
+    if constexpr (FOR_TWO) cooperative_groups::this_cluster().sync();
+}
+CUtensorMap map_of_rank(void* base, int rank, int& bytes) {
+    typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    static Encode encode = Encode(dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuTensorMapEncodeTiled"));
+    CUtensorMap map; cuuint64_t sizes[] = {36, 6, 4, 3, 2}, strides[] = {144, 864, 3456, 10368}; cuuint32_t box[] = {16, 3, 2, 2, 2}, steps[] = {1, 1, 1, 1, 1};
+    bytes = 4; for (int d = 0; d < rank; ++d) bytes *= box[d];
+    OK(encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, base, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    return map;
+}
+template <int RANK> void load_boxes(char* base, float* to) {
+    int bytes; const CUtensorMap map = map_of_rank(base, RANK, bytes);
+    boxes<RANK><<<3, 32>>>(map, bytes, to);
+}
+void load_for_two(char* base, float* to) {
+    int bytes; const CUtensorMap map = map_of_rank(base, 2, bytes);
+    cudaLaunchConfig_t config = {}; config.gridDim = 4; config.blockDim = 32;
+    cudaLaunchAttribute cluster; cluster.id = cudaLaunchAttributeClusterDimension; cluster.val.clusterDim.x = 2; cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.attrs = &cluster; config.numAttrs = 1;
+    OK(cudaLaunchKernelEx(&config, boxes<2, true>, map, bytes, to));
+}
+// A thread takes 32 bytes in two halves, and one byte behind all of them.
+__global__ void halves(const uint4* from, char* to) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint4 first = from[2 * i], second = from[2 * i + 1];
+    if (i == 0) to[1 << 16] = 1;
+    reinterpret_cast<uint4*>(to)[2 * i] = first;
+    reinterpret_cast<uint4*>(to)[2 * i + 1] = second;
+}
+__global__ void together(int* to) {
+    to[blockIdx.x] = 1;
+    cooperative_groups::this_grid().sync();
+    if (threadIdx.x == 0) to[64 + blockIdx.x] = to[(blockIdx.x + 1) % gridDim.x];
+}
+__global__ void child(char* to) { to[blockIdx.x * blockDim.x + threadIdx.x] = 1; }
+__global__ void parent(char* to) { if (threadIdx.x == 0) child<<<2, 32>>>(to); }
 int main() {
     char *a, *b; float* sums; unsigned* counter;
     OK(cudaMalloc(&a, 1 << 20)); OK(cudaMalloc(&b, 1 << 20)); OK(cudaMalloc(&sums, 1 << 16)); OK(cudaMalloc(&counter, 256));
@@ -84,6 +144,17 @@ int main() {
     copies<uint4><<<2, 32, 0, s>>>((uint4*)b, (uint4*)a);
     OK(cudaStreamEndCapture(s, &g)); OK(cudaGraphInstantiate(&x, g, 0)); OK(cudaGraphLaunch(x, s)); OK(cudaGraphLaunch(x, s));
     void* p; OK(cudaMallocAsync(&p, 1000, s)); OK(cudaFreeAsync(p, s));
+    load_boxes<1>(a, sums); load_boxes<3>(a, sums); load_boxes<4>(a, sums); load_boxes<5>(a, sums);
+    load_for_two(a, sums);
+    halves<<<2, 64>>>((uint4*)a, b);
+    void* given[] = {&sums}; OK(cudaLaunchCooperativeKernel((void*)together, dim3(4), dim3(32), given, 0, nullptr));
+    parent<<<1, 32>>>(b);
+    // The same memory twice: freed in between.
+    for (int i = 0; i < 2; ++i) { OK(cudaMallocAsync(&p, 4096, s)); child<<<2, 32, 0, s>>>((char*)p); OK(cudaFreeAsync(p, s)); }
+    OK(cudaStreamSynchronize(s));
+    char* host; OK(cudaMallocHost(&host, 4096)); memset(host, 1, 4096);
+    OK(cudaMemcpyAsync(a, host, 4096, cudaMemcpyHostToDevice, s)); OK(cudaMemcpyAsync(host, a + 64, 1024, cudaMemcpyDeviceToHost, s));
+    OK(cudaMemcpy2DAsync(b, 256, a, 128, 64, 4, cudaMemcpyDeviceToDevice, s));
     OK(cudaDeviceSynchronize());
     cudaFree(b);
 }

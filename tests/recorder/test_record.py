@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
+import depgraph.record
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder.build import Builder
@@ -43,7 +44,8 @@ sys.exit({code})
 def kernel(number, name):
     at = 32 * (number - 1)
     return KERNEL | {
-        "number": number, "grid_id": number, "name": f"{name}(float*)", "mangled": f"_Z{name}",
+        "number": number, "ordinal": number - 1, "grid_id": number,
+        "name": f"{name}(float*)", "mangled": f"_Z{name}",
         "sectors_at": at, "sectors": 1,
     }  # fmt: skip
 
@@ -174,6 +176,7 @@ def test_files_that_exist_are_replaced_by_force_alone(program, recorded, tmp_pat
         (["--keep", "depgraph.out"], "name another file"),
         (["--keep", "depgraph.out.times.json"], "name another file"),
         (["--gpu-memory", "64GiB"], "at most 32GiB"),
+        (["--time-only", "--count", "2"], "leave out what chooses"),
         (["--name", "(?i)gemm"], "only (?:, (?= and (?! are known"),
     ],
 )
@@ -189,7 +192,7 @@ def test_each_process_takes_the_times_of_the_one_that_launched_the_same(tmp_path
         line = json.dumps(run_of(1, name, 10.0))
         (tmp_path / f"times-{process}.jsonl").write_text(line + "\n")
     (tmp_path / "times-3.jsonl").write_text(json.dumps(run_of(1, "x", 1.0) | {"cat": "gpu_memset"}))
-    timed = timed_in(tmp_path, Selection())
+    timed = timed_in(tmp_path)
     assert [len(events) for events in timed] == [1, 1]  # not the one without kernels
     for name in ("producer", "consumer"):
         assert take_times(timed, [kernel(1, name)])[0]["name"] == f"{name}(float*)"
@@ -262,11 +265,12 @@ def tools(folder, *, nvcc="exit 0"):
 def test_what_is_compiled_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     tools(tmp_path / "cuda", nvcc=f'echo "$@" >> {tmp_path}/calls')
-    first = Builder(Toolkit(), tmp_path / "kept").patch(90)
-    assert Builder(Toolkit(), tmp_path / "kept").patch(90) == first
-    assert Builder(Toolkit(), tmp_path / "kept").patch(80) != first
+    first = Builder(Toolkit(), tmp_path / "kept").patch([90, 90])
+    assert Builder(Toolkit(), tmp_path / "kept").patch([90]) == first
+    assert Builder(Toolkit(), tmp_path / "kept").patch([90, 80]) != first
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert [line.split()[0] for line in calls] == ["-arch=sm_90", "-arch=sm_80"]
+    ninety, eighty = (f"-gencode=arch=compute_{n},code=sm_{n}" for n in (90, 80))
+    assert [line.split(" -fatbin")[0] for line in calls] == [ninety, f"{eighty} {ninety}"]
     assert "-DDEPGRAPH_NO_TILES" in calls[0]  # the API's header has no hook for tiles
 
 
@@ -274,25 +278,91 @@ def test_a_compiler_that_fails_is_named_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     tools(tmp_path / "cuda", nvcc='echo "patch.cu(3): error: no such type" >&2; exit 2')
     with pytest.raises(RecorderError, match=r"nvcc failed: patch.cu\(3\): error: no such type"):
-        Builder(Toolkit(), tmp_path / "kept").patch(90)
+        Builder(Toolkit(), tmp_path / "kept").patch([90])
     assert not any(path.is_file() for path in (tmp_path / "kept").rglob("*"))
 
 
-def test_times_of_a_region_and_of_some_launches(tmp_path):
+def test_times_are_those_of_a_region_and_of_the_launches_that_were_recorded(tmp_path):
     lines = [
-        run_of(1, "before", 1.0), {"region": "start", "correlation": 2}, run_of(3, "first", 2.0),
-        run_of(4, "second", 3.0), {"region": "stop", "correlation": 5}, run_of(6, "after", 4.0),
+        run_of(1, "a", 1.0), {"region": "start", "correlation": 2}, run_of(3, "a", 2.0),
+        run_of(4, "b", 3.0), {"region": "stop", "correlation": 5}, run_of(6, "b", 4.0),
     ]  # fmt: skip
     (tmp_path / "times-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    def names(selection):
-        (events,) = timed_in(tmp_path, selection)
-        return [event["name"].split("(")[0] for event in events]
+    def starts(launched, *, in_region):
+        timed = timed_in(tmp_path, in_region=in_region)
+        return [event["ts"] for event in take_times(timed, launched)]
 
-    assert names(Selection()) == ["before", "first", "second", "after"]
-    assert names(Selection(in_region=True)) == ["first", "second"]
-    assert names(Selection(1, 2, in_region=True)) == ["second"]
-    assert names(Selection(name="^after|^first")) == ["first", "after"]
+    everything = [kernel(1, "a"), kernel(2, "a"), kernel(3, "b"), kernel(4, "b")]
+    assert starts(everything, in_region=False) == [1, 2, 3, 4]
+    assert starts([kernel(1, "a"), kernel(2, "b")], in_region=True) == [2, 3]
+    assert starts([kernel(1, "a") | {"ordinal": 1}], in_region=False) == [2]
+
+
+def leave(folder, *events):
+    """Write events as the recorder leaves them."""
+    lines = [{"event": "recording", "format": 2, "process": 5}, *events]
+    (folder / "events-5.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "sectors-5.bin").write_bytes(b"")
+
+
+def test_a_kernel_has_its_tables_whenever_they_were_read(tmp_path):
+    begun = {"event": "kernel", "device": 0, "context": 0}
+    leave(
+        tmp_path, begun | {"number": 1}, begun | {"number": 2}, begun | {"number": 3},
+        {"event": "tables", "number": 2, "state": "recorded", "sectors": 7},
+        {"event": "tables", "number": 1, "state": "recorded", "sectors": 9},
+    )  # fmt: skip
+    (left,) = leavings_in(tmp_path)
+    assert [(e["number"], e["state"], e.get("sectors")) for e in left.events] == [
+        (1, "recorded", 9), (2, "recorded", 7), (3, "did not end", None),
+    ]  # fmt: skip
+
+
+def test_each_gpu_has_what_it_takes_part_in(tmp_path):
+    between = {"event": "copy", "from_context": 0, "to_context": 1, "direction": 4}
+    leave(
+        tmp_path, {"event": "context", "context": 0, "device": 0, "architecture": 80},
+        {"event": "kernel", "number": 1, "device": 0, "context": 0},
+        {"event": "context", "context": 1, "device": 1, "architecture": 90}, between,
+        {"event": "kernel", "number": 2, "device": 1, "context": 1},
+        {"event": "memset", "context": 1},
+    )  # fmt: skip
+    first, second = leavings_in(tmp_path)
+    assert (first.device, first.architecture) == (0, 80)
+    assert [e["event"] for e in first.events] == ["context", "kernel", "copy"]
+    assert (second.device, second.architecture) == (1, 90)
+    assert [e["event"] for e in second.events] == ["context", "copy", "kernel", "memset"]
+    read, written = first.events[2]["direction"], second.events[1]["direction"]
+    assert (read, written) == (3, 2)
+
+
+def test_what_is_chosen_reaches_the_recorder():
+    chosen = Selection(3, None, "gemm", "step", 5, 7, in_region=True).settings()
+    assert {name.removeprefix("DEPGRAPH_RECORD_"): value for name, value in chosen.items()} == {
+        "FIRST": "3", "END": "", "NAME": "gemm", "NVTX": "step", "SKIP": "5", "COUNT": "7",
+        "REGION": "1", "GPU_MEMORY": str(1 << 30),
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_a_program_is_only_timed_for_a_store_that_is_there(program, recorded, tmp_path):
+    alone = program("record", "--time-only", "-o", "none", "--", *recorded())
+    assert alone.code == 0, alone.err
+    assert "there is no store none yet" in alone.err
+    assert json.loads((tmp_path / "none.times.json").read_text())["traceEvents"]
+    assert program("record", "--no-time", "--", *recorded()).code == 0
+    result = program("record", "--time-only", "--", *recorded())
+    assert result.code == 0, result.err
+    assert (tmp_path / "ran.txt").read_text() == "ran\n" * 3
+    found = json.loads(program("bound", "--sms", "80", "--format", "json").out)
+    assert found["durations"] == "kernel times of depgraph.out.times.json"
+
+
+def test_a_region_needs_no_gpu():
+    with depgraph.record.region():
+        ran = True
+    assert ran
 
 
 def test_processes_that_launched_nothing_leave_nothing(tmp_path):
@@ -313,18 +383,6 @@ def test_a_signal_reaches_the_program(tmp_path):
     wait_until(mark.exists)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
-
-
-def test_headers_are_those_that_came_with_the_sanitizer(tmp_path, monkeypatch):
-    """An older cuda.h, which CUDA_HOME may name, lacks types of a newer API."""
-    for root in ("toolkit", "package"):
-        (tmp_path / root / "include").mkdir(parents=True)
-        (tmp_path / root / "include" / "cuda.h").touch()
-    monkeypatch.setattr(Toolkit, "roots", [tmp_path / "toolkit", tmp_path / "package"])
-    monkeypatch.setattr(Toolkit, "sanitizer", tmp_path / "package" / "compute-sanitizer")
-    assert Toolkit().headers == tmp_path / "package" / "include"
-    monkeypatch.setattr(Toolkit, "sanitizer", None)
-    assert Toolkit().headers == tmp_path / "toolkit" / "include"
 
 
 @pytest.mark.usefixtures("with_a_gpu")

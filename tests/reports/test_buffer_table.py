@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,8 +49,9 @@ def test_a_set_is_said_with_what_it_brings_and_costs():
 def test_nothing_to_rename():
     assert "does not raise the upper bound on 8 SMs" in renaming_sentence(a_renaming(sets=()))
     unused = a_renaming(sets=(), buffers=[a_buffer(0, pairs=0)])
-    assert renaming_sentence(unused) == "no WAR or WAW dependence rests on a buffer"
-    assert buffer_tables(unused, [])[1].rows == []
+    assert renaming_sentence(unused) == "no dependence but RAW rests on a buffer"
+    no_kernels = SimpleNamespace(kernels=[], graph=SimpleNamespace(copies={}, frees=None))
+    assert buffer_tables(unused, no_kernels)[1].rows == []
 
 
 def test_a_step_for_each_set():

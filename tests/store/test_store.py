@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from programs import BASE, access_line, edges_of, launch_line, log_records
-from stores import make_version, rewrite
+from stores import make_oldest, make_version, rewrite
 
 from depgraph.errors import ModelError, OutputError, OutputExistsError, StoreError
 from depgraph.extraction.pipeline import analyse
@@ -20,7 +20,7 @@ from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.program import Copy
 from depgraph.parsers import open_trace
 from depgraph.store.checksums import Checksums
-from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES
+from depgraph.store.schema import OLDEST_VERSION, SCHEMA_VERSION, STORED_TABLES, TABLES
 from depgraph.store.store import Store
 from depgraph.store.writer import write_store
 
@@ -95,7 +95,7 @@ def test_every_file_holds_the_id_of_the_store(store, extraction, tmp_path):
     assert identity == Checksums.read(store.path).identity
     again = write_store(extraction, tmp_path / "again")
     assert identities(again.path) == {identity}
-    other = replace(extraction, copies=[Copy(0, 2, 16, BASE, 4)])
+    other = replace(extraction, copies=[Copy(0, 2, 16, BASE, 4, None, "memset")])
     assert identities(write_store(other, tmp_path / "other").path) != {identity}
     other = replace(extraction, metadata={**extraction.metadata, "lines": 3})
     assert identities(write_store(other, tmp_path / "third").path) != {identity}
@@ -150,6 +150,16 @@ def test_no_store(tmp_path):
 def test_a_folder_that_is_no_store(tmp_path):
     with pytest.raises(StoreError, match="is not a depgraph store; make one with"):
         Store(tmp_path)
+
+
+def test_what_an_older_store_lacks_is_filled_in(store):
+    known = {table: store.table(table).to_pylist() for table in STORED_TABLES}
+    make_oldest(store.path)
+    old = Store(store.path)
+    for table in STORED_TABLES:
+        added = {c.name: c.default for c in TABLES[table] if c.since > OLDEST_VERSION}
+        assert old.table(table).to_pylist() == [row | added for row in known[table]]
+    assert old.graph().pairs() == Store(store.path).pairs
 
 
 @pytest.mark.parametrize("version", [1, 99])

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from launching import launches_of
 from stores import flip_bit, rewrite, set_values
 
 from depgraph.errors import StoreError
@@ -41,20 +42,21 @@ def kernel(number, operation, grid, first_block, accesses):
 
 
 def small_extraction():
-    """Return a host copy, kernel 0 of 2 x 2 blocks that reads it, kernel 1 of 3 that follows."""
+    """Return a copy, kernel 0 of 2 x 2 blocks that reads it, kernel 1 of 3 that follows."""
     builder = GraphBuilder([-1, 0, 1], [1, 4, 3], positions=True)
     builder.add("RAW", [0], [1, 2, 3, 4], needed_at=0.25)
     builder.add("RAW", [1, 2], [5], done_at=0.5)
     builder.add("RAW", [2, 3, 4], [6, 7], needed_at=0.125)
     builder.add("WAR", [4], [7])
     durations = np.array([np.nan, 4.0, 3.0, 2.0, 1.0, 5.0, 6.0, 7.0])
-    graph = replace(builder.build(), duration=durations)
+    launches = launches_of([{"block": 1, "child_grid": 2}, {"block": 5, "join": "kernel"}])
+    graph = replace(builder.build(), duration=durations, launches=launches)
     accesses = np.array([0, 4, 3, 2, 1, 5, 6, 7])
     block = np.repeat(np.arange(1, 8, dtype=np.int32), 3)
     start = 0x7F0000000000 + np.arange(21, dtype=np.uint64) * 16
     return Extraction(
         kernels=[kernel(0, 1, (2, 2, 1), 1, 10), kernel(1, 2, (3, 1, 1), 5, 18)],
-        copies=[Copy(0, 0, 0, 0x7F0000000000, 64)],
+        copies=[Copy(0, 0, 0, 0x7F0000000000, 64, None, "memset")],
         counts=BlockCounts(accesses, 3 * accesses, 16 * accesses, 16 * accesses),
         footprints=Footprints(block, np.tile(np.uint8([0, 0, 1]), 7), start, start + np.uint64(8)),
         graph=graph,
@@ -254,6 +256,19 @@ NONSENSE = [
     ("joins", "sources", last_is([]), "row 3: sources are none"),
     ("joins", "targets", first_is([2**31 - 1]), "targets are not among the sets"),
     ("joins", "targets", first_is([7]), "targets are sets of another kernel"),
+    ("launches", "launch", last_is(2), "row 1: launch is not the next number"),
+    ("launches", "block", last_is(8), "row 1: block is not among the blocks"),
+    ("launches", "block", first_is(0), "row 0: a host copy launches nothing"),
+    ("launches", "block", first_is(6), "row 0: kernel is not that of the block"),
+    ("launches", "kernel", last_is(0), "row 1: kernel is not that of the block"),
+    ("launches", "at", last_is(float("nan")), "row 1: at is not between 0 and 1"),
+    ("launches", "lanes", last_is(0), "row 1: lanes is not from 1 to"),
+    ("launches", "child_grid", first_is(-1), "row 0: child_grid is not from 1 to"),
+    ("launches", "child_grid", first_is(2**62), "there are more child blocks than are taken"),
+    ("launches", "child_duration", last_is(float("inf")), "row 1: child_duration is not from 0"),
+    ("launches", "inline", last_is(float("nan")), "row 1: inline is not from 0 to"),
+    ("launches", "join", last_is("some"), "a join is none of none, block, kernel"),
+    ("launches", "join", first_is(None), "column join has nulls"),
     ("pairs", "source", last_is(3), "row 1: source is not among the kernels and copies"),
     ("pairs", "target", last_is(0), "row 1: the source does not come before the target"),
     ("pairs", "source", last_is(-1), "row 1: edges are not those of the kinds and blocks"),

@@ -4,7 +4,7 @@ import pytest
 from kernel_texts import GLOBAL, Form, header_text
 
 from depgraph import parsers
-from depgraph.trace.records import HostCopy
+from depgraph.trace.records import MemoryOperation
 
 KINDS = "RAW", "WAR", "WAW"
 
@@ -29,7 +29,9 @@ def operations(trace):
     order = trace.program_order()
     for task in trace.tasks():
         order.add(task.scan())
-    return [f"copy {o.size}" if isinstance(o, HostCopy) else o.name for o in order.operations]
+    return [
+        f"copy {o.size}" if isinstance(o, MemoryOperation) else o.name for o in order.operations
+    ]
 
 
 def edges(extraction):

@@ -9,18 +9,23 @@ import itertools
 import re
 from collections import Counter, defaultdict
 
-KINDS = ("RAW", "WAR", "WAW")
+KINDS = ("RAW", "WAR", "WAW", "REUSE")
 
 
 # Dependences
 
 
-def dependences(program):
+def dependences(program, frees=()):
     """Take the definition at its word: for each byte and operation, look back for the last writer.
 
     RAW and WAW: a block that reads (writes) the byte waits for all blocks of the last operation
     that wrote it. WAR: one that writes it waits for all that read it in that operation or since.
+    Frees are pairs of the operation after it and the bytes: a dependence past one is REUSE.
     """
+    operation_of = {block: k for k, operation in enumerate(program) for block in operation}
+
+    def past_free(source, k, byte):
+        return any(operation_of[source] < after <= k and byte in freed for after, freed in frees)
 
     def blocks(operation, how, byte):
         return {block for block, touched in operation.items() if byte in touched[how]}
@@ -38,7 +43,10 @@ def dependences(program):
                 (write, "WAR", readers),
             ):
                 for target in blocks(operation, how, byte):
-                    edges |= {(source, target, kind) for source in sources}
+                    edges |= {
+                        (source, target, "REUSE" if past_free(source, k, byte) else kind)
+                        for source in sources
+                    }
     return edges
 
 

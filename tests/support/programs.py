@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from depgraph.dependence.sweep import find_dependences
 from depgraph.footprint.footprints import Footprints
+from depgraph.footprint.frees import freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import Basis
+from depgraph.trace.records import Allocation
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -107,11 +109,36 @@ def footprints_of(program, base=BASE):
     return footprints, first_block, np.arange(len(program), dtype=np.int32)
 
 
-def graph_of(program, granularity=1):
-    """Return the block graph that the core finds in a program."""
+def graph_of(program, granularity=1, frees=None):
+    """Return the block graph that the core finds in a program.
+
+    `frees` are pairs of the operation after the free and the bytes.
+    """
     footprints, first_block, kernel = footprints_of(program)
     rounded = footprints.rounded(granularity, n_blocks_of(program))
-    return find_dependences(rounded, first_block, kernel)[0]
+    return find_dependences(rounded, first_block, kernel, frees_of(frees, len(program)))[0]
+
+
+def frees_of(frees, n_operations, base=BASE):
+    """Return frees as the core takes them."""
+    if frees is None:
+        return None
+    allocations = [
+        Allocation(base + start, end - start, 0, after)
+        for after, freed in frees
+        for start, end in naive.byte_ranges(freed)
+    ]
+    return freed_between([*allocations, Allocation(0, 1, 0)], n_operations)
+
+
+@st.composite
+def frees_in(draw, program, memory=24):
+    """Draw what is freed between the operations of a program."""
+    ranges = st.builds(
+        lambda start, size: set(range(start, start + size)),
+        st.integers(0, memory - 1), st.integers(1, memory),
+    )  # fmt: skip
+    return draw(st.lists(st.tuples(st.integers(0, len(program)), ranges), max_size=4))
 
 
 def list_arrays(lists):

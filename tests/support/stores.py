@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from depgraph.store.checksums import Checksums
-from depgraph.store.schema import STORED_TABLES
-from depgraph.store.store import Store
+from depgraph.store.schema import OLDEST_VERSION, STORED_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +36,7 @@ def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) ->
 
 def seal(folder: Path) -> None:
     """Write the checksums of what is there now."""
-    files = [folder / f"{table}.parquet" for table in STORED_TABLES]
+    files = [file for t in STORED_TABLES if (file := folder / f"{t}.parquet").is_file()]
     digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     Checksums(Checksums.read(folder).identity, digests).write(folder)
 
@@ -56,10 +55,22 @@ def set_values(folder: Path, table: str, column: str, values: Any) -> None:
 
 def make_version(folder: Path, version: int) -> None:
     """Let a store say that it is of another schema version; the first had no checksums."""
-    metadata = json.dumps({**Store(folder).metadata, "schema_version": version})
+    known = json.loads(pq.read_schema(folder / "kernels.parquet").metadata[b"depgraph"])
+    metadata = json.dumps({**known, "schema_version": version})
     rewrite(folder, "kernels", lambda t: t.replace_schema_metadata({"depgraph": metadata}))
     if version == 1:
         (folder / "SHA256SUMS").unlink()
+
+
+def make_oldest(folder: Path) -> None:
+    """Take from a store all that its oldest readable version lacked."""
+    for table in STORED_TABLES:
+        columns = [c.name for c in TABLES[table] if c.since == OLDEST_VERSION]
+        if columns:
+            rewrite(folder, table, lambda content, kept=columns: content.select(kept))
+        else:
+            (folder / f"{table}.parquet").unlink()
+    make_version(folder, OLDEST_VERSION)
 
 
 def flip_bit(content: bytes, bit: int) -> bytes:

@@ -1,5 +1,6 @@
 // The library that the CUDA driver loads into the program that is recorded: it patches kernels,
-// empties their tables after each launch, and notes what else happens to memory, in order.
+// empties their tables after each launch, and notes what else happens to memory, in order. A kernel
+// that does not end is let go, with its tables: another launch, or the host, may be what it waits for.
 //
 // A recording is a folder with two files a process: events-PID.jsonl, an object a line, and
 // sectors-PID.bin, the tables that the events point into.
@@ -12,13 +13,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <regex>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "generated_cuda_meta.h"
+#include "ranges.h"
 #include "table.h"
 
 namespace {
@@ -27,8 +33,13 @@ constexpr uint64_t MIB = 1 << 20;
 constexpr uint64_t MOST_GPU_MEMORY = 32768 * MIB;  // beyond it places have no number of 32 bits
 constexpr uint32_t MOST_LAUNCHES = 1 << 16;  // of one graph
 constexpr uint32_t FEWEST_SLOTS = 1 << 16;
+constexpr uint64_t FEWEST_BYTES = 32 * MIB;
 constexpr uint32_t SECTORS_PER_BLOCK = 4096;
-constexpr int FORMAT = 1;
+constexpr int FORMAT = 2;
+constexpr int MOST_LATE = 4;  // batches that were let go, in one context
+constexpr double PATIENCE = 2, PATIENCE_ONCE_LET_GO = 0.02;  // seconds
+constexpr size_t MOST_PARAMETERS = 32768;
+constexpr size_t MAP_BYTES = 64;  // what of a tensor map is used
 
 const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
     {SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "depgraph_access"},
@@ -46,24 +57,45 @@ struct Options {
     std::string folder, patch;
     uint64_t gpu_memory = 1024 * MIB;
     uint64_t first = 0, end = UINT64_MAX;  // launches, from 0
-    std::string name;
+    uint64_t skip = 0, count = UINT64_MAX;  // of those that are chosen otherwise
+    std::string name, range;
     bool in_region_only = false;
 };
 
-// Device memory of one context.
+// Device memory for what launches touch.
 struct Tables {
-    bool is_patched = false;
-    bool is_ready = false;
-    bool has_failed = false;
     Launch layout{};            // pointers and sizes that all launches share
     uint32_t most_slots = 0;
     Launch* launches = nullptr;  // on the GPU
+    bool is_in_use = false;
+};
+
+struct Context {
+    bool is_patched = false;
+    bool has_failed = false;
+    std::list<Tables> tables;  // the first is the largest
 };
 
 // A launch that has begun and whose table has not been read.
 struct Pending {
     uint32_t number;
-    std::string event;
+    std::string name, parameters;
+};
+
+// Launches that share tables: one, or the nodes of a graph.
+struct Batch {
+    CUcontext context = nullptr;
+    CUstream stream = nullptr;
+    Sanitizer_StreamHandle handle = nullptr;
+    Tables* tables = nullptr;
+    std::vector<Pending> launches;
+};
+
+// What the call that launches was given.
+struct Call {
+    unsigned dynamic_shared = 0;
+    void** parameters = nullptr;
+    void** extra = nullptr;
 };
 
 std::recursive_mutex lock;
@@ -71,21 +103,23 @@ Options options;
 FILE* events = nullptr;
 FILE* sectors = nullptr;
 uint64_t sectors_written = 0;
-std::map<CUcontext, Tables> tables_of;
+std::map<CUcontext, Context> context_of;
 std::map<const void*, int> streams, contexts;
-std::vector<Pending> pending;
-// Other operations of the graph that is launched, each with the number of launches before it.
-std::vector<std::pair<size_t, std::string>> between;
+Batch current;
+std::list<Batch> late;
+std::set<std::string> let_go;
 std::vector<char> buffer;
-uint64_t launches_seen = 0;
+uint64_t launches_seen = 0, launches_chosen = 0;
 uint32_t next_number = 0;
 bool is_in_region = false;
 bool is_graph_launched = false;
 bool has_given_a_table = false;
-thread_local unsigned dynamic_shared = 0;
+thread_local Call call;
 std::regex only_names, never_names("nccl|nvshmem", std::regex::icase);
 CUresult (*get_attribute)(int*, CUfunction_attribute, CUfunction) = nullptr;
 CUresult (*get_device_attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
+CUresult (*get_parameter)(CUfunction, size_t, size_t*, size_t*) = nullptr;
+CUresult (*query)(CUstream) = nullptr;
 
 std::string text(const char* value) {
     std::string quoted = "\"";
@@ -106,12 +140,6 @@ void say(const std::string& event) {
     fflush(events);
 }
 
-// Write an event where it belongs: behind the launches that have begun before it.
-void say_in_order(const std::string& event) {
-    if (is_graph_launched) between.push_back({pending.size(), event});
-    else say(event);
-}
-
 bool worked(SanitizerResult result, const char* what) {
     if (result == SANITIZER_SUCCESS) return true;
     const char* reason = nullptr;
@@ -124,7 +152,11 @@ int number_of(std::map<const void*, int>& known, const void* handle) {
     return known.emplace(handle, static_cast<int>(known.size())).first->second;
 }
 
-int stream_of(const void* handle) { return handle == nullptr ? 0 : number_of(streams, handle); }
+// Number a stream; the default stream of a context has a handle, too, if none is given.
+int stream_of(CUcontext context, Sanitizer_StreamHandle handle) {
+    if (handle == nullptr) sanitizerGetStreamHandle(context, nullptr, &handle);
+    return number_of(streams, handle);
+}
 
 std::string demangled(const char* name) {
     if (name == nullptr) return "";
@@ -148,43 +180,52 @@ void open_files() {
     say("\"event\": \"recording\"" + field("format", FORMAT) + field("process", getpid()));
 }
 
-// Take device memory of a context, less if there is not so much.
-void allocate(CUcontext context, Tables& tables) {
-    for (uint64_t bytes = options.gpu_memory; bytes >= 32 * MIB; bytes /= 2) {
-        uint32_t slots = FEWEST_SLOTS;
-        while (8ull * slots <= bytes / 4) slots *= 2;
-        Launch& layout = tables.layout;
-        layout.most_tiles = static_cast<uint32_t>(bytes / 10 / sizeof(TileLoad));
-        const uint64_t fixed = 4ull * slots + layout.most_tiles * sizeof(TileLoad)
-            + MOST_MAPS * sizeof(TensorMap) + MOST_LAUNCHES * sizeof(Launch) + sizeof(Counts);
-        layout.most_sectors = static_cast<uint32_t>((bytes - fixed) / sizeof(Sector));
-        const auto take = [&](void* pointer, uint64_t size) {
-            return sanitizerAlloc(context, static_cast<void**>(pointer), size) == SANITIZER_SUCCESS;
-        };
-        void* taken[6] = {};
-        const bool fits = take(&taken[0], 4ull * slots)
-            && take(&taken[1], layout.most_sectors * sizeof(Sector))
-            && take(&taken[2], layout.most_tiles * sizeof(TileLoad))
-            && take(&taken[3], MOST_MAPS * sizeof(TensorMap))
-            && take(&taken[4], MOST_LAUNCHES * sizeof(Launch))
-            && take(&taken[5], sizeof(Counts));
-        if (fits) {
-            layout.slots = static_cast<uint32_t*>(taken[0]);
-            layout.sectors = static_cast<Sector*>(taken[1]);
-            layout.tiles = static_cast<TileLoad*>(taken[2]);
-            layout.maps = static_cast<TensorMap*>(taken[3]);
-            tables.launches = static_cast<Launch*>(taken[4]);
-            layout.counts = static_cast<Counts*>(taken[5]);
-            tables.most_slots = slots;
-            tables.is_ready = true;
-            return;
-        }
-        for (void* each : taken) {
-            if (each != nullptr) sanitizerFree(context, each);
-        }
+// Take device memory of a context for tables.
+bool allocate(CUcontext context, uint64_t bytes, Tables& tables) {
+    uint32_t slots = FEWEST_SLOTS;
+    while (8ull * slots <= bytes / 4) slots *= 2;
+    Launch& layout = tables.layout;
+    layout.most_tiles = static_cast<uint32_t>(bytes / 10 / sizeof(TileLoad));
+    const uint64_t fixed = 4ull * slots + layout.most_tiles * sizeof(TileLoad)
+        + MOST_MAPS * sizeof(TensorMap) + MOST_LAUNCHES * sizeof(Launch) + sizeof(Counts);
+    layout.most_sectors = static_cast<uint32_t>((bytes - fixed) / sizeof(Row));
+    void* taken[6] = {};
+    const uint64_t sizes[6] = {
+        4ull * slots, layout.most_sectors * sizeof(Row), layout.most_tiles * sizeof(TileLoad),
+        MOST_MAPS * sizeof(TensorMap), MOST_LAUNCHES * sizeof(Launch), sizeof(Counts)};
+    for (int i = 0; i < 6; ++i) {
+        if (sanitizerAlloc(context, &taken[i], sizes[i]) == SANITIZER_SUCCESS) continue;
+        while (--i >= 0) sanitizerFree(context, taken[i]);
+        return false;
     }
-    tables.has_failed = true;
+    layout.slots = static_cast<uint32_t*>(taken[0]);
+    layout.sectors = static_cast<Row*>(taken[1]);
+    layout.tiles = static_cast<TileLoad*>(taken[2]);
+    layout.maps = static_cast<TensorMap*>(taken[3]);
+    tables.launches = static_cast<Launch*>(taken[4]);
+    layout.counts = static_cast<Counts*>(taken[5]);
+    tables.most_slots = slots;
+    return true;
+}
+
+// Return tables that no launch uses, new ones if there are none yet; nullptr if there can be none.
+Tables* free_tables(CUcontext handle) {
+    Context& context = context_of[handle];
+    for (Tables& tables : context.tables) {
+        if (!tables.is_in_use) return &tables;
+    }
+    if (context.has_failed || context.tables.size() > MOST_LATE) return nullptr;
+    // Behind launches that were let go there are smaller ones.
+    const uint64_t most = options.gpu_memory / (context.tables.empty() ? 1 : 8);
+    Tables tables;
+    for (uint64_t bytes = most; bytes >= FEWEST_BYTES; bytes /= 2) {
+        if (!allocate(handle, bytes, tables)) continue;
+        context.tables.push_back(tables);
+        return &context.tables.back();
+    }
+    context.has_failed = true;
     say("\"event\": \"fault\", \"what\": \"no GPU memory for the tables\"");
+    return nullptr;
 }
 
 void note_context(const Sanitizer_LaunchData* data) {
@@ -200,11 +241,15 @@ void note_context(const Sanitizer_LaunchData* data) {
 
 bool is_in_selected_region() { return !options.in_region_only || is_in_region; }
 
+// Tell whether to record a launch; count those that are not, too.
 bool is_wanted(const char* name) {
     if (!is_in_selected_region()) return false;
     const uint64_t place = launches_seen++;
     if (place < options.first || place >= options.end) return false;
-    return options.name.empty() || std::regex_search(demangled(name), only_names);
+    if (!options.range.empty() && !is_in_range(options.range)) return false;
+    if (!options.name.empty() && !std::regex_search(demangled(name), only_names)) return false;
+    const uint64_t chosen = launches_chosen++;
+    return chosen >= options.skip && chosen - options.skip < options.count;
 }
 
 void clear(Tables& tables, uint32_t slots, Sanitizer_StreamHandle stream) {
@@ -227,24 +272,68 @@ std::string describe(const Sanitizer_LaunchData* data, uint32_t number, bool in_
     };
     const int registers = attribute(data->function, CU_FUNC_ATTRIBUTE_NUM_REGS);
     const int shared = attribute(data->function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+    std::string ranges;
+    for (const std::string& range : open_ranges()) {
+        ranges += (ranges.empty() ? "" : ", ") + text(range.c_str());
+    }
     return "\"event\": \"kernel\"" + field("number", number)
+        + field("ordinal", launches_seen - 1)
         + ", \"name\": " + text(demangled(name).c_str()) + ", \"mangled\": " + text(name)
         + ", \"grid\": " + three(data->gridDim_x, data->gridDim_y, data->gridDim_z)
         + ", \"block\": " + three(data->blockDim_x, data->blockDim_y, data->blockDim_z)
         + ", \"cluster\": " + three(data->clusterDim_x, data->clusterDim_y, data->clusterDim_z)
         + ", \"registers\": " + std::to_string(registers)
         + ", \"static_shared\": " + std::to_string(shared)
-        + field("dynamic_shared", in_graph ? 0 : dynamic_shared)
-        + field("stream", stream_of(data->hStream))
+        + field("dynamic_shared", in_graph ? 0 : call.dynamic_shared)
+        + field("stream", stream_of(data->context, data->hStream))
         + field("context", number_of(contexts, data->context))
         + field("device", static_cast<uint64_t>(data->device)) + field("graph", in_graph)
+        + ", \"ranges\": [" + ranges + "]"
         + field("grid_id", in_graph ? static_cast<uint32_t>(data->gridId) : number);
+}
+
+void say_state(uint32_t number, const char* state, const std::string& more = "") {
+    say("\"event\": \"tables\"" + field("number", number) + ", \"state\": " + text(state) + more);
+}
+
+// Return the bytes of the parameters that a kernel is given; none where they are not known.
+std::string parameters_of(CUfunction function) {
+    std::string bytes;
+    if (call.parameters != nullptr && get_parameter != nullptr) {
+        size_t at = 0, size = 0;
+        for (size_t i = 0; get_parameter(function, i, &at, &size) == CUDA_SUCCESS; ++i) {
+            if (at + size > MOST_PARAMETERS) return "";
+            bytes.resize(std::max(bytes.size(), at + size));
+            memcpy(&bytes[at], call.parameters[i], size);
+        }
+    } else if (call.extra != nullptr) {
+        const void* from = nullptr;
+        size_t size = 0;
+        for (void** word = call.extra; *word != CU_LAUNCH_PARAM_END; word += 2) {
+            if (*word == CU_LAUNCH_PARAM_BUFFER_POINTER) from = word[1];
+            if (*word == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<size_t*>(word[1]);
+        }
+        if (from != nullptr && size <= MOST_PARAMETERS) {
+            bytes.assign(static_cast<const char*>(from), size);
+        }
+    }
+    return bytes;
+}
+
+std::string hexadecimal(const std::string& bytes) {
+    constexpr char digits[] = "0123456789abcdef";
+    std::string found;
+    for (const unsigned char byte : bytes) {
+        found += digits[byte >> 4];
+        found += digits[byte & 15];
+    }
+    return found;
 }
 
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     if (!is_wanted(data->functionName)) {
-        // A node of a graph, and a function that was given a table, would use what is there.
+        // A node of a graph, and a function that had a table before, would use what is there.
         if (in_graph || has_given_a_table) {
             sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
         }
@@ -252,33 +341,35 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     }
     const uint32_t number = ++next_number;
     if (contexts.count(data->context) == 0) note_context(data);
-    const std::string event = describe(data, number, in_graph);
-    Tables& tables = tables_of[data->context];
-    if (std::regex_search(data->functionName == nullptr ? "" : data->functionName, never_names)) {
-        say_in_order(event + ", \"state\": \"left out\"");
+    say(describe(data, number, in_graph));
+    const char* name = data->functionName == nullptr ? "" : data->functionName;
+    if (std::regex_search(name, never_names)) {
+        say_state(number, "left out");
         return;
     }
-    if (!tables.is_ready && !tables.has_failed) allocate(data->context, tables);
-    if (!tables.is_ready || pending.size() == MOST_LAUNCHES) {
-        say_in_order(event + ", \"state\": \"no table\"");
+    if (!in_graph) current.tables = free_tables(data->context);
+    if (current.tables == nullptr || current.launches.size() == MOST_LAUNCHES) {
+        say_state(number, "no table");
         return;
     }
-    Launch launch = tables.layout;
-    const uint32_t slots = in_graph ? tables.most_slots : slots_for(data, tables);
-    if (!in_graph) clear(tables, slots, data->hStream);
+    Launch launch = current.tables->layout;
+    const uint32_t slots = in_graph ? current.tables->most_slots : slots_for(data, *current.tables);
+    if (!in_graph) clear(*current.tables, slots, data->hStream);
     launch.number = number;
     launch.slot_mask = slots - 1;
     launch.is_in_graph = in_graph;
-    Launch* on_gpu = tables.launches + pending.size();
+    launch.grid = static_cast<uint32_t>(data->gridId);
+    Launch* on_gpu = current.tables->launches + current.launches.size();
     if (!worked(sanitizerMemcpyHostToDeviceAsync(on_gpu, &launch, sizeof(launch), data->hStream),
                 "filling a table")
         || !worked(sanitizerSetLaunchCallbackData(
                        data->hLaunch, data->function, data->hStream, on_gpu), "giving a table")) {
-        say_in_order(event + ", \"state\": \"no table\"");
+        say_state(number, "no table");
         return;
     }
     has_given_a_table = true;
-    pending.push_back({number, event});
+    const std::string parameters = in_graph ? "" : parameters_of(data->function);
+    current.launches.push_back({number, demangled(name), parameters});
 }
 
 void write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream) {
@@ -289,52 +380,106 @@ void write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream)
     sectors_written += bytes;
 }
 
-// Write the events between the launches, up to a launch.
-void say_between(size_t launches) {
-    size_t said = 0;
-    while (said < between.size() && between[said].first <= launches) say(between[said++].second);
-    between.erase(between.begin(), between.begin() + said);
-}
-
-// Wait for the launches that have begun, and write what they touched.
-void finish(CUcontext context, Sanitizer_StreamHandle stream) {
-    if (pending.empty()) {
-        say_between(0);
+// Say what parameters a launch had that loaded tiles, and where they lay: a map that it loaded tells.
+// Its maps are in the buffer.
+void say_parameters(const Pending& launch) {
+    const auto* maps = reinterpret_cast<const TensorMap*>(buffer.data());
+    for (uint32_t i = 0; i < MOST_MAPS && !launch.parameters.empty(); ++i) {
+        if (!maps[i].is_whole) continue;
+        const std::string words(reinterpret_cast<const char*>(maps[i].words), MAP_BYTES);
+        const size_t offset = launch.parameters.find(words);
+        if (offset == std::string::npos) continue;
+        say("\"event\": \"params\"" + field("number", launch.number)
+            + field("at", maps[i].at - offset)
+            + ", \"bytes\": " + text(hexadecimal(launch.parameters).c_str()));
         return;
     }
-    Tables& tables = tables_of[context];
-    const bool ended = worked(sanitizerStreamSynchronize(stream), "waiting for a kernel");
+}
+
+// Write what launches touched that have ended.
+void read_back(Batch& batch) {
+    const Launch& layout = batch.tables->layout;
+    // Handles are given to a callback for as long as it runs.
+    sanitizerGetStreamHandle(batch.context, batch.stream, &batch.handle);
     Counts counts{};
-    std::vector<Launch> done(pending.size());
-    if (ended) {
-        sanitizerMemcpyDeviceToHost(&counts, tables.layout.counts, sizeof(counts), stream);
-        sanitizerMemcpyDeviceToHost(
-            done.data(), tables.launches, done.size() * sizeof(Launch), stream);
-    }
-    const uint64_t n_sectors = std::min(counts.sectors, tables.layout.most_sectors);
-    const uint64_t n_tiles = std::min(counts.tiles, tables.layout.most_tiles);
+    std::vector<Launch> done(batch.launches.size());
+    const bool ended = worked(sanitizerMemcpyDeviceToHost(
+                                  &counts, layout.counts, sizeof(counts), batch.handle), "reading")
+        && worked(sanitizerMemcpyDeviceToHost(done.data(), batch.tables->launches,
+                                              done.size() * sizeof(Launch), batch.handle), "reading");
+    const uint64_t n_sectors = std::min(counts.sectors, layout.most_sectors);
+    const uint64_t n_tiles = std::min(counts.tiles, layout.most_tiles);
     const uint64_t at = sectors_written;
-    write_part(tables.layout.sectors, n_sectors * sizeof(Sector), stream);
+    write_part(layout.sectors, n_sectors * sizeof(Row), batch.handle);
     const uint64_t tiles_at = sectors_written;
-    write_part(tables.layout.tiles, n_tiles * sizeof(TileLoad), stream);
+    write_part(layout.tiles, n_tiles * sizeof(TileLoad), batch.handle);
     const uint64_t maps_at = sectors_written;
-    if (n_tiles > 0) write_part(tables.layout.maps, MOST_MAPS * sizeof(TensorMap), stream);
+    if (n_tiles > 0) write_part(layout.maps, MOST_MAPS * sizeof(TensorMap), batch.handle);
     fflush(sectors);
-    for (size_t i = 0; i < pending.size(); ++i) {
-        say_between(i);
-        say(pending[i].event + ", \"state\": " + (ended ? "\"recorded\"" : "\"failed\"")
-            + field("lost", done[i].lost) + field("sectors_at", at) + field("sectors", n_sectors)
-            + field("tiles_at", tiles_at) + field("tiles", n_tiles) + field("maps_at", maps_at)
-            + field("maps", n_tiles > 0 ? MOST_MAPS : 0));
+    for (size_t i = 0; i < batch.launches.size(); ++i) {
+        const Pending& launch = batch.launches[i];
+        if (n_tiles > 0) say_parameters(launch);
+        say_state(launch.number, ended ? "recorded" : "failed",
+                  field("lost", done[i].lost) + field("strays", done[i].strays)
+                      + field("sectors_at", at) + field("sectors", n_sectors)
+                      + field("tiles_at", tiles_at) + field("tiles", n_tiles)
+                      + field("maps_at", maps_at) + field("maps", n_tiles > 0 ? MOST_MAPS : 0));
     }
-    say_between(pending.size());
-    pending.clear();
+    batch.tables->is_in_use = false;
+}
+
+// Tell whether all launches of a stream have ended, some seconds from now at the latest.
+bool has_ended(CUstream stream, double seconds) {
+    const auto start = std::chrono::steady_clock::now();
+    while (query(stream) == CUDA_ERROR_NOT_READY) {
+        const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+        if (waited.count() > seconds) return false;
+        if (waited.count() > 1e-3) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return true;
+}
+
+// Read what launches that were let go touched, if they have ended since.
+void read_late() {
+    static bool is_reading = false;  // asking a stream is an event that leads here, too
+    if (is_reading) return;
+    is_reading = true;
+    for (auto batch = late.begin(); batch != late.end();) {
+        if (has_ended(batch->stream, 0)) {
+            read_back(*batch);
+            batch = late.erase(batch);
+        } else {
+            ++batch;
+        }
+    }
+    is_reading = false;
+}
+
+// Wait for launches that have begun, and write what they touched; let go those that do not end.
+void finish(CUcontext context, CUstream stream, Sanitizer_StreamHandle handle) {
+    if (current.launches.empty()) return;
+    current.context = context;
+    current.stream = stream;
+    current.handle = handle;
+    const std::string& name = current.launches.back().name;
+    if (has_ended(stream, let_go.count(name) ? PATIENCE_ONCE_LET_GO : PATIENCE)) {
+        read_back(current);
+    } else {
+        if (let_go.insert(name).second) {
+            fprintf(stderr, "depgraph: %s has not ended for %g s: the program goes on beside it\n",
+                    name.c_str(), PATIENCE);
+        }
+        current.tables->is_in_use = true;
+        late.push_back(current);
+    }
+    current = Batch();
+    read_late();
 }
 
 void patch(const Sanitizer_ResourceModuleData* data) {
-    Tables& tables = tables_of[data->context];
-    if (!tables.is_patched) {
-        tables.is_patched = true;
+    Context& context = context_of[data->context];
+    if (!context.is_patched) {
+        context.is_patched = true;
         worked(sanitizerAddPatchesFromFile(options.patch.c_str(), data->context), "loading the patch");
     }
     for (const auto& [kind, name] : PATCHES) {
@@ -346,23 +491,27 @@ void patch(const Sanitizer_ResourceModuleData* data) {
 void note_memory(const char* event, const Sanitizer_ResourceMemoryData* data) {
     say(std::string("\"event\": \"") + event + "\"" + field("address", data->address)
         + field("bytes", data->size) + field("flags", data->flags)
-        + field("stream", stream_of(data->hStream)));
+        + field("context", number_of(contexts, data->context))
+        + field("stream", stream_of(data->context, data->hStream)));
 }
 
 void note_copy(const Sanitizer_MemcpyData* data) {
     if (!is_in_selected_region()) return;
-    say_in_order("\"event\": \"copy\"" + field("from", data->srcAddress) + field("to", data->dstAddress)
+    say("\"event\": \"copy\"" + field("from", data->srcAddress) + field("to", data->dstAddress)
         + field("bytes", data->size) + field("width", data->width) + field("height", data->height)
         + field("depth", data->depth) + field("from_pitch", data->srcPitch)
         + field("to_pitch", data->dstPitch) + field("direction", data->direction)
-        + field("stream", stream_of(data->hApiStream)));
+        + field("from_context", number_of(contexts, data->srcContext))
+        + field("to_context", number_of(contexts, data->dstContext))
+        + field("stream", stream_of(data->apiContext, data->hApiStream)));
 }
 
 void note_memset(const Sanitizer_MemsetData* data) {
     if (!is_in_selected_region()) return;
-    say_in_order("\"event\": \"memset\"" + field("address", data->address) + field("width", data->width)
+    say("\"event\": \"memset\"" + field("address", data->address) + field("width", data->width)
         + field("height", data->height) + field("pitch", data->pitch)
-        + field("element", data->elementSize) + field("stream", stream_of(data->hStream)));
+        + field("element", data->elementSize) + field("context", number_of(contexts, data->context))
+        + field("stream", stream_of(data->context, data->hStream)));
 }
 
 void on_resource(Sanitizer_CallbackId id, const void* data) {
@@ -379,6 +528,8 @@ void on_resource(Sanitizer_CallbackId id, const void* data) {
     case SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC:
         note_memory("free", memory);
         break;
+    case SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
+    case SANITIZER_CBID_RESOURCE_STREAM_DESTROY_STARTING: read_late(); break;
     default: break;
     }
 }
@@ -389,7 +540,7 @@ void on_launch(Sanitizer_CallbackId id, const void* raw) {
         lock.lock();  // until the launch ends: one table serves all
         if (!is_graph_launched) begin(data, false);
     } else if (id == SANITIZER_CBID_LAUNCH_END) {
-        if (!is_graph_launched) finish(data->context, data->hStream);
+        if (!is_graph_launched) finish(data->context, data->stream, data->hStream);
         lock.unlock();
     }
 }
@@ -408,29 +559,60 @@ void on_graph(Sanitizer_CallbackId id, const void* raw) {
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN && !data->isGraphUpload) {
         lock.lock();
         is_graph_launched = true;
-        Tables& tables = tables_of[data->context];
-        if (!tables.is_ready && !tables.has_failed) allocate(data->context, tables);
-        if (tables.is_ready) clear(tables, tables.most_slots, data->hStream);
+        current.tables = free_tables(data->context);
+        if (current.tables != nullptr) {
+            clear(*current.tables, current.tables->most_slots, data->hStream);
+        }
     } else if (id == SANITIZER_CBID_GRAPHS_LAUNCH_END && !data->isGraphUpload) {
-        finish(data->context, data->hStream);
+        finish(data->context, data->stream, data->hStream);
         is_graph_launched = false;
         lock.unlock();
     }
+}
+
+// What the driver's calls are given, as generated_cuda_meta.h has it: that file asks for CUDA headers
+// of its own version, which need not be the ones that are there.
+struct LaunchKernel {
+    CUfunction function;
+    unsigned grid[3], block[3], sharedMemBytes;
+    CUstream stream;
+    void** kernelParams;
+    void** extra;  // not of cooperative launches
+};
+
+struct LaunchKernelEx {
+    const CUlaunchConfig* config;
+    CUfunction function;
+    void** kernelParams;
+    void** extra;
+};
+
+template <class Parameters>
+void note_call(const Parameters* given, unsigned dynamic_shared, void** extra) {
+    call = {dynamic_shared, given->kernelParams, extra};
 }
 
 void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
     if (data->callbackSite != SANITIZER_API_ENTER) return;
     switch (id) {
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernel:
-    case SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz:
-        dynamic_shared =
-            static_cast<const cuLaunchKernel_params*>(data->functionParams)->sharedMemBytes;
+    case SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz: {
+        const auto* given = static_cast<const LaunchKernel*>(data->functionParams);
+        note_call(given, given->sharedMemBytes, given->extra);
         break;
+    }
     case SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx:
-    case SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx_ptsz:
-        dynamic_shared = static_cast<const cuLaunchKernelEx_params*>(data->functionParams)
-                             ->config->sharedMemBytes;
+    case SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx_ptsz: {
+        const auto* given = static_cast<const LaunchKernelEx*>(data->functionParams);
+        note_call(given, given->config->sharedMemBytes, given->extra);
         break;
+    }
+    case SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel:
+    case SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz: {
+        const auto* given = static_cast<const LaunchKernel*>(data->functionParams);
+        note_call(given, given->sharedMemBytes, nullptr);
+        break;
+    }
     case SANITIZER_CBID_DRIVER_API_cuProfilerStart: is_in_region = true; break;
     case SANITIZER_CBID_DRIVER_API_cuProfilerStop: is_in_region = false; break;
     default: break;
@@ -444,8 +626,9 @@ void SANITIZERAPI on_event(
     case SANITIZER_CB_DOMAIN_RESOURCE: on_resource(id, data); break;
     case SANITIZER_CB_DOMAIN_LAUNCH: on_launch(id, data); break;
     case SANITIZER_CB_DOMAIN_GRAPHS: on_graph(id, data); break;
+    case SANITIZER_CB_DOMAIN_SYNCHRONIZE: read_late(); break;
     case SANITIZER_CB_DOMAIN_MEMCPY:
-        if (id == SANITIZER_CBID_MEMCPY_STARTING) {
+        if (id == SANITIZER_CBID_MEMCPY_STARTING || id == SANITIZER_CBID_MEMCPY_BATCH_ITEM_STARTING) {
             note_copy(static_cast<const Sanitizer_MemcpyData*>(data));
         }
         break;
@@ -470,17 +653,17 @@ void read_options() {
     options.folder = setting("DEPGRAPH_RECORD_FOLDER");
     options.patch = setting("DEPGRAPH_RECORD_PATCH");
     options.name = setting("DEPGRAPH_RECORD_NAME");
+    options.range = setting("DEPGRAPH_RECORD_NVTX");
     options.in_region_only = *setting("DEPGRAPH_RECORD_REGION") != 0;
-    if (*setting("DEPGRAPH_RECORD_GPU_MEMORY")) {
-        options.gpu_memory = std::min<uint64_t>(
-            strtoull(setting("DEPGRAPH_RECORD_GPU_MEMORY"), nullptr, 10), MOST_GPU_MEMORY);
-    }
-    if (*setting("DEPGRAPH_RECORD_FIRST")) {
-        options.first = strtoull(setting("DEPGRAPH_RECORD_FIRST"), nullptr, 10);
-    }
-    if (*setting("DEPGRAPH_RECORD_END")) {
-        options.end = strtoull(setting("DEPGRAPH_RECORD_END"), nullptr, 10);
-    }
+    const auto number = [](const char* name, uint64_t otherwise) {
+        return *setting(name) ? strtoull(setting(name), nullptr, 10) : otherwise;
+    };
+    options.gpu_memory = std::min<uint64_t>(
+        number("DEPGRAPH_RECORD_GPU_MEMORY", options.gpu_memory), MOST_GPU_MEMORY);
+    options.first = number("DEPGRAPH_RECORD_FIRST", options.first);
+    options.end = number("DEPGRAPH_RECORD_END", options.end);
+    options.skip = number("DEPGRAPH_RECORD_SKIP", options.skip);
+    options.count = number("DEPGRAPH_RECORD_COUNT", options.count);
 }
 
 // Read the pattern of names; one that makes no sense lets nothing be recorded.
@@ -504,21 +687,27 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     open_files();
     if (events == nullptr || sectors == nullptr || !read_names()) return 1;
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
-    get_attribute =
-        reinterpret_cast<decltype(get_attribute)>(dlsym(driver, "cuFuncGetAttribute"));
-    get_device_attribute =
-        reinterpret_cast<decltype(get_device_attribute)>(dlsym(driver, "cuDeviceGetAttribute"));
+    const auto find = [&](auto& function, const char* name) {
+        function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(driver, name));
+    };
+    find(get_attribute, "cuFuncGetAttribute");
+    find(get_device_attribute, "cuDeviceGetAttribute");
+    find(get_parameter, "cuFuncGetParamInfo");
+    find(query, "cuStreamQuery");
+    if (query == nullptr) return 1;
     Sanitizer_SubscriberHandle subscriber;
     if (!worked(sanitizerSubscribe(&subscriber, on_event, nullptr), "subscribing")) return 1;
     for (const auto domain : {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_LAUNCH,
                               SANITIZER_CB_DOMAIN_MEMCPY, SANITIZER_CB_DOMAIN_MEMSET,
-                              SANITIZER_CB_DOMAIN_GRAPHS}) {
+                              SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CB_DOMAIN_SYNCHRONIZE}) {
         worked(sanitizerEnableDomain(1, subscriber, domain), "listening");
     }
     for (const auto id :
          {SANITIZER_CBID_DRIVER_API_cuLaunchKernel, SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx,
           SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx_ptsz,
+          SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel,
+          SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
           SANITIZER_CBID_DRIVER_API_cuProfilerStart, SANITIZER_CBID_DRIVER_API_cuProfilerStop}) {
         worked(sanitizerEnableCallback(1, subscriber, SANITIZER_CB_DOMAIN_DRIVER_API, id), "listening");
     }

@@ -3,15 +3,16 @@
 
 #include <stdint.h>
 
-// One sector of 32 bytes that one block of one launch touched; a bit of a mask is a byte.
-struct Sector {
-    uint64_t number;  // address / 32
+// What one block of one launch touched: of a sector of 32 bytes, a bit of a mask for each byte; or of
+// a page of 1024 bytes, a bit for each 16 bytes that a warp read, or wrote, whole.
+struct Row {
+    uint64_t number;  // address / 32; of a page address / 1024, IS_PAGE, and IS_WRITTEN if it is
     uint32_t block;
     uint32_t launch;  // from 1; 0: not used
-    uint32_t read;
-    uint32_t written;
+    uint32_t read;          // of a page the lower half of its mask
+    uint32_t written;       // of a page the upper half
     uint32_t synchronised;  // read by an atomic, or by a load that is ordered with other blocks
-    uint32_t accesses;      // warp instructions, each counted at one of its sectors
+    uint32_t accesses;      // warp instructions, each counted at one of its rows
 };
 
 // One box of a tensor that one block loaded.
@@ -46,13 +47,19 @@ struct Launch {
     uint32_t most_sectors;
     uint32_t most_tiles;
     uint32_t* slots;  // place of a sector, plus one; 0: free
-    Sector* sectors;
+    Row* sectors;
     TileLoad* tiles;
     TensorMap* maps;
     Counts* counts;
     uint32_t lost;  // accesses that found no place
     uint32_t is_in_graph;  // nodes of a graph may be given each other's: the grid's own id tells them apart
+    uint32_t grid;         // the id of its own grid
+    uint32_t strays;       // accesses of other grids: of kernels that it launched itself
 };
 
 constexpr uint32_t MOST_MAPS = 4096;
 constexpr uint32_t SECTOR = 32;
+constexpr uint32_t PIECE = 16;  // of a page
+constexpr uint32_t PAGE = 64 * PIECE;
+constexpr uint64_t IS_PAGE = 1ull << 63;
+constexpr uint64_t IS_WRITTEN = 1ull << 62;

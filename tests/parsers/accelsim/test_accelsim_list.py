@@ -43,8 +43,9 @@ def test_a_copy_over_what_a_kernel_touched_can_be_stored_and_shown(folder, tmp_p
     store = extract(opened(folder), tmp_path_factory.mktemp("out") / "store")
     (pair,) = store.pairs
     assert (pair.source, pair.target, pair.waw) == (0, -1, 1)
-    assert "host copy" in render(pairs_report(store.pairs, store.kernels), "table")
-    with pytest.raises(ModelError, match="-1 is host copy 0: name a block of a kernel"):
+    copies = store.graph().copies
+    assert "memcpy HtoD" in render(pairs_report(store.pairs, store.kernels, copies), "table")
+    with pytest.raises(ModelError, match="-1 is memcpy HtoD 0: name a block of a kernel"):
         block_report(store.graph(), store.footprints(), store.kernels, -1, 0)
 
 

@@ -15,12 +15,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import COPY, KERNEL, MEMSET, recording
 
 from depgraph.errors import TraceError
-from depgraph.extraction.pipeline import analyse
+from depgraph.extraction.pipeline import analyse, extract
 from depgraph.graph.kinds import KIND_NAMES
 from depgraph.parsers import open_trace
-from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
+from depgraph.parsers.recording.archive import SECTORS, pack
 from depgraph.parsers.recording.sectors_jit import MOST_RUNS, Masks, ranges_of_masks
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
 from depgraph.trace.records import READ, SYNC_READ, WRITE
@@ -286,40 +287,9 @@ def test_recordings_come_alone():
 
 
 def test_footprints_are_a_table_as_of_any_trace(tmp_path):
-    from depgraph.extraction.pipeline import extract
-
     store = extract(open_trace(DATA / "hooks.recording"), tmp_path / "out")
     assert isinstance(store.to_pandas("footprints"), pd.DataFrame)
     assert store.metadata["format"] == "recording"
-
-
-KERNEL = {
-    "event": "kernel", "number": 1, "grid_id": 1, "name": "k()", "mangled": "_Z1kv",
-    "grid": [2, 1, 1], "block": [32, 1, 1], "cluster": [0, 0, 0], "registers": 8,
-    "static_shared": 0, "dynamic_shared": 0, "stream": 0, "context": 0, "device": 0,
-    "graph": 0, "state": "recorded", "lost": 0,
-}  # fmt: skip
-COPY = {
-    "event": "copy", "from": 0, "to": 4096, "bytes": 32, "width": 32, "height": 1, "depth": 1,
-    "from_pitch": 0, "to_pitch": 0, "direction": 2, "stream": 0,
-}  # fmt: skip
-MEMSET = {
-    "event": "memset", "address": 4096, "width": 32, "height": 1, "pitch": 0, "element": 1,
-    "stream": 0,
-}  # fmt: skip
-
-
-def recording(tmp_path, *events, sectors=((128, 0, 1, 1, 0, 0, 1),), tiles=(), maps=()):
-    """Write a recording whose kernels, numbered 1, have the same tables."""
-    path = tmp_path / "it.recording"
-    tables = {"sectors": SECTORS, "tiles": TILES, "maps": MAPS}
-    raw, places = b"", {}
-    for (name, dtype), rows in zip(tables.items(), (sectors, tiles, maps), strict=True):
-        places |= {f"{name}_at": len(raw), name: len(rows)}
-        raw += np.array(list(rows), dtype).tobytes()
-    events = [event | places if event["event"] == "kernel" else event for event in events]
-    pack(path, {"process": 1}, events, np.frombuffer(raw, np.uint8))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -439,7 +409,7 @@ def test_what_would_take_too_much_memory_is_given_away_piece_by_piece(tmp_path, 
         return touches.row, touches.kind, touches.start, touches.end
 
     whole = found(scanned(None))
-    monkeypatch.setattr("depgraph.parsers.recording.trace._SECTORS_AT_ONCE", 2)
+    monkeypatch.setattr("depgraph.parsers.recording.touches._SECTORS_AT_ONCE", 2)
     kept = Kept()
     left = found(scanned(kept))
     assert len(kept.taken) > 1
@@ -453,6 +423,97 @@ def test_memsets_of_rows_with_gaps_are_told(tmp_path):
     assert any(
         "memsets of rows with gaps" in warning for warning in extraction.metadata["warnings"]
     )
+
+
+def test_copies_and_memsets_say_what_they_are_and_where(tmp_path):
+    to_device = COPY | {"to": 4096}
+    to_host = COPY | {"from": 4096, "to": 2**60, "direction": 3}
+    on_device = COPY | {"from": 4096, "to": 8192, "direction": 4}
+    found = analyse(open_trace(recording(tmp_path, to_device, to_host, on_device, MEMSET, KERNEL)))
+    assert [(c.what, c.source, c.address, c.size) for c in found.copies] == [
+        ("memcpy HtoD", None, 4096, 32),
+        ("memcpy DtoH", 4096, None, 32),
+        ("memcpy DtoD", 4096, 8192, 32),
+        ("memset", None, 4096, 32),
+    ]
+    assert [(p.source, p.target, p.raw, p.war, p.waw) for p in found.pairs] == [
+        (-1, -2, 1, 0, 0),
+        (-1, -3, 1, 0, 0),
+        (-1, -4, 0, 0, 1),
+        (-2, -4, 0, 1, 0),
+        (-3, -4, 0, 1, 0),
+        (-4, 0, 1, 0, 0),
+    ]
+
+
+ALLOC = {"event": "alloc", "address": 4096, "bytes": 512, "flags": 0, "stream": 0}
+FREE = ALLOC | {"event": "free"}
+SECOND = KERNEL | {"number": 2, "grid_id": 2}
+SAME_BYTE = [(128, 0, 1, 1, 1, 0, 1), (128, 0, 2, 1, 1, 0, 1)]  # both kernels read and write it
+
+
+@pytest.mark.parametrize(
+    ("between", "kinds"),
+    [
+        ([], {"RAW", "WAR", "WAW"}),
+        ([FREE, ALLOC], {"REUSE"}),
+        ([FREE | {"bytes": 0}], {"REUSE"}),
+        ([ALLOC], {"REUSE"}),  # it must have been freed: nothing is allocated twice
+        ([FREE | {"address": 8192}, FREE | {"address": 12288, "bytes": 0}], {"RAW", "WAR", "WAW"}),
+    ],
+)
+def test_memory_that_was_freed_in_between_is_allocator_reuse(tmp_path, between, kinds):
+    path = recording(tmp_path, ALLOC, KERNEL, *between, SECOND, sectors=SAME_BYTE)
+    graph = analyse(open_trace(path)).graph
+    assert {kind for *_, kind in _edges(graph)} == kinds
+    assert graph.kinds == {"RAW", "WAR", "WAW", "REUSE"}
+
+
+def test_allocator_reuse_is_stored_chosen_and_shown(tmp_path, program):
+    path = recording(tmp_path, ALLOC, KERNEL, FREE, ALLOC, SECOND, sectors=SAME_BYTE)
+    store = extract(open_trace(path), tmp_path / "out")
+    unknown = {"op": None, "line": None}
+    assert store.table("allocations").to_pylist() == [
+        {"address": 4096, "size": 512, "allocated": 0, "freed": 1} | unknown,
+        {"address": 4096, "size": 512, "allocated": 1, "freed": None} | unknown,
+    ]
+    out = str(store.path)
+    assert "0 WAW, 1 by allocator reuse" in program("extract", path, "-o", tmp_path / "again").out
+    (pair,) = json.loads(program("show", "pairs", out, "--format", "json").out)["pairs"]
+    assert (pair["raw"], pair["war"], pair["waw"], pair["reuse"]) == (0, 0, 0, 1)
+    chosen = program("show", "pairs", out, "--deps", "raw,war,waw", "--format", "json").out
+    assert json.loads(chosen)["pairs"] == []
+    described = json.loads(program("show", "block", "1:0", out, "--format", "json").out)
+    assert [(n["kinds"], n["reuse_bytes"]) for n in described["sources"]] == [("REUSE", 1)]
+    buffers = json.loads(program("show", "buffers", out, "--sms", "4", "--format", "json").out)
+    assert [(b["war"], b["waw"], b["reuse"]) for b in buffers["buffers"]] == [(0, 0, 1)]
+    said = program("bound", out, "--sms", "4", "--deps", "raw,war,waw").out
+    assert "REUSE dependences left out" in said
+    dropped = ("--what-if", "buffer=0x1000:0x1200 drop=reuse")
+    assert (
+        json.loads(program("show", "pairs", out, *dropped, "--format", "json").out)["pairs"] == []
+    )
+
+
+def test_frees_are_counted_from_the_first_kernel_that_is_chosen(tmp_path):
+    path = recording(tmp_path, KERNEL, ALLOC, SECOND, FREE, KERNEL | {"number": 3})
+    found = analyse(open_trace(path), kernels=(1, 3))
+    assert [(a.allocated, a.freed) for a in found.allocations] == [(0, 1)]
+    assert analyse(open_trace(path), kernels=(0, 1)).allocations == []
+
+
+def test_a_trace_without_frees_has_no_allocator_reuse(sample_store, program):
+    assert sample_store.graph().kinds == {"RAW", "WAR", "WAW"}
+    said = program("show", "pairs", sample_store.path, "--deps", "raw,reuse")
+    assert said.code == 1
+    assert "REUSE: a recording, which knows what was freed" in said.err
+
+
+def test_events_that_are_written_late_stand_where_they_happened(tmp_path):
+    events = [MEMSET | {"order": 3}, KERNEL | {"order": 1}, COPY | {"order": 2}]
+    found = analyse(open_trace(recording(tmp_path, *events)))
+    assert [k.operation for k in found.kernels] == [0]
+    assert [(c.operation, c.what) for c in found.copies] == [(1, "memcpy HtoD"), (2, "memset")]
 
 
 @given(st.data())
@@ -476,7 +537,7 @@ def test_a_kernel_without_room_for_all_it_touches_is_opaque(tmp_path):
 def test_copies_on_the_critical_path_are_not_counted_as_kernels(program):
     assert program("extract", DATA / "hooks.recording").code == 0
     said = program("show", "path").out
-    assert "through 12 of 13 kernels and 2 copies" in said
+    assert "through 12 of 13 kernels and 2 copies and" in said
 
 
 def test_a_kernel_whose_table_is_cut_is_opaque(tmp_path):

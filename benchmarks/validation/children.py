@@ -1,0 +1,168 @@
+"""Child kernels: the programs of samples/validation/children.cu, predicted and measured.
+
+``python benchmarks/validation/children.py --write docs/validation.md`` replaces what stands between
+the marks ``children`` of the page; without ``--write`` the tables are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from pages import replace_tables
+
+from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+from depgraph.extraction.workload import WorkloadKernel, workload_extraction
+from depgraph.gpu.model import load_gpu
+from depgraph.graph.launches import DeviceLaunches
+from depgraph.mechanisms import find_mechanisms
+from depgraph.scenario.build_scenario import build_scenario
+
+if TYPE_CHECKING:
+    from depgraph.scenario.scenario import Scenario
+
+FILE = Path(__file__).resolve().parents[2] / "samples/validation/measured/h100-children.jsonl.xz"
+_BLOCKS_OF_AN_SM = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One program at one threshold, in microseconds.
+
+    Attributes
+    ----------
+    flat : float
+        Measured, without children.
+    """
+
+    name: str
+    threshold: int
+    launches: int
+    measured: float
+    predicted: float
+    flat: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the predicted time; above 0 it is too long."""
+        return self.predicted / self.measured - 1
+
+
+def measurements() -> list[dict[str, Any]]:
+    """Return what was measured, a line each."""
+    return [json.loads(line) for line in lzma.open(FILE, "rt", encoding="utf-8")]
+
+
+def scenario_of(case: dict[str, Any]) -> Scenario:
+    """Describe a case: each thread of a block of four warps has items of its own."""
+    items, threads = np.array(case["items"]), case["threads"]
+    blocks = -(-len(items) // threads)
+    thread = np.arange(len(items))
+    own = case["before"] + case["after"]
+    grid = -(-items // threads)
+    one = np.ones(len(items), np.int64)
+    launches = DeviceLaunches(
+        block=thread // threads,
+        at=one * case["before"] / own,
+        warp=thread % threads // 32,
+        lanes=one,
+        child_grid=grid,
+        child_duration=one * float(case["cycles"]),
+        inline=items * float(case["cycles"]),
+        join=np.zeros(len(items), np.uint8),
+        stream=-one,
+        items=items,
+    )
+    parent = WorkloadKernel(
+        case["name"], (blocks, 1, 1), (threads, 1, 1), np.full(blocks, float(own)),
+        occupancy=_BLOCKS_OF_AN_SM,
+    )  # fmt: skip
+    found = workload_extraction([parent], [], [(0, launches)], unit="cycles", metadata={})
+    gpu = load_gpu("H100 SXM")
+    return build_scenario(found.graph, found.kernels, gpu=gpu).on(gpu.sms)
+
+
+def runs() -> list[Run]:
+    """Predict each case at each threshold, children launched to run on their own.
+
+    What the kernel itself takes to start and to be timed is the median difference between measured
+    and predicted times without children.
+    """
+    lines = measurements()
+    mhz = float(np.median([line["mhz"] for line in lines if line["what"] == "machine"]))
+    scenarios = {line["name"]: scenario_of(line) for line in lines if line["what"] == "case"}
+    own = [line for line in lines if line["what"] == "run" and line["stream"] == 0]
+    flat = {line["name"]: line["us"] for line in own if line["launches"] == 0}
+    found = []
+    for line in own:
+        scenario = scenarios[line["name"]]
+        (mechanism,) = find_mechanisms([f"cdp({line['threshold']})"])
+        plan, _ = run_mechanism(mechanism, scenario, charges_of(mechanism, {}, scenario))
+        found.append(
+            Run(
+                line["name"], line["threshold"], line["launches"], line["us"],
+                plan.makespan / mhz, flat[line["name"]],
+            )
+        )  # fmt: skip
+    lead = float(np.median([r.measured - r.predicted for r in found if not r.launches]))
+    return [replace(r, predicted=r.predicted + lead) for r in found]
+
+
+def tables() -> str:
+    """Return the errors, the best thresholds, and all runs."""
+    found = runs()
+    launching = np.array([abs(r.error) for r in found if r.launches])
+    summary = (
+        f"{len(launching)} runs with children: mean error {launching.mean():.1%}, nine of ten "
+        f"within {np.quantile(launching, 0.9):.1%}, worst {launching.max():.1%}."
+    )
+    best_rows = [
+        "| program | best T, predicted | its measured time | best T, measured | its time | flat |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    cases = dict.fromkeys(r.name for r in found)
+    for name in cases:
+        own = [r for r in found if r.name == name]
+        chosen, best = min(own, key=lambda r: r.predicted), min(own, key=lambda r: r.measured)
+        best_rows.append(
+            f"| {name} | {_shown(chosen)} | {chosen.measured:.0f} | {_shown(best)} | "
+            f"{best.measured:.0f} | {best.flat:.0f} |"
+        )
+    rows = [
+        "| program | T | launches | predicted | measured | error |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {r.name} | {_shown(r)} | {r.launches} | {r.predicted:.1f} | {r.measured:.1f} | "
+        f"{r.error:+.1%} |"
+        for r in found
+    ]
+    return "\n\n".join([summary, "\n".join(best_rows), "\n".join(rows)]) + "\n"
+
+
+def _shown(run: Run) -> str:
+    return str(run.threshold) if run.launches else "flat"
+
+
+def main() -> None:
+    """Predict as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="page to put the tables in")
+    page = parser.parse_args().write
+    if page:
+        text = replace_tables(page.read_text(encoding="utf-8"), tables(), "children")
+        page.write_text(text, encoding="utf-8")
+    else:
+        print(tables())
+
+
+if __name__ == "__main__":
+    main()

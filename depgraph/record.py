@@ -1,0 +1,38 @@
+"""Marking what ``depgraph record --region profiler`` is to record."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DRIVER = "libcuda.so.1"
+
+
+@contextmanager
+def region() -> Iterator[None]:
+    """Record what is launched inside, if the program runs under ``--region profiler``.
+
+    Any profiler that honours cudaProfilerStart and cudaProfilerStop sees the region, too. Without
+    a GPU it does nothing.
+
+    Examples
+    --------
+    >>> import depgraph.record
+    >>> with depgraph.record.region():
+    ...     pass  # the step that is to be recorded
+    """
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError:
+        yield
+        return
+    driver.cuInit(0)  # the recorder hears of nothing before
+    driver.cuProfilerStart()
+    try:
+        yield
+    finally:
+        driver.cuProfilerStop()

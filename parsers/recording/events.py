@@ -1,0 +1,306 @@
+"""What a recording says of the host: launches, copies, memsets, allocations, in its order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import prod
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from depgraph.errors import TraceError
+from depgraph.parsers.recording.archive import Archive
+from depgraph.parsers.recording.pytorch_memory import Placed
+from depgraph.parsers.recording.tensor_maps import maps_in
+from depgraph.system.limits import LARGEST_ID
+from depgraph.system.text import in_short
+from depgraph.trace.records import (
+    MEMSET,
+    ON_DEVICE,
+    SOMEWHERE,
+    TO_DEVICE,
+    TO_HOST,
+    Allocation,
+    KernelLaunch,
+    MemoryOperation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from depgraph.parsers.recording.tensor_maps import TensorMap
+    from depgraph.trace.records import Operation
+
+_ADDRESS_END = 1 << 57
+_LARGEST = (1 << 32) - 1  # of what the recorder counts
+_MOST_IN_GRID = (1 << 31) - 1
+_MOST_THREADS = 1024
+_DIMENSIONS = 3
+_MOST_ARCHITECTURE = 9999
+_MOST_IN_CLUSTER = 16  # bits of a multicast mask
+_RECORDED = "recorded"
+_HOST_TO_HOST = "copies from host to host"
+_DIRECTIONS = (SOMEWHERE, _HOST_TO_HOST, TO_DEVICE, TO_HOST, ON_DEVICE)
+_INCOMPLETE = "more than the recorder had room for"
+_LEFT_OUT = "not recorded"
+_PARENT = "launches kernels itself, whose accesses are not recorded"
+_Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One launch of a recording.
+
+    Attributes
+    ----------
+    number : int
+    launch : KernelLaunch
+    cluster : (int, int, int)
+        Blocks of a cluster; zeros where there are none.
+    untraced : str or None
+        Why it was not recorded, or not wholly.
+    bytes : int
+        Of its tables.
+    maps : tuple of (int, TensorMap)
+        Tensors that it was given, and where their maps stand among its parameters.
+    """
+
+    number: int
+    launch: KernelLaunch
+    cluster: tuple[int, int, int]
+    untraced: str | None
+    bytes: int
+    maps: tuple[tuple[int, TensorMap], ...] = ()
+
+
+class RecordedEvents:
+    """What a recording says of its launches, and of what the host did between them.
+
+    Attributes
+    ----------
+    operations : list of Operation
+    place : dict
+        Of each launch, by number, among the operations.
+    launches : list of Launched
+    allocations : list of Allocation
+    skipped, warnings : Counter
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.operations: list[Operation] = []
+        self.place: dict[int, int] = {}
+        self.launches: list[Launched] = []
+        self.allocations: list[Allocation] = []
+        self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
+        self._live: dict[int, int] = {}  # of each address where it stands in `allocations`
+        self.skipped: Counter[str] = Counter()
+        self.warnings: Counter[str] = Counter()
+        self.lines = 0
+        archive = Archive(path)
+        try:
+            self.architecture = _architecture(archive)
+            self.process = _process(archive)
+            for line, event in self._in_order(archive.events()):
+                try:
+                    self._take(event, archive)
+                except (KeyError, TypeError, ValueError) as error:
+                    why = f"{error} is missing" if isinstance(error, KeyError) else error
+                    found = f"event {line} is not understood ({why})"
+                    raise TraceError(path, found, "record the program again") from None
+        finally:
+            archive.close()
+        self.launches = [self._with_maps(launched) for launched in self.launches]
+
+    def take_memory_profile(self, path: Path) -> None:
+        """Add the tensors of PyTorch's caching allocator; see `Placed`."""
+        launches = [(self.place[each.number], each.launch) for each in self.launches]
+        placed = Placed(path, launches, self.allocations, self.process)
+        self.allocations = [*self.allocations, *placed.allocations]
+        if placed.left_out:
+            self.warnings["allocations and frees of the profile in memory that the recorded "
+                          "program lacks: left out"] = placed.left_out  # fmt: skip
+
+    def _with_maps(self, launched: Launched) -> Launched:
+        """Add the tensors that a launch was given; one outside all allocations is none."""
+        found = self._maps.get(launched.number, [])
+        if found and self.allocations:
+            place = self.place[launched.number]
+            live = [
+                (a.address, a.address + a.size)
+                for a in self.allocations
+                if a.allocated <= place and (a.freed is None or a.freed > place)
+            ]
+            found = [
+                (at, tensor)
+                for at, tensor in found
+                if any(low <= tensor.address and tensor.end <= high for low, high in live)
+            ]
+        return replace(launched, maps=tuple(found)) if found else launched
+
+    def _in_order(self, events: Iterable[_Event]) -> Iterator[tuple[int, _Event]]:
+        """Yield the events, each with its line, in the order of the host's calls.
+
+        Some are written later than they happened, and say when; others follow the one before.
+        """
+        latest = 0
+        found = []
+        for self.lines, event in enumerate(events, 1):
+            order = event.get("order", latest)
+            latest = order if type(order) is int else latest
+            found.append((latest, self.lines, event))
+        for _, line, event in sorted(found, key=itemgetter(0)):
+            yield line, event
+
+    def _take(self, event: _Event, archive: Archive) -> None:
+        what = event["event"]
+        if what == "kernel":
+            self._take_kernel(event, archive)
+        elif what == "copy":
+            self._take_copy(event)
+        elif what == "memset":
+            self._take_memset(event)
+        elif what == "params":
+            number = _whole(event, "number")
+            self._maps[number] = maps_in(bytes.fromhex(_text(event, "bytes")))
+        elif what == "alloc":
+            self._take_allocation(event)
+        elif what == "free":
+            self._take_free(event)
+        elif what == "fault":
+            self.warnings[f"faults of the recorder: {event['what']}"] += 1
+
+    def _take_kernel(self, event: _Event, archive: Archive) -> None:
+        number = _whole(event, "number")
+        if number in self.place:
+            message = f"launch {number} came before"
+            raise ValueError(message)
+        static, dynamic = _whole(event, "static_shared", -1), _whole(event, "dynamic_shared")
+        registers = _whole(event, "registers", -1)
+        cluster = _three(event, "cluster", 0, _MOST_IN_CLUSTER)
+        if prod(cluster) > _MOST_IN_CLUSTER:
+            message = f"a cluster of {prod(cluster)} blocks"
+            raise ValueError(message)
+        launch = KernelLaunch(
+            name=_text(event, "name"),
+            grid=_three(event, "grid", 1, _MOST_IN_GRID),
+            block=_three(event, "block", 1, _MOST_THREADS),
+            registers=registers if registers >= 0 else None,
+            shared_bytes=static + dynamic if static >= 0 else None,
+            stream=_whole(event, "stream", most=LARGEST_ID),
+            context=_whole(event, "context", most=LARGEST_ID),
+            mangled_name=_text(event, "mangled"),
+            trace_id=number,
+            architecture=self.architecture,
+        )
+        self.place[number] = len(self.operations)
+        self.operations.append(launch)
+        reason = None
+        if event["state"] != _RECORDED:
+            reason = _LEFT_OUT
+        elif event.get("strays"):
+            reason = _PARENT
+        elif _whole(event, "lost"):
+            reason = _INCOMPLETE
+            self.warnings["kernels that touched more than the recorder had room for (record with "
+                          "more --gpu-memory)"] += 1  # fmt: skip
+        self.launches.append(Launched(number, launch, cluster, reason, archive.bytes_of(number)))
+
+    def _take_copy(self, event: _Event) -> None:
+        what = _DIRECTIONS[_whole(event, "direction", most=len(_DIRECTIONS) - 1)]
+        if what == _HOST_TO_HOST:
+            self.skipped[what] += 1
+            return
+        size = _whole(event, "bytes", most=_ADDRESS_END)
+        rows = max(1, _whole(event, "height")) * max(1, _whole(event, "depth"))
+        if rows > 1:
+            pitch = max(_whole(event, f"{end}_pitch", most=_ADDRESS_END) for end in ("from", "to"))
+            size = (rows - 1) * pitch + _whole(event, "width", most=_ADDRESS_END)
+            self.warnings["copies of rows with gaps, taken for copies of the gaps, too"] += 1
+        self.operations.append(
+            MemoryOperation(
+                None if what == TO_HOST else _place(event, "to", size),
+                size,
+                None if what == TO_DEVICE else _place(event, "from", size),
+                what,
+            )
+        )
+
+    def _take_memset(self, event: _Event) -> None:
+        width, pitch = (_whole(event, key, most=_ADDRESS_END) for key in ("width", "pitch"))
+        size = width * _whole(event, "element")
+        rows = max(1, _whole(event, "height"))
+        if rows > 1 and size < pitch:
+            self.warnings["memsets of rows with gaps, taken for memsets of the gaps, too"] += 1
+        size += (rows - 1) * pitch
+        place = _place(event, "address", size)
+        self.operations.append(MemoryOperation(place, size, what=MEMSET))
+
+    def _take_allocation(self, event: _Event) -> None:
+        size = _whole(event, "bytes", most=_ADDRESS_END)
+        address = _place(event, "address", size)
+        self._free(address)  # what was there is not any more, whoever freed it
+        self._live[address] = len(self.allocations)
+        self.allocations.append(Allocation(address, size, len(self.operations)))
+
+    def _take_free(self, event: _Event) -> None:
+        address = _place(event, "address", 0)
+        if not self._free(address) and (size := _whole(event, "bytes", most=_ADDRESS_END)):
+            self.allocations.append(
+                Allocation(_place(event, "address", size), size, 0, len(self.operations))
+            )
+
+    def _free(self, address: int) -> bool:
+        """Note that what begins at an address is freed; False if nothing is known to."""
+        place = self._live.pop(address, None)
+        if place is None:
+            return False
+        freed = replace(self.allocations[place], freed=len(self.operations))
+        self.allocations[place] = freed
+        return True
+
+
+def _whole(event: _Event, key: str, least: int = 0, most: int = _LARGEST) -> int:
+    """Return a number of an event; raise ValueError if it cannot be."""
+    return _checked(key, event[key], least, most)
+
+
+def _checked(key: str, value: object, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        message = f"{key} is {in_short(repr(value))}, no whole number from {least} to {most}"
+        raise ValueError(message)
+    return value
+
+
+def _text(event: _Event, key: str) -> str:
+    value = event[key]
+    if not isinstance(value, str):
+        message = f"{key} is {in_short(repr(value))}, no text"
+        raise TypeError(message)
+    return value
+
+
+def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, int]:
+    values = event[key]
+    if not isinstance(values, list) or len(values) != _DIMENSIONS:
+        message = f"{key} is {in_short(repr(values))}, no three numbers"
+        raise ValueError(message)
+    x, y, z = (_checked(key, value, least, most) for value in values)
+    return x, y, z
+
+
+def _place(event: _Event, key: str, size: int) -> int:
+    """Return an address with room for so many bytes behind it."""
+    return _whole(event, key, most=max(0, _ADDRESS_END - size))
+
+
+def _process(archive: Archive) -> int | None:
+    found = archive.about.get("process")
+    return found if type(found) is int else None
+
+
+def _architecture(archive: Archive) -> int | None:
+    """Return what the recording says of the GPU, None if that is nothing usable."""
+    found = archive.about.get("architecture")
+    return found if type(found) is int and 0 < found <= _MOST_ARCHITECTURE else None

@@ -1,0 +1,150 @@
+"""The tensors of PyTorch's caching allocator, put among the operations of a recording."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import ProfileError
+from depgraph.parsers.profiles.kineto_memory import HINT, read_memory
+from depgraph.timing.align import align
+from depgraph.trace.names import base_name
+from depgraph.trace.records import Allocation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from depgraph.parsers.profiles.kineto_memory import Change, Launch, MemoryProfile
+    from depgraph.trace.records import KernelLaunch
+
+_FEWEST_MATCHED = 0.9
+
+
+class Placed:
+    """Allocations of a profiled run, in the addresses and the order of a recorded one.
+
+    Parameters
+    ----------
+    path : Path
+        The profile.
+    launches : sequence of (int, KernelLaunch)
+        Of the recording, each with its place among the operations.
+    segments : sequence of Allocation
+        What CUDA allocated.
+    process : int or None
+        That was recorded.
+
+    Attributes
+    ----------
+    allocations : list of Allocation
+    left_out : int
+        Changes of memory that lies in no segment of both runs.
+
+    Raises
+    ------
+    ProfileError
+        If less than nine in ten of the recorded launches are in the profile, or no memory of the
+        one is memory of the other.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        launches: Sequence[tuple[int, KernelLaunch]],
+        segments: Sequence[Allocation],
+        process: int | None,
+    ) -> None:
+        profile = read_memory(path)
+        self._times, self._places = _anchors(path, profile.launches, launches)
+        is_same_run = profile.processes == {process}
+        self._segments = None if is_same_run else _same_segments(profile, segments)
+        self.left_out = 0
+        self.allocations: list[Allocation] = []
+        self._live: dict[int, int] = {}
+        for change in profile.changes:
+            self._take(change)
+        if not self.allocations:
+            raise ProfileError(
+                path, "allocates in none of the memory that the recorded program has", HINT
+            )
+
+    def _take(self, change: Change) -> None:
+        address = self._moved(change.address)
+        if address is None:
+            self.left_out += 1
+            return
+        at = bisect_right(self._times, change.time)
+        place = self._places[at - 1] + 1 if at else 0
+        known = self._live.pop(address, None)
+        if known is not None:
+            self.allocations[known] = replace(self.allocations[known], freed=place)
+        elif change.size < 0:
+            self.allocations.append(Allocation(address, -change.size, 0, place))
+        if change.size > 0:
+            self._live[address] = len(self.allocations)
+            self.allocations.append(
+                Allocation(
+                    address, change.size, place,
+                    op=change.site.op or None, line=change.site.line or None,
+                )
+            )  # fmt: skip
+
+    def _moved(self, address: int) -> int | None:
+        """Return an address of the profiled run in the recorded one."""
+        if self._segments is None:
+            return address
+        return next(
+            (there + address - here for here, there, size in self._segments
+             if here <= address < here + size),
+            None,
+        )  # fmt: skip
+
+
+def _anchors(
+    path: Path, profiled: Sequence[Launch], recorded: Sequence[tuple[int, KernelLaunch]]
+) -> tuple[list[int], list[int]]:
+    """Return when launches of the recording were called for in the profile, and their places."""
+    keys = [(base_name(launch.name), launch.grid, launch.block) for _, launch in recorded]
+    found = [(base_name(launch.name), launch.grid, launch.block) for launch in profiled]
+    partner, _ = align([(keys, found)])
+    matched = np.flatnonzero(partner >= 0).tolist()
+    if len(matched) < _FEWEST_MATCHED * len(keys):
+        raise ProfileError(
+            path,
+            f"has {len(matched)} of the {len(keys)} recorded launches, less than nine in ten",
+            HINT,
+        )
+    times = [profiled[partner[i]].called for i in matched]
+    return times, [recorded[i][0] for i in matched]
+
+
+def _same_segments(
+    profile: MemoryProfile, recorded: Sequence[Allocation]
+) -> list[tuple[int, int, int]]:
+    """Return which segment of the profiled run is which of the recorded one.
+
+    Where an allocation makes the allocator ask CUDA for more, it begins the new segment. Segments
+    are of the same sizes, in the same order, in two runs of one program.
+
+    Returns
+    -------
+    list of (int, int, int)
+        Address in the profiled run, in the recorded one, and size.
+    """
+    found = []
+    reserved = 0
+    for change in profile.changes:
+        if change.reserved is not None:
+            if change.size > 0 and change.reserved - reserved >= change.size:
+                found.append((change.address, change.reserved - reserved))
+            reserved = change.reserved
+    partner, _ = align([([size for _, size in found], [a.size for a in recorded])])
+    return [
+        (address, recorded[other].address, size)
+        for (address, size), other in zip(found, partner.tolist(), strict=True)
+        if other >= 0
+    ]

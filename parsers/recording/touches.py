@@ -1,0 +1,299 @@
+"""What the blocks of one launch touched, from the tables of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.footprint.footprints import (
+    Footprints,
+    concatenate_footprints,
+    join_footprints,
+    stack_footprints,
+)
+from depgraph.parsers.recording.archive import TABLES
+from depgraph.parsers.recording.sectors_jit import (
+    IS_PAGE,
+    IS_WRITTEN,
+    MOST_RUNS,
+    PAGE_BYTES,
+    SECTOR_BYTES,
+    Masks,
+    ranges_of_masks,
+)
+from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
+from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
+from depgraph.trace.records import (
+    RANGE,
+    READ,
+    TILES,
+    BlockTouches,
+    PossibleWrites,
+    Ranges,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.parsers.recording.archive import Archive
+    from depgraph.parsers.recording.events import Launched
+    from depgraph.trace.records import Overflow, ScannedPart
+
+_SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
+_ADDRESS_END = 1 << 57
+_MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
+_MAP_STEP = 64
+_MOST_KEYS = float(1 << 62)
+_TMA = "tiles stored by TMA"
+_NOT_UNDERSTOOD = "a tensor map that is not understood"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRows:
+    """What the blocks of one launch touched."""
+
+    launch: int
+    grid: tuple[int, int, int]
+    block: NDArray[np.int64]
+    accesses: NDArray[np.int64]
+    ranges: Footprints
+
+
+def read_touches(
+    archive: Archive,
+    place: int,
+    launched: Launched,
+    part: ScannedPart,
+    first_row: int,
+    overflow: Overflow | None,
+) -> LaunchRows:
+    """Read the tables of one launch, and say what is not in them."""
+    launch = launched.launch
+    sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
+    loads = _loads_of(tiles, maps, launched)
+    readers, reads = _tile_reads(loads or ())
+    reason = _NOT_UNDERSTOOD if loads is None else launched.untraced
+    if reason:
+        part.untraced[place] = reason
+    elif loads:
+        _note_stores(loads, launched, place, part)
+    all_blocks = np.unique(
+        np.concatenate(
+            [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
+        )
+    )
+    archive.refuse(
+        f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
+        if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks
+        else f"launch {launched.number} touches an address that no GPU has"
+        if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END
+        else ""
+    )
+    row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
+    plain = _plain(sectors, row_of, len(all_blocks), first_row, overflow)
+    moved = Footprints(
+        np.searchsorted(all_blocks, readers)[reads.block].astype(np.int32),
+        reads.kind, reads.start, reads.end,
+    )  # fmt: skip
+    accesses = np.bincount(row_of, weights=sectors["accesses"], minlength=len(all_blocks))
+    loaders = np.searchsorted(all_blocks, tiles["block"])
+    accesses += np.bincount(loaders, minlength=len(all_blocks))
+    return LaunchRows(
+        place,
+        launch.grid,
+        all_blocks,
+        accesses.astype(np.int64),
+        concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain,
+    )
+
+
+def _addresses(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return where sectors and pages begin."""
+    is_page = number >= IS_PAGE
+    at = np.where(is_page, number & ~(IS_PAGE | IS_WRITTEN), number)
+    # What is beyond all addresses must not wrap around to one.
+    capped = np.minimum(at, np.uint64(_ADDRESS_END))
+    return capped * np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
+
+
+def _plain(
+    sectors: NDArray[Any],
+    row_of: NDArray[np.int32],
+    n_rows: int,
+    first_row: int,
+    overflow: Overflow | None,
+) -> Footprints:
+    """Return the ranges of sectors, but for those that are too many and were given away."""
+    pieces: list[Footprints] = []
+    for low in range(0, len(sectors), _SECTORS_AT_ONCE):
+        these = slice(low, low + _SECTORS_AT_ONCE)
+        pieces.append(_ranges(sectors[these], row_of[these], n_rows))
+        if overflow and sum(map(len, pieces)) > overflow.most_ranges:
+            joined = concatenate_footprints(pieces, n_rows)
+            row = joined.block + np.int32(first_row)
+            overflow.take(Ranges(row, joined.kind, joined.start, joined.end))
+            pieces = []
+    return concatenate_footprints(pieces, n_rows)
+
+
+def _ranges(sectors: NDArray[Any], row_of: NDArray[np.int32], n_rows: int) -> Footprints:
+    masks = Masks(row_of, *(np.ascontiguousarray(sectors[name]) for name in Masks._fields[1:]))
+    room = MOST_RUNS * len(sectors)
+    row, kind = np.empty(room, np.int32), np.empty(room, np.uint8)
+    start, end = np.empty((2, room), np.uint64)
+    n = ranges_of_masks(masks, row, kind, start, end)
+    return join_footprints(row[:n], kind[:n], start[:n], end[:n], n_rows)
+
+
+def _loads_of(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> list[Loads] | None:
+    """Return the loads of tiles of a launch, by map; None if they are not understood."""
+    known = {int(m["at"]): decode(m["words"].tolist()) for m in maps}
+    found = []
+    for at in np.unique(tiles["map"]):
+        tensor = known.get(int(at))
+        rows = np.flatnonzero(tiles["map"] == at)
+        loads = tiles[rows]
+        if tensor is None or tensor.rows > _MOST_ROWS_OF_TILE or loads["mode"].any():
+            return None
+        receivers = list(_receivers(loads, launched.launch.grid, launched.cluster))
+        load, block = (np.concatenate(column) for column in zip(*receivers, strict=True))
+        order = np.argsort(load, kind="stable")
+        found.append(
+            Loads(
+                tensor,
+                rows,
+                loads["at"][:, : len(tensor.sizes)],
+                loads["block"].astype(np.int64),
+                load[order],
+                block[order],
+            )
+        )
+    return found
+
+
+def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
+    """Return the blocks that loads of tiles are for, and what each reads.
+
+    The ranges name a block by its place in the first array.
+    """
+    parts = []
+    for each in loads:
+        block, at, width = _boxes_side_by_side(each)
+        tile, start, end = tile_ranges(each.tensor, at, width)
+        parts.append((block[tile], start, end))
+    if not parts:
+        empty = np.empty(0, np.int64)
+        return empty, stack_footprints([])
+    block, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    blocks, row = np.unique(block, return_inverse=True)
+    kind = np.full(len(row), READ, np.uint8)
+    return blocks, join_footprints(row.astype(np.int32), kind, start, end, len(blocks))
+
+
+def _boxes_side_by_side(
+    loads: Loads,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Return what each block gets, once, boxes joined that lie side by side in the innermost.
+
+    Returns
+    -------
+    block : int64[n]
+    at : int32[n, rank]
+        First element of each box.
+    width : int64[n]
+        Elements in the innermost dimension.
+    """
+    low, high = loads.at.min(axis=0).astype(np.int64), loads.at.max(axis=0).astype(np.int64)
+    extent = high - low + 1
+    if float(loads.receiver.max() + 1) * np.prod(extent.astype(float)) >= _MOST_KEYS:
+        columns = np.column_stack([loads.receiver, loads.at[loads.load]])
+        columns = np.unique(columns, axis=0)
+        block, at = columns[:, 0], columns[:, 1:].astype(np.int32)
+        return block, at, np.full(len(block), loads.tensor.box[0], np.int64)
+    key = np.zeros(len(loads.at), np.int64)
+    for d in range(len(extent) - 1, -1, -1):
+        key = key * extent[d] + (loads.at[:, d] - low[d])
+    key = np.unique(loads.receiver * np.prod(extent) + key[loads.load])
+    inner = key % extent[0]
+    begins = np.ones(len(key), np.bool_)
+    begins[1:] = (np.diff(key) != loads.tensor.box[0]) | (inner[1:] < inner[:-1])
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(key)) - 1
+    rest, at = key[first], np.empty((len(first), len(extent)), np.int32)
+    for d, size in enumerate(extent):
+        rest, place = np.divmod(rest, size)
+        at[:, d] = low[d] + place
+    return rest, at, inner[last] - inner[first] + loads.tensor.box[0]
+
+
+def _note_stores(loads: Sequence[Loads], launched: Launched, place: int, part: ScannedPart) -> None:
+    """Note what a launch may store by TMA: to the tensors that it was given and did not load."""
+    part.untraced[place] = _TMA
+    loaded = {each.tensor for each in loads}
+    # Maps stand at multiples of 64, counted from where those stand that are loaded.
+    steps = {at % _MAP_STEP for at, tensor in launched.maps if tensor in loaded}
+    given = (tensor for at, tensor in launched.maps if at % _MAP_STEP in steps)
+    stored = {
+        (tensor.address, tensor.sizes, tensor.strides): tensor
+        for tensor in given
+        if tensor not in loaded
+    }
+    if not stored:
+        return
+    found = [infer_tiles(tensor, loads) for tensor in stored.values()]
+    part.reach[place] = TILES if all(found) else RANGE
+    for tensor, tiles in zip(stored.values(), found, strict=True):
+        block, start, end = tiles or (
+            np.array([-1]), np.array([tensor.address], np.uint64), np.array([tensor.end], np.uint64)
+        )  # fmt: skip
+        launch = np.full(len(block), place, np.int32)
+        part.possible.append(PossibleWrites(launch, block, start, end))
+
+
+def _receivers(
+    loads: NDArray[Any], grid: tuple[int, int, int], cluster: tuple[int, int, int]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield loads, and for each the block that gets it: several where it is a multicast."""
+    block = loads["block"].astype(np.int64)
+    alone = np.flatnonzero(loads["multicast"] == 0)
+    if len(alone):
+        yield alone, block[alone]
+    x, y, z = block % grid[0], block // grid[0] % grid[1], block // (grid[0] * grid[1])
+    cx, cy, cz = (max(1, size) for size in cluster)
+    for rank in range(cx * cy * cz):
+        chosen = np.flatnonzero(loads["multicast"] >> rank & 1)
+        if len(chosen):
+            there = (
+                x[chosen] // cx * cx + rank % cx,
+                y[chosen] // cy * cy + rank // cx % cy,
+                z[chosen] // cz * cz + rank // (cx * cy),
+            )
+            yield chosen, there[0] + grid[0] * (there[1] + grid[1] * there[2])
+
+
+def stack_rows(pieces: Sequence[LaunchRows]) -> BlockTouches:
+    """Put the rows of several launches one after another."""
+    first = np.concatenate([[0], np.cumsum([len(p.block) for p in pieces])]).astype(np.int64)
+    x_size, y_size = (
+        np.concatenate([np.full(len(p.block), p.grid[d], np.int64) for p in pieces]) for d in (0, 1)
+    )
+    block = np.concatenate([p.block for p in pieces])
+    accesses = np.concatenate([p.accesses for p in pieces])
+    return BlockTouches(
+        launch=np.concatenate([np.full(len(p.block), p.launch, np.int32) for p in pieces]),
+        x=(block % x_size).astype(np.int32),
+        y=(block // x_size % y_size).astype(np.int32),
+        z=(block // (x_size * y_size)).astype(np.int32),
+        accesses=accesses,
+        instructions=accesses,
+        row=np.concatenate(
+            [p.ranges.block + low for p, low in zip(pieces, first[:-1], strict=True)]
+        ).astype(np.int32),
+        kind=np.concatenate([p.ranges.kind for p in pieces]),
+        start=np.concatenate([p.ranges.start for p in pieces]),
+        end=np.concatenate([p.ranges.end for p in pieces]),
+    )
