@@ -43,6 +43,7 @@ TARGETS = {
     "pairs": ("parquet", "csv", "json"),
     "schedule": ("parquet", "csv", "json", "perfetto", "accel-sim"),
     "graph": ("graphml", "dot", "json"),
+    "cuda-graph": ("json", "csv", "txt"),
 }
 _GRAPHS = ("edges", "graph")
 _FORMS = {"": "", ".gz": "perfetto"}
@@ -54,9 +55,10 @@ _FOLDER = "accel-sim"
 @store_argument
 @click.option("--what", type=click.Choice(list(TARGETS)), required=True, help="What to write.")
 @click.option(
-    "--to", "form",
-    type=click.Choice(["parquet", "csv", "json", "graphml", "dot", "perfetto", "accel-sim"]),
-    help="Form [default: by the name of the file].",
+    "--to", "form", help="Form [default: by the name of the file].",
+    type=click.Choice(
+        ["parquet", "csv", "json", "graphml", "dot", "perfetto", "accel-sim", "txt"]
+    ),
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True,
@@ -98,6 +100,10 @@ def command(
     for ui.perfetto.dev (gzipped JSON) or, a folder, for Accel-Sim: its kernelslist.g in the order
     of the schedule, a script that puts the streams into the traces, and dependences.txt.
 
+    cuda-graph: which kernel must wait for which, with all dependences, certain and possible, and
+    without those that others imply: as JSON or CSV, or as a listing of launches with streams and
+    events (txt).
+
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
@@ -114,8 +120,8 @@ def command(
 
     def write(file: Path, *, force: bool) -> None:
         opened = Store(store)
-        if what in {"kernels", "blocks", "pairs"}:
-            tables.write_table(opened.table(what), file, form, force=force)
+        if what in _STORED:
+            _STORED[what](opened, what, file, form, force=force)
             return
         scenario = scenario_from(opened, kinds, **model)
         graph = scenario.graph
@@ -180,6 +186,28 @@ def _write_plan(
             )
     else:
         tables.write_schedule(plan, scenario.graph, scenario.unit, file, form, force=force)
+
+
+def _write_table(store: Store, what: str, file: Path, form: str, *, force: bool) -> None:
+    from depgraph.reports.export.tables import write_table
+
+    write_table(store.table(what), file, form, force=force)
+
+
+def _write_launches(store: Store, _: str, file: Path, form: str, *, force: bool) -> None:
+    from depgraph.apply.stream_code import stream_code
+    from depgraph.reports.export.launches import write_launches
+
+    write_launches(stream_code(store), file, form, force=force)
+
+
+# What is written as the store has it: options about the program do not count.
+_STORED = {
+    "kernels": _write_table,
+    "blocks": _write_table,
+    "pairs": _write_table,
+    "cuda-graph": _write_launches,
+}
 
 
 def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,8 @@ from depgraph.schedule.policy import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
@@ -93,31 +96,43 @@ class CudaGraph(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on."""
-        model = charges.launches
         source, target = dependent_operations(program.graph)
-        latency = np.zeros(program.graph.n_operations)
-        latency[target] = model.path.value
-        is_fork = np.bincount(source, minlength=len(latency)) > 1
-        latency[target[is_fork[source]]] = max(model.path.value, model.fork.value)
-        enter = program.is_kernel * model.node.value + first(program, model.graph.value)
-        # Roots become known one after another, beside the other nodes.
-        waits = np.bincount(target, minlength=len(latency)) > 0
-        roots = np.flatnonzero(program.is_kernel & ~waits)
-        known = np.cumsum(enter)[roots] - model.graph.value
-        latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
+        rules = graph_rules(program, charges, source, target)
         early = program.is_kernel[source] & program.is_kernel[target] & (self.port != END)
+        if not early.any():
+            return rules
+        release = charges.time("release")
         event = ALL_TRIGGERED if self.trigger else ALL_PLACED
         gates = Gates.between(source[~early], target[~early], ALL_ENDED)
         gates += Gates.between(source[early], target[early], event)
-        if early.any():
-            release = charges.time("release")
-            gates += Gates.between(
-                source[early], target[early], ALL_ENDED, holds=True, lead=-release
-            )
-        return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-            gates=gates,
-            enter=enter,
-            launch=program.is_kernel * latency,
-            trigger=self.trigger or 1.0,
-        )
+        gates += Gates.between(source[early], target[early], ALL_ENDED, holds=True, lead=-release)
+        return replace(rules, gates=gates, trigger=self.trigger or 1.0)
+
+
+def graph_rules(
+    program: Scenario, charges: Charges, source: NDArray[np.int32], target: NDArray[np.int32]
+) -> Rules:
+    """Return the rules of a CUDA graph of a program's operations, with edges of any choice.
+
+    Parameters
+    ----------
+    source, target : int32[n]
+        Operations; the target waits for the source.
+    """
+    model = charges.launches
+    latency = np.zeros(program.graph.n_operations)
+    latency[target] = model.path.value
+    is_fork = np.bincount(source, minlength=len(latency)) > 1
+    latency[target[is_fork[source]]] = max(model.path.value, model.fork.value)
+    enter = program.is_kernel * model.node.value + first(program, model.graph.value)
+    # Roots become known one after another, beside the other nodes.
+    waits = np.bincount(target, minlength=len(latency)) > 0
+    roots = np.flatnonzero(program.is_kernel & ~waits)
+    known = np.cumsum(enter)[roots] - model.graph.value
+    latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
+    return Rules(
+        joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+        gates=Gates.between(source, target, ALL_ENDED),
+        enter=enter,
+        launch=program.is_kernel * latency,
+    )

@@ -11,7 +11,6 @@ from random_programs import programs
 from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.errors import ModelError, NotApplicableError
-from depgraph.gpu.sm_sharing import SmSharing
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.policy import (
     ALL_ENDED,
@@ -104,25 +103,6 @@ def test_any_rules_give_the_schedule_of_the_slow_twin(data):
     assert fast.start.tolist() == start
     assert fast.end.tolist() == end
     assert fast.sm.tolist() == sm
-
-
-@given(st.data())
-def test_blocks_that_share_an_sm_and_do_not_slow_each_other_run_as_if_alone(data):
-    program = data.draw(programs(positions=True))
-    rules = data.draw(rules_for(program))
-    alone = SmSharing(0.0, np.ones(program.graph.n_operations), 0.0, 0.0)
-    found = []
-    for sharing in (None, alone):
-        try:
-            plan = run_rules(
-                "any", rules, program.graph, program.durations, program.resources, program.sms,
-                sharing=sharing,
-            )  # fmt: skip
-        except ModelError as error:
-            found.append(str(error))
-        else:
-            found.append((plan.start.tolist(), plan.end.tolist(), plan.sm.tolist()))
-    assert found[0] == found[1]
 
 
 @given(programs(), st.integers(1, 3))
