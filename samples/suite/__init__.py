@@ -1,1 +1,1 @@
-"""Programs that papers on overlapping kernels measure, in PyTorch, and what they came to."""
+"""Programs that papers on overlapping kernels measure, in PyTorch, to be recorded."""
