@@ -26,6 +26,7 @@ EXIT_FAILED = 1
 # Command -> what it does. Modules are imported when their command is run: help stays fast.
 COMMANDS = {
     "record": "Run a program on this machine's GPU, record what it touches, write a store.",
+    "apply": "Run a program as CUDA graphs that have only its real edges, and check them.",
     "extract": "Read a trace, find which block depends on which, write a store.",
     "bound": "Bound the speedup over serialized launches on a GPU, and compare mechanisms.",
     "report": "Write plots, an HTML page, a timeline and a summary for one GPU size.",

@@ -941,8 +941,8 @@ def _pays_off(launches, child, grid, now):
         area -= load.area[old] + load.running[old] * (low - load.times[old])
         # Where none has run of late, no throughput is known.
         if area > 0:
-            throughput = area / (now - low) / (load.busy[0] / load.ended[0])
-            time += (load.pending[0] + grid) / throughput
+            mean_time = load.busy[0] / load.ended[0]
+            time += (load.pending[0] + grid) * mean_time * (now - low) / area
     return time < launches.inline[child]
 
 
