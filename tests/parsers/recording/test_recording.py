@@ -24,6 +24,7 @@ from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS, pack
 from depgraph.parsers.recording.sectors_jit import MOST_RUNS, Masks, ranges_of_masks
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
+from depgraph.samples import RECORDING, sample_path
 from depgraph.trace.records import READ, SYNC_READ, WRITE
 
 DATA = Path(__file__).parent / "data"
@@ -138,7 +139,7 @@ def test_a_copy_on_the_device_reads_and_writes(hooks):
 
 
 def test_edges_of_a_real_program_are_those_of_its_trace_but_for_zero_fill(sample_store):
-    recorded = _edges(analyse(open_trace(DATA / "gru_train.recording")).graph)
+    recorded = _edges(analyse(open_trace(sample_path(RECORDING))).graph)
     traced = _edges(sample_store.graph())
     assert len(recorded) == 477
     assert recorded < traced
@@ -283,7 +284,7 @@ def test_a_damaged_recording_is_refused_in_one_line(tmp_path, change, said):
 
 def test_recordings_come_alone():
     with pytest.raises(TraceError, match="a recording of its own"):
-        open_trace([DATA / "hooks.recording", DATA / "gru_train.recording"])
+        open_trace([DATA / "hooks.recording", sample_path(RECORDING)])
 
 
 def test_footprints_are_a_table_as_of_any_trace(tmp_path):
