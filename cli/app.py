@@ -26,6 +26,7 @@ EXIT_FAILED = 1
 # Command -> what it does. Modules are imported when their command is run: help stays fast.
 COMMANDS = {
     "record": "Run a program on this machine's GPU, record what it touches, write a store.",
+    "apply": "Run a program as CUDA graphs that have only its real edges, and check them.",
     "extract": "Read a trace, find which block depends on which, write a store.",
     "bound": "Bound the speedup over serialized launches on a GPU, and compare mechanisms.",
     "report": "Write plots, an HTML page, a timeline and a summary for one GPU size.",
@@ -34,6 +35,7 @@ COMMANDS = {
     "export": "Write edges, kernels, blocks, pairs, graph or schedule for other tools.",
     "mechanisms": "List the synchronisation mechanisms that bound and export know.",
     "timing": "Show which measured kernel of FILE is which kernel of STORE.",
+    "overlap": "Say how much communication ran beside computation, and what that gained.",
     "gpus": "List the GPU models that --gpu takes.",
     "calibrate": "Measure this machine's GPU and fit the constants of predictions to it.",
     "check": "Read a trace, say what is in it and what is wrong with it, write nothing.",

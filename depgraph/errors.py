@@ -121,3 +121,17 @@ class RecorderError(DepgraphError):
 
     def __init__(self, found: str, hint: str = "") -> None:
         super().__init__(f"{found}; {hint}" if hint else found)
+
+
+class ApplyError(DepgraphError):
+    """A program cannot be run with its real edges alone.
+
+    Parameters
+    ----------
+    found : str
+    hint : str
+        What to do.
+    """
+
+    def __init__(self, found: str, hint: str = "") -> None:
+        super().__init__(f"{found}; {hint}" if hint else found)

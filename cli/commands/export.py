@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from depgraph.cli.options.model import ModelOptions
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
+    from depgraph.store.store import Store
 
 # What can be exported, and to which forms.
 TARGETS = {
@@ -41,6 +42,7 @@ TARGETS = {
     "pairs": ("parquet", "csv", "json"),
     "schedule": ("parquet", "csv", "json", "perfetto"),
     "graph": ("graphml", "dot", "json"),
+    "cuda-graph": ("json", "csv", "txt"),
 }
 _GRAPHS = ("edges", "graph")
 _FORMS = {"": "", ".gz": "perfetto"}
@@ -51,8 +53,8 @@ _BINARY = ("parquet", "perfetto")
 @store_argument
 @click.option("--what", type=click.Choice(list(TARGETS)), required=True, help="What to write.")
 @click.option(
-    "--to", "form", type=click.Choice(["parquet", "csv", "json", "graphml", "dot", "perfetto"]),
-    help="Form [default: by the name of the file].",
+    "--to", "form", help="Form [default: by the name of the file].",
+    type=click.Choice(["parquet", "csv", "json", "graphml", "dot", "perfetto", "txt"]),
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True,
@@ -93,6 +95,10 @@ def command(
     CSV or JSON (one object per line), the graph as GraphML, DOT or node-link JSON, a schedule also
     for ui.perfetto.dev (gzipped JSON).
 
+    cuda-graph: which kernel must wait for which, with all dependences, certain and possible, and
+    without those that others imply: as JSON or CSV, or as a listing of launches with streams and
+    events (txt).
+
     Names come from the trace. Parquet keeps them as they are; elsewhere they steer no terminal:
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
@@ -118,8 +124,8 @@ def command(
 
     def write(file: Path, *, force: bool) -> None:
         opened = Store(store)
-        if what in {"kernels", "blocks", "pairs"}:
-            tables.write_table(opened.table(what), file, form, force=force)
+        if what in _STORED:
+            _STORED[what](opened, what, file, form, force=force)
             return
         scenario = scenario_from(opened, kinds, **model)
         graph = scenario.graph
@@ -148,6 +154,28 @@ def command(
     refuse_existing(output, force=force)
     write(output, force=force)
     wrote(output)
+
+
+def _write_table(store: Store, what: str, file: Path, form: str, *, force: bool) -> None:
+    from depgraph.reports.export.tables import write_table
+
+    write_table(store.table(what), file, form, force=force)
+
+
+def _write_launches(store: Store, _: str, file: Path, form: str, *, force: bool) -> None:
+    from depgraph.apply.stream_code import stream_code
+    from depgraph.reports.export.launches import write_launches
+
+    write_launches(stream_code(store), file, form, force=force)
+
+
+# What is written as the store has it: options about the program do not count.
+_STORED = {
+    "kernels": _write_table,
+    "blocks": _write_table,
+    "pairs": _write_table,
+    "cuda-graph": _write_launches,
+}
 
 
 def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bool) -> None:

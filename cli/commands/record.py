@@ -197,13 +197,14 @@ class _Task:
 
     def refuse_existing(self, *, store: bool, times: bool) -> None:
         """Refuse files that exist before anything runs."""
+        from depgraph.apply.recorded import captures_of
         from depgraph.store.files import not_a_store, times_of
         from depgraph.system.output import refuse_existing, stable_path
 
         if store:
             refuse_existing(self.output, force=self.force, not_ours=not_a_store)
-        if times:
-            refuse_existing(times_of(self.output), force=self.force)
+        for path in (captures_of(self.output),) * store + (times_of(self.output),) * times:
+            refuse_existing(path, force=self.force)
         if self.keep is not None:
             ours = {self.output.absolute(), times_of(self.output).absolute()}
             if stable_path(self.keep).absolute() in ours:
@@ -259,6 +260,18 @@ class _Task:
             self._write_times(events, store, identity)
         elif timed is not None:
             say(f"depgraph: {store}: the run for the times launched none of these kernels")
+        self._keep_captures(left, scratch.parent, store)
+
+    def _keep_captures(self, left: Leavings, folder: Path, store: Path) -> None:
+        """Keep the CUDA graphs that a program captured for `depgraph apply`."""
+        from depgraph.apply.recorded import captures_left, captures_of
+        from depgraph.system.output import new_file
+
+        found = captures_left(folder, left.process)
+        if found.is_file():
+            with new_file(captures_of(store), force=self.force) as made:
+                made.write_bytes(found.read_bytes())
+            wrote(captures_of(store))
 
     def write_times_alone(self, timed: Sequence[Events]) -> None:
         """Write the times of the process that launched most kernels."""

@@ -48,9 +48,12 @@ def merge_kernels(
     Raises
     ------
     ModelError
-        If there is no such kernel, the second is not launched right after the first, or one of
-        its blocks waits for several blocks of the first.
+        If there is no such kernel, the second is not launched right after the first, one of its
+        blocks waits for several blocks of the first, or the program launches child kernels.
     """
+    if graph.launches is not None:
+        message = "kernels of a program that launches child kernels cannot be merged"
+        raise ModelError(message)
     place = {kernel.kernel: at for at, kernel in enumerate(kernels)}
     for number in (first, second):
         if number not in place:

@@ -11,6 +11,8 @@ from depgraph.mechanisms.launching import first
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
@@ -29,21 +31,33 @@ class CudaGraph(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on."""
-        model = charges.launches
-        source, target = dependent_operations(program.graph)
-        latency = np.zeros(program.graph.n_operations)
-        latency[target] = model.path.value
-        is_fork = np.bincount(source, minlength=len(latency)) > 1
-        latency[target[is_fork[source]]] = max(model.path.value, model.fork.value)
-        enter = program.is_kernel * model.node.value + first(program, model.graph.value)
-        # Roots become known one after another, beside the other nodes.
-        waits = np.bincount(target, minlength=len(latency)) > 0
-        roots = np.flatnonzero(program.is_kernel & ~waits)
-        known = np.cumsum(enter)[roots] - model.graph.value
-        latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
-        return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-            gates=Gates.between(source, target, ALL_ENDED),
-            enter=enter,
-            launch=program.is_kernel * latency,
-        )
+        return graph_rules(program, charges, *dependent_operations(program.graph))
+
+
+def graph_rules(
+    program: Scenario, charges: Charges, source: NDArray[np.int32], target: NDArray[np.int32]
+) -> Rules:
+    """Return the rules of a CUDA graph of a program's operations, with edges of any choice.
+
+    Parameters
+    ----------
+    source, target : int32[n]
+        Operations; the target waits for the source.
+    """
+    model = charges.launches
+    latency = np.zeros(program.graph.n_operations)
+    latency[target] = model.path.value
+    is_fork = np.bincount(source, minlength=len(latency)) > 1
+    latency[target[is_fork[source]]] = max(model.path.value, model.fork.value)
+    enter = program.is_kernel * model.node.value + first(program, model.graph.value)
+    # Roots become known one after another, beside the other nodes.
+    waits = np.bincount(target, minlength=len(latency)) > 0
+    roots = np.flatnonzero(program.is_kernel & ~waits)
+    known = np.cumsum(enter)[roots] - model.graph.value
+    latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
+    return Rules(
+        joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+        gates=Gates.between(source, target, ALL_ENDED),
+        enter=enter,
+        launch=program.is_kernel * latency,
+    )

@@ -383,3 +383,19 @@ def test_a_signal_reaches_the_program(tmp_path):
     wait_until(mark.exists)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_graphs_that_a_program_captures_are_kept_beside_its_store(program, recorded, tmp_path):
+    words = recorded()
+    with (tmp_path / "program.py").open("r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write(
+            text.replace("with open", '(folder / "captures-1.json").write_text("[]")\nwith open')
+        )
+    assert program("record", "--", *words).code == 0
+    path = tmp_path / "depgraph.out.captures.json"
+    assert path.read_text() == "[]"
+    assert program("record", "--", *words).code == 1
+    assert program("record", "--force", "--", *words).code == 0

@@ -113,6 +113,7 @@ uint64_t launches_seen = 0, launches_chosen = 0;
 uint32_t next_number = 0;
 bool is_in_region = false;
 bool is_graph_launched = false;
+bool has_given_a_table = false;
 thread_local Call call;
 std::regex only_names, never_names("nccl|nvshmem", std::regex::icase);
 CUresult (*get_attribute)(int*, CUfunction_attribute, CUfunction) = nullptr;
@@ -331,7 +332,13 @@ std::string hexadecimal(const std::string& bytes) {
 
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
-    if (!is_wanted(data->functionName)) return;
+    if (!is_wanted(data->functionName)) {
+        // A node of a graph, and a function that had a table before, would use what is there.
+        if (in_graph || has_given_a_table) {
+            sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
+        }
+        return;
+    }
     const uint32_t number = ++next_number;
     if (contexts.count(data->context) == 0) note_context(data);
     say(describe(data, number, in_graph));
@@ -360,6 +367,7 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
         say_state(number, "no table");
         return;
     }
+    has_given_a_table = true;
     const std::string parameters = in_graph ? "" : parameters_of(data->function);
     current.launches.push_back({number, demangled(name), parameters});
 }

@@ -1,0 +1,120 @@
+"""``depgraph apply``: a program as a CUDA graph with only its real edges."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from depgraph.cli.options.shared import (
+    Command,
+    format_option,
+    print_report,
+    store_argument,
+)
+
+if TYPE_CHECKING:
+    from depgraph.apply.applied import Applied
+
+_PROGRAM = "program"
+
+
+class _Apply(Command):
+    """Takes what stands behind -- for the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the program aside."""
+        own = args
+        if "--" in args:
+            at = args.index("--")
+            own, ctx.meta[_PROGRAM] = args[:at], args[at + 1 :]
+        return super().parse_args(ctx, own)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the line of usage, the program in it."""
+        formatter.write_usage(ctx.command_path, "[OPTIONS] [STORE] -- PROGRAM...")
+
+
+@click.command("apply", cls=_Apply)
+@store_argument
+@click.option(
+    "--max-extra-memory", metavar="SIZE",
+    help="GPU memory for buffers that kernels otherwise share [default: as the program says].",
+)  # fmt: skip
+@click.option(
+    "--add-to", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Add what was predicted and measured to a file, a JSON object a line.",
+)  # fmt: skip
+@format_option
+def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form: str) -> None:
+    """Run a program as CUDA graphs that have only its real edges, and check them.
+
+    \b
+      depgraph apply -- python infer.py
+
+    The program calls depgraph.torch.parallelize on a model or function. If STORE is not there,
+    it is recorded first, for which the program runs twice up to that call. Of the graphs that the
+    recording allows the fastest is used whose results are those of the graph as it was captured,
+    bit by bit; what was predicted stands beside what was measured.
+    """  # noqa: D301 - click takes the character, not two of them
+    from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE, captures_of
+    from depgraph.errors import ApplyError, ModelError
+    from depgraph.reports.tables.apply_table import apply_report
+    from depgraph.store.files import is_store
+    from depgraph.system.memory import parse_size
+    from depgraph.system.work_folder import work_folder
+
+    program = click.get_current_context().meta.get(_PROGRAM)
+    if not program:
+        message = "give the program behind --, such as: depgraph apply -- python infer.py"
+        raise click.UsageError(message)
+    settings = {}
+    if max_extra_memory is not None:
+        try:
+            settings[APPLY_MEMORY] = str(parse_size(max_extra_memory))
+        except ModelError as error:
+            raise click.BadParameter(str(error), param_hint="--max-extra-memory") from None
+    if is_store(store) and not captures_of(store).is_file():
+        raise ApplyError(
+            f"{store}: recorded without depgraph.torch.parallelize",
+            "call it in the program, and name a store that is not there yet",
+        )
+    with work_folder(store.absolute().parent, "apply") as folder:
+        settings |= {APPLY_STORE: str(store.absolute()), APPLY_REPORT: str(folder)}
+        code = _run(program, settings)
+        found = _left_in(folder)
+    if code:
+        click.get_current_context().exit(code)
+    if not found:
+        raise ApplyError(
+            f"{program[0]} did not call depgraph.torch.parallelize", "there is nothing to apply"
+        )
+    if add_to is not None:
+        with add_to.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(each.row()) + "\n" for each in found)
+    print_report(apply_report(found), form)
+
+
+def _run(program: list[str], settings: dict[str, str]) -> int:
+    """Run a program; return its exit code."""
+    import subprocess
+
+    from depgraph.errors import ApplyError
+
+    try:
+        done = subprocess.run(  # noqa: S603 - what the user asked for
+            program, env={**os.environ, **settings}, check=False
+        )
+    except OSError as error:
+        raise ApplyError(f"{program[0]}: {error.strerror}", "give the program behind --") from None
+    return 128 - done.returncode if done.returncode < 0 else done.returncode
+
+
+def _left_in(folder: Path) -> list[Applied]:
+    """Read what the program's processes have left."""
+    from depgraph.apply.applied import read_applied
+
+    return [each for path in sorted(folder.glob("applied-*.json")) for each in read_applied(path)]

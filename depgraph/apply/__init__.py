@@ -1,0 +1,1 @@
+"""What a CUDA graph of a recorded program may look like: only real edges, own buffers."""

@@ -1,0 +1,113 @@
+"""How long a graph of a recorded program should take, by the model of every other prediction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depgraph.mechanisms.costs import Charges
+from depgraph.mechanisms.cuda_graph import graph_rules
+from depgraph.scenario.build_scenario import build_scenario
+from depgraph.scenario.contention import run_contended
+from depgraph.store.files import times_of
+from depgraph.timing.launch_model import parse_launch
+from depgraph.timing.profile import KernelProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from depgraph.apply.order import Edge
+    from depgraph.apply.plan import Plan
+    from depgraph.scenario.scenario import Scenario
+    from depgraph.store.store import Store
+
+_KERNELS = frozenset({"kernel"})
+_MEMORY = frozenset({"gpu_memset", "gpu_memcpy"})
+_MOST_BLOCKS = 100_000  # beyond it, predicting takes longer than measuring is worth
+
+
+def recorded_profile(store: Path) -> KernelProfile | None:
+    """Return the times that `depgraph record` took beside a store; None where there are none."""
+    path = times_of(store)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        names = {d["id"]: d["name"] for d in content["deviceProperties"]}
+        events = content["traceEvents"]
+        memory = _profile(path, [e for e in events if e["cat"] in _MEMORY], names, None)
+        return _profile(path, [e for e in events if e["cat"] in _KERNELS], names, memory)
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _profile(
+    path: Path,
+    events: Sequence[dict[str, Any]],
+    names: dict[int, str],
+    memory: KernelProfile | None,
+) -> KernelProfile | None:
+    if not events:
+        return None
+    is_of_kernels = events[0]["cat"] in _KERNELS
+    return KernelProfile(
+        source=path,
+        format="kineto",
+        unit="ns",
+        name=tuple(e["name"] for e in events),
+        duration=np.array([1000 * e["dur"] for e in events], np.float64),
+        start=np.array([1000 * e["ts"] for e in events], np.float64).astype(np.int64),
+        grid=np.array([e["args"]["grid"] for e in events], np.int32) if is_of_kernels else None,
+        block=np.array([e["args"]["block"] for e in events], np.int32) if is_of_kernels else None,
+        device_names=names,
+        memory=memory,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """Predicts the graphs of one plan."""
+
+    plan: Plan
+    scenario: Scenario
+
+    def time(self, edges: Sequence[Edge]) -> float:
+        """Return the predicted makespan in microseconds, a CUDA graph's own costs included.
+
+        Parameters
+        ----------
+        edges : sequence of (int, int)
+            Between the nodes of the plan.
+        """
+        contended = self.scenario.contended
+        source, target = self.plan.between_operations(edges)
+        charges = Charges((), unit=contended.unit, launches=contended.launch)
+        ends = np.array(source, np.int32), np.array(target, np.int32)
+        rules = graph_rules(contended, charges, *ends)
+        return run_contended("applied", rules, contended).makespan
+
+
+def make_predictor(
+    plan: Plan, store: Store, profile: KernelProfile | None, sms: int
+) -> Predictor | None:
+    """Return what predicts; None where no times are known, or the program is too large.
+
+    Parameters
+    ----------
+    sms : int
+        Of the GPU that it is to run on.
+    """
+    graph = store.graph()
+    if profile is None or graph.n_blocks > _MOST_BLOCKS:
+        return None
+    scenario = build_scenario(
+        graph,
+        store.kernels,
+        profile=profile,
+        launch=parse_launch("gpu"),
+        footprints=store.footprints,
+        metadata=store.metadata,
+    ).on(sms)
+    return Predictor(plan, scenario) if scenario.has_predictions else None

@@ -1,0 +1,38 @@
+"""Where the captured graphs of a recorded program are, beside its store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from depgraph.system.output import stable_path
+
+APPLY_STORE = "DEPGRAPH_APPLY_STORE"
+APPLY_REPORT = "DEPGRAPH_APPLY_REPORT"
+APPLY_MEMORY = "DEPGRAPH_APPLY_MEMORY"
+RECORD_CALL = "DEPGRAPH_RECORD_CALL"
+_FOLDER = "DEPGRAPH_RECORD_FOLDER"  # set by `depgraph record` for the programs that it runs
+_PATCH = "DEPGRAPH_RECORD_PATCH"  # set in the run in which kernels are patched
+_NAME = "captures-{}.json"
+
+
+def captures_of(store: Path) -> Path:
+    """Return where the captured graphs of a recorded program are."""
+    store = stable_path(store)
+    return store.with_name(f"{store.name}.captures.json")
+
+
+def captures_left(folder: Path, process: int) -> Path:
+    """Return where a recorded process leaves the graphs that it captures."""
+    return folder / _NAME.format(process)
+
+
+def recording_folder() -> Path | None:
+    """Return the folder of the recording that this process is a part of, None if there is none."""
+    found = os.environ.get(_FOLDER)
+    return Path(found) if found else None
+
+
+def is_patched() -> bool:
+    """Tell whether the kernels of this process are patched."""
+    return bool(os.environ.get(_PATCH))

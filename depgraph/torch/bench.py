@@ -1,0 +1,248 @@
+"""Running graphs on the GPU: their times, and whether their results are the same to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from depgraph.apply.plan import AS_CAPTURED, Candidate
+from depgraph.apply.trial import Difference
+from depgraph.errors import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from depgraph.apply.matching import Placed
+    from depgraph.apply.plan import Plan
+    from depgraph.torch.capture import Program
+    from depgraph.torch.driver import Driver
+
+_WARM_UPS, _ROUNDS, _ROUND_MS = 10, 7, 10.0
+_MOST_LOOKED_AT = 1000
+_SLACK = 4.0  # times the difference between two runs of a graph that is not reproducible
+
+
+class _Bytes:
+    """Memory by its address, for `torch.as_tensor`."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Made:
+    graph: int
+    executable: int
+    memory: Any
+
+
+class GpuBench:
+    """Makes, runs and compares graphs of a captured program.
+
+    Parameters
+    ----------
+    driver : Driver
+    program : Program
+    plan : Plan
+    placed : Placed
+        Where the memory of the plan is in the program.
+    inputs : sequence of callable
+        Each writes another input into the buffers of the graph.
+    tensors : callable
+        Returns the tensors that the program's results are.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        program: Program,
+        plan: Plan,
+        placed: Placed,
+        inputs: Sequence[Callable[[], object]],
+        tensors: Callable[[], Sequence[Any]],
+    ) -> None:
+        self._driver = driver
+        self._program = program
+        self._plan = plan
+        self._placed = placed
+        self._inputs = inputs
+        self._tensors = tensors
+        self._made: dict[str, _Made] = {}
+        self._views: dict[int, tuple[int, Any]] = {}
+        for number, ranges in plan.written().items():
+            if number in placed.region:
+                low, high = int(ranges[0, 0]), int(ranges[-1, 1])
+                at = low + placed.shift_of(number)
+                self._views[number] = low, torch.as_tensor(_Bytes(at, high - low), device="cuda")
+        self._state = self._copied()
+        self._wanted: list[tuple[dict[int, Any], list[Any]]] | None = None
+        self.is_reproducible = True
+        self.tolerance = 0.0
+
+    def measure(self, candidate: Candidate) -> float:
+        """Return how long a graph takes, in microseconds: the median of several rounds."""
+        executable = self._of(candidate).executable
+        stream = torch.cuda.current_stream().cuda_stream
+
+        def run(times: int) -> float:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(times):
+                self._driver.launch(executable, stream)
+            end.record()
+            _wait()
+            return float(begin.elapsed_time(end)) / times
+
+        warm = run(_WARM_UPS)
+        times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
+        found = 1000 * median(run(times) for _ in range(_ROUNDS))
+        self.restore()
+        return found
+
+    def compare(self, candidate: Candidate) -> Difference | None:
+        """Compare what a graph leaves with what the captured one does, on each input."""
+        if self._wanted is None:
+            self._wanted = self._expected()
+        elsewhere = self._plan.reuse.left_empty(candidate.moved)
+        executable = self._of(candidate).executable
+        try:
+            for write, (wanted, results) in zip(self._inputs, self._wanted, strict=True):
+                self._run(executable, write)
+                if self.is_reproducible:
+                    found = self._difference(wanted, elsewhere)
+                    if found is not None:
+                        return found
+                elif not self._is_close(results):
+                    return Difference(None, "results differ more than those of two equal runs")
+        finally:
+            self.restore()
+        return None
+
+    def use(self, candidate: Candidate) -> Any:
+        """Turn the program's own graph into a candidate; return the memory that it needs."""
+        memory = self._change(self._program.raw, self._program.handles, candidate)
+        self._program.graph.instantiate()
+        for made in self._made.values():
+            self._driver.destroy(made.graph, made.executable)
+        self._made.clear()
+        return memory
+
+    @property
+    def compared(self) -> int:
+        """Number of inputs that results were compared on."""
+        return 0 if self._wanted is None else len(self._wanted)
+
+    def restore(self) -> None:
+        """Undo what runs have changed."""
+        torch.cuda.synchronize()
+        for number, (_, view) in self._views.items():
+            view.copy_(self._state[number])
+        torch.cuda.synchronize()
+
+    def _of(self, candidate: Candidate) -> _Made:
+        if candidate.name not in self._made:
+            graph = self._driver.clone(self._program.raw)
+            handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
+            memory = self._change(graph, handles, candidate)
+            executable = self._driver.instantiate(graph)
+            self._made[candidate.name] = _Made(graph, executable, memory)
+        return self._made[candidate.name]
+
+    def _change(self, graph: int, handles: Sequence[int], candidate: Candidate) -> Any:
+        captured = self._program.captured
+        if tuple(candidate.edges) != captured.edges:
+            edges = [(handles[a], handles[b]) for a, b in candidate.edges]
+            self._driver.change_edges(graph, self._driver.edges(graph), edges)
+        values = [v for v in self._plan.reuse.values if v.number in candidate.moved]
+        if not values:
+            return None
+        size = sum(value.size for value in values)
+        try:
+            memory = torch.zeros(size + 512, dtype=torch.uint8, device="cuda")
+        except torch.cuda.OutOfMemoryError:
+            raise ApplyError(
+                f"out of GPU memory: {size} bytes for buffers of their own",
+                "lower max_extra_memory",
+            ) from None
+        base = -(-memory.data_ptr() // 512) * 512
+        for node, words in self._placed.words_of(values, base).items():
+            self._driver.change_words(handles[node], captured.nodes[node].kind, words)
+        return memory
+
+    def _copied(self) -> dict[int, Any]:
+        torch.cuda.synchronize()
+        return {number: view.clone() for number, (_, view) in self._views.items()}
+
+    def _run(self, executable: int, write: Callable[[], object]) -> None:
+        self.restore()
+        write()
+        self._driver.launch(executable, torch.cuda.current_stream().cuda_stream)
+        _wait()
+
+    def _expected(self) -> list[tuple[dict[int, Any], list[Any]]]:
+        """Run the captured graph on each input, twice."""
+        captured = Candidate(AS_CAPTURED, self._program.captured.edges)
+        executable = self._of(captured).executable
+        found = []
+        for write in self._inputs:
+            self._run(executable, write)
+            wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]
+            self._run(executable, write)
+            if self._difference(wanted, []) is not None:
+                self.is_reproducible = False
+            for old, new in zip(results, self._tensors(), strict=True):
+                self.tolerance = max(self.tolerance, _SLACK * _largest_difference(old, new))
+            found.append((wanted, results))
+        return found
+
+    def _is_close(self, results: Sequence[Any]) -> bool:
+        return isfinite(self.tolerance) and all(
+            _largest_difference(old, new) <= self.tolerance
+            for old, new in zip(results, self._tensors(), strict=True)
+        )
+
+    def _difference(
+        self, wanted: dict[int, Any], elsewhere: Sequence[tuple[int, int]]
+    ) -> Difference | None:
+        """Find the first node whose result differs, but for results that are elsewhere."""
+        nodes = set()
+        for number, (low, view) in self._views.items():
+            places = torch.nonzero(view != wanted[number]).flatten()
+            found = low + places.cpu().numpy()
+            if len(elsewhere):
+                begins, ends = np.array(elsewhere).T  # by address
+                within = np.searchsorted(begins, found, "right") - 1
+                found = found[(within < 0) | (found >= ends[within])]
+            runs = found[np.append(True, np.diff(found) > 1)[: len(found)]]
+            nodes |= {self._plan.last_writer(at) for at in runs[:_MOST_LOOKED_AT].tolist()}
+        nodes.discard(None)
+        if not nodes:
+            return None
+        first = min(node for node in nodes if node is not None)
+        return Difference(first, f"node {first}, {self._plan.recorded.nodes[first].label}")
+
+
+def _wait() -> None:
+    """Wait for the GPU; after an error of a kernel nothing more can be done on it."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise ApplyError(f"a graph failed: {said}", "give max_extra_memory=0") from None
+
+
+def _largest_difference(old: Any, new: Any) -> float:
+    if torch.equal(old, new):
+        return 0.0
+    if not old.is_floating_point():
+        return float("inf")
+    apart = (old.double() - new.double()).abs()
+    apart[old.isnan() & new.isnan()] = 0.0
+    return float(apart.nan_to_num(float("inf"), float("inf")).max())

@@ -1,0 +1,287 @@
+"""The CUDA driver's graph calls, through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from depgraph.apply.captured import COPY, EMPTY, KERNEL, MEMSET
+from depgraph.errors import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Three = tuple[int, int, int]
+_LIBRARY = "libcuda.so.1"
+_KINDS = {
+    0: KERNEL, 1: COPY, 2: MEMSET, 3: "host function", 4: "child graph", 5: EMPTY,
+    6: "event wait", 7: "event record", 8: "semaphore signal", 9: "semaphore wait",
+    10: "allocation", 11: "free", 12: "memory operations", 13: "conditional",
+}  # fmt: skip
+_LAST_OF_PARAMETERS = 1  # CUDA_ERROR_INVALID_VALUE
+_HOST = 1  # CU_MEMORYTYPE_HOST
+_BUFFER, _SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_*
+_WORD = 8
+
+
+class _Kernel(Structure):  # CUDA_KERNEL_NODE_PARAMS_v2
+    _fields_ = (
+        ("func", c_void_p),
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared", c_uint),
+        ("params", POINTER(c_void_p)),
+        ("extra", POINTER(c_void_p)),
+        ("kern", c_void_p),
+        ("ctx", c_void_p),
+    )
+
+
+class _Memset(Structure):  # CUDA_MEMSET_NODE_PARAMS_v1
+    _fields_ = (
+        ("dst", c_size_t),
+        ("pitch", c_size_t),
+        ("value", c_uint),
+        ("element", c_uint),
+        ("width", c_size_t),
+        ("height", c_size_t),
+    )
+
+
+def _end(prefix: str) -> list[tuple[str, Any]]:
+    return [
+        (f"{prefix}_x", c_size_t),
+        (f"{prefix}_y", c_size_t),
+        (f"{prefix}_z", c_size_t),
+        (f"{prefix}_lod", c_size_t),
+        (f"{prefix}_type", c_uint),
+        (f"{prefix}_host", c_size_t),
+        (f"{prefix}_device", c_size_t),
+        (f"{prefix}_array", c_size_t),
+        (f"{prefix}_reserved", c_size_t),
+        (f"{prefix}_pitch", c_size_t),
+        (f"{prefix}_height", c_size_t),
+    ]
+
+
+class _Copy(Structure):  # CUDA_MEMCPY3D_v2
+    _fields_ = (
+        *_end("src"), *_end("dst"), ("width", c_size_t), ("height", c_size_t), ("depth", c_size_t),
+    )  # fmt: skip
+
+
+class Driver:
+    """The graph calls that are needed, each of which raises `ApplyError` where it fails.
+
+    Graphs, nodes and streams are addresses. Calls need a current context, as PyTorch has one.
+
+    Raises
+    ------
+    ApplyError
+        If there is no driver.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+        except OSError:
+            hint = "apply needs an NVIDIA GPU and its driver"
+            raise ApplyError("no GPU: there is no CUDA driver here", hint) from None
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            text = c_char_p()
+            self._library.cuGetErrorString(code, byref(text))
+            reason = (text.value or b"unknown error").decode(errors="replace")
+            raise ApplyError(f"the CUDA driver refused {name}: {reason}")
+
+    def nodes(self, graph: int) -> list[int]:
+        """Return the nodes of a graph, in the order in which they were made."""
+        count = c_size_t()
+        self._call("cuGraphGetNodes", c_void_p(graph), None, byref(count))
+        found = (c_void_p * count.value)()
+        self._call("cuGraphGetNodes", c_void_p(graph), found, byref(count))
+        return [int(node or 0) for node in found]
+
+    def edges(self, graph: int) -> list[tuple[int, int]]:
+        """Return the pairs of nodes of which the second waits for the first.
+
+        Raises
+        ------
+        ApplyError
+            Also if an edge is more than that, as programmatic launches have them.
+        """
+        count = c_size_t()
+        self._call("cuGraphGetEdges", c_void_p(graph), None, None, byref(count))
+        ends = (c_void_p * count.value)(), (c_void_p * count.value)()
+        self._call("cuGraphGetEdges", c_void_p(graph), *ends, byref(count))
+        return [(int(a or 0), int(b or 0)) for a, b in zip(*ends, strict=True)]
+
+    def change_edges(
+        self,
+        graph: int,
+        remove: Sequence[tuple[int, int]],
+        add: Sequence[tuple[int, int]],
+    ) -> None:
+        """Take edges of a graph away, then put others in."""
+        for name, edges in (("Remove", remove), ("Add", add)):
+            if edges:
+                ends = [(c_void_p * len(edges))(*column) for column in zip(*edges, strict=True)]
+                count = c_size_t(len(edges))
+                self._call(f"cuGraph{name}Dependencies", c_void_p(graph), *ends, count)
+
+    def kind(self, node: int) -> str:
+        """Return what a node is, as `Node.kind` has it."""
+        found = c_int()
+        self._call("cuGraphNodeGetType", c_void_p(node), byref(found))
+        return _KINDS.get(found.value, f"node of type {found.value}")
+
+    def clone(self, graph: int) -> int:
+        """Return a copy of a graph."""
+        made = c_void_p()
+        self._call("cuGraphClone", byref(made), c_void_p(graph))
+        return int(made.value or 0)
+
+    def in_clone(self, node: int, clone: int) -> int:
+        """Return the node of a clone that a node has become."""
+        found = c_void_p()
+        self._call("cuGraphNodeFindInClone", byref(found), c_void_p(node), c_void_p(clone))
+        return int(found.value or 0)
+
+    def instantiate(self, graph: int) -> int:
+        """Return a graph that can be launched."""
+        made = c_void_p()
+        self._call(
+            "cuGraphInstantiateWithFlags", byref(made), c_void_p(graph), ctypes.c_ulonglong(0)
+        )
+        return int(made.value or 0)
+
+    def launch(self, executable: int, stream: int) -> None:
+        """Launch what `instantiate` returned."""
+        self._call("cuGraphLaunch", c_void_p(executable), c_void_p(stream))
+
+    def destroy(self, graph: int, executable: int = 0) -> None:
+        """Give a graph, and what was instantiated of it, back."""
+        if executable:
+            self._call("cuGraphExecDestroy", c_void_p(executable))
+        self._call("cuGraphDestroy", c_void_p(graph))
+
+    def allocation(self, address: int) -> tuple[int, int] | None:
+        """Return start and size of the allocation that holds an address, None if none does."""
+        start, size = c_size_t(), c_size_t()
+        code = self._library.cuMemGetAddressRange_v2(byref(start), byref(size), c_size_t(address))
+        return None if code else (start.value, size.value)
+
+    def kernel(self, node: int) -> tuple[str, Three, Three, int]:
+        """Return mangled name, grid, block, and bytes of dynamic shared memory of a kernel node."""
+        found = self._kernel(node)
+        name = c_char_p()
+        if found.func:
+            self._call("cuFuncGetName", byref(name), c_void_p(found.func))
+        else:
+            self._call("cuKernelGetName", byref(name), c_void_p(found.kern))
+        text = (name.value or b"").decode(errors="replace")
+        grid, block = (
+            (int(size[0]), int(size[1]), int(size[2])) for size in (found.grid, found.block)
+        )
+        return text, grid, block, int(found.shared)
+
+    def _kernel(self, node: int) -> _Kernel:
+        found = _Kernel()
+        self._call("cuGraphKernelNodeGetParams_v2", c_void_p(node), byref(found))
+        return found
+
+    def _sizes(self, kernel: _Kernel) -> list[tuple[int, int]]:
+        """Return where each parameter of a kernel begins, and its size."""
+        name, of = (
+            ("cuFuncGetParamInfo", kernel.func)
+            if kernel.func
+            else ("cuKernelGetParamInfo", kernel.kern)
+        )
+        sizes: list[tuple[int, int]] = []
+        offset, size = c_size_t(), c_size_t()
+        while True:
+            code = getattr(self._library, name)(
+                c_void_p(of), c_size_t(len(sizes)), byref(offset), byref(size)
+            )
+            if code == _LAST_OF_PARAMETERS:
+                return sizes
+            if code:
+                raise ApplyError(f"the CUDA driver refused {name} (error {code})")
+            sizes.append((offset.value, size.value))
+
+    def parameters(self, node: int) -> list[bytes]:
+        """Return the parameters of a kernel node, byte by byte.
+
+        Of a kernel that was launched with all of them in one buffer, the pieces of that.
+        """
+        kernel = self._kernel(node)
+        sizes = self._sizes(kernel)
+        if kernel.params:
+            return [
+                ctypes.string_at(kernel.params[i] or 0, size) for i, (_, size) in enumerate(sizes)
+            ]
+        given: dict[int, int] = {}
+        at = 0
+        while kernel.extra and (key := kernel.extra[at] or _END) != _END:
+            given[key] = kernel.extra[at + 1] or 0
+            at += 2
+        if _BUFFER not in given or _SIZE not in given:
+            return []
+        length = c_size_t.from_address(given[_SIZE]).value
+        whole = ctypes.string_at(given[_BUFFER], length)
+        return [whole[begin : begin + size] for begin, size in sizes]
+
+    def memset(self, node: int) -> int:
+        """Return the address that a memset node begins at."""
+        found = _Memset()
+        self._call("cuGraphMemsetNodeGetParams", c_void_p(node), byref(found))
+        return int(found.dst)
+
+    def copy(self, node: int) -> tuple[int, int, bool]:
+        """Return source and destination of a copy node, and whether that is the host."""
+        found = _Copy()
+        self._call("cuGraphMemcpyNodeGetParams", c_void_p(node), byref(found))
+        ends = [
+            getattr(found, f"{end}_{'host' if kind == _HOST else 'device'}")
+            for end, kind in (("src", found.src_type), ("dst", found.dst_type))
+        ]
+        return ends[0], ends[1], found.dst_type == _HOST
+
+    def change_words(self, node: int, kind: str, words: Mapping[tuple[int, int], int]) -> None:
+        """Write addresses into a node of a graph that has not been instantiated.
+
+        Parameters
+        ----------
+        kind : str
+            As `kind` returns it.
+        words : mapping
+            From parameter and byte, as in `Node.words`, to the new value.
+        """
+        if kind == MEMSET:
+            memset = _Memset()
+            self._call("cuGraphMemsetNodeGetParams", c_void_p(node), byref(memset))
+            memset.dst = words.get((0, 0), memset.dst)
+            self._call("cuGraphMemsetNodeSetParams", c_void_p(node), byref(memset))
+        elif kind == COPY:
+            copy = _Copy()
+            self._call("cuGraphMemcpyNodeGetParams", c_void_p(node), byref(copy))
+            copy.src_device = words.get((0, 0), copy.src_device)
+            copy.dst_device = words.get((1, 0), copy.dst_device)
+            self._call("cuGraphMemcpyNodeSetParams", c_void_p(node), byref(copy))
+        else:
+            self._change_kernel(node, words)
+
+    def _change_kernel(self, node: int, words: Mapping[tuple[int, int], int]) -> None:
+        kernel = self._kernel(node)
+        kept = [ctypes.create_string_buffer(each, len(each)) for each in self.parameters(node)]
+        for (parameter, byte), value in words.items():
+            ctypes.memmove(
+                ctypes.addressof(kept[parameter]) + byte, value.to_bytes(_WORD, "little"), _WORD
+            )
+        addresses = (c_void_p * len(kept))(*[ctypes.addressof(each) for each in kept])
+        kernel.params = ctypes.cast(addresses, POINTER(c_void_p))
+        kernel.extra = None
+        self._call("cuGraphKernelNodeSetParams_v2", c_void_p(node), byref(kernel))

@@ -1,0 +1,101 @@
+"""Graphs of fake programs: whatever order their edges allow, the results are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_graphs import POOL, FakeProgram, Kernel, Placed, any_order
+from hypothesis import given
+from hypothesis import strategies as st
+
+from depgraph.apply.order import chain, reachable
+
+SHIFT = 1 << 20
+OWN = 0x7D0000000000
+
+piece = st.tuples(st.sampled_from([0, 512, 1024, 1536, -512, -1024]), st.sampled_from([32, 64]))
+rarely = st.sampled_from([False] * 7 + [True])
+kernels = st.builds(
+    Kernel, reads=st.lists(piece, max_size=2), writes=st.lists(piece, min_size=1, max_size=2),
+    is_opaque=rarely, hides=rarely,
+)  # fmt: skip
+programs = st.builds(
+    FakeProgram,
+    kernels=st.lists(kernels, min_size=1, max_size=10),
+    kept=st.sampled_from([[], [(0, 512)], [(512, 64), (1536, 512)]]),
+)
+
+
+@given(programs, st.integers(0, 1000), st.sampled_from([512, 2048, 1 << 20]))
+def test_every_candidate_gives_the_results_of_the_chain_in_any_order(program, seed, most_bytes):
+    plan = program.plan()
+    chance = np.random.default_rng(seed)
+    values = plan.values_within(most_bytes)
+    assert sum(value.size for value in values) <= most_bytes
+    placed = Placed(plan.recorded, program.captured(SHIFT), {0: 0, 1: 1})
+    wanted = program.results(program.run(range(plan.n), shift=SHIFT), SHIFT)
+    for candidate in plan.candidates(values):
+        moved = [value for value in values if value.number in candidate.moved]
+        used = placed.words_of(moved, OWN)
+        for _ in range(3):
+            order = any_order(plan.n, candidate.edges, chance.integers)
+            found = program.run(order, used, SHIFT)
+            assert program.results(found, SHIFT) == wanted, candidate
+            # What a graph on a GPU is compared by: all bytes but those of values that have moved.
+            gone = plan.reuse.left_empty(candidate.moved)
+            for address, byte in program.run(range(plan.n), shift=SHIFT).items():
+                if not any(start <= address - SHIFT < end for start, end in gone):
+                    assert found[address] == byte
+
+
+@pytest.fixture
+def pairs():
+    """Return eight pairs of kernels, each of which hands a value over in the same workspace."""
+    return FakeProgram(
+        [
+            kernel
+            for i in range(8)
+            for kernel in (Kernel([(-64, 8)], [(0, 64)]), Kernel([(0, 64)], [(-512 * (i + 2), 8)]))
+        ]
+    )
+
+
+def test_memory_of_their_own_frees_kernels_that_share_a_buffer(pairs):
+    plan = pairs.plan()
+    assert plan.edges() == chain(16)
+    values = [value for value in plan.reuse.values if value.can_move]
+    assert len(values) == 8
+    assert plan.edges({v.number for v in values[1:]}) == [(i, i + 1) for i in range(0, 16, 2)]
+
+
+def test_no_more_is_moved_than_matters_or_there_is_room_for(pairs):
+    plan = pairs.plan()
+    values = plan.fewest(plan.values_within(1 << 20))
+    everything = {v.number for v in plan.reuse.values}
+    time = plan.estimate(plan.edges({v.number for v in values}))
+    assert time <= 1.001 * plan.estimate(plan.edges(everything)) < plan.estimate(chain(16))
+    for value in values:
+        without = {v.number for v in values if v is not value}
+        assert plan.estimate(plan.edges(without)) > time
+    (bought,) = plan.bought_by(values)
+    assert (bought.values, bought.more_bytes) == (len(values), len(values) * 512)
+    assert bought.saved > 0
+    assert len(plan.values_within(2 * 512 + 511)) == 2
+    assert plan.values_within(511) == []
+
+
+def test_what_is_read_before_it_is_written_stays():
+    """The next run reads what this one leaves."""
+    program = FakeProgram([Kernel([(0, 64)], [(512, 64)]), Kernel([(512, 64)], [(0, 64)])])
+    can_move = {value.start - POOL: value.can_move for value in program.plan().reuse.values}
+    assert can_move == {0: False, 512: True}
+
+
+@pytest.mark.parametrize("place", [0, 2, 5])
+def test_a_node_that_is_not_understood_keeps_its_place(place):
+    program = FakeProgram(
+        [Kernel([], [(-512 * (i + 1), 8)], is_opaque=i == place) for i in range(6)]
+    )
+    before = reachable(6, program.plan().edges())
+    assert before[place] == (1 << place) - 1
+    assert all(before[node] >> place & 1 for node in range(place + 1, 6))
