@@ -307,7 +307,7 @@ def test_shards_of_the_address_space_find_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr("depgraph.extraction.shards._BYTES_PER_RANGE", 1 << 50)
     monkeypatch.setattr("depgraph.extraction.shards.choose_boundaries", boundaries)
     cut = analyse(open_trace(path))
-    assert len(chosen[0]) > 10
+    assert ((chosen[0] > C) & (chosen[0] < C + 2 * ROWS * COLUMNS)).any()
     assert possible_edges(cut.graph) == {(5, 6, "TILES")}
     assert cut.pairs == whole.pairs
 
