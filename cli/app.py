@@ -35,6 +35,7 @@ COMMANDS = {
     "export": "Write edges, kernels, blocks, pairs, graph or schedule for other tools.",
     "mechanisms": "List the synchronisation mechanisms that bound and export know.",
     "timing": "Show which measured kernel of FILE is which kernel of STORE.",
+    "overlap": "Say how much communication ran beside computation, and what that gained.",
     "gpus": "List the GPU models that --gpu takes.",
     "calibrate": "Measure this machine's GPU and fit the constants of predictions to it.",
     "check": "Read a trace, say what is in it and what is wrong with it, write nothing.",

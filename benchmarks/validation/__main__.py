@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import measured
 import published
+from overlapped import overlap_tables
 from pages import replace_tables
 from rows import Row, summary
 
@@ -146,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", type=Path, metavar="PAGE", help="page to put the tables in")
     page = parser.parse_args().write
-    made = f"{measured_tables()}\n{stream_tables()}\n{tables()}"
+    made = f"{measured_tables()}\n{stream_tables()}\n{overlap_tables()}\n{tables()}"
     if page:
         page.write_text(replace_tables(page.read_text(encoding="utf-8"), made), encoding="utf-8")
         for model in measured.NOT_FITTED:

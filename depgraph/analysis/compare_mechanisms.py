@@ -234,7 +234,8 @@ def compare_mechanisms(
             try:
                 found = _outcome(mechanism, costs, limit, sized, serial_time, all_launched)
             except NotApplicableError as error:
-                if mechanism.asked_by_name or not mechanism.needs_launches:
+                is_special = mechanism.needs_launches or mechanism.needs_collectives
+                if mechanism.asked_by_name or not is_special:
                     left_out[mechanism.label] = str(error)
                 continue
             outcomes.append(found)

@@ -341,6 +341,8 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
         bound = max(limits.critical_path, limits.memory)
     elif rules.against is Against.WORK:
         bound = limits.work_bound
+    elif rules.against is Against.ENGINES:
+        bound = _bound_with_engines(rules, scenario)
     elif rules.against is Against.INTRA_BLOCK and rules.steps_assumed:
         against = "assumed steps"
         graph = rules.graph or scenario.graph
@@ -350,6 +352,17 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
     elif rules.against is Against.INTRA_BLOCK and limits.intra_block_bound is not None:
         bound = limits.intra_block_bound
     return against, bound
+
+
+def _bound_with_engines(rules: Rules, scenario: Scenario) -> float:
+    """Return the lower bound where copy engines take what rules give them."""
+    places, durations = rules.places, rules.durations
+    if places is None or durations is None:
+        raise TypeError("rules put blocks on copy engines")
+    path = longest_path(scenario.bound_graph, durations)
+    of_block = scenario.graph.operation_of_block
+    on_sms = np.where((places.first < scenario.sms)[of_block], durations, 0.0)
+    return max(path, scenario.resources.work(of_block, on_sms, scenario.sms), scenario.memory)
 
 
 def held_share(scenario: Scenario, schedule: Schedule) -> float:

@@ -11,7 +11,13 @@ from depgraph.dependence.sweep_jit import Frees, Ranges, find_changes, pair_chan
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import assemble
 from depgraph.graph.kinds import ALL_KINDS, KIND_NAMES, RAW, REUSE, WAR, Basis
-from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, list_offsets
+from depgraph.graph.lists import (
+    concatenate_lists,
+    distinct,
+    gather_lists,
+    list_of_each,
+    list_offsets,
+)
 from depgraph.graph.lists_jit import intern_lists
 from depgraph.trace.records import KernelLaunch
 
@@ -260,7 +266,7 @@ def _join_one_kind(
     source: NDArray[np.int64], target: NDArray[np.int64], set_operation: NDArray[np.int32]
 ) -> tuple[Lists, Lists]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
-    keys = np.unique((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
+    keys = distinct((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))
     later = (keys >> np.uint64(32)).astype(np.int32)
     earlier = (keys & np.uint64(2**32 - 1)).astype(np.int32)
     begins = np.ones(len(keys), np.bool_)

@@ -10,6 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.footprint.footprints import stack_footprints
 from depgraph.graph.builder import GraphBuilder
+from depgraph.graph.communication import Communication
 from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.program import BlockCounts, Extraction, Kernel, launch_resources
 from depgraph.trace.records import KernelLaunch
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.communication import Collective, Link
     from depgraph.trace.records import Dim3
 
     Add = Callable[..., None]
 
-PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil")
+PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil", "groups")
 FORMAT = "workload"
 MOST_JOINS = 1 << 18  # sets of blocks that wait for sets: each is a Python object on the way
 MOST_SOURCES = 1 << 24  # blocks waited for, over all joins
@@ -43,6 +45,10 @@ class WorkloadKernel:
         Resident blocks per SM; None to work it out from the resources.
     cuttable : bool or None
         Whether blocks may be cut along k, as Stream-K does; None to tell by the name.
+    collective : Collective or None
+        None for computation.
+    span : (float, float)
+        Which part of a whole collective it moves: from 0 to 1.
     """
 
     name: str
@@ -54,6 +60,8 @@ class WorkloadKernel:
     shared_bytes: int | None = None
     stream: int = 0
     cuttable: bool | None = None
+    collective: Collective | None = None
+    span: tuple[float, float] = (0.0, 1.0)
 
     @property
     def blocks(self) -> int:
@@ -156,7 +164,7 @@ def _size(
         reach = 2 * dependence.radius + 1
         near = min(reach, source.grid[0]) * min(reach, source.grid[1]) * min(reach, source.grid[2])
         return source.blocks, source.blocks * near
-    if dependence.pattern == "all":
+    if dependence.pattern in ("all", "groups"):
         return 1, source.blocks + target.blocks
     tiles = {"row": source.grid[0], "tile": 1}.get(dependence.pattern, dependence.tiles)
     steps = max(1, source.grid[0] // tiles)
@@ -239,6 +247,22 @@ def _stencil(
         add(near.reshape(-1), [index[z, y, x]])
 
 
+def _groups(
+    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
+) -> None:
+    """Join a part of a collective with the blocks that make what it sends or need it."""
+    del dependence
+    sources, targets = np.arange(source.blocks), np.arange(target.blocks)
+    if source.collective is None:
+        begin, end = (round(share * source.blocks) for share in target.span)
+        sources = sources[begin:end]
+    else:
+        begin, end = (round(share * target.blocks) for share in source.span)
+        targets = targets[begin:end]
+    if begin < end:
+        add(sources, targets)
+
+
 def _edges(
     source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
 ) -> None:
@@ -262,6 +286,7 @@ _PATTERN_RULES = {
     "strided": _steps,
     "split-k": _split_k,
     "stencil": _stencil,
+    "groups": _groups,
     "edges": _edges,
 }
 
@@ -292,6 +317,7 @@ def workload_extraction(
     *,
     unit: str,
     metadata: dict[str, Any],
+    links: Sequence[Link] = (),
 ) -> Extraction:
     """Turn a described program into what the extraction of a trace yields.
 
@@ -303,6 +329,8 @@ def workload_extraction(
         Of the durations.
     metadata : dict
         Provenance.
+    links : sequence of Link
+        That the collectives cross.
 
     Raises
     ------
@@ -321,6 +349,10 @@ def workload_extraction(
         )
         for place, k in enumerate(kernels)
     ]
+    communication = Communication(
+        {link.name: link for link in links},
+        {k.name: k.collective for k in kernels if k.collective is not None},
+    )
     none = np.zeros(graph.n_blocks, np.int64)
     counts = BlockCounts(none, none, none, none)
     graph = replace(
@@ -353,6 +385,7 @@ def workload_extraction(
             "false_edges": None,
             "duration_unit": unit,
             "position_step": 0.0,
+            **communication.to_metadata(),
             **metadata,
         },
     )

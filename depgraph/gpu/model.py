@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _MODELS = Path(__file__).parent / "models"
 _ARCHITECTURES = _MODELS / "architectures.toml"
 _LONGEST_NAME = 100
-_BRANDS = ("nvidia", "tesla", "geforce", "quadro")
+_BRANDS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct")
+_FIRST_AMD = 600  # numbers of NVIDIA's architectures are below, AMD's above
 CONSTANTS = (
     "contention", "block_spread", "kernel_lead_us", "graph_node_us", "graph_path_us",
     "graph_fork_us", "graph_root_us", "graph_launch_us",
@@ -37,7 +38,7 @@ class Gpu:
     aliases : tuple of str
         Other names it goes by: the CUDA device name, the form factor.
     architecture : int
-        Compute capability times 10, as in ``sm_90``.
+        Compute capability times 10, as in ``sm_90``; of an AMD GPU the number in ``gfx942``.
     sms : int
         Streaming multiprocessors that a kernel can use.
     warp_size : int
@@ -139,6 +140,11 @@ class Gpu:
         """Return what a block that asks for so many bytes of shared memory is given."""
         unit = self.shared_allocation_unit
         return -(-(wanted + self.reserved_shared_bytes_per_block) // unit) * unit
+
+
+def compiler_target(architecture: int) -> str:
+    """Return what compilers call an architecture: ``sm_90``, ``gfx942``."""
+    return f"{'gfx' if architecture >= _FIRST_AMD else 'sm_'}{architecture}"
 
 
 def load_gpu(name: str) -> Gpu:

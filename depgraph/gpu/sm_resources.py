@@ -41,7 +41,7 @@ class SmResources:
     capacity : int64[n_resources]
         Of one SM.
     need : int64[n_operations, n_resources]
-        What the hardware allocates to a block; 0 for copies and memsets.
+        What the hardware allocates to a block; 0 for copies, memsets and copy engines.
     placed : int64[n_operations, n_resources]
         What counts where a block is placed, `need` or more: registers come from sub-partitions of
         the SM, and what is left in each is of no use to a further block.
@@ -193,7 +193,7 @@ def sm_resources(
         found = sm_resources(graph, gpu, fixed_occupancy)
         said = (reason, *found.assumptions)
         return replace(found, assumptions=said, gpu_is_assumed=True)
-    is_kernel = graph.kernel >= 0
+    is_kernel = _takes_room(graph)
     if fixed_occupancy is not None:
         same = np.full(graph.n_operations, fixed_occupancy, np.int64)
         note = f"{counted(fixed_occupancy, 'block')} per SM for every kernel (--occupancy)"
@@ -210,10 +210,22 @@ def sm_resources(
     return _by_need(graph, gpu, stated)
 
 
+def _takes_room(graph: BlockGraph) -> NDArray[np.bool_]:
+    """Tell kernels from host copies, and from transfers by a copy engine: one thread, no registers.
+
+    Returns
+    -------
+    bool[n_operations]
+    """
+    takes: NDArray[np.bool_] = graph.kernel >= 0
+    if graph.resources is not None:
+        takes = takes & ((graph.resources.threads > 1) | (graph.resources.registers != 0))
+    return takes
+
+
 def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResources:
     """Count block slots, warps, registers and shared memory."""
-    is_kernel = graph.kernel >= 0
-    kernels = int(is_kernel.sum())
+    kernels = int(_takes_room(graph).sum())
     fine = _FINE if (stated > 0).any() else 1
     capacity = fine * _capacity(gpu)
     need = np.zeros((graph.n_operations, len(capacity)), np.int64)
@@ -243,7 +255,7 @@ def _alike(
     """Return the kernels that take the same, and what that is: those launched first come first."""
     resources: Any = graph.resources
     columns = (resources.threads, resources.registers, resources.shared_bytes, stated)
-    operations = np.flatnonzero(graph.kernel >= 0)
+    operations = np.flatnonzero(_takes_room(graph))
     keys, first, inverse, counts = np.unique(
         np.stack(columns, axis=1)[operations],
         axis=0,

@@ -61,6 +61,10 @@ class SmSharing:
         scenarios that of each kernel, in the unit of the durations.
     carve_outs : CarveOuts or None
         None where any two blocks may share an SM.
+    side : int64[n_operations] or None
+        0 for computation, 1 for communication; None where neither slows the other.
+    beside : (float, float)
+        How much longer each takes while the other one runs.
     """
 
     slowdown: float
@@ -68,6 +72,8 @@ class SmSharing:
     spread: float
     lead: float | NDArray[np.float64]
     carve_outs: CarveOuts | None = None
+    side: NDArray[np.int64] | None = None
+    beside: tuple[float, float] = (0.0, 0.0)
 
     @property
     def best_throughput(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.footprint.frees import renumbered
 from depgraph.graph.builder import assemble
-from depgraph.graph.lists import gather_lists, list_of_each, list_offsets
+from depgraph.graph.lists import distinct, gather_lists, list_of_each, list_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +48,12 @@ def merge_kernels(
     Raises
     ------
     ModelError
-        If there is no such kernel, the second is not launched right after the first, or one of
-        its blocks waits for several blocks of the first.
+        If there is no such kernel, the second is not launched right after the first, one of its
+        blocks waits for several blocks of the first, or the program launches child kernels.
     """
+    if graph.launches is not None:
+        message = "kernels of a program that launches child kernels cannot be merged"
+        raise ModelError(message)
     place = {kernel.kernel: at for at, kernel in enumerate(kernels)}
     for number in (first, second):
         if number not in place:
@@ -147,7 +150,7 @@ def _renumbered_sets(
     operation = np.where(graph.set_operation > one, graph.set_operation - 1, graph.set_operation)
     # Parts of one block that stand in one set stand there once.
     n_blocks = max(1, graph.n_blocks)
-    key = np.unique(list_of_each(graph.set_offsets) * np.int64(n_blocks) + block[graph.set_blocks])
+    key = distinct(list_of_each(graph.set_offsets) * np.int64(n_blocks) + block[graph.set_blocks])
     sizes = np.bincount(key // n_blocks, minlength=len(operation))
     return operation.astype(np.int32), list_offsets(sizes), (key % n_blocks).astype(np.int32)
 

@@ -21,6 +21,19 @@ def lists_of(lists: Iterable[ArrayLike]) -> Lists:
     return list_offsets([len(a) for a in arrays]), np.concatenate([np.empty(0, np.int32), *arrays])
 
 
+def distinct(values: NDArray[Value]) -> NDArray[Value]:
+    """Return each value once, ascending.
+
+    `numpy.unique` uses a hash table since NumPy 2.3, which takes 20 times as long on 5 million
+    numbers most of which differ.
+    """
+    found = np.sort(values)
+    is_first = np.ones(len(found), np.bool_)
+    is_first[1:] = found[1:] != found[:-1]
+    found = found[is_first]
+    return found
+
+
 def list_offsets(sizes: ArrayLike) -> NDArray[np.int64]:
     """Return where lists of some sizes begin, and where the last one ends: int64[n + 1]."""
     sizes = np.asarray(sizes, np.int64)

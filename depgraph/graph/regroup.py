@@ -9,7 +9,13 @@ import numpy as np
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.edges import group_targets, pair_joins
 from depgraph.graph.kinds import RAW
-from depgraph.graph.lists import concatenate_lists, gather_lists, list_of_each, list_offsets
+from depgraph.graph.lists import (
+    concatenate_lists,
+    distinct,
+    gather_lists,
+    list_of_each,
+    list_offsets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +47,7 @@ def joined_source_blocks(graph: BlockGraph, joins: Numbers) -> tuple[Numbers, Nu
     offsets, sets = gather_lists(*graph.source_lists, joins)
     member_offsets, blocks = gather_lists(*graph.set_lists, sets)
     join = np.repeat(joins[list_of_each(offsets)], np.diff(member_offsets))
-    key = np.unique(join * graph.n_blocks + blocks)
+    key = distinct(join * graph.n_blocks + blocks)
     return key // max(graph.n_blocks, 1), key % max(graph.n_blocks, 1)
 
 
@@ -109,7 +115,7 @@ def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Number
     _, group = np.unique(group, return_inverse=True)
     n_groups = max(int(group.max(initial=-1)) + 1, 1)
     join, block = joined_source_blocks(graph, joins)
-    key = np.unique(join * n_groups + group[block])
+    key = distinct(join * n_groups + group[block])
     used, source = np.unique(key % n_groups, return_inverse=True)
     by_group = np.argsort(group, kind="stable").astype(np.int32)
     added = gather_lists(list_offsets(np.bincount(group, minlength=n_groups)), by_group, used)

@@ -98,6 +98,8 @@ class Mechanism(ABC):
     needs_launches : bool
         Whether it is about child kernels: where none are launched it gets no row, and unless
         `asked_by_name` nothing is said of it.
+    needs_collectives : bool
+        The same for collectives.
     """
 
     name: ClassVar[str]
@@ -109,6 +111,7 @@ class Mechanism(ABC):
     costs: ClassVar[tuple[Cost, ...]] = ()
     slower_because: ClassVar[str] = ANOMALY
     needs_launches: ClassVar[bool] = False
+    needs_collectives: ClassVar[bool] = False
     asked_by_name: bool = True
 
     @property

@@ -14,6 +14,7 @@ from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.child_kernels import Cdp, Flat, Spawn
+from depgraph.mechanisms.communication_rules import COMMUNICATION_RULES
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
 from depgraph.mechanisms.dataflow import Dataflow
@@ -52,6 +53,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Cdp,
         Spawn,
         Ideal,
+        *COMMUNICATION_RULES,
     )
 }
 

@@ -12,7 +12,7 @@ from depgraph.scenario.memory_traffic import memory_time, touched_bytes
 from depgraph.scenario.scenario import MeasuredSchedule, Scenario
 from depgraph.scenario.what_if import apply_what_ifs
 from depgraph.system.ratios import ratio, share_of
-from depgraph.system.text import counted, in_short, kernels_text
+from depgraph.system.text import counted, kernels_text
 from depgraph.timing.durations import (
     default_durations,
     kernel_makespans,
@@ -111,7 +111,7 @@ def build_scenario(
         If the profile does not fit, or a GPU is not known.
     """
     said: tuple[str, ...] = ()
-    _refuse_for_launches(graph, profile, what_ifs, contention)
+    _refuse_for_launches(graph, profile, contention)
     if ignore_waits_inside:
         graph, kernels, said = _without_units(graph, kernels)
     fit = profile
@@ -162,12 +162,7 @@ def build_scenario(
     return apply_what_ifs(scenario, what_ifs)
 
 
-def _refuse_for_launches(
-    graph: BlockGraph,
-    profile: object,
-    what_ifs: Sequence[Statement],
-    contention: Contention | None,
-) -> None:
+def _refuse_for_launches(graph: BlockGraph, profile: object, contention: Contention | None) -> None:
     """Refuse what would not count the child kernels that blocks launch."""
     named = None
     if graph.launches is None:
@@ -176,8 +171,6 @@ def _refuse_for_launches(
         named = "measured times (--timing)"
     elif contention not in {None, "none"}:
         named = "contention (--contention)"
-    elif what_ifs:
-        named = f"what-ifs (--what-if {in_short(what_ifs[0].text)!r})"
     if named is not None:
         raise ModelError(
             f"{named} do not count child kernels, which this program launches from the device: "

@@ -206,6 +206,11 @@ def apply_what_ifs(scenario: Scenario, statements: Sequence[Statement]) -> Scena
     """
     if not statements:
         return scenario
+    if scenario.launches is not None:
+        raise ModelError(
+            f"--what-if {in_short(statements[0].text)!r}: what-ifs do not count child kernels, "
+            "which this program launches from the device: leave it out"
+        )
     had_positions = scenario.graph.first_use is not None
     scenario = replace(scenario, measured=None)
     drops = [s for s in statements if isinstance(s, Drop)]

@@ -37,6 +37,7 @@ __all__ = [
     "Against",
     "Gates",
     "LaunchRules",
+    "Places",
     "Rules",
 ]
 
@@ -47,6 +48,7 @@ class Against(Enum):
     BLOCK = "block"  # blocks wait before they start
     INTRA_BLOCK = "intra-block"  # blocks may wait anywhere inside
     WORK = "work"  # the durations of single blocks are not limit
+    ENGINES = "copy engines"  # what they move takes no SM
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,48 @@ class Gates:
                 for name in ("source", "target", "event", "holds", "lead")
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the blocks of each operation may run, and what else than SMs they need.
+
+    Attributes
+    ----------
+    first, last : int64[n_operations]
+        The SMs that may hold its blocks, both ends included. A first SM beyond those that the GPU
+        has stands for a copy engine: such blocks take nothing of an SM.
+    link, taken : int64[n_operations]
+        The link that its blocks need, -1 for none, and what each takes of it while it runs.
+    capacity : int64[n_links]
+        What a link has; blocks that find too little wait without holding up others.
+    talks : bool[n_operations]
+        Whether the operation is communication.
+    beside : (float, float)
+        How much longer computation takes while any communication runs, and communication while
+        any computation does: 0.2 is a fifth. Counted on GPUs of limited size only.
+    """
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    link: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    talks: NDArray[np.bool_]
+    beside: tuple[float, float] = (0.0, 0.0)
+
+    def without_sms(self) -> Places:
+        """Return the links alone, for a GPU whose SMs do not count."""
+        nowhere = np.zeros(len(self.first), np.int64)
+        return replace(self, first=nowhere, last=nowhere, beside=(0.0, 0.0))
+
+    def at_once(self, operations: NDArray[np.bool_]) -> int:
+        """Return how many blocks of some operations their links let run at once."""
+        most = 0
+        for link, capacity in enumerate(self.capacity.tolist()):
+            taken = self.taken[operations & (self.link == link)]
+            most += capacity // int(taken.min()) if len(taken) else 0
+        return most
 
 
 @dataclass(frozen=True)
@@ -180,6 +224,8 @@ class Rules:
         Where the mechanism sees other dependences; the joins above are then its joins.
     unlimited : bool
         Whether the number of SMs does not count.
+    places : Places, optional
+        Where blocks may run; default on any SM.
     launching : LaunchRules, optional
         Where blocks launch child kernels; `durations` are then of their own work.
     steps_assumed : bool
@@ -203,6 +249,7 @@ class Rules:
     durations: NDArray[np.float64] | None = None
     graph: BlockGraph | None = None
     unlimited: bool = False
+    places: Places | None = None
     launching: LaunchRules | None = None
     against: Against = Against.BLOCK
     steps_assumed: bool = False

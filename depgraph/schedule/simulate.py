@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from depgraph.errors import DeadlockError
+from depgraph.gpu.sm_sharing import SmSharing
 from depgraph.graph.lists_jit import invert_lists
 from depgraph.schedule.device_launches import children_of, launch_lists, with_children
 from depgraph.schedule.schedule import Schedule
@@ -21,6 +23,7 @@ from depgraph.schedule.simulate_jit import (
     GraphLists,
     Joins,
     Operations,
+    PlaceLists,
     Room,
     Running,
     Sharing,
@@ -36,13 +39,15 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.gpu.sm_resources import SmResources
-    from depgraph.gpu.sm_sharing import SmSharing
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.schedule.policy import Gates, Rules
+    from depgraph.schedule.policy import Gates, Places, Rules
 
 Number = TypeVar("Number", bound="np.generic[Any]")
 
 _NONE = np.empty(0, np.float64)
+_NOTHING = np.empty(0, np.int64)
+# What takes nothing of an SM runs at a rate of its own, too: its load must be above 0.
+_LEAST_LOAD = 1e-9
 
 
 def run_rules(
@@ -83,16 +88,22 @@ def run_rules(
         rules, graph, durations, need = with_children(rules, graph, durations, need)
     if sharing is not None and sharing.carve_outs is not None:
         need, capacity = resources.placed, resources.capacity
+    places = rules.places
     if rules.unlimited or math.isinf(sms):
         need, capacity, sms = np.zeros((len(need), 1), np.int64), np.ones(1, np.int64), 1
-        sharing = None
+        sharing, places = None, None if places is None else places.without_sms()
     # A block takes the first empty SM if there is one, so that further ones stay empty.
-    size = min(int(sms), max(1, graph.n_blocks))
+    size = min(int(sms), max(1, graph.n_blocks)) if places is None else int(sms)
+    if places is not None:
+        need, capacity = _on_their_places(places, need, capacity, size)
+        sharing, longer = _on_copy_engines(places, sharing, size)
+        durations = durations * longer[graph.operation_of_block]
+        sharing = _with_sides(places, need, sharing)
     lists = _graph_lists(graph)
     joins, places_left, holds_left = _joins(rules, graph)
     gates = _gate_lists(rules.gates, graph.n_operations)
     operations = _operations(rules, graph, gates)
-    room = _room(need, capacity, size, graph.n_blocks, sharing)
+    room = _room(need, capacity, size, graph.n_blocks, sharing, places)
     alone = durations
     if sharing is not None:
         alone = durations * (1 + sharing.slowdown * sharing.load)[graph.operation_of_block]
@@ -103,7 +114,7 @@ def run_rules(
         _events(
             graph.n_blocks + 2 * graph.n_operations + len(launches.warps) + len(launches.lanes)
         ),
-        _sharing(sharing, need, capacity, size),
+        _sharing(sharing, need, capacity, len(room.free), places),
         launches,
     )
     event_schedule(
@@ -124,6 +135,7 @@ def run_rules(
         operation = graph.operation_of_block[stuck[0]]
         block = int(stuck[0] - graph.first_block[operation])
         raise DeadlockError(name, int(graph.kernel[operation]), block, len(stuck) - 1)
+    sm = np.minimum(sm, np.int32(size - 1))  # what runs on no SM is shown on the last
     if device_order is not None:
         sm = np.asarray(device_order, np.int32)[sm]
     if sharing is not None:
@@ -291,18 +303,63 @@ def _stages(rules: Rules, n_blocks: int) -> Stages:
     )
 
 
+def _on_their_places(
+    places: Places, need: NDArray[np.int64], capacity: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what is placed, and the capacity, where each class of blocks has SMs of its own."""
+    need = np.where(places.first[:, None] < size, need, 0)
+    if len(capacity) == 1:  # so that each class has a tree of its own
+        need, capacity = np.repeat(need, 2, axis=1), np.repeat(capacity, 2)
+    return need, capacity
+
+
+def _on_copy_engines(
+    places: Places, sharing: SmSharing | None, size: int
+) -> tuple[SmSharing | None, NDArray[np.float64]]:
+    """Take what runs on copy engines from the load of SMs.
+
+    Returns
+    -------
+    sharing : SmSharing or None
+    longer : float64[n_operations]
+        How many times as long a block takes alone as at a rate of 1, where an engine runs it.
+    """
+    if sharing is None:
+        return None, np.ones(len(places.first))
+    off = (places.first >= size) & (sharing.load > 0)
+    longer = np.where(off, 1 + sharing.slowdown * sharing.load, 1.0)
+    return replace(sharing, load=np.where(off, _LEAST_LOAD, sharing.load)), longer
+
+
+def _with_sides(
+    places: Places, need: NDArray[np.int64], sharing: SmSharing | None
+) -> SmSharing | None:
+    """Let computation and communication slow each other."""
+    if not any(places.beside):
+        return sharing
+    if sharing is None:
+        sharing = SmSharing(0.0, (need.sum(axis=1) > 0).astype(np.float64), 0.0, 0.0)
+    load = np.maximum(sharing.load, places.talks * _LEAST_LOAD)
+    return replace(sharing, load=load, side=places.talks.astype(np.int64), beside=places.beside)
+
+
 def _room(
     need: NDArray[np.int64],
     capacity: NDArray[np.int64],
     sms: int,
     n_blocks: int,
     sharing: SmSharing | None,
+    places: Places | None,
 ) -> Room:
-    """Return SMs that are empty."""
+    """Return SMs that are empty, and one more for blocks that take none."""
     carve_outs = None if sharing is None else sharing.carve_outs
     columns = need
+    none = np.empty(0, np.int64)
     if carve_outs is not None:
         columns = np.column_stack([need, carve_outs.least, carve_outs.chosen])
+    if places is not None:
+        columns = np.column_stack([columns, places.first, places.last, places.link, places.taken])
+        sms += 1
     _, first, class_of_operation = np.unique(
         columns, axis=0, return_index=True, return_inverse=True
     )
@@ -314,7 +371,6 @@ def _room(
         tree[0, leaves : leaves + sms] = capacity[0]
         for at in range(leaves - 1, 0, -1):
             tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
-    none = np.empty(0, np.int64)
     return Room(
         class_of_operation=class_of_operation.reshape(-1).astype(np.int32),
         need=np.ascontiguousarray(need[first]),
@@ -332,22 +388,37 @@ def _room(
             of_sm=np.zeros(sms, np.int64),
             residents=np.zeros(sms, np.int64),
         ),
-    )
+        places=PlaceLists(none, none, none, none, none)
+        if places is None
+        else PlaceLists(
+            places.first[first], places.last[first], places.link[first], places.taken[first],
+            places.capacity.copy(),
+        ),
+    )  # fmt: skip
 
 
 def _sharing(
-    sharing: SmSharing | None, need: NDArray[np.int64], capacity: NDArray[np.int64], sms: int
+    sharing: SmSharing | None,
+    need: NDArray[np.int64],
+    capacity: NDArray[np.int64],
+    sms: int,
+    places: Places | None,
 ) -> Sharing:
     """Return SMs on which nothing runs."""
+    side, beside = _NOTHING, (0.0, 0.0)
     if sharing is None:
         sms, most, load, slowdown = 1, 1, _NONE, 0.0
     else:
         load, slowdown = sharing.load, sharing.slowdown
-        loaded = need[load > 0]
+        if sharing.side is not None:
+            side, beside = sharing.side, sharing.beside
+        loaded = need[(load > 0) & need.any(axis=1)]
         # Each block takes something of one resource at least.
         scarce = (loaded > 0).all(axis=0)
         held = capacity[scarce] // loaded[:, scarce].min(axis=0, initial=1 << 62)
         most = int(held.min(initial=1 << 30)) if len(loaded) else 1
+        if places is not None:
+            most = max(most, places.at_once(need.sum(axis=1) == 0))
     leaves = 1 << max(0, (sms - 1).bit_length())
     return Sharing(
         slowdown=slowdown,
@@ -359,6 +430,10 @@ def _sharing(
         items=np.empty((sms, most + 1), np.int64),
         n=np.zeros(sms, np.int64),
         next=np.full(2 * leaves, np.inf),
+        side=side,
+        beside=np.array(beside),
+        active=np.zeros(2, np.int64),
+        computing=np.zeros(sms, np.int64),
     )
 
 

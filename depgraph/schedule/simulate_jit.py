@@ -288,6 +288,26 @@ class CarveOutLists(NamedTuple):
     residents: NDArray[np.int64]
 
 
+class PlaceLists(NamedTuple):
+    """Which SMs may hold blocks of each class, and the links that they need.
+
+    Attributes
+    ----------
+    first, last : int64[n_classes] or int64[0]
+        Both ends included. Empty where any SM may hold any block.
+    link, taken : int64[n_classes] or int64[0]
+        -1 for none, and what a block takes of it.
+    free : int64[n_links]
+        What is left of each.
+    """
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    link: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    free: NDArray[np.int64]
+
+
 class Room(NamedTuple):
     """What is free on the SMs, and for each class of blocks a tree of maxima to find room by.
 
@@ -314,6 +334,7 @@ class Room(NamedTuple):
     n_changed: NDArray[np.int64]
     seen: NDArray[np.int64]
     carve_out: CarveOutLists
+    places: PlaceLists
 
 
 class Events(NamedTuple):
@@ -349,6 +370,14 @@ class Sharing(NamedTuple):
         Of each SM a heap: where the clock stands as each running block ends.
     next : float64[2 * leaves]
         A tree of minima: when each SM's first block ends.
+    side : int64[n_operations] or int64[0]
+        0 for computation, 1 for communication. Empty where neither slows the other.
+    beside : float64[2]
+        How much longer each side takes while the other one runs.
+    active : int64[2]
+        Blocks of each side that run.
+    computing : int64[n_sms]
+        Running blocks of computation: an SM that holds some runs at the rate of their side.
     """
 
     slowdown: float
@@ -360,6 +389,10 @@ class Sharing(NamedTuple):
     items: NDArray[np.int64]
     n: NDArray[np.int64]
     next: NDArray[np.float64]
+    side: NDArray[np.int64]
+    beside: NDArray[np.float64]
+    active: NDArray[np.int64]
+    computing: NDArray[np.int64]
 
 
 class ChildLoad(NamedTuple):
@@ -644,6 +677,9 @@ def _first_with(tree, c, least):
 @compiled_helper
 def _hosts(room, sm, c):
     """Return how many blocks of class `c` fit into what is free on an SM."""
+    places = room.places
+    if len(places.first) > 0 and not places.first[c] <= sm <= places.last[c]:
+        return np.int64(0)
     for r in range(room.need.shape[1]):
         if room.free[sm, r] < room.need[c, r]:
             return np.int64(0)
@@ -905,8 +941,8 @@ def _pays_off(launches, child, grid, now):
         area -= load.area[old] + load.running[old] * (low - load.times[old])
         # Where none has run of late, no throughput is known.
         if area > 0:
-            throughput = area / (now - low) / (load.busy[0] / load.ended[0])
-            time += (load.pending[0] + grid) / throughput
+            mean_time = load.busy[0] / load.ended[0]
+            time += (load.pending[0] + grid) * mean_time * (now - low) / area
     return time < launches.inline[child]
 
 
@@ -976,17 +1012,48 @@ def _first_to_end(sharing, graph, now):
     sm -= len(sharing.next) // 2
     _advance(sharing, sm, now)
     _, block = _pop_time(sharing.ends[sm], sharing.items[sm], sharing.n[sm : sm + 1])
-    sharing.held[sm] -= sharing.load[graph.operation_of_block[block]]
+    operation = graph.operation_of_block[block]
+    sharing.held[sm] -= sharing.load[operation]
     if sharing.n[sm] == 0:
         sharing.held[sm] = 0.0  # no rounding is carried on
+    if len(sharing.side) > 0:
+        _count(sharing, sharing.side[operation], sm, -1, now)
     _renew(sharing, sm)
     return block
 
 
 @compiled_helper
+def _slowed(sharing, sm):
+    """Return how many times as long a running block of an SM takes by now."""
+    times = 1.0 + sharing.slowdown * sharing.held[sm]
+    if len(sharing.side) > 0:
+        side = 0 if sharing.computing[sm] > 0 else 1
+        if sharing.active[1 - side] > 0:
+            times *= 1.0 + sharing.beside[side]
+    return times
+
+
+@compiled_helper
+def _count(sharing, side, sm, change, now):
+    """Count a running block of a side; its first and its last change the rates of all SMs."""
+    turns = sharing.active[side] == max(0, -change)
+    if turns:
+        for other in range(len(sharing.n)):
+            if sharing.n[other] > 0:
+                _advance(sharing, np.int64(other), now)
+    sharing.active[side] += change
+    if side == 0:
+        sharing.computing[sm] += change
+    if turns:
+        for other in range(len(sharing.n)):
+            if sharing.n[other] > 0:
+                _renew(sharing, np.int64(other))
+
+
+@compiled_helper
 def _advance(sharing, sm, now):
     """Let time pass on an SM."""
-    rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
+    rate = 1.0 / _slowed(sharing, sm)
     sharing.clock[sm] += (now - sharing.since[sm]) * rate
     sharing.since[sm] = now
 
@@ -997,7 +1064,7 @@ def _renew(sharing, sm):
     time = np.inf
     if sharing.n[sm] > 0:
         left = max(0.0, sharing.ends[sm, 0] - sharing.clock[sm])
-        time = sharing.since[sm] + left * (1.0 + sharing.slowdown * sharing.held[sm])
+        time = sharing.since[sm] + left * _slowed(sharing, sm)
     at = len(sharing.next) // 2 + sm
     sharing.next[at] = time
     at >>= 1
@@ -1011,8 +1078,10 @@ def _begin(sharing, blocks, block, operation, now):
     """Let a block run on its SM, beside others; what it did before it waited counts as done."""
     sm = np.int64(blocks.sm[block])
     _advance(sharing, sm, now)
+    if len(sharing.side) > 0:
+        _count(sharing, sharing.side[operation], sm, 1, now)
     sharing.held[sm] += sharing.load[operation]
-    rate = 1.0 / (1.0 + sharing.slowdown * sharing.held[sm])
+    rate = 1.0 / _slowed(sharing, sm)
     # As much as it could do before it had to wait, and no more than it had time for.
     rate_alone = 1.0 / (1.0 + sharing.slowdown * sharing.load[operation])
     done = min((now - blocks.earliest[block]) * rate_alone, (now - blocks.start[block]) * rate)
@@ -1127,11 +1196,41 @@ def _next_class(waiting, room):
     for c in range(len(waiting.n)):
         if waiting.n[c] == 0 or waiting.ranks[waiting.offsets[c]] >= best_rank:
             continue
+        has_places = len(room.places.link) > 0
+        if has_places and not _link_has_room(room.places, c):
+            continue
         fits = _fits(room, c)
+        if has_places and not (fits and _is_next(waiting, room, c)):
+            continue
         if fits or waiting.strict:
             best_rank = np.int64(waiting.ranks[waiting.offsets[c]])
             best = np.int64(c if fits else -1)
     return best
+
+
+@compiled_helper
+def _link_has_room(places, c):
+    """Tell whether the link that blocks of class `c` need has room for one more."""
+    return places.link[c] < 0 or places.free[places.link[c]] >= places.taken[c]
+
+
+@compiled_within
+def _is_next(waiting, room, c):
+    """Tell whether no block that fits nowhere, and may use an SM of class `c`, holds it up."""
+    places = room.places
+    rank = waiting.ranks[waiting.offsets[c]]
+    for other in range(len(waiting.n)):
+        if (
+            waiting.strict
+            and waiting.n[other] > 0
+            and waiting.ranks[waiting.offsets[other]] < rank
+            and places.first[other] <= places.last[c]
+            and places.first[c] <= places.last[other]
+            and _link_has_room(places, other)
+            and not _fits(room, other)
+        ):
+            return False
+    return True
 
 
 @compiled_within
@@ -1154,6 +1253,9 @@ def _take(room, sm, c, times):
     else:
         room.changed[room.n_changed[0]] = sm
         room.n_changed[0] += 1
+    places = room.places
+    if len(places.link) > 0 and places.link[c] >= 0:
+        places.free[places.link[c]] -= times * places.taken[c]
     if len(room.carve_out.least) > 0 and room.need[c].any():  # not of copies and memsets
         if room.carve_out.residents[sm] == 0:
             room.carve_out.of_sm[sm] = room.carve_out.chosen[c]

@@ -264,7 +264,7 @@ def check_launches(file: Path, table: pa.Table, launches: DeviceLaunches, layout
     known = (block >= 0) & (block < layout.n_blocks)
     _demand_rows(file, known, "block is not among the blocks")
     kernel = np.repeat(layout.kernel, layout.blocks)[block]
-    _demand_rows(file, kernel >= 0, "a host copy launches nothing")
+    _demand_rows(file, kernel >= 0, "a copy launches nothing")
     _demand_rows(file, to_numpy(table["kernel"]) == kernel, "kernel is not that of the block")
     _demand_rows(file, (launches.at >= 0) & (launches.at <= 1), "at is not between 0 and 1")
     for name, least in (

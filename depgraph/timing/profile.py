@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,15 @@ UNKNOWN = -1
 
 KernelUnit = Literal["ns", "cycles"]
 BlockUnit = Literal["us", "cycles"]
+
+
+class Step(NamedTuple):
+    """A step of a training loop, as the host named it; `process` is -1 where it is not known."""
+
+    name: str
+    start: int
+    end: int
+    process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,10 @@ class KernelProfile:
         Part of every duration that is the launch, not the kernel; in `unit`.
     device_names : mapping of int to str
         Name of each device, where the file gives it.
+    steps : tuple of Step
+        Steps that the host marked, on the clock of `start`.
+    rank : int or None
+        Of this process among those that ran together, where the file states it.
     memory : KernelProfile or None
         Memsets and copies of the same run, in the same columns; None where the file has none.
     notes : tuple of str
@@ -123,6 +136,8 @@ class KernelProfile:
     clock_mhz: float | None = None
     launch_latency: float = 0.0
     device_names: Mapping[int, str] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    rank: int | None = None
     memory: KernelProfile | None = None
     notes: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from depgraph.timing.launch_sites import NOWHERE, Site
-from depgraph.timing.profile import UNKNOWN
+from depgraph.timing.profile import UNKNOWN, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_SPANS = 1 << 23
+MOST_STEPS = 1 << 16
+_LATEST = 1 << 62  # two such times can be added
 MOST_CHARACTERS = 1 << 28
 OP, MODULE, LINE, RANGE, BACKWARD = range(5)
 _FORWARD = -2  # in place of a process: it is an operator of the forward pass, not a launch
 _MODULE = "nn.Module: "
 _STEP = "ProfilerStep#"
+# How frameworks and people name the steps of a loop: "ProfilerStep#3", "step 12", "iteration_7".
+_A_STEP = re.compile(
+    r"(?:.*[^a-z])?(?:profilerstep|step|iter|iteration|batch)[ _#:=-]*\d+\Z", re.IGNORECASE
+)
 _LINE = re.compile(r".+\.py\(\d+\): .+")
 _OF_LIBRARY = re.compile(r"torch/|<|.*(?:site|dist)-packages/")
 # What torch.autograd.profiler.emit_nvtx writes: "aten::mm, op_id = 12", and more.
@@ -50,6 +56,7 @@ class HostSpans:
         self._spans: dict[object, list[_Span]] = defaultdict(list)
         self._calls: dict[object, list[tuple[int, tuple[int, int]]]] = defaultdict(list)
         self._op_of_id: dict[int, str] = {}
+        self._steps: list[Step] = []
 
     def add_call(self, correlation: int, start: int, thread: object, process: int) -> None:
         """Note a call that launched kernels; they have its correlation id."""
@@ -78,13 +85,26 @@ class HostSpans:
         elif _LINE.fullmatch(name) and not _OF_LIBRARY.match(name):
             self._add(LINE, name, start, end, thread)
 
-    def add_range(self, name: str, start: int, end: int, thread: object) -> None:
+    def add_range(
+        self, name: str, start: int, end: int, thread: object, process: int = UNKNOWN
+    ) -> None:
         """Note an annotation or an NVTX range; those that PyTorch makes of operators are such."""
         found = _OP_OF_NVTX.fullmatch(name)
+        if (
+            _A_STEP.match(name)
+            and len(self._steps) < MOST_STEPS
+            and -_LATEST < start <= end < _LATEST
+        ):
+            self._steps.append(Step(self._kept(name), start, end, process))
         if found is not None:
             self._add(OP, found["op"], start, end, thread)
         elif not name.startswith(_STEP):
             self._add(RANGE, name, start, end, thread)
+
+    def marked_steps(self, origin: int) -> tuple[Step, ...]:
+        """Return the steps by their starts, `origin` added to all times."""
+        moved = (s._replace(start=s.start + origin, end=s.end + origin) for s in self._steps)
+        return tuple(sorted(moved, key=lambda step: (step.start, step.end)))
 
     def _add(self, kind: int, name: str, start: int, end: int, thread: object) -> None:
         if self._n_spans >= MOST_SPANS or self._characters > MOST_CHARACTERS:

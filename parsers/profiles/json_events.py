@@ -22,7 +22,7 @@ _LARGEST_VALUE = 1 << 24  # characters of a value that is decoded as a whole
 _MOST_MEMBERS = 1000  # kept of a larger value
 _DEEPEST = 100
 _STRING_END = re.compile(r'["\\]')
-_KEPT = frozenset({"deviceProperties", "baseTimeNanoseconds"})
+_KEPT = frozenset({"deviceProperties", "baseTimeNanoseconds", "distributedInfo"})
 ROCPROF = "a trace of AMD's rocprofiler, which depgraph does not read"
 ROCPROF_HINT = (
     "traces of depgraph are of NVIDIA GPUs; give times as a table with columns kernel,duration_us"

@@ -65,6 +65,8 @@ class KernelRows:
         Name of each device.
     host : HostSpans
         What the host was doing.
+    rank : int or None
+        Of the process among those that ran together.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,6 +85,7 @@ class KernelRows:
         self._memory: KernelRows | None = None
         self._ops = array("q")
         self.host = HostSpans()
+        self.rank: int | None = None
         self._calls = {name: array("q") for name in ("process", "correlation", "start")}
 
     def __len__(self) -> int:
@@ -217,7 +220,7 @@ class KernelRows:
         if sms_of_device and columns["device"] is not None:
             columns["measured_sms"] = _looked_up(columns["device"], sms_of_device)
         order = self._launch_order(columns, start)
-        columns["issued"] = self._issued(columns, start_origin)
+        columns["issued"] = _issued(self._calls, columns, start_origin)
         columns["site"], sites = self.host.sites(
             columns["correlation"], columns["process"], np.array(self._ops, np.int64)
         )
@@ -245,34 +248,12 @@ class KernelRows:
             memory=memory,
             device_names=dict(self.device_names),
             sites=sites,
+            steps=self.host.marked_steps(start_origin % _TIME_LIMIT),
+            rank=self.rank,
             notes=tuple(self.notes),
             skipped=dict(self.skipped),
             **picked,
         )
-
-    def _issued(
-        self, columns: Mapping[str, NDArray[np.int64] | None], start_origin: int
-    ) -> NDArray[np.int64] | None:
-        """Return when each kernel was called for; None if that is not known of any."""
-        correlation, process = columns["correlation"], columns["process"]
-        if correlation is None or not len(self._calls["start"]):
-            return None
-        calls = {name: np.array(values, np.int64) for name, values in self._calls.items()}
-        if process is None:
-            process = np.full(len(self), UNKNOWN)
-        key = np.stack(
-            [
-                np.concatenate([calls["process"], process]),
-                np.concatenate([calls["correlation"], correlation]),
-            ]
-        )
-        _, member = np.unique(key, axis=1, return_inverse=True)
-        member = member.reshape(-1)
-        n_calls = len(calls["start"])
-        issued = np.full(int(member.max()) + 1, UNKNOWN)
-        issued[member[:n_calls]] = calls["start"] + start_origin % _TIME_LIMIT
-        found = issued[member[n_calls:]]
-        return None if np.all(found == UNKNOWN) else found
 
     def _launch_order(
         self, columns: Mapping[str, NDArray[np.int64] | None], start: NDArray[np.int64] | None
@@ -296,6 +277,33 @@ class KernelRows:
             return np.lexsort((listed if start is None else start, correlation))
         first = _first_kernel(process, listed if start is None else start)
         return np.lexsort((listed if start is None else start, correlation, process, first))
+
+
+def _issued(
+    noted: Mapping[str, array[int]],
+    columns: Mapping[str, NDArray[np.int64] | None],
+    start_origin: int,
+) -> NDArray[np.int64] | None:
+    """Return when each kernel was called for; None if that is not known of any."""
+    correlation, process = columns["correlation"], columns["process"]
+    if correlation is None or not len(noted["start"]):
+        return None
+    calls = {name: np.array(values, np.int64) for name, values in noted.items()}
+    if process is None:
+        process = np.full(len(correlation), UNKNOWN)
+    key = np.stack(
+        [
+            np.concatenate([calls["process"], process]),
+            np.concatenate([calls["correlation"], correlation]),
+        ]
+    )
+    _, member = np.unique(key, axis=1, return_inverse=True)
+    member = member.reshape(-1)
+    n_calls = len(calls["start"])
+    issued = np.full(int(member.max()) + 1, UNKNOWN)
+    issued[member[:n_calls]] = calls["start"] + start_origin % _TIME_LIMIT
+    found = issued[member[n_calls:]]
+    return None if np.all(found == UNKNOWN) else found
 
 
 def _fits(value: int) -> bool:

@@ -27,6 +27,7 @@ _MEMORY = {"gpu_memset", "gpu_memcpy"}
 _OP, _PYTHON = "cpu_op", "python_function"
 SPANS = {_OP, _PYTHON, "user_annotation"}
 _DIMENSIONS = 3
+_MOST_RANKS = 1 << 24
 _LARGEST_EXPONENT = 20
 _MORE_THAN_ANYTHING = 1 << 66
 
@@ -54,6 +55,10 @@ def read_kineto(path: Path) -> KernelProfile:
         )
         rows.skipped["unfinished ends of file"] += 1
     sms = _devices(trace.properties, rows)
+    distributed = trace.properties.get("distributedInfo")
+    if isinstance(distributed, dict):
+        rank = whole(distributed.get("rank"))
+        rows.rank = rank if rank is not None and 0 <= rank < _MOST_RANKS else None
     base = whole(trace.properties.get("baseTimeNanoseconds")) or 0
     return rows.build("kineto", start_origin=base, sms_of_device=sms, hint=HINT)
 
@@ -148,8 +153,11 @@ def arguments_of(event: dict[str, Any]) -> dict[str, Any]:
 
 def _place(event: dict[str, Any]) -> dict[str, Any]:
     arguments = arguments_of(event)
+    # A copy between two GPUs names the one whose engine moves it.
+    others = {"device": "inDevice", "context": "inContext"}
     return {
-        name: whole(arguments.get(name)) for name in ("device", "context", "stream", "correlation")
+        name: whole(arguments.get(name, arguments.get(others.get(name, name))))
+        for name in ("device", "context", "stream", "correlation")
     }
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,7 +247,9 @@ def _add_ranges(rows: KernelRows, connection: sqlite3.Connection, strings: str |
     for start, end, thread, kind, text, number in _select(connection, columns, _RANGES):
         name = text if isinstance(text, str) else texts.get(number)
         if isinstance(start, int) and isinstance(end, int) and kind in _RANGE_KINDS:
-            rows.host.add_range(str(name or ""), start, end, _integer(thread))
+            process = _process(_integer(thread))
+            where = _integer(thread), UNKNOWN if process is None else process
+            rows.host.add_range(str(name or ""), start, end, *where)
 
 
 def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:

@@ -97,7 +97,8 @@ class _Tiles:
 
     def cover(self, sizes: Sequence[int]) -> bool:
         """Tell whether they are a grid of boxes that holds each element once."""
-        if not len(self.block):
+        elements = (self.high - self.low).prod(axis=1).sum()
+        if not len(self.block) or elements != np.prod(sizes, dtype=np.int64):
             return False
         cell = np.zeros(len(self.block), np.int64)
         cells = 1
@@ -267,9 +268,9 @@ def _numbered(pieces: _Pieces, dimensions: tuple[int, ...], tiling: _Tiling) -> 
             begins = (at[1:, others] < at[:-1, others]).any(axis=1) & (issuer[1:] == issuer[:-1])
         count = np.append(0, np.cumsum(begins))
         number[order] = count - count[np.searchsorted(issuer, issuer)]
-    pairs = np.stack([pieces.receiver, number[pieces.load]], axis=1)
-    key, place = np.unique(pairs, axis=0, return_inverse=True)
-    place = place.reshape(-1)
+    most = int(number.max(initial=0)) + 1
+    pairs, place = np.unique(pieces.receiver * most + number[pieces.load], return_inverse=True)
+    key = np.stack(np.divmod(pairs, most), axis=1)
     low = np.tile(np.array(pieces.sizes), (len(key), 1))
     high = np.zeros_like(low)
     np.minimum.at(low, place, pieces.low[pieces.load])

@@ -11,8 +11,8 @@ from depgraph.footprint.footprints import (
     Footprints,
     concatenate_footprints,
     join_footprints,
-    stack_footprints,
 )
+from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.archive import TABLES
 from depgraph.parsers.recording.sectors_jit import (
     IS_PAGE,
@@ -81,7 +81,7 @@ def read_touches(
         part.untraced[place] = reason
     elif loads:
         _note_stores(loads, launched, place, part)
-    all_blocks = np.unique(
+    all_blocks = distinct(
         np.concatenate(
             [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
         )
@@ -180,18 +180,14 @@ def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
 
     The ranges name a block by its place in the first array.
     """
+    boxes = [_boxes_side_by_side(each) for each in loads]
+    blocks = np.unique(np.concatenate([np.empty(0, np.int64), *(block for block, *_ in boxes)]))
     parts = []
-    for each in loads:
-        block, at, width = _boxes_side_by_side(each)
+    for each, (block, at, width) in zip(loads, boxes, strict=True):
         tile, start, end = tile_ranges(each.tensor, at, width)
-        parts.append((block[tile], start, end))
-    if not parts:
-        empty = np.empty(0, np.int64)
-        return empty, stack_footprints([])
-    block, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
-    blocks, row = np.unique(block, return_inverse=True)
-    kind = np.full(len(row), READ, np.uint8)
-    return blocks, join_footprints(row.astype(np.int32), kind, start, end, len(blocks))
+        row = np.searchsorted(blocks, block).astype(np.int32)[tile]
+        parts.append(Footprints(row, np.full(len(row), READ, np.uint8), start, end))
+    return blocks, concatenate_footprints(parts, len(blocks))
 
 
 def _boxes_side_by_side(
@@ -217,7 +213,7 @@ def _boxes_side_by_side(
     key = np.zeros(len(loads.at), np.int64)
     for d in range(len(extent) - 1, -1, -1):
         key = key * extent[d] + (loads.at[:, d] - low[d])
-    key = np.unique(loads.receiver * np.prod(extent) + key[loads.load])
+    key = distinct(loads.receiver * np.prod(extent) + key[loads.load])
     inner = key % extent[0]
     begins = np.ones(len(key), np.bool_)
     begins[1:] = (np.diff(key) != loads.tensor.box[0]) | (inner[1:] < inner[:-1])

@@ -99,6 +99,14 @@ def _set_table(found: Renaming) -> Table:
     return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
 
 
+def _unnamed(scenario: Scenario) -> list[str]:
+    """Say how to get the names of buffers, where they could be had."""
+    if not scenario.allocations or any(a.op or a.line for a in scenario.allocations):
+        return []
+    known = "who allocated a buffer is not known: PyTorch's profiler tells"
+    return [f"{known} (depgraph extract --memory-profile)"]
+
+
 def _allocators(buffer: Buffer) -> str:
     """Name who allocated a buffer: some of them, where they are many."""
     names = [clean_text(name) for name in buffer.allocated_by]
@@ -164,7 +172,7 @@ def buffers_report(
         steps=steps,
         tables=[sets, buffers.cut(top)],
         csv_table=buffers,
-        notes=[*scenario.assumptions, *_one_line(_HOW_FOUND)],
+        notes=[*scenario.assumptions, *_one_line(_HOW_FOUND), *_unnamed(scenario)],
         sections=advice,
         extra={
             "what_ifs": [list(each.what_ifs) for each in found.sets],

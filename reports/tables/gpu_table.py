@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.gpu.model import compiler_target
 from depgraph.reports.tables.table import Column, Report, Table, show_number
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ def gpus_report(gpus: Sequence[Gpu]) -> Report:
     """List GPU models with what decides how many blocks run at a time."""
     columns = [
         Column("name", "name", is_text=True),
-        Column("architecture", "arch", show=lambda number: f"sm_{number}"),
+        Column("architecture", "arch", show=compiler_target),
         Column("sms", "SMs"),
         Column("max_warps_per_sm", "warps/SM"),
         Column("max_blocks_per_sm", "blocks/SM"),

@@ -7,6 +7,7 @@ import unicodedata
 
 import click
 import pytest
+from profiles_made import kineto
 from programs import BASE, access_line, launch_line
 
 import depgraph
@@ -52,11 +53,13 @@ MORE = {
         "wireframe(0)", "wireframe(-1)", "wireframe(nan)", "wireframe(1,2)", "wireframe()",
         "wireframe(", f"acs-hw({BIG})", f"acs-sw({BIG})", f"acs-sw({BIG},{BIG})",
         f"cusync-strided({BIG})", "cusync-strided(0)", f"cusync-conv2d({BIG},{BIG})",
+        f"c3({BIG})", f"c3-reserved({BIG})", "c3-dma(0)", f"c3-groups({5000 * '9'})",
         f"streamk({BIG})", f"dataflow-bloom({BIG})", f"dataflow-bloom({BIG},{BIG})",
         f"dataflow-bloom(1,{BIG})", f"blockmaestro({BIG})", f"dataflow-learned({BIG})",
         f"pdl({BIG})", "pdl(nan)", "ideal(1)", "no-such", "os:path", "os:", ":x", "a:b:c", "...:x",
         ".:x", ".os:path", "dataflow,,", "no such module:X", "\x1b[31m",
     ),
+    "--communication": ("(", "[", "*", "(?P<n>x)(?P<n>y)", "x{99999999999}", 5000 * "(a)"),
     "--cost": (
         "acs-sw.launch=1e308us", "acs-sw.launch=1e400us", f"acs-sw.launch={BIG}us",
         f"acs-sw.launch={400 * '9'}us", "acs-sw.launch=nan", "acs-sw.launch=-1us", "acs-sw.launch=",
@@ -77,6 +80,7 @@ def store(tmp_path_factory):
     log.write_bytes(b"".join(lines))
     table = folder / "times.csv"
     table.write_text("kernel,duration_us\n0,10\n1,20\n", encoding="utf-8")
+    kineto(folder / "steps.json", [("gemm", 10, 100, 8)], steps=[("step 1", 0, 200)])
     depgraph.extract(parsers.open_trace(log), folder / "out")
     return folder
 
@@ -92,6 +96,7 @@ def words_of(command, store):
         "export": ["export", store / "out", "--what", "schedule", "--force"],
         "mechanisms": ["mechanisms"],
         "timing": ["timing", store / "times.csv", store / "out"],
+        "overlap": ["overlap", store / "steps.json"],
         "gpus": ["gpus"],
         "check": ["check", store / "some.log"],
         "demo": ["demo", "--force"],

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from depgraph.errors import ModelError
 from depgraph.gpu.measured_errors import MeasuredErrors, with_errors
-from depgraph.gpu.model import Gpu, available_gpus, gpu_for_architecture, load_gpu, load_gpu_file
+from depgraph.gpu.model import (
+    Gpu,
+    available_gpus,
+    compiler_target,
+    gpu_for_architecture,
+    load_gpu,
+    load_gpu_file,
+)
 from depgraph.gpu.occupancy import occupancy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -445,7 +452,7 @@ def table_row(gpu):
     )
     cells = (
         gpu.name,
-        f"sm_{gpu.architecture}",
+        compiler_target(gpu.architecture),
         f"{gpu.sms}",
         f"{gpu.max_warps_per_sm}",
         f"{gpu.max_blocks_per_sm}",

@@ -19,7 +19,7 @@ from programs import (
 
 from depgraph.errors import ModelError
 from depgraph.graph import edges_jit as jit
-from depgraph.graph import lists_jit
+from depgraph.graph import lists, lists_jit
 from depgraph.graph.builder import GraphBuilder
 from depgraph.graph.edges import group_targets, labelled_edges, pair_joins
 from depgraph.graph.kinds import Basis
@@ -328,6 +328,11 @@ def test_intern_lists(lists, data):
     expected = naive.intern_lists(lists, labels)
     assert number.tolist() == expected
     assert first.tolist() == [expected.index(n) for n in range(len(set(expected)))]
+
+
+@given(st.lists(st.integers(-(2**62), 2**62), max_size=20))
+def test_distinct_values_ascend(values):
+    assert lists.distinct(np.array(values, np.int64)).tolist() == sorted(set(values))
 
 
 @given(graphs())

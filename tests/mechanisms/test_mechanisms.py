@@ -33,11 +33,13 @@ from depgraph.schedule.policy import Against
 FREE = {
     "launch": Quantity(0, "us"), "check": Quantity(0, "us"), "sync": Quantity(0, "share"),
 }  # fmt: skip
+# What needs no collectives, which random programs lack.
+GENERAL = [name for name, kind in MECHANISMS.items() if not kind.needs_collectives]
 # What has no false dependences, and no durations of its own.
 PLAIN = [
     name
-    for name, kind in MECHANISMS.items()
-    if name not in {"dataflow-bloom", "stream-k", "ideal"} and not kind.needs_launches
+    for name in GENERAL
+    if name not in {"dataflow-bloom", "stream-k", "ideal"} and not MECHANISMS[name].needs_launches
 ]
 CLOSE = 1 + 1e-9
 
@@ -464,7 +466,7 @@ def test_what_a_mechanism_is_held_against():
         grid=one_row(graph),
     )  # fmt: skip
     against = {}
-    for name in MECHANISMS:
+    for name in GENERAL:
         for mechanism in find_mechanisms([name]):
             if name in {"dataflow-bloom", "dataflow-learned"} or mechanism.needs_launches:
                 continue

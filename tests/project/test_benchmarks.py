@@ -55,6 +55,18 @@ def test_a_program_prints_its_table(program: str, row: str, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+def test_the_best_thresholds_of_child_kernels_are_those_that_were_measured() -> None:
+    printed = output_of(BENCHMARKS / "validation" / "children.py")
+    head, best, *_ = printed.split("\n\n")
+    assert "77 runs with children" in head
+    rows = [line.split("|") for line in best.splitlines()[2:]]
+    assert len(rows) == 10
+    assert all(row[2] == row[4] for row in rows)
+    assert head in (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", ["h100_sxm", "h200"])
 def test_the_errors_that_reports_quote_are_those_of_this_version(model: str) -> None:
     program = (

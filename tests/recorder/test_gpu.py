@@ -1,9 +1,10 @@
-"""On a GPU: `pytest -m gpu`. The program's footprints are known by construction."""
+"""On a GPU: `pytest -m gpu`. Whole runs of `depgraph record`."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,26 +22,50 @@ pytestmark = [
 
 
 @pytest.fixture
-def hooks(tmp_path):
-    """Compile the program of one kernel a hook, and return its path."""
-    target = tmp_path / "hooks"
-    source = Path(__file__).with_name("hooks.cu")
-    subprocess.run(
-        [str(TOOLKIT.nvcc), "-std=c++17", "-arch=sm_90a", "-o", str(target), str(source)],
-        check=True,
-    )
-    return target
+def compiled(tmp_path):
+    """Return a function that compiles a CUDA program of this folder and returns its path."""
+
+    def compile_program(name):
+        target = tmp_path / name
+        source = Path(__file__).with_name(f"{name}.cu")
+        subprocess.run(
+            [str(TOOLKIT.nvcc), "-std=c++17", "-arch=native", "-o", str(target), str(source)],
+            check=True,
+        )
+        return target
+
+    return compile_program
 
 
-def test_a_program_on_the_gpu_is_recorded_exactly(hooks, program, tmp_path):
-    assert program("record", "--", hooks).code == 0
+def test_a_program_is_timed_and_recorded(compiled, program, tmp_path):
+    assert program("record", "--", compiled("waits")).code == 0
     store = Store(tmp_path / "depgraph.out")
-    assert len(store.kernels) == 13
-    assert len(json.loads((tmp_path / "depgraph.out.times.json").read_text())["traceEvents"]) > 13
-    footprints = store.footprints()
-    sizes = [
-        int((mine.end - mine.start)[mine.kind == 0].sum())
-        for kernel in store.kernels[:5]
-        for mine in [footprints.of_block(kernel.first_block)]
-    ]
-    assert sizes == [64, 128, 256, 512, 1024]
+    times = json.loads((tmp_path / "depgraph.out.times.json").read_text())
+    kernels = [event for event in times["traceEvents"] if event["cat"] == "kernel"]
+    assert len(kernels) == len(store.kernels) == 7
+
+
+def test_kernels_that_wait_for_others_or_for_the_host_are_let_go_and_recorded(compiled, tmp_path):
+    command = [sys.executable, "-m", "depgraph", "record", "--no-time", "--", compiled("waits")]
+    done = subprocess.run(
+        command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120
+    )
+    assert "7 3 1" in done.stdout
+    assert done.stderr.count("wait_for(int volatile*, int*) has not ended for 2 s") == 1
+    store = Store(tmp_path / "depgraph.out")
+    assert not [kernel.name for kernel in store.kernels if kernel.untraced]
+    footprints, reads = store.footprints(), {}
+    for kernel in store.kernels:
+        mine = footprints.of_block(kernel.first_block)
+        reads[kernel.kernel] = int((mine.end - mine.start)[mine.kind != 1].sum())
+    assert reads[3] == 4  # the flag
+
+
+def test_what_is_chosen_is_recorded_and_the_rest_runs_untouched(compiled, program, tmp_path):
+    chosen = ["--name", "wait_for", "--skip", "1", "--count", "1"]
+    assert program("record", *chosen, "--", compiled("waits")).code == 0
+    store = Store(tmp_path / "depgraph.out")
+    assert [kernel.name.split("(")[0] for kernel in store.kernels] == ["wait_for"]
+    times = json.loads((tmp_path / "depgraph.out.times.json").read_text())
+    kernels = [event for event in times["traceEvents"] if event["cat"] == "kernel"]
+    assert [event["name"].split("(")[0] for event in kernels] == ["wait_for"]

@@ -87,7 +87,7 @@ def test_no_more_is_held_than_there_is(found):
     for schedule in found.schedules:
         assert 0 <= found.utilization(schedule) <= 1
     assert found.utilization(schedule_of(found, "flat")) == (5 * 4 + 35) / 2 / 38
-    assert "cdp" in plot(found).text
+    assert "cdp" in plot(found).result.lower()
 
 
 def test_the_report_has_a_row_for_each(found):

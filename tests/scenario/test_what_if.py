@@ -346,5 +346,5 @@ def test_every_field_of_a_graph_is_thought_of_when_kernels_are_merged():
         "join_basis", "join_source_operation", "join_target_operation", "source_offsets", "sources",
         "target_offsets", "targets", "kinds", "cost", "resources", "first_use", "last_use",
         "position_step", "duration", "duration_unit", "occupancy", "space", "frees", "copies",
-        "counted",
+        "counted", "launches",
     }  # fmt: skip

@@ -12,7 +12,7 @@ from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.errors import ModelError
 from depgraph.mechanisms.serial import serial
-from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, HOLDS, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, HOLDS, Gates, Places, Rules
 from depgraph.schedule.simulate import run_rules
 
 
@@ -98,6 +98,65 @@ def test_several_resources_give_the_schedule_of_the_slow_twin(program, strict):
     )
     assert fast.start.tolist() == start
     assert fast.sm.tolist() == sm
+
+
+@st.composite
+def places_for(draw, program):
+    """Return SMs, copy engines and links for operations; each link holds one block at least."""
+    n, sms = program.graph.n_operations, program.sms
+    columns = st.lists(st.integers(0, sms), min_size=n, max_size=n)
+    first, last = np.array(draw(columns)), np.array(draw(columns))
+    first, last = np.minimum(first, last), np.maximum(first, last)
+    last = np.where(first == sms, sms, np.minimum(last, sms - 1))
+    link = np.array(draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n)))
+    taken = np.array(draw(st.lists(st.integers(1, 2), min_size=n, max_size=n)))
+    return Places(first, last, link, taken, np.array([2, 3]), first == sms)
+
+
+@given(st.data(), st.booleans())
+def test_places_give_the_schedule_of_the_slow_twin(data, strict):
+    program = data.draw(programs())
+    rules = Rules(strict=strict, places=data.draw(places_for(program)))
+    fast = run_rules("any", rules, program.graph, program.durations, program.resources, program.sms)
+    start, end, sm = naive_schedule.run_rules(
+        rules, program.graph, program.durations, program.resources, program.sms
+    )
+    assert fast.start.tolist() == start
+    assert fast.end.tolist() == end
+    assert fast.sm.tolist() == sm
+
+
+def places_of(first, last, **more):
+    """Return places of a computation and of a communication that share nothing but the SMs."""
+    both = np.array
+    return Places(
+        both(first), both(last), both([-1, 0]), both([0, 1]), both([2]), both([False, True]), **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "starts"),
+    [
+        ((0, 0), (3, 3), [0, 0, 0, 0, 10, 10, 10, 10, 20, 20]),  # behind the computation
+        ((0, 2), (1, 3), [0, 0, 10, 10, 20, 20, 30, 30, 0, 0]),  # two SMs each
+        ((0, 4), (3, 4), [0, 0, 0, 0, 10, 10, 10, 10, 0, 0]),  # a copy engine
+    ],
+)
+def test_a_communication_runs_where_it_is_put(first, last, starts):
+    graph = graph_of([8, 2], [])
+    durations = np.array([10.0] * 8 + [20.0] * 2)
+    rules = Rules(places=places_of(first, last))
+    plan = run_rules("put", rules, graph, durations, shares_of(graph), 4)
+    assert plan.start.tolist() == starts
+
+
+def test_what_runs_beside_communication_takes_longer_until_it_ends():
+    """The second wave has done two thirds when the copies end after 25, and goes on in full."""
+    graph = graph_of([8, 2], [])
+    durations = np.array([10.0] * 8 + [20.0] * 2)
+    rules = Rules(places=places_of((0, 4), (3, 4), beside=(0.5, 0.25)))
+    plan = run_rules("beside", rules, graph, durations, shares_of(graph), 4)
+    np.testing.assert_allclose(plan.end, [15.0] * 4 + [25 + 10 / 3] * 4 + [25.0] * 2)
 
 
 @given(programs())

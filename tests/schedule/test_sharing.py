@@ -12,7 +12,7 @@ from small_graphs import graph_of, resources_of, shares_of
 
 from depgraph.gpu.sm_sharing import CarveOuts, SmSharing
 from depgraph.mechanisms.base import dependent_operations
-from depgraph.schedule.policy import ALL_ENDED, HOLDS, IGNORED, Gates, Rules
+from depgraph.schedule.policy import ALL_ENDED, HOLDS, IGNORED, Gates, Places, Rules
 from depgraph.schedule.simulate import run_rules
 
 
@@ -42,7 +42,12 @@ def sharings(draw, program):
         chosen = sizes[draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))]
         least = np.maximum(least, resources.placed[:, 3]).astype(np.int64)
         carve_outs = CarveOuts(3, least, np.maximum(least, chosen).astype(np.int64))
-    return SmSharing(draw(st.sampled_from([0.3, 1.0])), load, 0.0, 0.0, carve_outs)
+    side, beside = None, (0.0, 0.0)
+    if draw(st.booleans()):
+        side = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
+        beside = draw(st.sampled_from([(0.5, 0.0), (0.2, 0.7)]))
+    slowdown = draw(st.sampled_from([0.3, 1.0]))
+    return SmSharing(slowdown, load, 0.0, 0.0, carve_outs, side, beside)
 
 
 @given(st.data())
@@ -99,6 +104,18 @@ def test_a_block_that_waits_twice_is_slowed_in_between():
     work = np.array([40.0, 50.0, 50.0])
     found = run_rules("shared", rules, graph, work, shares_of(graph, 1), 3, sharing=sharing)
     assert found.end.tolist() == [80, 100, 180]
+
+
+def test_what_a_copy_engine_moves_is_not_slowed_as_blocks_on_an_sm_are():
+    """Two blocks of 6 units of work take 9 each alone on an SM, and as long on a copy engine."""
+    graph = graph_of([2], [])
+    sharing = SmSharing(0.5, np.array([1.0]), 0.0, 0.0)
+    on_engine = Places(*(np.array([n]) for n in (1, 1, 0, 1, 2)), np.array([True]))
+    found = run_rules(
+        "copies", Rules(places=on_engine), graph, np.array([6.0, 6.0]), shares_of(graph, 1), 1,
+        sharing=sharing,
+    )  # fmt: skip
+    np.testing.assert_allclose(found.end, [9, 9])
 
 
 def test_without_slowdown_the_schedule_is_that_of_fixed_durations():

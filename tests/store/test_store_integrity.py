@@ -258,7 +258,7 @@ NONSENSE = [
     ("joins", "targets", first_is([7]), "targets are sets of another kernel"),
     ("launches", "launch", last_is(2), "row 1: launch is not the next number"),
     ("launches", "block", last_is(8), "row 1: block is not among the blocks"),
-    ("launches", "block", first_is(0), "row 0: a host copy launches nothing"),
+    ("launches", "block", first_is(0), "row 0: a copy launches nothing"),
     ("launches", "block", first_is(6), "row 0: kernel is not that of the block"),
     ("launches", "kernel", last_is(0), "row 1: kernel is not that of the block"),
     ("launches", "at", last_is(float("nan")), "row 1: at is not between 0 and 1"),

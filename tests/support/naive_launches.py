@@ -133,7 +133,7 @@ def run(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, PLR091
         area = sum(max(0.0, min(now, now if e is None else e) - max(low, b)) for b, e in intervals)
         if past and area > 0:
             mean = sum(e - b for b, e in past) / len(past)
-            time += (state["pending"] + given.child_grid[child]) / (area / (now - low) / mean)
+            time += (state["pending"] + given.child_grid[child]) * mean * (now - low) / area
         return time < given.inline[child]
 
     def launch(warp, step, now):

@@ -59,7 +59,12 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
         )
     ]  # fmt: skip
     start, end, sm = [None] * n, [None] * n, [None] * n
-    ended = set()
+    ended, on = set(), {}
+    places = rules.places
+    if places is not None:
+        need = np.where(places.first[:, None] < sms, need, 0)
+        link_free = places.capacity.copy()
+        n_sms, sms = sms, sms + 1
     free = [np.array(capacity) for _ in range(sms)]
     entered, opens_at = {}, {}
     next_op, busy_until = 0, 0.0
@@ -69,7 +74,19 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     def event_time(op, event):
         return (placed_at if event == ALL_PLACED else ended_at).get(op)
 
+    def overlap(a, b):
+        return places.first[a] <= places.last[b] and places.first[b] <= places.last[a]
+
+    def has_link(op):
+        return places.link[op] < 0 or link_free[places.link[op]] >= places.taken[op]
+
+    def use_link(op, times):
+        if places is not None and places.link[op] >= 0:
+            link_free[places.link[op]] -= times * places.taken[op]
+
     def hosts(s, op):
+        if places is not None and not places.first[op] <= s <= places.last[op]:
+            return -1
         fits = [f // x for f, x in zip(free[s], need[op], strict=True) if x]
         most = min(fits, default=math.inf)
         return most if most >= 1 else -1
@@ -133,18 +150,26 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                     opens_at[op] = now + launch[op]
                     changed = True
             # Place blocks, best first.
+            stuck = []
             for block in order:
                 if start[block] is not None or not may_be_placed(block):
                     continue
                 op = op_of[block]
+                if places is not None and (
+                    not has_link(op) or any(overlap(op, other) for other in stuck)
+                ):
+                    continue
                 keys = [hosts(s, op) for s in range(sms)]
                 best = max(range(sms), key=lambda s: (keys[s], -s))
                 if keys[best] < 0:
-                    if rules.strict:
+                    if rules.strict and places is None:
                         break
+                    stuck += [op] * rules.strict
                     continue
                 free[best] = free[best] - need[op]
-                start[block], sm[block] = now, best
+                use_link(op, 1)
+                start[block], sm[block] = now, best if places is None else min(best, n_sms - 1)
+                on[block] = best
                 if all(start[b] is not None for b in blocks[op]):
                     placed_at[op] = now
                 changed = True
@@ -159,7 +184,8 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
         while just_ended := [b for b in range(n) if end[b] == now and b not in ended]:
             for block in just_ended:
                 ended.add(block)
-                free[sm[block]] = free[sm[block]] + need[op_of[block]]
+                free[on[block]] = free[on[block]] + need[op_of[block]]
+                use_link(op_of[block], -1)
             for op in range(k):
                 if op not in ended_at and all(b in ended for b in blocks[op]):
                     ended_at[op] = now

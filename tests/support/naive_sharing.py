@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # noqa: C901 - one loop
+def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # noqa: C901, PLR0915 - one loop
     """Run whole kernels, each after those it waits for; return start, end and SM of each block.
 
     Every block that runs is looked at after each end. Blocks of kernels that may start are placed
@@ -34,7 +34,12 @@ def shared_schedule(graph, durations, resources, sms, sharing, waits_for):  # no
         return max(0, min(most))
 
     def slowed(sm):
-        return 1 + sharing.slowdown * sum(sharing.load[kernel[block]] for block in running[sm])
+        times = 1 + sharing.slowdown * sum(sharing.load[kernel[block]] for block in running[sm])
+        if sharing.side is None:
+            return times
+        here = min((sharing.side[kernel[block]] for block in running[sm]), default=1)
+        sides = {sharing.side[kernel[block]] for blocks in running for block in blocks}
+        return times * (1 + sharing.beside[here] * (1 - here in sides))
 
     while True:
         while True:

@@ -1,0 +1,340 @@
+"""Computation beside communication: what was measured and published, and what depgraph predicts.
+
+``samples/validation/measured/h200-overlap.csv`` holds medians of runs of
+``samples/validation/overlap.py`` on two H200s: a chain of bf16 matrix products beside a collective.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+from depgraph.extraction.workload import WorkloadKernel, workload_extraction
+from depgraph.gpu.model import load_gpu
+from depgraph.graph.communication import Collective, Link
+from depgraph.mechanisms import find_mechanisms
+from depgraph.parsers.workload import read_workload
+from depgraph.scenario.build_scenario import build_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from depgraph.graph.program import Extraction
+
+MEASURED = Path(__file__).resolve().parents[2] / "samples" / "validation" / "measured"
+# What of two was launched second began so much later, so that the first was surely placed first.
+LATER_US = 20.0
+WORKLOADS = Path(__file__).resolve().parents[2] / "samples" / "workloads"
+POLICIES = {
+    "as launched": "c3", "communication first": "c3-first", "reserved": "c3-reserved",
+    "both": "c3-both", "dma, 8 fewer": "c3-dma",
+}  # fmt: skip
+ASKED = ("as launched", "communication first")
+CLOSE = 0.15
+LADDER = [
+    ("as launched", "c3", 21), ("communication first", "c3-first", 42),
+    ("reserved", "c3-reserved", 41), ("both", "c3-both", 42), ("copy engines", "c3-dma", 66),
+    ("copy engines, 8 CUs fewer", "c3-dma(8)", 72),
+]  # fmt: skip
+INTRODUCTION = """\
+*Share of ideal*: (speedup - 1) / (ideal speedup - 1); the ideal is what both would take alone,
+the longer one of the two."""
+OF_PAIRS = """\
+Chains of 1 to 12 bf16 matrix products beside one collective of NCCL 2.28.9 or beside copies
+both ways by copy engines, from 16 to 512 MiB (`samples/validation/overlap.py`, PyTorch 2.11,
+driver 580). *Reached* is what hardware did, of the ideal. A product is described as its tiles
+(cuBLAS's kernel names say how large), which take the SMs in turn; a collective holds an SM with
+each block, 24 by NCCL's choice; what was launched second began 20 us later. All of NCCL is
+predicted with two constants, copies with one. cuBLAS was told to leave SMs alone in *reserved*
+and *both*: there hardware overlapped far less than predicted, *reserved* often not at all,
+although the SMs were free. NCCL launches its blocks in clusters of four on this architecture
+(`NCCL_CGA_CLUSTER_SIZE`), which need room in one group of SMs; whether that is the reason was
+not tried, and clusters are not modelled."""
+OF_BLOCKS = """\
+`NCCL_MAX_CTAS`, or `max_ctas` of a communicator, bounds them; 32 gives 24, as does no limit.
+Sixteen take a sixth longer, eight twice as long, four and two four and eight times (all-reduce of
+512 MiB: 6476 and 12810 us): from a dozen blocks on, more SMs buy little."""
+OF_LADDER = """\
+`samples/workloads/conccl.toml`: a matrix product and an all-gather of equal length on the 304
+CUs of an MI300X, each a fifth slower beside the other. The published shares are means over the
+paper's programs, whose lengths differ. *As launched* is more on hardware, where two queues are
+served in turn: here a collective waits until the product's last blocks are placed. With *8 CUs
+fewer* the paper gains, by less pressure on the caches; here seven waves instead of six only
+cost time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """How much longer computation takes beside communication, and communication beside it."""
+
+    computation: float
+    communication: float
+
+
+# The least mean error of the share on half 0, of steps of a few percent.
+FITTED = {"sm": Slowed(0.05, 0.12), "dma": Slowed(0.06, 0.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One way to run a chain of matrix products beside a collective.
+
+    Attributes
+    ----------
+    engine : str
+        "sm" for NCCL, "dma" for copies between peers.
+    shape : (int, int, int)
+        Of each product: m, n, k.
+    kernels : int
+    tile : str
+        Of the kernel that cuBLAS took for so many SMs, by its name.
+    mode : str
+    reserved, gemm_sms, ctas : int
+        SMs that were kept for communication, that cuBLAS was told of, and blocks of the collective.
+    gemm_us, collective_us : float
+        Each alone, as launched by default: what "ideal" is made of.
+    gemm_alone_us, collective_alone_us : float
+        The same with the number of SMs and of blocks that this mode has.
+    measured_us : float
+    half : int
+        0 if constants were fitted to it.
+    """
+
+    engine: str
+    shape: tuple[int, int, int]
+    kernels: int
+    tile: str
+    collective: str
+    bytes: int
+    mode: str
+    reserved: int
+    gemm_sms: int
+    ctas: int
+    gemm_us: float
+    collective_us: float
+    gemm_alone_us: float
+    collective_alone_us: float
+    measured_us: float
+    half: int
+
+    @property
+    def name(self) -> str:
+        """What ran beside what."""
+        size = "x".join(map(str, self.shape))
+        return f"{self.kernels} x {size}, {self.collective} {self.bytes >> 20} MiB"
+
+    @property
+    def ideal(self) -> float:
+        """Speedup if neither slowed the other."""
+        return (self.gemm_us + self.collective_us) / max(self.gemm_us, self.collective_us)
+
+    def share(self, time: float) -> float:
+        """Return which share of the ideal gain a time is."""
+        return ((self.gemm_us + self.collective_us) / time - 1) / (self.ideal - 1)
+
+
+@cache
+def pairs() -> list[Pair]:
+    """Read what was measured; pairs go to one half or the other with all their modes."""
+    found: list[Pair] = []
+    halves: dict[str, int] = {}
+    with (MEASURED / "h200-overlap.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            shape = int(line["m"]), int(line["n"]), int(line["k"])
+            key = f"{shape} {line['kernels']} {line['collective']} {line['bytes']}"
+            half = halves.setdefault(key, (len(halves) + len(halves) // 6) % 2)
+            found.append(
+                Pair(
+                    line["engine"], shape, int(line["kernels"]), line["tile"], line["collective"],
+                    int(line["bytes"]), line["mode"], int(line["reserved"]),
+                    int(line["gemm_sms"]), int(line["ctas"]),
+                    *(float(line[f"{name}_us"]) for name in (
+                        "gemm", "collective", "gemm_alone", "collective_alone", "measured",
+                    )), half=half,
+                )
+            )  # fmt: skip
+    return found
+
+
+def tiles(shape: tuple[int, int, int], tile: str) -> int:
+    """Return the tiles of a product of row-major matrices: cuBLAS makes its transpose."""
+    height, width = (int(side) for side in tile.split("x"))
+    return math.ceil(shape[1] / height) * math.ceil(shape[0] / width)
+
+
+@cache
+def predicted(pair: Pair) -> float:
+    """Return the time of a pair in microseconds, with the constants that were fitted."""
+    return predict(pair, FITTED[pair.engine])
+
+
+def predict(pair: Pair, slowed: Slowed) -> float:
+    """Return the time of a pair in microseconds."""
+    blocks = tiles(pair.shape, pair.tile)
+    waves = math.ceil(blocks / pair.gemm_sms)
+    gemm = WorkloadKernel(
+        "", (blocks, 1, 1), (384, 1, 1),
+        np.full(blocks, pair.gemm_alone_us / pair.kernels / waves), occupancy=1,
+    )  # fmt: skip
+    by_dma = pair.engine == "dma"
+    ctas = max(1, pair.ctas)
+    talk = WorkloadKernel(
+        "collective", (ctas, 1, 1), (1 if by_dma else 544, 1, 1),
+        np.full(ctas, pair.collective_alone_us), occupancy=None if by_dma else 1,
+        registers=0 if by_dma else None, shared_bytes=0 if by_dma else None, stream=1,
+        collective=Collective(
+            engine="dma" if by_dma else "sm", link="nvlink", sms=ctas,
+            time=pair.collective_alone_us,
+        ),
+    )  # fmt: skip
+    first = pair.mode in ("communication first", "both", "dma, 8 fewer")
+    later = WorkloadKernel(
+        "later", (1, 1, 1), (1, 1, 1), np.array([LATER_US]), registers=0, shared_bytes=0,
+        stream=0 if first else 1,
+    )  # fmt: skip
+    chain = [replace(gemm, name=f"gemm {i}") for i in range(pair.kernels)]
+    kernels = [talk, later, *chain] if first else [later, chain[0], talk, *chain[1:]]
+    policy = POLICIES[pair.mode]
+    if pair.gemm_sms < load_gpu("H200").sms:
+        policy = f"{policy}({load_gpu('H200').sms - pair.gemm_sms})"
+    link = Link(
+        name="nvlink", bandwidth=1, dma_bandwidth=1, computation_slowed=slowed.computation,
+        communication_slowed=slowed.communication,
+    )  # fmt: skip
+    return makespan(kernels, [link], "H200", policy)
+
+
+def makespan(
+    kernels: Sequence[WorkloadKernel], links: Sequence[Link], gpu: str, policy: str
+) -> float:
+    """Return the time of a described program under a policy."""
+    extraction = workload_extraction(kernels, [], unit="us", metadata={}, links=links)
+    return _makespan(extraction, gpu, policy)
+
+
+def _makespan(extraction: Extraction, gpu: str, policy: str) -> float:
+    model = load_gpu(gpu)
+    scenario = build_scenario(
+        extraction.graph, extraction.kernels, gpu=model, metadata=extraction.metadata
+    ).on(model.sms)
+    (mechanism,) = find_mechanisms([policy])
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, {}, scenario))[0].makespan
+
+
+def _line(name: str, half: int, found: list[Pair]) -> str:
+    """Sum up some pairs in a row: what hardware reached of the ideal, and the errors."""
+    shares = np.array(
+        [(pair.share(pair.measured_us), pair.share(predicted(pair))) for pair in found]
+    )
+    error = np.abs(shares[:, 1] - shares[:, 0])
+    times = np.abs([predicted(pair) / pair.measured_us - 1 for pair in found])
+    return (
+        f"| {name} | {half} | {len(found)} | {shares[:, 0].mean():.0%} | "
+        f"{shares[:, 1].mean():.0%} | "
+        f"{100 * error.mean():.1f} | {np.mean(error <= CLOSE):.0%} | {100 * error.max():.0f} | "
+        f"{times.mean():.1%} |"
+    )
+
+
+def pairs_table() -> str:
+    """Return the errors by engine and mode, for pairs that constants were fitted to and others."""
+    groups: dict[tuple[str, str, int], list[Pair]] = defaultdict(list)
+    for pair in pairs():
+        limited = pair.engine == "sm" and pair.reserved and pair.mode == "communication first"
+        mode = f"{pair.mode}, {pair.reserved} blocks at most" if limited else pair.mode
+        if pair.mode in ("reserved", "both"):
+            mode = f"{pair.mode}, {pair.reserved}"
+        groups[pair.engine, mode, pair.half].append(pair)
+    asked = [p for p in pairs() if p.mode in ASKED and not p.reserved]
+    for half in (0, 1):
+        groups["both", "as launched, communication first", half] = [
+            p for p in asked if p.half == half
+        ]
+    heads = "engine,mode,half,runs,reached,predicted,mean error (points),within 15 points,worst"
+    lines = [
+        f"| {heads.replace(',', ' | ')} | mean error of the time |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    named = {"sm": "NCCL", "dma": "copy engines", "both": "**both**"}
+    lines += [_line(f"{named[e]} | {mode}", half, groups[e, mode, half])
+              for e, mode, half in sorted(groups)]  # fmt: skip
+    return "\n".join(lines)
+
+
+def worst_table() -> str:
+    """Return the worst ten of the runs that nothing was fitted to."""
+    asked = [p for p in pairs() if p.half == 1 and p.mode in ASKED and not p.reserved]
+    worst = sorted(asked, key=lambda p: -abs(p.share(predicted(p)) - p.share(p.measured_us)))[:10]
+    lines = [
+        "| run | mode | ideal | predicted (us) | measured (us) | predicted | measured |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {p.name} | {p.mode} | {p.ideal:.2f}x | {predicted(p):.1f} | {p.measured_us:.1f} | "
+        f"{p.share(predicted(p)):.0%} | {p.share(p.measured_us):.0%} |"
+        for p in worst
+    ]
+    return "\n".join(lines)
+
+
+def blocks_table() -> str:
+    """Return how long collectives take with fewer blocks."""
+    times: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
+    for pair in pairs():
+        if pair.engine == "sm":
+            times[pair.collective, pair.bytes][pair.ctas] = pair.collective_alone_us
+    blocks = sorted({n for found in times.values() for n in found})
+    lines = [
+        f"| collective | MiB | {' | '.join(f'{n} blocks (us)' for n in blocks)} |",
+        "|---|---:|" + "---:|" * len(blocks),
+    ]
+    lines += [
+        f"| {name} | {size >> 20} | {' | '.join(f'{found[n]:.1f}' for n in blocks)} |"
+        for (name, size), found in sorted(times.items())
+    ]
+    return "\n".join(lines)
+
+
+def ladder_table() -> str:
+    """Return ConCCL's ladder beside what depgraph gives for equal lengths."""
+    program = read_workload(WORKLOADS / "conccl.toml")
+    serial = _makespan(program, "MI300X", "serial")
+    lines = ["| row | policy | published | depgraph |", "|---|---|---:|---:|"]
+    for name, policy, published in LADDER:
+        gain = serial / _makespan(program, "MI300X", policy) - 1
+        lines.append(f"| {name} | `{policy}` | {published} % | {gain:.0%} |")
+    return "\n".join(lines)
+
+
+def flashoverlap_line() -> str:
+    """Say what FlashOverlap's public predictor and depgraph give for one of its programs."""
+    time = _makespan(read_workload(WORKLOADS / "flashoverlap.toml"), "A100", "c3-groups(2)")
+    return (
+        f"`samples/workloads/flashoverlap.toml`, 16384 x 8192 x 4096 in ten groups: its public "
+        f"predictor gives 4836.8 us, `c3-groups(2)` {time:.1f} us."
+    )
+
+
+def overlap_tables() -> str:
+    """Return all tables of computation beside communication."""
+    constants = "; ".join(
+        f"{name}: computation takes {slowed.computation:.0%} longer, communication "
+        f"{slowed.communication:.0%}"
+        for name, slowed in (("NCCL", FITTED["sm"]), ("copy engines", FITTED["dma"]))
+    )
+    return "\n\n".join([
+        "## Computation beside communication", INTRODUCTION,
+        "### Measured on two H200s", f"Fitted to half 0: {constants}.", pairs_table(),
+        OF_PAIRS, "The ten worst that nothing was fitted to:", worst_table(),
+        "### Blocks of NCCL's collectives", OF_BLOCKS, blocks_table(),
+        "### ConCCL", OF_LADDER, ladder_table(),
+        "### FlashOverlap", flashoverlap_line(),
+    ]) + "\n"  # fmt: skip

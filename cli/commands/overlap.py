@@ -1,0 +1,62 @@
+"""``depgraph overlap``: computation beside communication, from profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from depgraph.cli.options.shared import Command, format_option, print_report
+
+
+@click.command("overlap", cls=Command)
+@click.argument(
+    "profiles", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PROFILE..."
+)
+@click.option(
+    "--isolated", multiple=True, type=click.Path(path_type=Path), metavar="PROFILE",
+    help="Where the same kernels ran with nothing of the other side beside them: one for all "
+    "ranks, or one each.",
+)  # fmt: skip
+@click.option(
+    "--communication", metavar="REGEX",
+    help="How names of further kernels begin that communicate, besides those of NCCL, RCCL, "
+    "MSCCL, NVSHMEM and of libraries with collectives of their own.",
+)  # fmt: skip
+@click.option("--rows", type=click.IntRange(1), metavar="N", default=40, show_default=True,
+              help="Iterations to show in a table; JSON and CSV have all.")  # fmt: skip
+@format_option
+def command(
+    *,
+    profiles: tuple[Path, ...],
+    isolated: tuple[Path, ...],
+    communication: str | None,
+    rows: int,
+    form: str,
+) -> None:
+    """Say how much communication ran beside computation, and what that gained.
+
+    PROFILE is a PyTorch profiler trace or an Nsight Systems export, one a rank, or one of all; no
+    memory-access trace is needed. For each step that the program marked (ProfilerStep, NVTX ranges
+    called step, iteration or batch): computation and communication alone, serial, their sum, ideal,
+    the larger of both, the time they took, the speedup over serial, its share of the ideal one, the
+    communication that no computation hid, and how many SMs collectives took. Kernels of NCCL and
+    RCCL and copies between GPUs are communication. Shares above 100 % are not cut off.
+    """
+    from depgraph.analysis.beside_communication import overlapped
+    from depgraph.errors import ProfileError
+    from depgraph.parsers.profiles import read_profile
+    from depgraph.reports.tables.overlap_table import overlap_report
+    from depgraph.timing.profile import KernelProfile
+
+    def read(paths: tuple[Path, ...]) -> list[KernelProfile]:
+        found = []
+        for path in paths:
+            profile = read_profile(path)
+            if not isinstance(profile, KernelProfile):
+                raise ProfileError(path, "has times of blocks, not a timeline of kernels")
+            found.append(profile)
+        return found
+
+    found = overlapped(read(profiles), read(isolated), communication=communication)
+    print_report(overlap_report(found, rows if form in ("table", "markdown") else None), form)

@@ -1,0 +1,470 @@
+"""Computation beside communication, from profiles alone: what overlapped, and what it gained."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.errors import ModelError, ProfileError
+from depgraph.system.text import counted, in_short
+from depgraph.timing.profile import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.timing.profile import KernelProfile, Step
+
+# Kernels of NCCL, RCCL, MSCCL and NVSHMEM, and of the libraries that have collectives of their own
+# (vLLM, TensorRT-LLM, PyTorch's symmetric memory).
+COMMUNICATION = (
+    r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)|"
+    r"cross_device_reduce|(?:one|two)_?shot_?all_?reduce|multimem_(?:all|one)|AllReduceKernel"
+)
+PEER_COPY = r"\bP(?:eer)?toP(?:eer)?\b|\bp2p\b"
+ALL = "all"
+_MICROSECOND = 1000.0  # ns
+_NAMED = 3
+_OF_THE_SAME_KERNEL = (
+    "times alone of kernels that ran beside communication: those of the same kernel and grid where "
+    "none ran; collectives as they were measured (--isolated gives better ones)"
+)
+# What makes two launches the same kernel: its name, and its blocks.
+_Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """What ran in one step of one rank; times in microseconds.
+
+    Attributes
+    ----------
+    rank, name : str
+    computation, communication : float
+        Time in which either ran, as if alone.
+    time : float
+        Time in which anything ran.
+    idle : float
+        Time from the first start to the last end in which nothing ran.
+    exposed : float
+        Time in which communication ran and no computation did.
+    sms : float or None
+        SMs that collectives took, on average over their time; None where grids are not known.
+    """
+
+    rank: str
+    name: str
+    computation: float
+    communication: float
+    time: float
+    idle: float
+    exposed: float
+    sms: float | None
+
+    @property
+    def serial(self) -> float:
+        """Computation and communication one after the other."""
+        return self.computation + self.communication
+
+    @property
+    def ideal(self) -> float:
+        """Time if neither slowed the other."""
+        return max(self.computation, self.communication)
+
+    @property
+    def speedup(self) -> float | None:
+        """Serial over time; None where nothing ran."""
+        return self.serial / self.time if self.time > 0 else None
+
+    @property
+    def ideal_speedup(self) -> float | None:
+        """Serial over ideal; None where nothing ran."""
+        return self.serial / self.ideal if self.ideal > 0 else None
+
+    @property
+    def share(self) -> float | None:
+        """Share of the ideal gain, neither below 0 nor above 1 cut off; None if there is none."""
+        if self.speedup is None or self.ideal_speedup is None or self.ideal_speedup == 1:
+            return None
+        return (self.speedup - 1) / (self.ideal_speedup - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationKernel:
+    """A collective or a peer copy of one rank, over all its iterations; time in microseconds."""
+
+    rank: str
+    name: str
+    count: int
+    time: float
+    blocks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Overlapped:
+    """What profiles show of computation beside communication.
+
+    Attributes
+    ----------
+    iterations : tuple of Iteration
+        By rank and time.
+    ranks : tuple of Iteration
+        Of each rank the iteration of median time.
+    kernels : tuple of CommunicationKernel
+    sms : int or None
+        Of the GPU; None where no profile says.
+    notes : tuple of str
+        What was assumed.
+    """
+
+    iterations: tuple[Iteration, ...]
+    ranks: tuple[Iteration, ...]
+    kernels: tuple[CommunicationKernel, ...]
+    sms: int | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """Kernels and peer copies of one rank: columns over both, in nanoseconds from the first."""
+
+    name: tuple[str, ...]
+    start: NDArray[np.float64]
+    duration: NDArray[np.float64]
+    talks: NDArray[np.bool_]
+    blocks: NDArray[np.int64]
+    step: NDArray[np.int64]
+    steps: tuple[str, ...]
+
+    @property
+    def keys(self) -> list[_Key]:
+        """The kernel of each row."""
+        return list(zip(self.name, self.blocks.tolist(), strict=True))
+
+
+def overlapped(
+    profiles: Sequence[KernelProfile],
+    isolated: Sequence[KernelProfile] = (),
+    *,
+    communication: str | None = None,
+) -> Overlapped:
+    """Say how much of communication ran beside computation, and what that gained.
+
+    Parameters
+    ----------
+    profiles : sequence of KernelProfile
+        One a rank, or one that holds several processes or devices.
+    isolated : sequence of KernelProfile
+        Of the same program, where neither ran beside the other; one for all ranks, or one each.
+    communication : str, optional
+        Regular expression for names of further kernels that communicate.
+
+    Raises
+    ------
+    ModelError
+        If the expression is none, or there are several isolated profiles but not one a rank.
+    ProfileError
+        If a profile does not say when its kernels ran.
+    """
+    try:
+        pattern = re.compile("|".join(filter(None, [COMMUNICATION, communication])), re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        given = in_short(communication or "")
+        message = f"--communication {given!r} is no regular expression: {error}"
+        raise ModelError(message) from None
+    ranks = _by_rank(profiles)
+    alone = [work for _, work in _works(_by_rank(isolated), pattern)]
+    if len(alone) not in (0, 1, len(ranks)):
+        message = f"{counted(len(ranks), 'rank')}, but {len(alone)} isolated: give one, or one each"
+        raise ModelError(message)
+    sms = _sms(profiles)
+    notes: list[str] = []
+    iterations: list[Iteration] = []
+    kernels: list[CommunicationKernel] = []
+    for i, (rank, work) in enumerate(_works(ranks, pattern)):
+        reference = alone[i if len(alone) > 1 else 0] if alone else None
+        times, said = _alone(work, reference)
+        notes += [note for note in said if note not in notes]
+        for step, name in enumerate(work.steps):
+            rows = np.flatnonzero(work.step == step)
+            if len(rows):
+                iterations.append(_iteration(rank, name, work, rows, times[rows], sms))
+        kernels += _kernels(rank, work)
+    medians = [
+        _median([each for each in iterations if each.rank == rank])
+        for rank in dict.fromkeys(each.rank for each in iterations)
+    ]
+    notes += _notes(iterations, kernels, len(ranks))
+    return Overlapped(tuple(iterations), tuple(medians), tuple(kernels), sms, tuple(notes))
+
+
+def _by_rank(profiles: Iterable[KernelProfile]) -> list[tuple[str, KernelProfile]]:
+    """Split profiles by process and device, and name each part."""
+    parts: list[tuple[str, KernelProfile]] = []
+    for profile in profiles:
+        if profile.start is None:
+            hint = "give a timeline: a torch.profiler trace, or an Nsight Systems export"
+            raise ProfileError(profile.source, "does not say when its kernels ran", hint)
+        if profile.unit != "ns":
+            raise ProfileError(profile.source, "is of a simulator", "give measured times")
+        own = [f"rank {profile.rank}"] if profile.rank is not None else [profile.source.name]
+        for process in profile.processes or (None,):
+            of_process = profile if process is None else profile.only(process=process)
+            for device in of_process.devices or (None,):
+                part = of_process if device is None else of_process.only(device=device)
+                place = [f"process {process}"] * (len(profile.processes) > 1)
+                place += [f"device {device}"] * (len(of_process.devices) > 1)
+                kept = tuple(s for s in part.steps if s.process in (UNKNOWN, process))
+                parts.append((", ".join(own + place), replace(part, steps=kept)))
+    names = [name for name, _ in parts]
+    return [
+        (name if names.count(name) == 1 else f"{name} ({number})", part)
+        for number, (name, part) in enumerate(parts)
+    ]
+
+
+def _works(
+    parts: Sequence[tuple[str, KernelProfile]], pattern: re.Pattern[str]
+) -> list[tuple[str, _Work]]:
+    return [(rank, _work(profile, pattern)) for rank, profile in parts]
+
+
+def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
+    """Take kernels and peer copies together, in the order of their starts."""
+    name, start, duration = list(profile.name), profile.start, profile.duration
+    if start is None:
+        raise TypeError("profiles without starts are refused before")
+    talks = [pattern.match(each) is not None for each in name]
+    blocks = np.full(len(name), UNKNOWN)
+    if profile.grid is not None:
+        blocks = np.where(profile.grid[:, 0] > 0, profile.grid.astype(np.int64).prod(axis=1), -1)
+    issued = start
+    if profile.issued is not None:
+        issued = np.where(profile.issued >= 0, profile.issued, start)
+    memory = profile.memory
+    if memory is not None and memory.start is not None:
+        is_peer = [re.search(PEER_COPY, n, re.IGNORECASE) is not None for n in memory.name]
+        peers = np.flatnonzero(is_peer)
+        name += [memory.name[row] for row in peers]
+        start = np.concatenate([start, memory.start[peers]])
+        duration = np.concatenate([duration, memory.duration[peers]])
+        issued = np.concatenate([issued, memory.start[peers]])
+        talks += [True] * len(peers)
+        blocks = np.concatenate([blocks, np.zeros(len(peers), np.int64)])
+    order = np.argsort(start, kind="stable")
+    steps, step = _steps(profile.steps, issued)
+    return _Work(
+        tuple(name[row] for row in order),
+        (start[order] - start.min()).astype(np.float64), duration[order],
+        np.array(talks, np.bool_)[order], blocks[order], step[order], steps,
+    )  # fmt: skip
+
+
+def _steps(
+    marked: Sequence[Step], issued: NDArray[np.int64]
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the outermost steps, and that in which each kernel was launched; -1 for none."""
+    outer: list[Step] = []
+    for step in sorted(marked, key=lambda s: (s.start, -s.end)):
+        if not outer or step.start >= outer[-1].end:
+            outer.append(step)
+    if not outer:
+        return (ALL,), np.zeros(len(issued), np.int64)
+    starts = np.array([step.start for step in outer])
+    at = np.searchsorted(starts, issued, side="right") - 1
+    inside = (at >= 0) & (issued <= np.array([step.end for step in outer])[np.maximum(at, 0)])
+    return tuple(step.name for step in outer), np.where(inside, at, -1)
+
+
+def _alone(work: _Work, reference: _Work | None) -> tuple[NDArray[np.float64], list[str]]:
+    """Return how long each kernel takes with nothing of the other side beside it, and why so."""
+    if reference is not None:
+        return _from_isolated(work, reference)
+    beside = _beside(work)
+    free = defaultdict(list)
+    for row, key in enumerate(work.keys):
+        if not work.talks[row] and beside[row] == 0:
+            free[key].append(work.duration[row])
+    known = {key: float(np.median(times)) for key, times in free.items()}
+    times = work.duration.copy()
+    guessed = 0
+    for row, key in enumerate(work.keys):
+        if work.talks[row] or beside[row] == 0:
+            continue
+        if key in known:
+            times[row] = min(times[row], known[key])
+        else:
+            guessed += 1
+    notes = [_OF_THE_SAME_KERNEL]
+    if guessed:
+        notes.append(
+            f"{counted(guessed, 'launch', 'launches')} of kernels that never ran without "
+            "communication: taken as measured, so that speedup and share are too high"
+        )
+    return times, notes
+
+
+def _beside(work: _Work) -> NDArray[np.float64]:
+    """Return for how long something of the other side ran beside each kernel."""
+    found = np.zeros(len(work.duration))
+    end = work.start + work.duration
+    for talks in (False, True):
+        rows, others = np.flatnonzero(work.talks == talks), work.talks != talks
+        covered = _Cover(work.start[others], end[others])
+        found[rows] = covered.before(end[rows]) - covered.before(work.start[rows])
+    return found
+
+
+def _from_isolated(work: _Work, reference: _Work) -> tuple[NDArray[np.float64], list[str]]:
+    """Take the time of each kernel from an isolated run: by its turn in the step, else by name."""
+    times = work.duration.copy()
+    known = _rows_by_turn(reference)
+    missing = other_counts = 0
+    for key, turns in _rows_by_turn(work).items():
+        of_reference = known.get(key, [])
+        for turn, rows in enumerate(turns):
+            if len(of_reference) == len(turns):
+                times[rows] = np.median(reference.duration[of_reference[turn]])
+            elif of_reference:
+                times[rows] = np.median(reference.duration[np.concatenate(of_reference)])
+                other_counts += len(rows)
+            else:
+                missing += len(rows)
+    notes = ["times alone: from the isolated profile, by kernel, grid and turn in the step"]
+    if other_counts:
+        notes.append(
+            f"{counted(other_counts, 'launch', 'launches')} of kernels that the isolated profile "
+            "has another number of: the median of all of theirs"
+        )
+    if missing:
+        notes.append(
+            f"{counted(missing, 'launch', 'launches')} of kernels that the isolated profile lacks: "
+            "taken as measured beside others"
+        )
+    return times, notes
+
+
+def _rows_by_turn(work: _Work) -> dict[_Key, list[NDArray[np.intp]]]:
+    """Return for each kernel the rows of its first launch in each step, of its second, ..."""
+    found: dict[_Key, list[NDArray[np.intp]]] = {}
+    for key, rows in _rows_by_key(work).items():
+        step = work.step[rows]
+        turn = np.arange(len(rows)) - np.searchsorted(step, step)
+        found[key] = [rows[turn == each] for each in range(int(turn.max()) + 1)]
+    return found
+
+
+def _rows_by_key(work: _Work) -> dict[_Key, NDArray[np.intp]]:
+    """Return the rows of each kernel in steps, by step and time."""
+    rows: dict[_Key, list[int]] = defaultdict(list)
+    keys = work.keys
+    for row in np.argsort(work.step, kind="stable").tolist():
+        if work.step[row] >= 0:
+            rows[keys[row]].append(row)
+    return {key: np.array(found) for key, found in rows.items()}
+
+
+class _Cover:
+    """The union of intervals."""
+
+    def __init__(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> None:
+        order = np.argsort(start, kind="stable")
+        start, reach = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+        is_new = np.ones(len(start), np.bool_)
+        is_new[1:] = start[1:] > reach[:-1]
+        self.start = start[is_new]
+        last = np.append(np.flatnonzero(is_new)[1:] - 1, len(start) - 1)[: len(self.start)]
+        self.end = reach[last]
+        self._sum = np.concatenate([[0.0], np.cumsum(self.end - self.start)])
+
+    @property
+    def length(self) -> float:
+        """How much is covered."""
+        return float(self._sum[-1])
+
+    def before(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how much is covered before each time."""
+        at = np.searchsorted(self.start, times, side="right")
+        past: NDArray[np.float64] = self._sum[at]
+        if len(self.start):
+            past = past - np.maximum(0.0, self.end[np.maximum(at - 1, 0)] - times) * (at > 0)
+        return past
+
+
+def _iteration(
+    rank: str,
+    name: str,
+    work: _Work,
+    rows: NDArray[np.intp],
+    alone: NDArray[np.float64],
+    sms: int | None,
+) -> Iteration:
+    """Measure one step. Kernels of one side that overlap one another keep doing so in `alone`."""
+    start, duration, talks = work.start[rows], work.duration[rows], work.talks[rows]
+    end = start + duration
+    sides = []
+    for side in (~talks, talks):
+        ran, taken = _Cover(start[side], end[side]).length, float(duration[side].sum())
+        sides.append(ran * float(alone[side].sum()) / taken if taken > 0 else 0.0)
+    time = _Cover(start, end).length
+    computing = _Cover(start[~talks], end[~talks]).length
+    blocks = work.blocks[rows][talks]
+    known, weights = blocks >= 0, duration[talks]
+    taken_sms = None
+    if known.any() and weights[known].sum() > 0:
+        held = np.minimum(blocks[known], sms or np.inf)
+        taken_sms = float(np.average(held, weights=weights[known]))
+    return Iteration(
+        rank=rank,
+        name=name,
+        computation=sides[0] / _MICROSECOND,
+        communication=sides[1] / _MICROSECOND,
+        time=time / _MICROSECOND,
+        idle=max(0.0, float(end.max() - start.min()) - time) / _MICROSECOND,
+        exposed=(time - computing) / _MICROSECOND,
+        sms=taken_sms,
+    )
+
+
+def _median(iterations: Sequence[Iteration]) -> Iteration:
+    """Return what is typical of a rank: its iteration of median time."""
+    ordered = sorted(iterations, key=lambda each: each.time)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def _kernels(rank: str, work: _Work) -> list[CommunicationKernel]:
+    found = []
+    for (name, blocks), rows in _rows_by_key(work).items():
+        if work.talks[rows[0]]:
+            time = float(work.duration[rows].sum()) / _MICROSECOND
+            of_grid = None if blocks < 0 else blocks
+            found.append(CommunicationKernel(rank, name, len(rows), time, of_grid))
+    return sorted(found, key=lambda kernel: -kernel.time)
+
+
+def _sms(profiles: Iterable[KernelProfile]) -> int | None:
+    stated = [p.measured_sms.max() for p in profiles if p.measured_sms is not None]
+    return int(max(stated)) if stated else None
+
+
+def _notes(
+    iterations: Sequence[Iteration], kernels: Sequence[CommunicationKernel], ranks: int
+) -> list[str]:
+    notes = ["a collective's kernel also waits for the other ranks: its time includes that"]
+    if not kernels:
+        notes = ["no kernel communicates: give --communication REGEX if some do"]
+    above = [each for each in iterations if each.share is not None and each.share > 1]
+    if above:
+        which = ", ".join(f"{each.rank} {each.name}" for each in above[:_NAMED])
+        more = f" and {len(above) - _NAMED} more" if len(above) > _NAMED else ""
+        notes.append(f"above 100 %: the collective itself changed ({which}{more})")
+    if all(each.name == ALL for each in iterations):
+        notes.append("no steps are marked: all that the profile shows counts as one iteration")
+    if ranks == 1:
+        notes.append("one rank: give the profiles of the others to see who waits for whom")
+    return notes

@@ -1,0 +1,231 @@
+"""Computation beside communication: what a GPU's SMs, links and copy engines make of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from depgraph.errors import ModelError, NotApplicableError
+from depgraph.graph.communication import Communication
+from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
+from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.streams import across_streams, previous_in_stream
+from depgraph.schedule.policy import (
+    ALL_ENDED,
+    IGNORED,
+    PLACES,
+    Against,
+    Gates,
+    Places,
+    Rules,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.graph.communication import Collective
+    from depgraph.mechanisms.costs import Charges
+    from depgraph.scenario.scenario import Scenario
+
+# Of a link, so that it is shared out to any number of blocks with nothing left for one more.
+_LINK = 1 << 40
+_CONCCL = "ConCCL (arXiv 2412.14335)"
+
+
+def _collectives(program: Scenario) -> list[Collective | None]:
+    """Return the collective of each operation, None for computation."""
+    known = Communication.from_metadata(program.metadata).collectives
+    return [known.get(name) for name in program.functions or ("",) * program.graph.n_operations]
+
+
+class BesideCommunication(Mechanism):
+    """Streams on which some kernels are collectives; as they were launched, unless told otherwise.
+
+    Parameters
+    ----------
+    sms : int, optional
+        SMs that computation leaves to collectives; default as many as the largest one takes, by a
+        copy engine none.
+    """
+
+    first: ClassVar[bool] = False
+    reserves: ClassVar[bool] = False
+    by_dma: ClassVar[bool] = False
+    in_groups: ClassVar[bool] = False
+
+    name = "c3"
+    rule = (
+        "collectives run on their own stream and SMs; a kernel's blocks are placed once those of "
+        "kernels that were ready before it are; computation and communication slow each other"
+    )
+    cost = "launches: host and gap of each kernel"
+    availability = Availability.SHIPS
+    source = _CONCCL
+    costs = (LAUNCH,)
+    needs_collectives = True
+
+    def __init__(self, sms: int | None = None) -> None:
+        self.sms = sms
+        self._collectives = Remembered(_collectives)
+
+    @property
+    def label(self) -> str:
+        """The name with the SMs that were asked for."""
+        return self.name if self.sms is None else f"{self.name}({self.sms})"
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read the number of SMs."""
+        if not cls.signature:
+            return super().with_parameters(parameters)
+        if len(parameters) != 1:
+            raise ModelError(f"give {cls.signature}")
+        return cls(whole_number(cls.name, parameters[0]))
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Gate kernels by their streams, and put collectives where they run."""
+        collectives = self._collectives(program)
+        talks = np.array([each is not None for each in collectives])
+        if not talks.any():
+            raise NotApplicableError("the program has no collectives: describe some")
+        graph = program.graph
+        of_talk = self.in_groups & (talks[graph.join_target_operation])
+        gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
+        source, target = across_streams(program)
+        kept = ~(self.in_groups & talks[target])
+        gates += Gates.between(source[kept], target[kept], ALL_ENDED)
+        places, durations, notes = self._places(program, collectives, talks)
+        launching = one_by_one(program, charges)
+        return Rules(
+            joins=np.where(of_talk, PLACES, IGNORED).astype(np.uint8),
+            gates=gates,
+            enter=launching.enter,
+            launch=launching.launch,
+            order=self._order(program, gates, talks),
+            durations=durations,
+            places=places,
+            against=Against.ENGINES if self.by_dma else Against.BLOCK,
+            assumptions=notes,
+        )
+
+    def _order(
+        self, program: Scenario, gates: Gates, talks: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Return blocks in the order in which their kernels come to their turn."""
+        graph = program.graph
+        turn = np.zeros(graph.n_operations, np.int64)
+        for at in np.argsort(gates.target, kind="stable"):
+            source, target = gates.source[at], gates.target[at]
+            turn[target] = max(turn[target], turn[source] + 1)
+        ready = turn[graph.operation_of_block]
+        if self.first or self.in_groups:
+            return np.lexsort((ready, ~talks[graph.operation_of_block]))
+        return np.argsort(ready, kind="stable")
+
+    def _places(
+        self, program: Scenario, collectives: list[Collective | None], talks: NDArray[np.bool_]
+    ) -> tuple[Places, NDArray[np.float64], tuple[str, ...]]:
+        """Return where blocks run, how long they take there, and what that assumes."""
+        graph = program.graph
+        links = Communication.from_metadata(program.metadata).links
+        number = {name: i for i, name in enumerate(links)}
+        sms = graph.n_blocks if np.isinf(program.sms) else int(program.sms)
+        n = graph.n_operations
+        first, last = np.zeros(n, np.int64), np.full(n, sms - 1, np.int64)
+        link, taken = np.full(n, -1, np.int64), np.zeros(n, np.int64)
+        durations = program.durations.copy()
+        blocks_of = np.diff(graph.first_block)
+        for k, collective in enumerate(collectives):
+            if collective is None:
+                continue
+            crossed = links[collective.link]
+            link[k], taken[k] = number[collective.link], _LINK // blocks_of[k]
+            if collective.engine == "dma" or self.by_dma:
+                # One engine moves what all its blocks did.
+                first[k] = last[k] = sms
+                taken[k] = _LINK // (crossed.engines * blocks_of[k])
+                durations[graph.first_block[k] : graph.first_block[k + 1]] *= collective.slower_by(
+                    "dma", crossed
+                )
+        on_sms = talks & (first < sms)
+        reserved, notes = self.sms or 0, []
+        if self.reserves and self.sms is None:
+            reserved = int(min(blocks_of[on_sms].max(initial=0), sms))
+        if reserved >= sms:
+            raise NotApplicableError(f"{reserved} of {sms} SMs leave computation none")
+        if reserved:
+            last[~talks] = sms - reserved - 1
+            first[on_sms] = sms - reserved
+            notes = [f"computation has {sms - reserved} of {sms} SMs"]
+        crossed_links = [links[c.link] for c in collectives if c is not None]
+        beside = (
+            max(crossed.computation_slowed for crossed in crossed_links),
+            max(crossed.communication_slowed for crossed in crossed_links),
+        )
+        if any(beside):
+            notes.append(
+                f"computation takes {100 * beside[0]:g} % longer beside communication, "
+                f"communication {100 * beside[1]:g} % beside computation, as the link says"
+            )
+        capacity = np.full(len(links), _LINK, np.int64)
+        places = Places(first, last, link, taken, capacity, talks, beside)
+        return places, durations, tuple(notes)
+
+
+class CommunicationFirst(BesideCommunication):
+    """Blocks of collectives before all others."""
+
+    name = "c3-first"
+    rule = "as c3, but blocks of collectives are placed before those of computation"
+    first = True
+
+
+class ReservedForCommunication(BesideCommunication):
+    """SMs for collectives alone."""
+
+    name = "c3-reserved"
+    signature = "c3-reserved(k)"
+    rule = "as c3, but collectives have k SMs to themselves (default: as many as they take)"
+    reserves = True
+
+
+class FirstAndReserved(ReservedForCommunication):
+    """Both: their own SMs, and placed first."""
+
+    name = "c3-both"
+    signature = "c3-both(k)"
+    rule = "collectives are placed first, and have k SMs to themselves"
+    first = True
+
+
+class ByCopyEngine(BesideCommunication):
+    """Copy engines move the data, and SMs only compute."""
+
+    name = "c3-dma"
+    signature = "c3-dma(k)"
+    rule = "copy engines move what collectives do, and take no SM; computation has k SMs fewer"
+    availability = Availability.CODE
+    by_dma = True
+
+
+class TileGroups(BesideCommunication):
+    """A part of a collective starts once its group of tiles is done."""
+
+    name = "c3-groups"
+    signature = "c3-groups(k)"
+    rule = (
+        "a part of a collective starts once the blocks that it depends on have ended, on k SMs of "
+        "its own if given"
+    )
+    availability = Availability.CODE
+    source = "FlashOverlap (arXiv 2504.19519; infinigence/FlashOverlap)"
+    in_groups = True
+
+
+COMMUNICATION_RULES = (
+    BesideCommunication, CommunicationFirst, ReservedForCommunication, FirstAndReserved,
+    ByCopyEngine, TileGroups,
+)  # fmt: skip

@@ -1,0 +1,54 @@
+"""``depgraph overlap``."""
+
+import csv
+import json
+
+import pytest
+from profiles_made import kineto
+
+from depgraph.cli import main
+from depgraph.samples import sample_path
+
+RANKS = [sample_path(f"timing/overlap/rank{rank}.json.gz") for rank in (0, 1)]
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs the command: exit code, stdout, stderr."""
+
+    def run_words(*words):
+        with pytest.raises(SystemExit) as exit_:
+            main(["overlap", *map(str, words)])
+        out, err = capsys.readouterr()
+        return exit_.value.code or 0, out, err
+
+    return run_words
+
+
+def test_the_first_lines_answer(run):
+    code, out, _ = run(*RANKS)
+    assert code == 0
+    assert out.startswith(
+        "rank 0, ProfilerStep#2: 3824 us, 1.23x over one after the other, 47.4 % of the\n"
+        "ideal 1.49x; 463.6 us of communication beside no computation; collectives take\n"
+        "24.00 of 132 SMs\n"
+    )
+
+
+def test_all_formats_have_all_iterations(run):
+    found = json.loads(run(*RANKS, "--format", "json", "--rows", 1)[1])
+    assert (found["n_ranks"], found["n_iterations"], found["sms"]) == (2, 6, 132)
+    rows = list(csv.DictReader(run(*RANKS, "--format", "csv")[1].splitlines()))
+    assert len(rows) == len(found["iterations"]) == 6
+    assert float(rows[0]["share"]) == found["iterations"][0]["share"]
+    assert "5 more rows: --rows 6" in run(*RANKS, "--format", "markdown", "--rows", 1)[1]
+
+
+def test_bad_input_is_one_line(run, tmp_path):
+    alone = kineto(tmp_path / "t.json", [("gemm", 10, 100, 132)])
+    assert run(alone, "--isolated", alone, "--isolated", alone)[0] == 1
+    code, out, err = run(tmp_path / "missing.json")
+    assert (code, out) == (1, "")
+    assert err.startswith("depgraph: error: ")
+    assert err.count("\n") == 1
+    assert run()[0] == 2

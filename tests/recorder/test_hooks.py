@@ -1,0 +1,226 @@
+"""A program whose footprints are known by construction, as recorded on an H100, and here.
+
+The recording of `hooks.cu` that is kept here lets every machine hold the reader against the truth;
+`pytest -m gpu` records the program again.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from depgraph.extraction.pipeline import analyse
+from depgraph.parsers import open_trace
+from depgraph.recorder.toolkit import Toolkit
+from depgraph.trace.records import READ, SYNC_READ, WRITE
+
+HERE = Path(__file__).parent
+TOOLKIT = Toolkit()
+MISSING = [each.name for each in TOOLKIT.found if not each.what]
+NEEDS_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(bool(MISSING), reason=f"recording needs: {', '.join(MISSING)}"),
+]
+TENSOR = (36, 6, 4, 3, 2)  # elements of 4 bytes, the innermost dimension first
+BOX = (16, 3, 2, 2, 2)
+
+
+def record_here(folder):
+    """Compile the program and record it; return the recording and where its arrays were."""
+    program, kept = folder / "hooks", folder / "hooks.recording"
+    subprocess.run(
+        [str(TOOLKIT.nvcc), "-std=c++17", "-arch=sm_90a", "-rdc=true", "-o", str(program),
+         str(HERE / "hooks.cu"), "-lcudadevrt"], check=True,
+    )  # fmt: skip
+    said = subprocess.run(
+        [sys.executable, "-m", "depgraph", "--quiet", "record", "--no-time", "--keep", str(kept),
+         "-o", str(folder / "store"), "--", str(program)],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    return kept, json.loads(said.splitlines()[0])
+
+
+class Hooks:
+    """What each block of each kernel touched."""
+
+    def __init__(self, recording, arrays):
+        extraction = analyse(open_trace(recording))
+        self._footprints = extraction.footprints.load()
+        self.kernels, self.graph = extraction.kernels, extraction.graph
+        self.a, self.b = arrays["a"], arrays["b"]
+        self.sums, self.counter = arrays["sums"], arrays["counter"]
+
+    def __call__(self, kernel, block):
+        """Return the ranges that a block touched, by kind."""
+        mine = self._footprints.of_block(self.kernels[kernel].first_block + block)
+        return {
+            kind: list(zip(mine.start[chosen].tolist(), mine.end[chosen].tolist(), strict=True))
+            for kind in (READ, WRITE, SYNC_READ)
+            if (chosen := mine.kind == kind).any()
+        }
+
+
+@pytest.fixture(
+    scope="module", params=["recorded on an H100", pytest.param("recorded here", marks=NEEDS_GPU)]
+)
+def hooks(request, tmp_path_factory):
+    if request.param == "recorded here":
+        return Hooks(*record_here(tmp_path_factory.mktemp("hooks")))
+    return Hooks(
+        HERE / "data" / "hooks.recording", json.loads((HERE / "data" / "hooks.json").read_text())
+    )
+
+
+def ranges(starts, size):
+    return {(start, start + size) for start in starts}
+
+
+def joined(found):
+    """Join ranges that touch, as footprints are joined."""
+    result = []
+    for start, end in sorted(found):
+        if result and start <= result[-1][1]:
+            result[-1][1] = max(end, result[-1][1])
+        else:
+            result.append([start, end])
+    return [tuple(each) for each in result]
+
+
+@pytest.mark.parametrize(("kernel", "size"), list(enumerate([1, 2, 4, 8, 16])))
+def test_loads_and_stores_of_every_width(hooks, kernel, size):
+    for block in range(3):
+        elements = range(64 * block, 64 * (block + 1))
+        assert hooks(kernel, block) == {
+            READ: joined(ranges([hooks.a + size * i for i in elements], size)),
+            WRITE: joined(ranges([hooks.b + 2 * size * i for i in elements], size)),
+        }
+
+
+def test_atomics_read_and_write(hooks):
+    for block in range(2):
+        touched = [
+            (hooks.sums + 160 * block, hooks.sums + 160 * (block + 1)),
+            (hooks.counter, hooks.counter + 4),
+        ]
+        assert hooks(5, block) == {SYNC_READ: touched, WRITE: touched}
+
+
+def test_zero_fill_of_asynchronous_copies_reads_nothing(hooks):
+    for block in range(2):
+        threads = range(32)
+        read = {
+            (at, at + [16, 8, 4, 0][t % 4])
+            for t in threads
+            for at in [hooks.a + 16 * (32 * block + t)]
+            if t % 4 < 3
+        }
+        assert hooks(6, block) == {
+            READ: joined(read),
+            WRITE: [(hooks.b + block, hooks.b + block + 1)],
+        }
+
+
+def test_bulk_copies_both_ways_and_reductions(hooks):
+    for block in range(3):
+        sums = (hooks.sums + 256 * block, hooks.sums + 256 * (block + 1))
+        assert hooks(7, block) == {
+            READ: [(hooks.a + 2048 * block, hooks.a + 2048 * block + 1024), sums],
+            WRITE: [(hooks.b + 4096 * block, hooks.b + 4096 * block + 512), sums],
+        }
+
+
+def test_loads_of_tiles_end_where_the_tensor_does(hooks):
+    width, height = 100, 40
+    for block in range(8):
+        x, y = 32 * (block % 4) - 8, 16 * (block // 4)
+        columns = max(x, 0), min(x + 32, width)
+        read = {
+            tuple(hooks.a + 4 * (width * row + column) for column in columns)
+            for row in range(y, min(y + 16, height))
+        }
+        assert hooks(8, block)[READ] == joined(read)
+
+
+def test_a_kernel_that_may_store_tiles_is_opaque(hooks):
+    assert [k.kernel for k in hooks.kernels[:13] if k.untraced] == [8]
+    assert not hooks.graph.join_certain.all()
+
+
+def test_nodes_of_a_graph_are_kernels_of_their_own(hooks):
+    assert [k.name.split("(")[0] for k in hooks.kernels[9:13]] == [
+        "void copies<unsigned int>", "void copies<uint4>"] * 2  # fmt: skip
+    for kernel in (9, 11):
+        assert hooks(kernel, 1)[READ] == [(hooks.a + 128, hooks.a + 256)]
+    for kernel in (10, 12):
+        assert hooks(kernel, 1)[READ] == [(hooks.b + 512, hooks.b + 1024)]
+
+
+def test_a_copy_on_the_device_reads_and_writes(hooks):
+    # Two memsets, a copy from B to A behind nine kernels, and a memset in each replay of a graph.
+    pairs = {(p.source, p.target): p for p in hooks.graph.pairs()}
+    copy = -3
+    assert pairs[3, copy].raw == 3  # it reads what all blocks of kernel 3 wrote there last
+    assert pairs[0, copy].war == 3  # and overwrites what those of kernel 0 read
+
+
+def box_at(hooks, place):
+    """Return what of a tensor at A lies in a box."""
+    strides = np.cumprod([4, *TENSOR[: len(place) - 1]])
+    low = np.array(place)
+    found = set()
+    for offset in np.ndindex(*BOX[: len(place)]):
+        element = low + offset
+        if (element < TENSOR[: len(place)]).all():
+            at = hooks.a + int(element @ strides)
+            found.add((at, at + 4))
+    return joined(found)
+
+
+@pytest.mark.parametrize(("kernel", "rank"), [(13, 1), (14, 3), (15, 4), (16, 5)])
+def test_loads_of_tiles_of_every_rank(hooks, kernel, rank):
+    for block in range(3):
+        assert hooks(kernel, block) == {
+            READ: box_at(hooks, [12 * block + 4, 4, 1, 1, 1][:rank]),
+            WRITE: [(hooks.sums + 4 * block, hooks.sums + 4 * block + 4)],
+        }
+
+
+def test_a_multicast_is_read_by_every_block_of_its_mask(hooks):
+    for block in range(4):
+        assert hooks(17, block)[READ] == box_at(hooks, [12 * (block // 2 * 2) + 4, 4])
+
+
+def test_halves_of_sectors_make_whole_ones(hooks):
+    for block in range(2):
+        touched = hooks(18, block)
+        assert touched[READ] == [(hooks.a + 2048 * block, hooks.a + 2048 * (block + 1))]
+        assert (hooks.b + 2048 * block, hooks.b + 2048 * (block + 1)) in touched[WRITE]
+    assert (hooks.b + 65536, hooks.b + 65537) in hooks(18, 0)[WRITE]
+
+
+def test_blocks_of_a_cooperative_launch(hooks):
+    for block in range(4):
+        touched = hooks(19, block)
+        other = hooks.sums + 4 * ((block + 1) % 4)
+        assert (other, other + 4) in touched[READ]
+        for at in (hooks.sums + 4 * block, hooks.sums + 256 + 4 * block):
+            assert (at, at + 4) in touched[WRITE]
+
+
+def test_a_kernel_that_launches_others_is_opaque(hooks):
+    assert "launches kernels itself" in hooks.kernels[20].untraced
+
+
+def test_memory_that_was_freed_in_between_is_reused(hooks):
+    pairs = {(p.source, p.target): p for p in hooks.graph.pairs()}
+    assert (pairs[21, 22].waw, pairs[21, 22].reuse) == (0, 2)
+
+
+def test_copies_in_every_direction_are_operations(hooks):
+    *_, to_device, to_host, on_device = hooks.graph.copies.values()
+    assert (to_device, to_host, on_device) == ("memcpy HtoD", "memcpy DtoH", "memcpy DtoD")
