@@ -42,6 +42,7 @@ def test_a_row_for_each_mechanism(program, traced):
         for name, kind in MECHANISMS.items()
         if not kind.needs_launches and not kind.needs_collectives
     }
+    of_blocks.remove("green-contexts")  # 8 SMs are one part of an H100
     assert {label.partition("(")[0].strip() for label in found} == of_blocks
     serial = float(found["serial"]["makespan"])
     for row in found.values():
