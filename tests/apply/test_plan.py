@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from fake_graphs import POOL, FakeProgram, Kernel, Placed, any_order
+from fake_graphs import OTHER, POOL, FakeProgram, Kernel, Placed, any_order
 from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.apply.order import chain, reachable
+from depgraph.apply.recorded import is_patched, recording_folder
 
 SHIFT = 1 << 20
 OWN = 0x7D0000000000
@@ -99,3 +102,26 @@ def test_a_node_that_is_not_understood_keeps_its_place(place):
     before = reachable(6, program.plan().edges())
     assert before[place] == (1 << place) - 1
     assert all(before[node] >> place & 1 for node in range(place + 1, 6))
+
+
+def test_what_is_written_and_by_whom_last(pairs):
+    plan = pairs.plan()
+    written = plan.written()
+    assert written[0].tolist() == [[POOL, POOL + 64]]
+    assert written[1].tolist() == [[OTHER + 512 * i, OTHER + 512 * i + 8] for i in range(2, 10)]
+    assert [plan.last_writer(at) for at in (POOL, OTHER + 1024, POOL + 64)] == [14, 1, None]
+
+
+def test_nodes_that_no_recording_has_hand_on_order(pairs):
+    plan = replace(pairs.plan(), operation=(0, None, 1, None, None, 2, *range(3, 13)))
+    source, target = plan.between_operations([(0, 1), (1, 2), (2, 3), (3, 4), (0, 4), (4, 5)])
+    assert sorted(zip(source, target, strict=True)) == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_a_process_knows_whether_it_is_recorded(monkeypatch, tmp_path):
+    monkeypatch.delenv("DEPGRAPH_RECORD_FOLDER", raising=False)
+    monkeypatch.delenv("DEPGRAPH_RECORD_PATCH", raising=False)
+    assert (recording_folder(), is_patched()) == (None, False)
+    monkeypatch.setenv("DEPGRAPH_RECORD_FOLDER", str(tmp_path))
+    monkeypatch.setenv("DEPGRAPH_RECORD_PATCH", "patch.fatbin")
+    assert (recording_folder(), is_patched()) == (tmp_path, True)
