@@ -187,7 +187,9 @@ def _describe(
         for factor, ranges in ((1, of_writer), (-1, together))
     )
     reuse, pairs = None, []
-    if writers[-1] > operation.min() and _REUSES & graph.kinds:
+    # What reads freed memory comes by its dependence without another writer.
+    is_ordered = writers[-1] > operation.min() or graph.frees is not None
+    if is_ordered and _REUSES & graph.kinds:
         reuse = _reuse(pieces, scenario)
         pairs = reuse[0].pairs()
     described = Buffer(

@@ -8,7 +8,7 @@ import naive
 import numpy as np
 import pytest
 from hypothesis import given
-from programs import BASE, footprints_of, graph_of, n_blocks_of, programs
+from programs import BASE, footprints_of, frees_in, graph_of, n_blocks_of, programs
 from reused_buffers import SPREAD, address, overwriting, traced
 from small_graphs import kernels_of, scenario_of
 
@@ -78,9 +78,10 @@ def restricted(program, low, high):
     ]
 
 
-@given(programs())
-def test_each_written_byte_is_in_one_buffer_and_gives_its_edges(program):
-    found = find_buffers(traced(program)).buffers
+@given(programs(), st.data())
+def test_each_written_byte_is_in_one_buffer_and_gives_its_edges(program, data):
+    frees = data.draw(st.none() | frees_in(program))
+    found = find_buffers(traced(program, frees=frees)).buffers
     written = sorted({x for op in program for _, writes in op.values() for x in writes})
     spans = [((b.start - BASE) // SPREAD, (b.end - BASE) // SPREAD) for b in found]
     assert [x for low, high in spans for x in range(low, high)] == written
@@ -88,9 +89,10 @@ def test_each_written_byte_is_in_one_buffer_and_gives_its_edges(program):
         for x in range(low, high):
             who = tuple(k for k, op in enumerate(program) if any(x in w for _, w in op.values()))
             assert who == buffer.writers
-        edges = naive.dependences(restricted(program, low, high))
+        edges = naive.dependences(restricted(program, low, high), frees or ())
         kinds = [kind for *_, kind in edges]
-        assert (buffer.war, buffer.waw) == (kinds.count("WAR"), kinds.count("WAW"))
+        found_kinds = {"WAR": buffer.war, "WAW": buffer.waw, "REUSE": buffer.reuse}
+        assert found_kinds == {kind: kinds.count(kind) for kind in found_kinds}
         copies = sum(len(set().union(*(w for _, w in op.values())) & set(range(low, high)))
                      for op in program)  # fmt: skip
         assert buffer.more_bytes == (copies - (high - low)) * SPREAD
@@ -98,7 +100,7 @@ def test_each_written_byte_is_in_one_buffer_and_gives_its_edges(program):
 
 def bound_without(scenario, buffers):
     """Return the bound as ``--what-if`` gives it."""
-    texts = [f"buffer={b.start:#x}:{b.end:#x} drop=war,waw" for b in buffers]
+    texts = [f"buffer={b.start:#x}:{b.end:#x} drop=war,waw,reuse" for b in buffers]
     return limits_of(apply_what_ifs(scenario, [parse_what_if(t) for t in texts])).upper_bound
 
 
@@ -127,7 +129,8 @@ def test_what_is_found_is_what_a_what_if_says(program, sms, data):
             st.integers(1, 4), min_size=n_blocks_of(program), max_size=n_blocks_of(program)
         )
     )  # fmt: skip
-    scenario = traced(program, durations, sms)
+    frees = data.draw(st.none() | frees_in(program, memory=8))
+    scenario = traced(program, durations, sms, frees)
     found = check(scenario)
     if found.renamed_upper_bound <= found.upper_bound * (1 + 1e-9):
         assert found.sets == ()

@@ -1,5 +1,7 @@
 """Random programs whose bytes are spread out, so that each is a buffer of its own."""
 
+from dataclasses import replace
+
 import numpy as np
 from programs import BASE, footprints_of, graph_of, n_blocks_of
 from small_graphs import kernels_of, scenario_of
@@ -21,11 +23,12 @@ def spread(footprints: Footprints) -> Footprints:
     return Footprints(footprints.block, footprints.kind, start, end)
 
 
-def traced(program, durations=None, sms=2) -> Scenario:
+def traced(program, durations=None, sms=2, frees=None) -> Scenario:
     """Return the scenario of a program in which each byte is a block of an allocator."""
     footprints, first_block, _ = footprints_of(program)
+    graph = graph_of(program, frees=frees)
     return scenario_of(
-        graph_of(program),
+        graph if frees is None else replace(graph, frees=spread(graph.frees)),
         np.ones(n_blocks_of(program)) if durations is None else durations,
         kernels=kernels_of(np.diff(first_block).tolist()),
         read_footprints=lambda: spread(footprints),
