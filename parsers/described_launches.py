@@ -39,6 +39,9 @@ def read_launches(
     if not isinstance(tables, list):
         found = f"launch {show_value(tables)}"
         reader.fail("", 0, "launch", found, "write [[launch]] tables")
+    if tables and any(kernel.collective is not None for kernel in kernels):
+        found = "launches from the device in a program with collectives"
+        reader.fail("launch", 0, "", found, "describe them in programs of their own")
     launches: list[tuple[int, DeviceLaunches]] = []
     count = blocks = 0
     for i, table in enumerate(tables):

@@ -10,6 +10,8 @@ from depgraph.errors import InputError
 NVBIT_TRACE = "nvbit/gru_train.log.xz"
 KERNEL_TIMES = "timing/gru_train.kineto.json"
 GOLDEN_EDGES = "golden/gru_train.edges.parquet"
+RECORDING = "recording/gru_train.recording"
+MEMORY_PROFILE = "timing/gru_train.memory.json"
 
 
 def sample_path(name: str = NVBIT_TRACE) -> Path:
@@ -19,8 +21,8 @@ def sample_path(name: str = NVBIT_TRACE) -> Path:
     ----------
     name : str
         Path of the file (or of the folder, for an Accel-Sim trace) inside the samples. An
-        installed depgraph has `NVBIT_TRACE`, `KERNEL_TIMES` and `GOLDEN_EDGES`; the Accel-Sim
-        trace of the same program is in the source repository alone.
+        installed depgraph has `NVBIT_TRACE`, `KERNEL_TIMES`, `GOLDEN_EDGES`, `RECORDING` and
+        `MEMORY_PROFILE`; the Accel-Sim trace of the same program is in the source repository alone.
 
     Raises
     ------

@@ -30,8 +30,8 @@ def distinct(values: NDArray[Value]) -> NDArray[Value]:
     found = np.sort(values)
     is_first = np.ones(len(found), np.bool_)
     is_first[1:] = found[1:] != found[:-1]
-    found = found[is_first]
-    return found
+    kept: NDArray[Value] = found[is_first]
+    return kept
 
 
 def list_offsets(sizes: ArrayLike) -> NDArray[np.int64]:

@@ -199,9 +199,10 @@ class Scenario(OperationFacts):
         """How blocks on one SM slow each other; None where predictions have no contention.
 
         Durations that count instructions are no times: nothing is measured that contention could be
-        fitted to.
+        fitted to. With child kernels no schedule has it.
         """
-        if self.contention == "none" or self.unit == "instructions":
+        is_timed = self.unit != "instructions" and self.launches is None
+        if self.contention == "none" or not is_timed:
             return None
         return sm_sharing(self.resources, carve_outs=self.contention == "full")
 

@@ -116,7 +116,7 @@ class RecordedEvents:
     def take_memory_profile(self, path: Path) -> None:
         """Add the tensors of PyTorch's caching allocator; see `Placed`."""
         launches = [(self.place[each.number], each.launch) for each in self.launches]
-        placed = Placed(path, launches, self.allocations, self.process)
+        placed = Placed(path, launches, self.allocations, self.process, len(self.operations))
         self.allocations = [*self.allocations, *placed.allocations]
         if placed.left_out:
             self.warnings["allocations and frees of the profile in memory that the recorded "

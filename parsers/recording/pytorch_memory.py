@@ -37,6 +37,8 @@ class Placed:
         What CUDA allocated.
     process : int or None
         That was recorded.
+    n_operations : int
+        Of the recording.
 
     Attributes
     ----------
@@ -57,9 +59,11 @@ class Placed:
         launches: Sequence[tuple[int, KernelLaunch]],
         segments: Sequence[Allocation],
         process: int | None,
+        n_operations: int,
     ) -> None:
         profile = read_memory(path)
         self._times, self._places = _anchors(path, profile.launches, launches)
+        self._n_operations = n_operations
         is_same_run = profile.processes == {process}
         self._segments = None if is_same_run else _same_segments(profile, segments)
         self.left_out = 0
@@ -77,13 +81,16 @@ class Placed:
         if address is None:
             self.left_out += 1
             return
+        # Between two launches that both runs have, memory is taken to be there as long as it can
+        # be: what the recorded run alone launched there must not seem to use freed memory.
         at = bisect_right(self._times, change.time)
         place = self._places[at - 1] + 1 if at else 0
+        freed = self._places[at] if at < len(self._places) else self._n_operations
         known = self._live.pop(address, None)
         if known is not None:
-            self.allocations[known] = replace(self.allocations[known], freed=place)
+            self.allocations[known] = replace(self.allocations[known], freed=freed)
         elif change.size < 0:
-            self.allocations.append(Allocation(address, -change.size, 0, place))
+            self.allocations.append(Allocation(address, -change.size, 0, freed))
         if change.size > 0:
             self._live[address] = len(self.allocations)
             self.allocations.append(

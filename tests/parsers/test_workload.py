@@ -172,6 +172,12 @@ FAULTS = [
     (LAUNCH + "join = 'all'", 22, "join 'all'; give one of none, block, kernel"),
     (LAUNCH.replace("inline = 9", "inline = true"), 21, "inline True; give a number"),
     (LAUNCH + "stall = 9", 22, "unknown key 'stall'"),
+    (
+        LAUNCH + '[[kernel]]\nname = "reduce"\nkind = "collective"\nsms = 1\nduration = 9\n'
+        'link = "wire"\n[[link]]\nname = "wire"\nbandwidth = 450\n',
+        14,
+        "launches from the device in a program with collectives",
+    ),
     (LAUNCH.replace("grid = 8", "grid = 2097153"), 19, "from 1 to 2097152"),
     (LAUNCH + "warp = [" + "0, " * 262145 + "]", 19, "262145 launches of 2097160 child blocks"),
 ]

@@ -8,6 +8,7 @@ from recordings import KERNEL, recording
 from depgraph.errors import ProfileError
 from depgraph.extraction.pipeline import analyse, extract
 from depgraph.parsers import open_trace
+from depgraph.samples import MEMORY_PROFILE, RECORDING, sample_path
 
 SEGMENT, THERE = 0x1000, 0x7F0000000000
 SIZE = 2 << 20
@@ -82,10 +83,32 @@ def test_a_tensor_that_was_freed_between_launches_makes_reuse(tmp_path):
     ]
 
 
+def test_all_false_dependences_of_a_real_program_but_those_of_copies_are_its_allocators():
+    def counted(memory):
+        opened = open_trace(sample_path(RECORDING))
+        if memory:
+            opened.take_memory_profile(sample_path(MEMORY_PROFILE))
+        pairs = analyse(opened).pairs
+        return [sum(getattr(p, kind) for p in pairs) for kind in ("raw", "war", "waw", "reuse")]
+
+    assert counted(memory=False) == [526, 97, 69, 0]
+    assert counted(memory=True) == [526, 0, 3, 163]
+
+
 def test_calls_of_the_host_are_in_order_where_kernels_ran_later(tmp_path):
     # The kernels run from 1010 on: what the host does at 25 comes before the third.
     memory = of_three_launches(tmp_path, change(5, BYTES), change(25, -BYTES))
     assert kinds(analyse(recorded(tmp_path, memory))) == {(0, 1): "rawwarwaw", (1, 2): "reuse"}
+
+
+def test_what_only_the_recorded_run_launched_keeps_its_data(tmp_path):
+    # Of eleven launches the profile lacks the second, which reads what the first wrote.
+    kernels = [KERNEL | {"number": i, "grid_id": i, "name": f"k{i}(float*)"} for i in range(1, 12)]
+    sectors = [(SEGMENT // 32, 0, i, 1, 1, 0, 1) for i in (1, 2, 3)]
+    opened = open_trace(recording(tmp_path, ALLOC, *kernels, sectors=sectors))
+    called = [launch(i, 10 * i) for i in (1, *range(3, 12))]
+    opened.take_memory_profile(profile(tmp_path, *called, change(5, 512), change(15, -512)))
+    assert kinds(analyse(opened)) == {(0, 1): "rawwarwaw", (1, 2): "reuse"}
 
 
 def test_a_tensor_has_the_operator_and_the_line_that_allocated_it(tmp_path, program):

@@ -24,13 +24,15 @@ from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import SECTORS, pack
 from depgraph.parsers.recording.sectors_jit import MOST_RUNS, Masks, ranges_of_masks
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
+from depgraph.samples import RECORDING, sample_path
 from depgraph.trace.records import READ, SYNC_READ, WRITE
 
 DATA = Path(__file__).parent / "data"
+HOOKS = Path(__file__).parents[2] / "recorder/data/hooks.recording"
 
 
 def test_edges_of_a_real_program_are_those_of_its_trace_but_for_zero_fill(sample_store):
-    recorded = _edges(analyse(open_trace(DATA / "gru_train.recording")).graph)
+    recorded = _edges(analyse(open_trace(sample_path(RECORDING))).graph)
     traced = _edges(sample_store.graph())
     assert len(recorded) == 477
     assert recorded < traced
@@ -127,7 +129,7 @@ def test_ranges_of_masks(sectors):
 
 def damaged(tmp_path, change):
     path = tmp_path / "damaged.recording"
-    shutil.copy(DATA / "hooks.recording", path)
+    shutil.copy(HOOKS, path)
     change(path)
     return path
 
@@ -137,7 +139,7 @@ def cut(path):
 
 
 def without_events(path):
-    with zipfile.ZipFile(DATA / "hooks.recording") as old:
+    with zipfile.ZipFile(HOOKS) as old:
         path.write_bytes(b"depgraph recording\n")
         with zipfile.ZipFile(path, "a") as new:
             for name in old.namelist():
@@ -175,11 +177,11 @@ def test_a_damaged_recording_is_refused_in_one_line(tmp_path, change, said):
 
 def test_recordings_come_alone():
     with pytest.raises(TraceError, match="a recording of its own"):
-        open_trace([DATA / "hooks.recording", DATA / "gru_train.recording"])
+        open_trace([HOOKS, sample_path(RECORDING)])
 
 
 def test_footprints_are_a_table_as_of_any_trace(tmp_path):
-    store = extract(open_trace(DATA / "hooks.recording"), tmp_path / "out")
+    store = extract(open_trace(HOOKS), tmp_path / "out")
     assert isinstance(store.to_pandas("footprints"), pd.DataFrame)
     assert store.metadata["format"] == "recording"
 
@@ -410,7 +412,7 @@ def test_events_that_are_written_late_stand_where_they_happened(tmp_path):
 
 @given(st.data())
 def test_a_recording_with_a_wrong_byte_is_read_or_refused(data):
-    content = bytearray((DATA / "hooks.recording").read_bytes())
+    content = bytearray((HOOKS).read_bytes())
     content[data.draw(st.integers(19, len(content) - 1))] = data.draw(st.integers(0, 255))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "damaged.recording"
@@ -427,9 +429,9 @@ def test_a_kernel_without_room_for_all_it_touches_is_opaque(tmp_path):
 
 
 def test_copies_on_the_critical_path_are_not_counted_as_kernels(program):
-    assert program("extract", DATA / "hooks.recording").code == 0
+    assert program("extract", HOOKS).code == 0
     said = program("show", "path").out
-    assert "through 12 of 13 kernels and 2 copies and" in said
+    assert "through 18 of 23 kernels and 2 copies and" in said
 
 
 def test_a_kernel_whose_table_is_cut_is_opaque(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depgraph.extraction.pipeline import analyse, extract
+from depgraph.extraction.shards import choose_boundaries
 from depgraph.graph.kinds import Basis
 from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
@@ -292,6 +293,23 @@ def test_an_output_in_an_allocation_is_one(tmp_path):
     assert analyse(open_trace(path)).kernels[0].is_opaque  # it was not there yet
     path = recording(tmp_path, params(OUTPUT), allocation(4 << 20) | {"order": -1})
     assert possible_edges(analyse(open_trace(path)).graph) == {(5, 6, "TILES")}
+
+
+def test_shards_of_the_address_space_find_the_same(tmp_path, monkeypatch):
+    path = recording(tmp_path, params(OUTPUT))
+    whole = analyse(open_trace(path))
+    chosen = []
+
+    def boundaries(*arguments):
+        chosen.append(choose_boundaries(*arguments))
+        return chosen[-1]
+
+    monkeypatch.setattr("depgraph.extraction.shards._BYTES_PER_RANGE", 1 << 50)
+    monkeypatch.setattr("depgraph.extraction.shards.choose_boundaries", boundaries)
+    cut = analyse(open_trace(path))
+    assert ((chosen[0] > C) & (chosen[0] < C + 2 * ROWS * COLUMNS)).any()
+    assert possible_edges(cut.graph) == {(5, 6, "TILES")}
+    assert cut.pairs == whole.pairs
 
 
 def test_possible_stores_survive_an_interruption_and_a_what_if(tmp_path, program):
