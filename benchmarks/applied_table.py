@@ -60,8 +60,10 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
         f"{len(rows)} programs on an {rows[0]['gpu']}: {times}, {fmean(speedups):.2f} in the",
         f"arithmetic one, {worst} (ACS reports {_ACS}, over",
         f"other programs and another baseline). Applied times were predicted {wrong}.",
-        "",
-        f"Nothing was to be gained in {', '.join(nothing) or 'none'}: they run as captured.",
+        *(
+            ["", f"As captured, for there was nothing to gain: {', '.join(nothing)}."]
+            * bool(nothing)
+        ),
     ]
 
 

@@ -92,7 +92,9 @@ class Predictor:
 def make_predictor(
     plan: Plan, store: Store, profile: KernelProfile | None, sms: int
 ) -> Predictor | None:
-    """Return what predicts; None where no times are known, or the program is too large.
+    """Return what predicts the only graph of a recording; None where that cannot be said.
+
+    No times may be known, or the program may be too large.
 
     Parameters
     ----------
@@ -102,6 +104,8 @@ def make_predictor(
     graph = store.graph()
     if profile is None or graph.n_blocks > _MOST_BLOCKS:
         return None
+    if graph.n_operations != sum(each is not None for each in plan.operation):
+        return None  # other graphs are in the recording, too
     scenario = build_scenario(
         graph,
         store.kernels,
