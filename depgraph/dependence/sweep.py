@@ -77,8 +77,8 @@ def sweep(
         4 * operation_of_block[footprints.block] + footprints.kind,
         footprints.start,
         footprints.end,
-        np.argsort(footprints.start),
-        np.argsort(footprints.end),
+        np.argsort(footprints.start, kind="stable"),  # made for runs, of which there are many
+        np.argsort(footprints.end, kind="stable"),
     )
     with np.errstate(over="ignore"):
         changes, names, offsets, blocks = find_changes(ranges, n_operations)
@@ -199,13 +199,15 @@ def build_graph(
     if len(swept) > 1 or is_ldgsts.any():
         one = _one_of_equals(operation, names)
         source, target = one[source], one[target]
-    used, ends = np.unique(np.stack([source, target]), return_inverse=True)
+    is_used = np.zeros(len(label), np.bool_)
+    is_used[source] = is_used[target] = True
+    used = np.flatnonzero(is_used)
     offsets, blocks = gather_lists(*concatenate_lists([piece.sets for piece in swept]), used)
     blocks = _sorted_members(offsets, blocks)
     order = np.lexsort((names[used, 0], np.diff(offsets), blocks[offsets[:-1]], operation[used]))
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order))
-    source, target = number[ends.reshape(2, -1)]
+    number = np.empty(len(label), np.int64)
+    number[used[order]] = np.arange(len(order))
+    source, target = number[source], number[target]
     operation = operation[used[order]]
 
     labels = [(k, Basis.SEEN) for k in range(len(KIND_NAMES))]
