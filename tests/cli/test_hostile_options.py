@@ -101,6 +101,7 @@ def words_of(command, store):
         "check": ["check", store / "some.log"],
         "demo": ["demo", "--force"],
         "record": ["record", "true"],
+        "apply": ["apply", "true"],
         "calibrate": ["calibrate"],
     }[command]
 

@@ -29,7 +29,7 @@ def toy(program, tmp_path):
     ("words", "meant"),
     [
         (["bond", "x"], "no such command 'bond'; did you mean 'bound'?"),
-        (["xyzzy"], "no such command 'xyzzy'; there are record, extract"),
+        (["xyzzy"], "no such command 'xyzzy'; there are record, apply, extract"),
         (["bound", "--gpu", "H100SMX"], "GPU model is called 'H100SMX'; did you mean 'H100 SXM'?"),
         (["bound", "--mechanism", "cuda-grph"], "'cuda-grph'; did you mean 'cuda-graph'?"),
         (["bound", "--mechanism", "xyzzy"], "there is no mechanism 'xyzzy'; known: serial"),
