@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -205,6 +206,10 @@ class _Task:
             refuse_existing(self.output, force=self.force, not_ours=not_a_store)
         for path in (captures_of(self.output),) * store + (times_of(self.output),) * times:
             refuse_existing(path, force=self.force)
+        # What a program on several GPUs has left before, and would leave again.
+        for made in (self.output, self.keep) if self.keep else (self.output,):
+            for path in made.absolute().parent.glob(escape(made.name) + "-gpu[0-9]*"):
+                refuse_existing(path, force=self.force)
         if self.keep is not None:
             ours = {self.output.absolute(), times_of(self.output).absolute()}
             if stable_path(self.keep).absolute() in ours:

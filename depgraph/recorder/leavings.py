@@ -106,7 +106,7 @@ def _events_in(folder: Path) -> Iterator[list[dict[str, Any]]]:
     """Yield the events of each process."""
     for path in sorted(folder.glob(_EVENTS)):
         events = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 events.append(json.loads(line))
             except ValueError:

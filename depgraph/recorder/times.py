@@ -14,6 +14,7 @@ Events = list[dict[str, Any]]
 
 _FILES = "times-*.jsonl"
 _STORE = "store"
+_TAKEN = "taken"
 
 
 def timed_in(folder: Path, *, in_region: bool = False) -> list[Events]:
@@ -47,9 +48,9 @@ def take_times(timed: list[Events], launched: Events) -> Events:
     Parameters
     ----------
     timed : list of list of dict
-        Of the processes that have not been taken yet.
+        Of the processes: what has not been taken yet.
     launched : list of dict
-        Events of the recorded process.
+        Events of the recorded process on one GPU.
 
     Returns
     -------
@@ -66,15 +67,21 @@ def take_times(timed: list[Events], launched: Events) -> Events:
     best = max(timed, key=shared, default=[])
     if not shared(best):
         return []
-    timed.remove(best)
-    return sorted(_at(ordinals, best), key=lambda event: event["ts"])
+    found = _at(ordinals, best)
+    devices = {event["args"]["device"] for event in found if event["cat"] == "kernel"}
+    found = [event for event in found if event["args"]["device"] in devices]
+    taken = set(map(id, found))
+    # Places of launches that are left must stay as they are.
+    best[:] = [{**event, "cat": _TAKEN} if id(event) in taken else event for event in best]
+    return sorted(found, key=lambda event: event["ts"])
 
 
 def _at(ordinals: Container[int], events: Events) -> Events:
     """Return copies, memsets, and of the kernels those at some places in the order of launches."""
-    kernels = [event for event in events if event["cat"] == "kernel"]
-    others = [event for event in events if event["cat"] != "kernel"]
-    return [*(kernel for place, kernel in enumerate(kernels) if place in ordinals), *others]
+    launches = [event for event in events if "grid" in event["args"]]
+    kernels = [event for place, event in enumerate(launches) if place in ordinals]
+    others = [event for event in events if "grid" not in event["args"]]
+    return [event for event in [*kernels, *others] if event["cat"] != _TAKEN]
 
 
 def _launches(events: Events) -> Counter[tuple[str, tuple[int, ...]]]:
@@ -88,7 +95,7 @@ def _launch(named: dict[str, Any], sized: dict[str, Any]) -> tuple[str, tuple[in
 def _lines(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a file but for a last one that is cut."""
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             found.append(json.loads(line))
         except ValueError:

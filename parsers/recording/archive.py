@@ -214,13 +214,15 @@ def pack(
     path.write_bytes(MARK)
     with zipfile.ZipFile(path, "a", method, compresslevel=1) as archive:
         archive.writestr(_ABOUT, json.dumps({"format": FORMAT_VERSION, **about}))
-        tables = _Tables(raw)
+        tables = _Tables(raw, events)
         lines = []
         for event in events:
             launch = event.get("grid_id", 0)
             places = {name: (event.pop(f"{name}_at", 0), event.pop(name, 0)) for name in TABLES}
             if any(tables.is_cut(name, *place) for name, place in places.items()):
                 event["lost"] = event.get("lost", 0) + 1  # the disk was full, or the program killed
+            if tables.has_strays(*places["sectors"]):
+                event["strays"] = 1
             lines.append(json.dumps(event))
             for name, place in places.items():
                 rows = tables.rows(name, *place, launch)
@@ -237,11 +239,25 @@ class _Tables:
     Parameters
     ----------
     raw : uint8[n]
+    events : sequence of dict
     """
 
-    def __init__(self, raw: NDArray[np.uint8]) -> None:
+    def __init__(self, raw: NDArray[np.uint8], events: Sequence[dict[str, Any]]) -> None:
         self._raw = raw
         self._shared: dict[str, tuple[tuple[int, int], NDArray[Any]]] = {}
+        self._launches_at: dict[tuple[int, int], set[int]] = {}
+        for event in events:
+            if event.get("graph") and event.get("sectors"):
+                place = event["sectors_at"], event["sectors"]
+                self._launches_at.setdefault(place, set()).add(event["grid_id"])
+
+    def has_strays(self, at: int, n: int) -> bool:
+        """Tell whether kernels that are no nodes of a graph filled its table, too."""
+        known = self._launches_at.get((at, n))
+        if known is None:
+            return False
+        found = np.unique(self._whole("sectors", at, n)["launch"])
+        return not set(found[found > 0].tolist()) <= known
 
     def is_cut(self, name: str, at: int, n: int) -> bool:
         """Tell whether not all of a table is there."""
@@ -251,6 +267,12 @@ class _Tables:
         """Return the rows of one launch."""
         if n == 0:
             return np.empty(0, TABLES[name])
+        rows = self._whole(name, at, n)
+        first, end = np.searchsorted(rows["launch"], [launch, launch + 1])
+        return rows[first:end]
+
+    def _whole(self, name: str, at: int, n: int) -> NDArray[Any]:
+        """Return the rows of all launches that share a table, by launch."""
         known, rows = self._shared.get(name, ((-1, -1), np.empty(0, TABLES[name])))
         if known != (at, n):
             size = TABLES[name].itemsize
@@ -260,5 +282,4 @@ class _Tables:
             if (launches[1:] < launches[:-1]).any():
                 rows = rows[np.argsort(launches, kind="stable")]
             self._shared[name] = (at, n), rows
-        first, end = np.searchsorted(rows["launch"], [launch, launch + 1])
-        return rows[first:end]
+        return rows

@@ -176,7 +176,7 @@ class RecordedEvents:
         if number in self.place:
             message = f"launch {number} came before"
             raise ValueError(message)
-        static, dynamic = _whole(event, "static_shared", -1), _whole(event, "dynamic_shared")
+        static, dynamic = (_whole(event, f"{kind}_shared", -1) for kind in ("static", "dynamic"))
         registers = _whole(event, "registers", -1)
         cluster = _three(event, "cluster", 0, _MOST_IN_CLUSTER)
         if prod(cluster) > _MOST_IN_CLUSTER:
@@ -187,7 +187,7 @@ class RecordedEvents:
             grid=_three(event, "grid", 1, _MOST_IN_GRID),
             block=_three(event, "block", 1, _MOST_THREADS),
             registers=registers if registers >= 0 else None,
-            shared_bytes=static + dynamic if static >= 0 else None,
+            shared_bytes=static + dynamic if min(static, dynamic) >= 0 else None,
             stream=_whole(event, "stream", most=LARGEST_ID),
             context=_whole(event, "context", most=LARGEST_ID),
             mangled_name=_text(event, "mangled"),

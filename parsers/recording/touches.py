@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from depgraph.parsers.recording.archive import Archive
     from depgraph.parsers.recording.events import Launched
-    from depgraph.trace.records import Overflow, ScannedPart
+    from depgraph.trace.records import KernelLaunch, Overflow, ScannedPart
 
 _SECTORS_AT_ONCE = 1 << 16  # ranges of so many take 66 MB at most
 _ADDRESS_END = 1 << 57
@@ -49,6 +49,8 @@ _MOST_ROWS_OF_TILE = 1 << 14  # of 16 bytes, as many as shared memory holds
 _MAP_STEP = 64
 _MOST_KEYS = float(1 << 62)
 _TMA = "tiles stored by TMA"
+_FIRST_WITH_TMA = 90
+_NOTHING = "nothing that the recorder sees: it may use TMA alone"
 _NOT_UNDERSTOOD = "a tensor map that is not understood"
 
 
@@ -77,6 +79,8 @@ def read_touches(
     loads = _loads_of(tiles, maps, launched)
     readers, reads = _tile_reads(loads or ())
     reason = _NOT_UNDERSTOOD if loads is None else launched.untraced
+    if not reason and not len(sectors) and not len(tiles) and _has_tma(launch):
+        reason = _NOTHING
     if reason:
         part.untraced[place] = reason
     elif loads:
@@ -118,6 +122,11 @@ def _addresses(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
     # What is beyond all addresses must not wrap around to one.
     capped = np.minimum(at, np.uint64(_ADDRESS_END))
     return capped * np.where(is_page, np.uint64(PAGE_BYTES), np.uint64(SECTOR_BYTES))
+
+
+def _has_tma(launch: KernelLaunch) -> bool:
+    """Tell whether the GPU may do what no hook sees: store tiles, or load them past an old API."""
+    return (launch.architecture or 0) >= _FIRST_WITH_TMA
 
 
 def _plain(
@@ -216,7 +225,8 @@ def _boxes_side_by_side(
     key = distinct(loads.receiver * np.prod(extent) + key[loads.load])
     inner = key % extent[0]
     begins = np.ones(len(key), np.bool_)
-    begins[1:] = (np.diff(key) != loads.tensor.box[0]) | (inner[1:] < inner[:-1])
+    # A step of the key by a box is one within the innermost dimension only if that one grows by it.
+    begins[1:] = (np.diff(key) != loads.tensor.box[0]) | (np.diff(inner) != loads.tensor.box[0])
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(key)) - 1
     rest, at = key[first], np.empty((len(first), len(extent)), np.int32)

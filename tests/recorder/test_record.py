@@ -359,6 +359,37 @@ def test_a_program_is_only_timed_for_a_store_that_is_there(program, recorded, tm
     assert found["durations"] == "kernel times of depgraph.out.times.json"
 
 
+def test_each_gpu_of_a_process_has_its_times(tmp_path):
+    lines = [run_of(1, "a", 1.0), run_of(2, "b", 2.0), run_of(3, "a", 3.0)]
+    lines[1]["args"]["device"] = 1
+    (tmp_path / "times-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    timed = timed_in(tmp_path)
+    first = [kernel(1, "a"), kernel(3, "a")]
+    assert [event["ts"] for event in take_times(timed, first)] == [1, 3]
+    assert [event["ts"] for event in take_times(timed, [kernel(2, "b")])] == [2]
+    assert take_times(timed, first) == []
+
+
+def test_names_may_hold_what_else_ends_lines(tmp_path):
+    leave(
+        tmp_path,
+        {"event": "kernel", "device": 0, "context": 0, "number": 1, "ranges": ["a\u2028b"]},
+    )
+    path = tmp_path / "events-5.jsonl"
+    path.write_text(path.read_text().replace("\\u2028", "\u2028"), encoding="utf-8")
+    ((event,),) = (left.events for left in leavings_in(tmp_path))
+    assert event["ranges"] == ["a\u2028b"]
+
+
+@pytest.mark.usefixtures("with_a_gpu")
+def test_stores_of_several_gpus_are_not_made_for_nothing(program, recorded, tmp_path):
+    (tmp_path / "depgraph.out-gpu1").mkdir()
+    result = program("record", "--", *recorded())
+    assert result.code == 1
+    assert "depgraph.out-gpu1: already exists" in result.err
+    assert not (tmp_path / "ran.txt").exists()
+
+
 def test_a_region_needs_no_gpu():
     with depgraph.record.region():
         ran = True

@@ -40,10 +40,10 @@ struct Callbacks {
     int (*table)(uint32_t module, void**** functions, uint32_t* count);
 };
 
-inline std::mutex lock;
+inline auto& lock = *new std::mutex;  // as all of this, used until the process is gone
 inline thread_local std::vector<std::string> pushed;   // of this thread
-inline std::map<uint64_t, std::string> started;        // of the process
-inline std::list<std::string> registered;              // a handle is the address of its text
+inline auto& started = *new std::map<uint64_t, std::string>;  // of the process
+inline auto& registered = *new std::list<std::string>;        // a handle is the address of its text
 inline uint64_t next_range = 1;
 
 inline std::string message_of(const Attributes* attributes) {

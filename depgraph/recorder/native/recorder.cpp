@@ -87,6 +87,7 @@ struct Batch {
     CUcontext context = nullptr;
     CUstream stream = nullptr;
     Sanitizer_StreamHandle handle = nullptr;
+    std::thread::id thread;
     Tables* tables = nullptr;
     std::vector<Pending> launches;
 };
@@ -98,28 +99,35 @@ struct Call {
     void** extra = nullptr;
 };
 
-std::recursive_mutex lock;
-Options options;
+// The driver calls until the process is gone: what it calls for is never destroyed.
+auto& lock = *new std::recursive_mutex;
+auto& options = *new Options;
 FILE* events = nullptr;
 FILE* sectors = nullptr;
 uint64_t sectors_written = 0;
-std::map<CUcontext, Context> context_of;
-std::map<const void*, int> streams, contexts;
-Batch current;
-std::list<Batch> late;
-std::set<std::string> let_go;
-std::vector<char> buffer;
+auto& context_of = *new std::map<CUcontext, Context>;
+auto& streams = *new std::map<const void*, int>;
+auto& contexts = *new std::map<const void*, int>;
+auto& contexts_said = *new std::set<CUcontext>;
+auto& unpatched = *new std::set<CUmodule>;
+auto& current = *new Batch;
+auto& late = *new std::list<Batch>;
+auto& let_go = *new std::set<std::string>;
+auto& buffer = *new std::vector<char>;
 uint64_t launches_seen = 0, launches_chosen = 0;
 uint32_t next_number = 0;
 bool is_in_region = false;
 bool is_graph_launched = false;
 bool has_given_a_table = false;
 thread_local Call call;
-std::regex only_names, never_names("nccl|nvshmem", std::regex::icase);
+auto& only_names = *new std::regex;
+auto& never_names = *new std::regex("nccl|nvshmem", std::regex::icase);
 CUresult (*get_attribute)(int*, CUfunction_attribute, CUfunction) = nullptr;
 CUresult (*get_device_attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
 CUresult (*get_parameter)(CUfunction, size_t, size_t*, size_t*) = nullptr;
 CUresult (*query)(CUstream) = nullptr;
+CUresult (*push_context)(CUcontext) = nullptr;
+CUresult (*pop_context)(CUcontext*) = nullptr;
 
 std::string text(const char* value) {
     std::string quoted = "\"";
@@ -284,7 +292,7 @@ std::string describe(const Sanitizer_LaunchData* data, uint32_t number, bool in_
         + ", \"cluster\": " + three(data->clusterDim_x, data->clusterDim_y, data->clusterDim_z)
         + ", \"registers\": " + std::to_string(registers)
         + ", \"static_shared\": " + std::to_string(shared)
-        + field("dynamic_shared", in_graph ? 0 : call.dynamic_shared)
+        + ", \"dynamic_shared\": " + (in_graph ? "-1" : std::to_string(call.dynamic_shared))
         + field("stream", stream_of(data->context, data->hStream))
         + field("context", number_of(contexts, data->context))
         + field("device", static_cast<uint64_t>(data->device)) + field("graph", in_graph)
@@ -330,25 +338,32 @@ std::string hexadecimal(const std::string& bytes) {
     return found;
 }
 
+// Let a launch run without a table: a node of a graph, and a function that had one before, would use it.
+void give_nothing(const Sanitizer_LaunchData* data, bool in_graph) {
+    if (in_graph || has_given_a_table) {
+        sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
+    }
+}
+
 // Give a launch its table.
 void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     if (!is_wanted(data->functionName)) {
-        // A node of a graph, and a function that had a table before, would use what is there.
-        if (in_graph || has_given_a_table) {
-            sanitizerSetLaunchCallbackData(data->hLaunch, data->function, data->hStream, nullptr);
-        }
+        give_nothing(data, in_graph);
         return;
     }
     const uint32_t number = ++next_number;
-    if (contexts.count(data->context) == 0) note_context(data);
+    if (contexts_said.insert(data->context).second) note_context(data);
     say(describe(data, number, in_graph));
     const char* name = data->functionName == nullptr ? "" : data->functionName;
-    if (std::regex_search(name, never_names)) {
-        say_state(number, "left out");
+    const bool is_unpatched = unpatched.count(data->module) != 0;
+    if (is_unpatched || std::regex_search(name, never_names)) {
+        give_nothing(data, in_graph);
+        say_state(number, is_unpatched ? "not patched" : "left out");
         return;
     }
     if (!in_graph) current.tables = free_tables(data->context);
     if (current.tables == nullptr || current.launches.size() == MOST_LAUNCHES) {
+        give_nothing(data, in_graph);
         say_state(number, "no table");
         return;
     }
@@ -372,12 +387,15 @@ void begin(const Sanitizer_LaunchData* data, bool in_graph) {
     current.launches.push_back({number, demangled(name), parameters});
 }
 
-void write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream) {
+// Write what lies on the GPU; return whether it could be read.
+bool write_part(const void* from, uint64_t bytes, Sanitizer_StreamHandle stream) {
     buffer.resize(bytes);
-    if (bytes == 0) return;
-    sanitizerMemcpyDeviceToHost(buffer.data(), const_cast<void*>(from), bytes, stream);
+    if (bytes == 0) return true;
+    const bool is_read = worked(
+        sanitizerMemcpyDeviceToHost(buffer.data(), const_cast<void*>(from), bytes, stream), "reading");
     fwrite(buffer.data(), 1, bytes, sectors);
     sectors_written += bytes;
+    return is_read;
 }
 
 // Say what parameters a launch had that loaded tiles, and where they lay: a map that it loaded tells.
@@ -403,24 +421,27 @@ void read_back(Batch& batch) {
     sanitizerGetStreamHandle(batch.context, batch.stream, &batch.handle);
     Counts counts{};
     std::vector<Launch> done(batch.launches.size());
-    const bool ended = worked(sanitizerMemcpyDeviceToHost(
+    bool is_read = worked(sanitizerMemcpyDeviceToHost(
                                   &counts, layout.counts, sizeof(counts), batch.handle), "reading")
         && worked(sanitizerMemcpyDeviceToHost(done.data(), batch.tables->launches,
                                               done.size() * sizeof(Launch), batch.handle), "reading");
     const uint64_t n_sectors = std::min(counts.sectors, layout.most_sectors);
     const uint64_t n_tiles = std::min(counts.tiles, layout.most_tiles);
     const uint64_t at = sectors_written;
-    write_part(layout.sectors, n_sectors * sizeof(Row), batch.handle);
+    is_read &= write_part(layout.sectors, n_sectors * sizeof(Row), batch.handle);
     const uint64_t tiles_at = sectors_written;
-    write_part(layout.tiles, n_tiles * sizeof(TileLoad), batch.handle);
+    is_read &= write_part(layout.tiles, n_tiles * sizeof(TileLoad), batch.handle);
     const uint64_t maps_at = sectors_written;
-    if (n_tiles > 0) write_part(layout.maps, MOST_MAPS * sizeof(TensorMap), batch.handle);
+    if (n_tiles > 0) is_read &= write_part(layout.maps, MOST_MAPS * sizeof(TensorMap), batch.handle);
     fflush(sectors);
+    // Nodes of a graph may have been given one another's tables: what one lost may be any other's.
+    uint32_t lost = 0;
+    for (const Launch& each : done) lost = std::max(lost, each.lost);
     for (size_t i = 0; i < batch.launches.size(); ++i) {
         const Pending& launch = batch.launches[i];
         if (n_tiles > 0) say_parameters(launch);
-        say_state(launch.number, ended ? "recorded" : "failed",
-                  field("lost", done[i].lost) + field("strays", done[i].strays)
+        say_state(launch.number, is_read ? "recorded" : "failed",
+                  field("lost", lost) + field("strays", done[i].strays)
                       + field("sectors_at", at) + field("sectors", n_sectors)
                       + field("tiles_at", tiles_at) + field("tiles", n_tiles)
                       + field("maps_at", maps_at) + field("maps", n_tiles > 0 ? MOST_MAPS : 0));
@@ -439,20 +460,45 @@ bool has_ended(CUstream stream, double seconds) {
     return true;
 }
 
+// Give up launches that were let go: their tables stay in use, since they may still write there.
+std::list<Batch>::iterator give_up(std::list<Batch>::iterator batch) {
+    for (const Pending& launch : batch->launches) say_state(launch.number, "did not end");
+    return late.erase(batch);
+}
+
 // Read what launches that were let go touched, if they have ended since.
 void read_late() {
     static bool is_reading = false;  // asking a stream is an event that leads here, too
-    if (is_reading) return;
+    if (is_reading || late.empty()) return;
     is_reading = true;
     for (auto batch = late.begin(); batch != late.end();) {
-        if (has_ended(batch->stream, 0)) {
-            read_back(*batch);
+        // A thread's own default stream can be asked by that thread alone.
+        const bool is_mine = batch->stream != CU_STREAM_PER_THREAD
+            || batch->thread == std::this_thread::get_id();
+        if (!is_mine || push_context(batch->context) != CUDA_SUCCESS) {
+            ++batch;
+            continue;
+        }
+        const CUresult state = query(batch->stream);
+        if (state == CUDA_SUCCESS) read_back(*batch);
+        CUcontext popped;
+        pop_context(&popped);
+        if (state == CUDA_SUCCESS) {
             batch = late.erase(batch);
         } else {
-            ++batch;
+            batch = state == CUDA_ERROR_NOT_READY ? std::next(batch) : give_up(batch);
         }
     }
     is_reading = false;
+}
+
+// Give up what waits in a stream, or in any of a context, that is no more.
+void give_up_late(CUcontext context, const CUstream* stream) {
+    read_late();
+    for (auto batch = late.begin(); batch != late.end();) {
+        const bool is_gone = batch->context == context && (!stream || batch->stream == *stream);
+        batch = is_gone ? give_up(batch) : std::next(batch);
+    }
 }
 
 // Wait for launches that have begun, and write what they touched; let go those that do not end.
@@ -461,6 +507,7 @@ void finish(CUcontext context, CUstream stream, Sanitizer_StreamHandle handle) {
     current.context = context;
     current.stream = stream;
     current.handle = handle;
+    current.thread = std::this_thread::get_id();
     const std::string& name = current.launches.back().name;
     if (has_ended(stream, let_go.count(name) ? PATIENCE_ONCE_LET_GO : PATIENCE)) {
         read_back(current);
@@ -482,10 +529,16 @@ void patch(const Sanitizer_ResourceModuleData* data) {
         context.is_patched = true;
         worked(sanitizerAddPatchesFromFile(options.patch.c_str(), data->context), "loading the patch");
     }
+    bool is_whole = true;
     for (const auto& [kind, name] : PATCHES) {
-        worked(sanitizerPatchInstructions(kind, data->module, name), name);
+        is_whole &= worked(sanitizerPatchInstructions(kind, data->module, name), name);
     }
-    worked(sanitizerPatchModule(data->module), "patching a module");
+    is_whole &= worked(sanitizerPatchModule(data->module), "patching a module");
+    if (is_whole) {
+        unpatched.erase(data->module);
+    } else {
+        unpatched.insert(data->module);
+    }
 }
 
 void note_memory(const char* event, const Sanitizer_ResourceMemoryData* data) {
@@ -529,7 +582,13 @@ void on_resource(Sanitizer_CallbackId id, const void* data) {
         note_memory("free", memory);
         break;
     case SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
-    case SANITIZER_CBID_RESOURCE_STREAM_DESTROY_STARTING: read_late(); break;
+        give_up_late(static_cast<const Sanitizer_ResourceContextData*>(data)->context, nullptr);
+        break;
+    case SANITIZER_CBID_RESOURCE_STREAM_DESTROY_STARTING: {
+        const auto* gone = static_cast<const Sanitizer_ResourceStreamData*>(data);
+        give_up_late(gone->context, &gone->stream);
+        break;
+    }
     default: break;
     }
 }
@@ -694,7 +753,9 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     find(get_device_attribute, "cuDeviceGetAttribute");
     find(get_parameter, "cuFuncGetParamInfo");
     find(query, "cuStreamQuery");
-    if (query == nullptr) return 1;
+    find(push_context, "cuCtxPushCurrent_v2");
+    find(pop_context, "cuCtxPopCurrent_v2");
+    if (query == nullptr || push_context == nullptr || pop_context == nullptr) return 1;
     Sanitizer_SubscriberHandle subscriber;
     if (!worked(sanitizerSubscribe(&subscriber, on_event, nullptr), "subscribing")) return 1;
     for (const auto domain : {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_LAUNCH,

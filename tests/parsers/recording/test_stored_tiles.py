@@ -15,6 +15,7 @@ from depgraph.parsers import open_trace
 from depgraph.parsers.recording.archive import MAPS, SECTORS, TILES, pack
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, maps_in
+from depgraph.parsers.recording.touches import _tile_reads
 
 A, B, C = 1 << 20, 2 << 20, 3 << 20
 HALF = 6  # code of a type of two bytes
@@ -322,3 +323,33 @@ def test_possible_stores_survive_an_interruption_and_a_what_if(tmp_path, program
         "show", "pairs", tmp_path / "out", "--what-if", f"buffer={A:#x}:{B:#x} drop=war"
     )
     assert "possible" in changed.out
+
+
+@given(st.data())
+def test_what_blocks_load_is_every_element_of_their_boxes(data):
+    others = data.draw(st.integers(0, 2))
+    sizes = [8 * data.draw(st.integers(1, 4))]
+    sizes += [data.draw(st.integers(2, 6)) for _ in range(others)]
+    box = [8 * data.draw(st.integers(1, 2)), *(data.draw(st.integers(1, 3)) for _ in range(others))]
+    first = st.tuples(*(st.integers(-1, 4).map(lambda n, b=b: n * b) for b in box))
+    rows = data.draw(st.lists(st.tuples(st.integers(0, 2), first), min_size=1, max_size=12))
+    loaded = tensor(A, sizes, box)
+    blocks, reads = _tile_reads([loads(loaded, *rows)])
+    found = {block: set() for block, _ in rows}
+    columns = (blocks[reads.block], reads.start, reads.end)
+    for block, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        found[block].update(range(start, end))
+    expected = {block: set() for block, _ in rows}
+    for block, at in rows:
+        for offset in np.ndindex(*box):
+            element = np.array(at) + offset
+            if (element >= 0).all() and (element < sizes).all():
+                place = A + int(element @ np.array(loaded.strides))
+                expected[block] |= {place, place + 1}
+    assert found == expected
+
+
+def test_tiles_one_below_another_are_not_taken_for_neighbours():
+    loaded = tensor(A, [64, 512], [64, 64])
+    _, reads = _tile_reads([loads(loaded, *((0, (0, 64 * i)) for i in range(8)))])
+    assert (reads.start.tolist(), reads.end.tolist()) == ([A], [A + 2 * 64 * 512])
