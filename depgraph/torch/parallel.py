@@ -145,7 +145,7 @@ def _parallelize(
     from depgraph.torch.input_buffers import Buffers
 
     memory = os.environ.get(APPLY_MEMORY) or max_extra_memory
-    most_bytes = memory if isinstance(memory, int) else parse_size(memory)
+    most_bytes = memory if isinstance(memory, int) else parse_size(memory, least=0)
     buffers = Buffers(function, example_inputs, name)
     only = os.environ.get(RECORD_CALL)
     folder = recording_folder()
