@@ -47,8 +47,8 @@ class Parallelized:
     """A function that runs as a CUDA graph.
 
     Call it with tensors of the shapes and types of the examples: they are copied into the buffers
-    of the graph. What it returns is overwritten by the next call. For other shapes it calls the
-    function itself.
+    of the graph, and those that the function changes in place are copied back. What it returns is
+    overwritten by the next call. For other shapes it calls the function itself.
 
     Attributes
     ----------
@@ -68,6 +68,7 @@ class Parallelized:
         if self._replay is None or not self.buffers.take(arguments):
             return self.buffers.function(*arguments)
         self._replay()
+        self.buffers.give_back(arguments)
         return self._outputs
 
 
@@ -154,6 +155,7 @@ def _parallelize(
     driver = Driver()
     # An operator is seen by Python, as keeping its memory needs it, only where none is compiled.
     program = capture(buffers.run, (), driver, 0 if buffers.is_compiled else most_bytes)
+    buffers.note_changed()
     made = Parallelized(buffers, program.graph.replay, program.outputs)
     if folder is not None:
         _record_here(program, driver, folder, call)
