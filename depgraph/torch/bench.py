@@ -271,7 +271,10 @@ def _wait() -> None:
         torch.cuda.synchronize()
     except RuntimeError as error:
         said = str(error).splitlines()[0]
-        raise ApplyError(f"a graph failed: {said}", "give max_extra_memory=0") from None
+        raise ApplyError(
+            f"a graph failed: {said}",
+            "give check_inputs that the function can take, or max_extra_memory=0",
+        ) from None
 
 
 def _largest_difference(old: Any, new: Any) -> float:

@@ -84,7 +84,7 @@ class Buffers:
                 leaf.copy_(self._leaves[number])
 
     def writers(self, more: Sequence[Any], n: int) -> list[Callable[[], None]]:
-        """Return what writes inputs into the buffers: the examples, others, and at least `n`.
+        """Return what writes inputs into the buffers: the examples, others, `n` if that can be.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Buffers:
                 raise ApplyError("check_inputs are not of the shapes and types of the examples")
             inputs.append(leaves)
         generator = torch.Generator(device="cpu").manual_seed(0)
-        while len(inputs) < n:
+        while len(inputs) < n and any(map(_has_orders, self._examples)):
             inputs.append([_in_another_order(leaf, generator) for leaf in self._examples])
         return [partial(self._write, leaves) for leaves in inputs]
 
@@ -145,9 +145,14 @@ def _differs(buffer: Any, example: Any) -> bool:
     return not has_nan and not torch.equal(buffer, example)
 
 
+def _has_orders(leaf: Any) -> bool:
+    """Tell whether a tensor's values are as valid elsewhere in it: indices and offsets are not."""
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 1
+
+
 def _in_another_order(leaf: Any, generator: Any) -> Any:
-    """Return a tensor of the same values elsewhere: they are as valid as the example's."""
-    if not isinstance(leaf, torch.Tensor):
+    """Return a tensor of the same values elsewhere."""
+    if not _has_orders(leaf):
         return leaf
     order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
     return leaf.detach().reshape(-1)[order].reshape(leaf.shape)

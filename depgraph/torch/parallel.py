@@ -86,7 +86,8 @@ def parallelize(
     The function is captured. What its kernels touch was recorded, or is now: for that the program
     is run again from its start, twice, up to this call. Of the graphs that the recorded
     dependences allow the fastest is taken whose results are the same as those of the captured
-    graph, on three inputs or more, bit by bit; the captured graph itself where none is faster.
+    graph, on three inputs if there are so many, bit by bit; the captured graph itself where none
+    is faster.
 
     Parameters
     ----------
@@ -98,8 +99,8 @@ def parallelize(
         A store that this program was recorded into; made if it is not there. By default the
         recording is thrown away.
     check_inputs : sequence, optional
-        More arguments to compare results on. The examples, with their values in other orders,
-        stand for what is missing to three.
+        More arguments to compare results on. The examples, with the values of floating tensors in
+        other orders, stand for what is missing to three.
     max_extra_memory : int or str
         Bytes of GPU memory for buffers that kernels otherwise share, such as "64MiB".
     name : str, optional
