@@ -24,6 +24,7 @@ from depgraph.apply.recorded import (
     captures_left,
     is_patched,
     recording_folder,
+    store_of_call,
 )
 from depgraph.apply.trial import choose
 from depgraph.errors import ApplyError, DepgraphError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _INPUTS = 3
 _BEFORE_TIMES = 20
 _calls = count()
+_used: set[Path] = set()
 _recorded: list[Captured] = []
 _found: list[Applied] = []
 
@@ -96,8 +98,9 @@ def parallelize(
     example_inputs : tensor, tuple or list
         The arguments; tensors among them are on the GPU.
     recording : str or Path, optional
-        A store that this program was recorded into; made if it is not there. By default the
-        recording is thrown away.
+        A store that this program was recorded into; made if it is not there. For a further call
+        that names the same one, it is the store NAME-CALL beside it. By default the recording is
+        thrown away.
     check_inputs : sequence, optional
         More arguments to compare results on. The examples, with the values of floating tensors in
         other orders, stand for what is missing to three.
@@ -163,11 +166,11 @@ def _parallelize(
         if only is not None:
             sys.exit(0)  # what was asked for is recorded
         return Parallelized(buffers, None, None)
-    given = _store_of(call) or recording
+    given = _store_of(call, recording)
     if given is not None:
-        if not Path(given).exists():
-            _record(Path(given), call)
-        _apply(made, program, driver, Path(given), call, check_inputs, most_bytes)
+        if not given.exists():
+            _record(given, call)
+        _apply(made, program, driver, given, call, check_inputs, most_bytes)
         return made
     with tempfile.TemporaryDirectory(prefix="depgraph-") as temporary:
         store = Path(temporary) / "recording"
@@ -176,10 +179,12 @@ def _parallelize(
     return made
 
 
-def _store_of(call: int) -> str | None:
-    """Return the store that `depgraph apply` names, a further one for each further call."""
+def _store_of(call: int, recording: str | Path | None) -> Path | None:
+    """Return the store that `depgraph apply` or the call names, a further one for further calls."""
     named = os.environ.get(APPLY_STORE)
-    return f"{named}-{call}" if named and call else named
+    if named:
+        return Path(f"{named}-{call}" if call else named)
+    return None if recording is None else store_of_call(recording, call, _used)
 
 
 def _record_here(program: Any, driver: Any, folder: Path, call: int) -> None:
