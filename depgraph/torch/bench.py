@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import contextmanager
 from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -41,13 +41,6 @@ class _Bytes:
         }  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Made:
-    graph: int
-    executable: int
-    memory: Any
-
-
 class GpuBench:
     """Makes, runs and compares graphs of a captured program.
 
@@ -79,7 +72,6 @@ class GpuBench:
         self._placed = placed
         self._inputs = inputs
         self._tensors = tensors
-        self._made: dict[str, _Made] = {}
         self._views: dict[int, tuple[int, Any]] = {}
         for number, ranges in plan.written().items():
             if number in placed.region:
@@ -90,13 +82,13 @@ class GpuBench:
         self._wanted: list[tuple[dict[int, Any], list[Any]]] | None = None
         self._varying: Varying | None = None
         self._tolerances: list[float] = []
+        self.compared = 0  # inputs
 
     def measure(self, candidate: Candidate) -> float:
         """Return how long a graph takes, in microseconds: the median of several rounds."""
-        executable = self._of(candidate).executable
         stream = torch.cuda.current_stream().cuda_stream
 
-        def run(times: int) -> float:
+        def run(executable: int, times: int) -> float:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             for _ in range(times):
@@ -105,10 +97,11 @@ class GpuBench:
             _wait()
             return float(begin.elapsed_time(end)) / times
 
-        warm = run(_WARM_UPS)
-        times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
-        found = 1000 * median(run(times) for _ in range(_ROUNDS))
-        self.restore()
+        with self._made(candidate) as executable:
+            warm = run(executable, _WARM_UPS)
+            times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
+            found = 1000 * median(run(executable, times) for _ in range(_ROUNDS))
+            self.restore()
         return found
 
     def compare(self, candidate: Candidate) -> Difference | None:
@@ -116,36 +109,32 @@ class GpuBench:
         if self._wanted is None or self._varying is None:
             self._wanted, self._varying = self._expected()
         if len(self._varying.unchecked) or not all(map(isfinite, self._tolerances)):
-            what = "runs of the captured graph leave other bytes"
-            return Difference(None, f"{what} than one another where no tolerance holds")
+            return Difference(None, "two runs of the captured graph differ where none may")
         elsewhere = ranges_of(self._plan.reuse.left_empty(candidate.moved))
         elsewhere = joined(np.concatenate([elsewhere, self._varying.excused]))
-        executable = self._of(candidate).executable
-        try:
-            for write, (wanted, results) in zip(self._inputs, self._wanted, strict=True):
-                self._run(executable, write)
-                found = self._difference(wanted, elsewhere)
-                if found is not None:
-                    return found
-                if not self.is_reproducible and not self._is_close(results):
-                    return Difference(None, "results differ more than those of two equal runs")
-        finally:
-            self.restore()
+        with self._made(candidate) as executable:
+            try:
+                for write, (wanted, results) in zip(self._inputs, self._wanted, strict=True):
+                    self._run(executable, write)
+                    found = self._difference(wanted, elsewhere)
+                    if found is not None:
+                        return found
+                    if not self.is_reproducible and not self._is_close(results):
+                        return Difference(None, "results differ more than those of two equal runs")
+            finally:
+                self.restore()
         return None
 
     def use(self, candidate: Candidate) -> Any:
-        """Turn the program's own graph into a candidate; return the memory that it needs."""
+        """Turn the program's own graph into a candidate; return the memory that it needs.
+
+        Nothing is measured or compared after it.
+        """
+        self._state.clear()
+        self._wanted = None
         memory = self._change(self._program.raw, self._program.handles, candidate)
         self._program.graph.instantiate()
-        for made in self._made.values():
-            self._driver.destroy(made.graph, made.executable)
-        self._made.clear()
         return memory
-
-    @property
-    def compared(self) -> int:
-        """Number of inputs that results were compared on."""
-        return 0 if self._wanted is None else len(self._wanted)
 
     @property
     def is_reproducible(self) -> bool:
@@ -164,14 +153,17 @@ class GpuBench:
             view.copy_(self._state[number])
         torch.cuda.synchronize()
 
-    def _of(self, candidate: Candidate) -> _Made:
-        if candidate.name not in self._made:
-            graph = self._driver.clone(self._program.raw)
-            handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
-            memory = self._change(graph, handles, candidate)
-            executable = self._driver.instantiate(graph)
-            self._made[candidate.name] = _Made(graph, executable, memory)
-        return self._made[candidate.name]
+    @contextmanager
+    def _made(self, candidate: Candidate) -> Iterator[int]:
+        """Make a graph for a while: only one at a time has memory of its own."""
+        graph = self._driver.clone(self._program.raw)
+        handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
+        memory = self._change(graph, handles, candidate)
+        executable = self._driver.instantiate(graph)
+        yield executable
+        # After an error of a kernel nothing can be destroyed.
+        self._driver.destroy(graph, executable)
+        del memory
 
     def _change(self, graph: int, handles: Sequence[int], candidate: Candidate) -> Any:
         captured = self._program.captured
@@ -182,13 +174,7 @@ class GpuBench:
         if not values:
             return None
         size = sum(value.size for value in values)
-        try:
-            memory = torch.zeros(size + 512, dtype=torch.uint8, device="cuda")
-        except torch.cuda.OutOfMemoryError:
-            raise ApplyError(
-                f"out of GPU memory: {size} bytes for buffers of their own",
-                "lower max_extra_memory",
-            ) from None
+        memory = torch.zeros(size + 512, dtype=torch.uint8, device="cuda")
         base = -(-memory.data_ptr() // 512) * 512
         for node, words in self._placed.words_of(values, base).items():
             self._driver.change_words(handles[node], captured.nodes[node].kind, words)
@@ -207,19 +193,21 @@ class GpuBench:
     def _expected(self) -> tuple[list[tuple[dict[int, Any], list[Any]]], Varying]:
         """Run the captured graph on each input, several times."""
         captured = Candidate(AS_CAPTURED, self._program.captured.edges)
-        executable = self._of(captured).executable
         self._tolerances = [0.0 for _ in self._tensors()]
         found, varying = [], ranges_of([])
-        for write in self._inputs:
-            self._run(executable, write)
-            wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]
-            for _ in range(_RUNS - 1):
+        with self._made(captured) as executable:
+            for write in self._inputs:
                 self._run(executable, write)
-                varying = joined(np.concatenate([varying, *self._differing(wanted)]))
-                for at, (old, new) in enumerate(zip(results, self._tensors(), strict=True)):
-                    apart = _SLACK * _largest_difference(old, new)
-                    self._tolerances[at] = max(self._tolerances[at], apart)
-            found.append((wanted, results))
+                wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]
+                for _ in range(_RUNS - 1):
+                    self._run(executable, write)
+                    varying = joined(np.concatenate([varying, *self._differing(wanted)]))
+                    for at, (old, new) in enumerate(zip(results, self._tensors(), strict=True)):
+                        apart = _SLACK * _largest_difference(old, new)
+                        self._tolerances[at] = max(self._tolerances[at], apart)
+                found.append((wanted, results))
+            self.restore()
+        self.compared = len(found)
         return found, find_varying(self._plan, varying, self._returned())
 
     def _returned(self) -> Iterator[tuple[int, int]]:

@@ -26,6 +26,7 @@ from depgraph.apply.recorded import (
     recording_folder,
     store_of_call,
 )
+from depgraph.apply.short_memory import memory_told
 from depgraph.apply.trial import choose
 from depgraph.errors import ApplyError, DepgraphError
 from depgraph.store.store import Store
@@ -121,9 +122,10 @@ def parallelize(
     """
     call = next(_calls)
     try:
-        return _parallelize(
-            call, function, example_inputs, name, recording, check_inputs, max_extra_memory
-        )
+        with memory_told():
+            return _parallelize(
+                call, function, example_inputs, name, recording, check_inputs, max_extra_memory
+            )
     except DepgraphError as error:
         if APPLY_STORE in os.environ or recording_folder() is not None:
             sys.exit(f"depgraph: {error}")  # the program runs under a command of depgraph
