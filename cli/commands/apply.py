@@ -74,7 +74,7 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
     settings = {}
     if max_extra_memory is not None:
         try:
-            settings[APPLY_MEMORY] = str(parse_size(max_extra_memory))
+            settings[APPLY_MEMORY] = str(parse_size(max_extra_memory, least=0))
         except ModelError as error:
             raise click.BadParameter(str(error), param_hint="--max-extra-memory") from None
     if is_store(store) and not captures_of(store).is_file():

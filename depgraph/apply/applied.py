@@ -61,9 +61,9 @@ class Applied:
     inputs : int
         Number of inputs that results were compared on.
     is_reproducible : bool
-        Whether the captured graph gives the same bits twice.
+        Whether the captured graph leaves the same bits in each run.
     tolerance : float
-        Largest difference that was allowed; 0 for bit by bit.
+        Largest difference that was allowed in what the function returns; 0 for none.
     notes : tuple of str
         What else to know.
     """
@@ -117,7 +117,7 @@ class Applied:
             "applied_measured_us": self.after.measured,
             "speedup": self.speedup,
             "more_bytes": self.more_bytes,
-            "bit_equal": self.tolerance == 0,
+            "bit_equal": self.is_reproducible and self.tolerance == 0,
         }
 
     def __str__(self) -> str:

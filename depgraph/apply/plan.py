@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.apply.byte_ranges import joined
 from depgraph.apply.captured import KERNEL, read_captures
 from depgraph.apply.matching import is_understood, match_memory, match_nodes, operations_of
 from depgraph.apply.order import barrier_edges, chain, merged, reduced
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.apply.byte_ranges import Ranges
     from depgraph.apply.captured import Captured
     from depgraph.apply.matching import Placed
     from depgraph.apply.order import Edge
@@ -261,8 +263,8 @@ class Plan:
         nodes = self.touched.node[wrote]
         return int(nodes.max()) if len(nodes) else None
 
-    def written(self) -> dict[int, NDArray[np.uint64]]:
-        """Return what nodes write of each region: uint64[n, 2], by address, disjoint."""
+    def written(self) -> dict[int, Ranges]:
+        """Return what nodes write of each region."""
         rows = np.flatnonzero(self.touched.is_write)
         found = {}
         for number, region in enumerate(self.recorded.regions):
@@ -270,17 +272,10 @@ class Plan:
             high = np.minimum(self.touched.end[rows], np.uint64(region.start + region.size))
             inside = low < high
             if inside.any():
-                found[number] = _joined(np.stack([low[inside], high[inside]], axis=1))
+                found[number] = joined(
+                    np.stack([low[inside], high[inside]], axis=1).astype(np.int64)
+                )
         return found
-
-
-def _joined(ranges: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Join ranges that overlap or touch."""
-    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
-    ends = np.maximum.accumulate(ranges[:, 1])
-    begins = np.append(True, ranges[1:, 0] > ends[:-1])
-    last = np.append(np.flatnonzero(begins)[1:] - 1, len(ranges) - 1)
-    return np.stack([ranges[begins, 0], ends[last]], axis=1)
 
 
 def make_plan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from depgraph.apply.captured import read_captures
 from depgraph.system.output import stable_path
 
 APPLY_STORE = "DEPGRAPH_APPLY_STORE"
@@ -20,6 +21,27 @@ def captures_of(store: Path) -> Path:
     """Return where the captured graphs of a recorded program are."""
     store = stable_path(store)
     return store.with_name(f"{store.name}.captures.json")
+
+
+def store_of_call(named: str | Path, call: int, used: set[Path]) -> Path:
+    """Return the store of a call: the one that is named, or a further one beside it.
+
+    Parameters
+    ----------
+    named : str or Path
+    call : int
+        Which call of `depgraph.torch.parallelize`, from 0.
+    used : set of Path
+        The stores of earlier calls, which this one is added to. One that has them alone cannot be
+        that of this call.
+    """
+    store = Path(named).absolute()
+    captures = captures_of(store)
+    is_of_earlier_calls = store in used and captures.is_file()
+    if is_of_earlier_calls and all(each.call != call for each in read_captures(captures)):
+        store = store.with_name(f"{store.name}-{call}")
+    used.add(store)
+    return store
 
 
 def captures_left(folder: Path, process: int) -> Path:

@@ -27,7 +27,7 @@ class Difference:
     node : int or None
         The first that wrote another result; None where it is not known.
     label : str
-        What that is called.
+        What that is called; without a node, what speaks against the graph.
     """
 
     node: int | None
@@ -101,5 +101,6 @@ def choose(
             chosen = candidate
             tried.append(row)
         else:
-            tried.append(replace(row, refused=f"another result: {difference.label}"))
+            what = "" if difference.node is None else "another result: "
+            tried.append(replace(row, refused=what + difference.label))
     return chosen, tried

@@ -13,20 +13,25 @@ from depgraph.errors import ModelError
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
-_LEAST = 64 << 20
+LEAST_LIMIT = 64 << 20
 _FALLBACK = 2 << 30
 # What a run takes beside what a limit counts: the interpreter, libraries, buffers of the scan.
 BASE_BYTES = 256 << 20
 _GROUPS = Path("/sys/fs/cgroup")
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, least: int = LEAST_LIMIT) -> int:
     """Turn ``512MiB``, ``2G`` or ``1.5GB`` into bytes.
+
+    Parameters
+    ----------
+    least : int
+        Bytes below which a size is refused: by default those with which nothing can be done.
 
     Raises
     ------
     ModelError
-        If it is not a size, or below 64 MiB, with which nothing can be done.
+        If it is not a size, or too small.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[3] and not match[2]):
@@ -34,8 +39,8 @@ def parse_size(text: str) -> int:
         raise ModelError(message)
     units = _BINARY_UNITS if match[3] else _UNITS
     size = int(min(float(match[1]) * units[match[2].upper()], sys.maxsize))
-    if size < _LEAST:
-        message = f"a memory limit of {text} is too small: give at least 64MiB"
+    if size < least:
+        message = f"a memory limit of {text} is too small: give at least {least >> 20}MiB"
         raise ModelError(message)
     return size
 
@@ -69,7 +74,7 @@ def default_limit() -> int:
     if available := re.search(r"MemAvailable:\s+(\d+) kB", meminfo):
         free = [int(available[1]) * 1024]
     free += _free_in_groups(_read("/proc/self/cgroup"), _GROUPS)
-    return max(_LEAST, min(free) // 2)
+    return max(LEAST_LIMIT, min(free) // 2)
 
 
 def _free_in_groups(membership: str, root: Path) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import contextmanager
 from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from depgraph.apply.byte_ranges import joined, ranges_of, runs_of, without
 from depgraph.apply.plan import AS_CAPTURED, Candidate
 from depgraph.apply.trial import Difference
+from depgraph.apply.varying import Varying, dense_range, find_varying
 from depgraph.errors import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from depgraph.apply.byte_ranges import Ranges
     from depgraph.apply.matching import Placed
     from depgraph.apply.plan import Plan
     from depgraph.torch.capture import Program
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 
 _WARM_UPS, _ROUNDS, _ROUND_MS = 10, 7, 10.0
 _MOST_LOOKED_AT = 1000
+_RUNS = 4  # of the captured graph on each input, to see what varies
 _SLACK = 4.0  # times the difference between two runs of a graph that is not reproducible
+_PIECE = 1 << 26  # bytes that are compared at once
 
 
 class _Bytes:
@@ -34,13 +39,6 @@ class _Bytes:
         self.__cuda_array_interface__ = {
             "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3,
         }  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Made:
-    graph: int
-    executable: int
-    memory: Any
 
 
 class GpuBench:
@@ -74,7 +72,6 @@ class GpuBench:
         self._placed = placed
         self._inputs = inputs
         self._tensors = tensors
-        self._made: dict[str, _Made] = {}
         self._views: dict[int, tuple[int, Any]] = {}
         for number, ranges in plan.written().items():
             if number in placed.region:
@@ -83,15 +80,15 @@ class GpuBench:
                 self._views[number] = low, torch.as_tensor(_Bytes(at, high - low), device="cuda")
         self._state = self._copied()
         self._wanted: list[tuple[dict[int, Any], list[Any]]] | None = None
-        self.is_reproducible = True
-        self.tolerance = 0.0
+        self._varying: Varying | None = None
+        self._tolerances: list[float] = []
+        self.compared = 0  # inputs
 
     def measure(self, candidate: Candidate) -> float:
         """Return how long a graph takes, in microseconds: the median of several rounds."""
-        executable = self._of(candidate).executable
         stream = torch.cuda.current_stream().cuda_stream
 
-        def run(times: int) -> float:
+        def run(executable: int, times: int) -> float:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             for _ in range(times):
@@ -100,44 +97,54 @@ class GpuBench:
             _wait()
             return float(begin.elapsed_time(end)) / times
 
-        warm = run(_WARM_UPS)
-        times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
-        found = 1000 * median(run(times) for _ in range(_ROUNDS))
-        self.restore()
+        with self._made(candidate) as executable:
+            warm = run(executable, _WARM_UPS)
+            times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
+            found = 1000 * median(run(executable, times) for _ in range(_ROUNDS))
+            self.restore()
         return found
 
     def compare(self, candidate: Candidate) -> Difference | None:
         """Compare what a graph leaves with what the captured one does, on each input."""
-        if self._wanted is None:
-            self._wanted = self._expected()
-        elsewhere = self._plan.reuse.left_empty(candidate.moved)
-        executable = self._of(candidate).executable
-        try:
-            for write, (wanted, results) in zip(self._inputs, self._wanted, strict=True):
-                self._run(executable, write)
-                if self.is_reproducible:
+        if self._wanted is None or self._varying is None:
+            self._wanted, self._varying = self._expected()
+        if len(self._varying.unchecked) or not all(map(isfinite, self._tolerances)):
+            return Difference(None, "two runs of the captured graph differ where none may")
+        elsewhere = ranges_of(self._plan.reuse.left_empty(candidate.moved))
+        elsewhere = joined(np.concatenate([elsewhere, self._varying.excused]))
+        with self._made(candidate) as executable:
+            try:
+                for write, (wanted, results) in zip(self._inputs, self._wanted, strict=True):
+                    self._run(executable, write)
                     found = self._difference(wanted, elsewhere)
                     if found is not None:
                         return found
-                elif not self._is_close(results):
-                    return Difference(None, "results differ more than those of two equal runs")
-        finally:
-            self.restore()
+                    if not self.is_reproducible and not self._is_close(results):
+                        return Difference(None, "results differ more than those of two equal runs")
+            finally:
+                self.restore()
         return None
 
     def use(self, candidate: Candidate) -> Any:
-        """Turn the program's own graph into a candidate; return the memory that it needs."""
+        """Turn the program's own graph into a candidate; return the memory that it needs.
+
+        Nothing is measured or compared after it.
+        """
+        self._state.clear()
+        self._wanted = None
         memory = self._change(self._program.raw, self._program.handles, candidate)
         self._program.graph.instantiate()
-        for made in self._made.values():
-            self._driver.destroy(made.graph, made.executable)
-        self._made.clear()
         return memory
 
     @property
-    def compared(self) -> int:
-        """Number of inputs that results were compared on."""
-        return 0 if self._wanted is None else len(self._wanted)
+    def is_reproducible(self) -> bool:
+        """Whether all runs of the captured graph have left the same."""
+        return self._varying is None or not len(self._varying.ranges)
+
+    @property
+    def tolerance(self) -> float:
+        """Largest difference that is allowed in what the function returns."""
+        return max(filter(isfinite, self._tolerances), default=0.0)
 
     def restore(self) -> None:
         """Undo what runs have changed."""
@@ -146,14 +153,17 @@ class GpuBench:
             view.copy_(self._state[number])
         torch.cuda.synchronize()
 
-    def _of(self, candidate: Candidate) -> _Made:
-        if candidate.name not in self._made:
-            graph = self._driver.clone(self._program.raw)
-            handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
-            memory = self._change(graph, handles, candidate)
-            executable = self._driver.instantiate(graph)
-            self._made[candidate.name] = _Made(graph, executable, memory)
-        return self._made[candidate.name]
+    @contextmanager
+    def _made(self, candidate: Candidate) -> Iterator[int]:
+        """Make a graph for a while: only one at a time has memory of its own."""
+        graph = self._driver.clone(self._program.raw)
+        handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
+        memory = self._change(graph, handles, candidate)
+        executable = self._driver.instantiate(graph)
+        yield executable
+        # After an error of a kernel nothing can be destroyed.
+        self._driver.destroy(graph, executable)
+        del memory
 
     def _change(self, graph: int, handles: Sequence[int], candidate: Candidate) -> Any:
         captured = self._program.captured
@@ -164,13 +174,7 @@ class GpuBench:
         if not values:
             return None
         size = sum(value.size for value in values)
-        try:
-            memory = torch.zeros(size + 512, dtype=torch.uint8, device="cuda")
-        except torch.cuda.OutOfMemoryError:
-            raise ApplyError(
-                f"out of GPU memory: {size} bytes for buffers of their own",
-                "lower max_extra_memory",
-            ) from None
+        memory = torch.zeros(size + 512, dtype=torch.uint8, device="cuda")
         base = -(-memory.data_ptr() // 512) * 512
         for node, words in self._placed.words_of(values, base).items():
             self._driver.change_words(handles[node], captured.nodes[node].kind, words)
@@ -186,42 +190,62 @@ class GpuBench:
         self._driver.launch(executable, torch.cuda.current_stream().cuda_stream)
         _wait()
 
-    def _expected(self) -> list[tuple[dict[int, Any], list[Any]]]:
-        """Run the captured graph on each input, twice."""
+    def _expected(self) -> tuple[list[tuple[dict[int, Any], list[Any]]], Varying]:
+        """Run the captured graph on each input, several times."""
         captured = Candidate(AS_CAPTURED, self._program.captured.edges)
-        executable = self._of(captured).executable
-        found = []
-        for write in self._inputs:
-            self._run(executable, write)
-            wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]
-            self._run(executable, write)
-            if self._difference(wanted, []) is not None:
-                self.is_reproducible = False
-            for old, new in zip(results, self._tensors(), strict=True):
-                self.tolerance = max(self.tolerance, _SLACK * _largest_difference(old, new))
-            found.append((wanted, results))
-        return found
+        self._tolerances = [0.0 for _ in self._tensors()]
+        found, varying = [], ranges_of([])
+        with self._made(captured) as executable:
+            for write in self._inputs:
+                self._run(executable, write)
+                wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]
+                for _ in range(_RUNS - 1):
+                    self._run(executable, write)
+                    varying = joined(np.concatenate([varying, *self._differing(wanted)]))
+                    for at, (old, new) in enumerate(zip(results, self._tensors(), strict=True)):
+                        apart = _SLACK * _largest_difference(old, new)
+                        self._tolerances[at] = max(self._tolerances[at], apart)
+                found.append((wanted, results))
+            self.restore()
+        self.compared = len(found)
+        return found, find_varying(self._plan, varying, self._returned())
+
+    def _returned(self) -> Iterator[tuple[int, int]]:
+        """Return the bytes of each floating tensor that is returned, by address when recorded."""
+        for tensor in self._tensors():
+            if not tensor.is_floating_point():
+                continue
+            place = dense_range(
+                tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.element_size()
+            )
+            for low, view in self._views.values():
+                shift = low - view.data_ptr()
+                if place is not None:
+                    start, end = max(place[0] + shift, low), min(place[1] + shift, low + len(view))
+                    if start < end:
+                        yield start, end
 
     def _is_close(self, results: Sequence[Any]) -> bool:
-        return isfinite(self.tolerance) and all(
-            _largest_difference(old, new) <= self.tolerance
-            for old, new in zip(results, self._tensors(), strict=True)
+        return all(
+            _largest_difference(old, new) <= most
+            for old, new, most in zip(results, self._tensors(), self._tolerances, strict=True)
         )
 
-    def _difference(
-        self, wanted: dict[int, Any], elsewhere: Sequence[tuple[int, int]]
-    ) -> Difference | None:
+    def _differing(self, wanted: dict[int, Any]) -> Iterator[Ranges]:
+        """Find the bytes that differ, by address when recorded."""
+        for number, (low, view) in self._views.items():
+            for at in range(0, len(view), _PIECE):
+                new, old = view[at : at + _PIECE], wanted[number][at : at + _PIECE]
+                if not torch.equal(new, old):
+                    places = np.flatnonzero((new != old).cpu().numpy())
+                    yield runs_of(low + at + places.astype(np.int64))
+
+    def _difference(self, wanted: dict[int, Any], elsewhere: Ranges) -> Difference | None:
         """Find the first node whose result differs, but for results that are elsewhere."""
         nodes = set()
-        for number, (low, view) in self._views.items():
-            places = torch.nonzero(view != wanted[number]).flatten()
-            found = low + places.cpu().numpy()
-            if len(elsewhere):
-                begins, ends = np.array(elsewhere).T  # by address
-                within = np.searchsorted(begins, found, "right") - 1
-                found = found[(within < 0) | (found >= ends[within])]
-            runs = found[np.append(True, np.diff(found) > 1)[: len(found)]]
-            nodes |= {self._plan.last_writer(at) for at in runs[:_MOST_LOOKED_AT].tolist()}
+        for found in self._differing(wanted):
+            starts = without(found, elsewhere)[:_MOST_LOOKED_AT, 0].tolist()
+            nodes |= {self._plan.last_writer(at) for at in starts}
         nodes.discard(None)
         if not nodes:
             return None
@@ -235,7 +259,10 @@ def _wait() -> None:
         torch.cuda.synchronize()
     except RuntimeError as error:
         said = str(error).splitlines()[0]
-        raise ApplyError(f"a graph failed: {said}", "give max_extra_memory=0") from None
+        raise ApplyError(
+            f"a graph failed: {said}",
+            "give check_inputs that the function can take, or max_extra_memory=0",
+        ) from None
 
 
 def _largest_difference(old: Any, new: Any) -> float:

@@ -133,6 +133,8 @@ def capture(
         kept = _Kept(most_bytes)
         with torch.cuda.graph(graph, stream=stream), kept:
             outputs = function(*arguments)
+    except torch.cuda.OutOfMemoryError:
+        raise
     except Exception as error:
         raise ApplyError(_why_not(error)) from error
     kept_bytes = kept.bytes

@@ -42,10 +42,13 @@ class Buffers:
         for number, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor) and not leaf.is_cuda:
                 raise ApplyError(f"input {number} is a tensor on the CPU", "move it to the GPU")
-        self._leaves = [
-            leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
-        ]
+        with torch.inference_mode(mode=False):  # where tensors count their changes
+            self._leaves = [
+                leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+            ]
         self._examples = leaves
+        self._versions = [_version(leaf) for leaf in self._leaves]
+        self._changed: list[int] = []
 
     def run(self) -> Any:
         """Call the function on the buffers."""
@@ -59,8 +62,29 @@ class Buffers:
         self._write(leaves)
         return True
 
+    def note_changed(self) -> None:
+        """Find the buffers that the function has changed since they were made."""
+        self._changed = [
+            number
+            for number, (buffer, example) in enumerate(
+                zip(self._leaves, self._examples, strict=True)
+            )
+            if isinstance(buffer, torch.Tensor)
+            and (_version(buffer) != self._versions[number] or _differs(buffer, example))
+        ]
+
+    def give_back(self, arguments: Sequence[Any]) -> None:
+        """Copy what the function changes in place into the arguments that `take` has taken."""
+        if not self._changed:
+            return
+        leaves = pytree.tree_leaves(tuple(arguments))
+        for number in self._changed:
+            leaf = leaves[number]
+            with torch.inference_mode(mode=leaf.is_inference()), torch.no_grad():
+                leaf.copy_(self._leaves[number])
+
     def writers(self, more: Sequence[Any], n: int) -> list[Callable[[], None]]:
-        """Return what writes inputs into the buffers: the examples, others, and at least `n`.
+        """Return what writes inputs into the buffers: the examples, others, `n` if that can be.
 
         Parameters
         ----------
@@ -74,7 +98,7 @@ class Buffers:
                 raise ApplyError("check_inputs are not of the shapes and types of the examples")
             inputs.append(leaves)
         generator = torch.Generator(device="cpu").manual_seed(0)
-        while len(inputs) < n:
+        while len(inputs) < n and any(map(_has_orders, self._examples)):
             inputs.append([_in_another_order(leaf, generator) for leaf in self._examples])
         return [partial(self._write, leaves) for leaves in inputs]
 
@@ -110,9 +134,25 @@ def _fits(given: Any, buffer: Any) -> bool:
     return type(given) is type(buffer) and bool(given == buffer)
 
 
+def _version(leaf: Any) -> int:
+    """Return how often a tensor was changed, by what PyTorch knows of."""
+    return int(leaf._version) if isinstance(leaf, torch.Tensor) else 0  # noqa: SLF001
+
+
+def _differs(buffer: Any, example: Any) -> bool:
+    """Tell whether a kernel that PyTorch knows nothing of has changed a buffer."""
+    has_nan = buffer.is_floating_point() and bool(buffer.isnan().any())
+    return not has_nan and not torch.equal(buffer, example)
+
+
+def _has_orders(leaf: Any) -> bool:
+    """Tell whether a tensor's values are as valid elsewhere in it: indices and offsets are not."""
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 1
+
+
 def _in_another_order(leaf: Any, generator: Any) -> Any:
-    """Return a tensor of the same values elsewhere: they are as valid as the example's."""
-    if not isinstance(leaf, torch.Tensor):
+    """Return a tensor of the same values elsewhere."""
+    if not _has_orders(leaf):
         return leaf
     order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
     return leaf.detach().reshape(-1)[order].reshape(leaf.shape)

@@ -24,7 +24,9 @@ from depgraph.apply.recorded import (
     captures_left,
     is_patched,
     recording_folder,
+    store_of_call,
 )
+from depgraph.apply.short_memory import memory_told
 from depgraph.apply.trial import choose
 from depgraph.errors import ApplyError, DepgraphError
 from depgraph.store.store import Store
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 _INPUTS = 3
 _BEFORE_TIMES = 20
 _calls = count()
+_used: set[Path] = set()
 _recorded: list[Captured] = []
 _found: list[Applied] = []
 
@@ -47,8 +50,8 @@ class Parallelized:
     """A function that runs as a CUDA graph.
 
     Call it with tensors of the shapes and types of the examples: they are copied into the buffers
-    of the graph. What it returns is overwritten by the next call. For other shapes it calls the
-    function itself.
+    of the graph, and those that the function changes in place are copied back. What it returns is
+    overwritten by the next call. For other shapes it calls the function itself.
 
     Attributes
     ----------
@@ -68,6 +71,7 @@ class Parallelized:
         if self._replay is None or not self.buffers.take(arguments):
             return self.buffers.function(*arguments)
         self._replay()
+        self.buffers.give_back(arguments)
         return self._outputs
 
 
@@ -85,7 +89,8 @@ def parallelize(
     The function is captured. What its kernels touch was recorded, or is now: for that the program
     is run again from its start, twice, up to this call. Of the graphs that the recorded
     dependences allow the fastest is taken whose results are the same as those of the captured
-    graph, on three inputs or more, bit by bit; the captured graph itself where none is faster.
+    graph, on three inputs if there are so many, bit by bit; the captured graph itself where none
+    is faster.
 
     Parameters
     ----------
@@ -94,11 +99,12 @@ def parallelize(
     example_inputs : tensor, tuple or list
         The arguments; tensors among them are on the GPU.
     recording : str or Path, optional
-        A store that this program was recorded into; made if it is not there. By default the
-        recording is thrown away.
+        A store that this program was recorded into; made if it is not there. For a further call
+        that names the same one, it is the store NAME-CALL beside it. By default the recording is
+        thrown away.
     check_inputs : sequence, optional
-        More arguments to compare results on. The examples, with their values in other orders,
-        stand for what is missing to three.
+        More arguments to compare results on. The examples, with the values of floating tensors in
+        other orders, stand for what is missing to three.
     max_extra_memory : int or str
         Bytes of GPU memory for buffers that kernels otherwise share, such as "64MiB".
     name : str, optional
@@ -116,9 +122,10 @@ def parallelize(
     """
     call = next(_calls)
     try:
-        return _parallelize(
-            call, function, example_inputs, name, recording, check_inputs, max_extra_memory
-        )
+        with memory_told():
+            return _parallelize(
+                call, function, example_inputs, name, recording, check_inputs, max_extra_memory
+            )
     except DepgraphError as error:
         if APPLY_STORE in os.environ or recording_folder() is not None:
             sys.exit(f"depgraph: {error}")  # the program runs under a command of depgraph
@@ -145,7 +152,7 @@ def _parallelize(
     from depgraph.torch.input_buffers import Buffers
 
     memory = os.environ.get(APPLY_MEMORY) or max_extra_memory
-    most_bytes = memory if isinstance(memory, int) else parse_size(memory)
+    most_bytes = memory if isinstance(memory, int) else parse_size(memory, least=0)
     buffers = Buffers(function, example_inputs, name)
     only = os.environ.get(RECORD_CALL)
     folder = recording_folder()
@@ -154,17 +161,18 @@ def _parallelize(
     driver = Driver()
     # An operator is seen by Python, as keeping its memory needs it, only where none is compiled.
     program = capture(buffers.run, (), driver, 0 if buffers.is_compiled else most_bytes)
+    buffers.note_changed()
     made = Parallelized(buffers, program.graph.replay, program.outputs)
     if folder is not None:
         _record_here(program, driver, folder, call)
         if only is not None:
             sys.exit(0)  # what was asked for is recorded
         return Parallelized(buffers, None, None)
-    given = _store_of(call) or recording
+    given = _store_of(call, recording)
     if given is not None:
-        if not Path(given).exists():
-            _record(Path(given), call)
-        _apply(made, program, driver, Path(given), call, check_inputs, most_bytes)
+        if not given.exists():
+            _record(given, call)
+        _apply(made, program, driver, given, call, check_inputs, most_bytes)
         return made
     with tempfile.TemporaryDirectory(prefix="depgraph-") as temporary:
         store = Path(temporary) / "recording"
@@ -173,10 +181,12 @@ def _parallelize(
     return made
 
 
-def _store_of(call: int) -> str | None:
-    """Return the store that `depgraph apply` names, a further one for each further call."""
+def _store_of(call: int, recording: str | Path | None) -> Path | None:
+    """Return the store that `depgraph apply` or the call names, a further one for further calls."""
     named = os.environ.get(APPLY_STORE)
-    return f"{named}-{call}" if named and call else named
+    if named:
+        return Path(f"{named}-{call}" if call else named)
+    return None if recording is None else store_of_call(recording, call, _used)
 
 
 def _record_here(program: Any, driver: Any, folder: Path, call: int) -> None:

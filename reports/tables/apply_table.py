@@ -70,8 +70,8 @@ def _notes(found: Applied) -> list[str]:
         how = "bit by bit"
         if not found.is_reproducible:
             how = (
-                f"within {found.tolerance:.3g}: the graph as it was captured does not give the "
-                "same bits twice"
+                "but for what differs between runs of the graph as it was captured: what it "
+                f"returns may differ by {found.tolerance:.3g}"
             )
         said.append(f"{name}: results compared on {counted(found.inputs, 'input')}, {how}")
     if found.kernel_us is not None:

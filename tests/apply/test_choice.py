@@ -59,6 +59,23 @@ def test_one_with_another_result_is_not_used_and_the_kernel_is_named():
     assert [row.refused for row in rows][:3] == ["", *["another result: node 1, gemm"] * 2]
 
 
+def test_where_nothing_can_be_compared_the_captured_graph_is_used_and_it_is_said_why():
+    bench = Bench(TIMES)
+    bench.compare = lambda _: Difference(None, "no two runs are alike")
+    chosen, rows = tried(bench)
+    assert chosen is CHAIN
+    assert [row.refused for row in rows] == ["", *["no two runs are alike"] * 3]
+
+
+def test_only_a_reproducible_graph_is_bit_equal():
+    tried_ = (Tried("as captured", 2, 104.0, 100.0),)
+    for is_reproducible, tolerance, equal in ((True, 0.0, True), (False, 0.0, False)):
+        applied = Applied(
+            "f", "GPU", 3, 3, 90.0, {}, tried_, "as captured", 0, (), 3, is_reproducible, tolerance
+        )
+        assert applied.row()["bit_equal"] is equal
+
+
 def test_none_is_used_that_is_not_faster():
     chosen, rows = tried(Bench(dict.fromkeys(TIMES, 99.5) | {"as captured": 100.0}))
     assert chosen is CHAIN

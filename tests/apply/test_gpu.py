@@ -63,6 +63,29 @@ def test_a_function_is_recorded_on_the_way_and_falls_back_for_other_shapes(tmp_p
         assert run(text, tmp_path)[1].split() == ["3", "True"] + ["True"] * 4
 
 
+IN_PLACE = """
+layer = torch.nn.Linear(64, 64).cuda().requires_grad_(False)
+
+def step(x, cache):
+    cache.add_(layer(x))
+    return cache.sum()
+
+x, cache = torch.randn(16, 64).cuda(), torch.zeros(16, 64).cuda()
+with torch.inference_mode({mode}):
+    fast = depgraph.torch.parallelize(step, (x, cache))
+    wanted = cache.clone()
+    for _ in range(3):
+        fast(x, cache)
+        step(x, wanted)
+    print(torch.equal(cache, wanted), torch.equal(x, torch.zeros_like(x)))
+"""
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_what_is_changed_in_place_is_the_caller_s(mode, tmp_path):
+    assert run(IN_PLACE.format(mode=mode), tmp_path)[1].split() == ["True", "False"]
+
+
 def test_another_program_is_refused(tmp_path):
     recording = str(tmp_path / "kept.out")
     assert run(BRANCHES.format(recording=recording), tmp_path)[0] == 0

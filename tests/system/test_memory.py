@@ -59,6 +59,10 @@ def test_a_size_that_makes_no_sense_is_refused(text: str) -> None:
         parse_size(text)
 
 
+def test_a_size_that_is_no_limit_of_a_run_may_be_small() -> None:
+    assert [parse_size(text, least=0) for text in ("0", "32MiB")] == [0, 32 * MIB]
+
+
 def test_the_default_limit_is_a_part_of_what_the_machine_has() -> None:
     assert 64 * MIB <= default_limit() < 1 << 50
 
