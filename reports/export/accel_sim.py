@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import dependent_operations
 from depgraph.system.output import new_folder, stranger_in
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
@@ -82,8 +83,16 @@ def write_accel_sim(
     int
         Dependences between kernels of different streams, which Accel-Sim knows nothing of unless it
         reads the file of dependences.
+
+    Raises
+    ------
+    NotApplicableError
+        If child kernels ran: no trace holds them.
     """
     graph = scenario.graph
+    if schedule.children is not None:
+        message = "Accel-Sim launches no child kernels: take a mechanism without, such as flat"
+        raise NotApplicableError(message)
     begin = np.minimum.reduceat(schedule.start, graph.first_block[:-1])
     end = np.maximum.reduceat(schedule.end, graph.first_block[:-1])
     source, target = dependent_operations(graph)

@@ -151,6 +151,7 @@ def test_traces_are_given_the_streams_of_the_schedule(program, tmp_path):
     found = program(*words, "-o", "sim")
     assert found.code == 0
     assert "between kernels of different streams" in found.err
+    assert "made up" not in found.err
     subprocess.run([tmp_path / "sim" / "set-streams.sh", traces], check=True)
     lines = (tmp_path / "sim" / "set-streams.sh").read_text().splitlines()
     streams = dict(line.split()[1:] for line in lines if line.startswith("trace kernel"))
@@ -165,6 +166,51 @@ def test_traces_are_given_the_streams_of_the_schedule(program, tmp_path):
     assert program(*words, "-o", "sim").code == 1
     assert program(*words, "-o", "sim", "--force").code == 0
     assert program(*words, "-o", "-").code == 2
+
+
+KERNEL = '[[kernel]]\nname = "{}"\ngrid = 2\nduration = 9\n'
+LAUNCH = """\
+[[launch]]
+parent = "b"
+block = 0
+child_grid = 1
+child_duration = 5
+inline = 20
+"""
+
+
+@pytest.fixture
+def described(program, tmp_path):
+    """Return a function that exports a described program of two kernels for Accel-Sim."""
+
+    def export(launch, *words):
+        text = KERNEL.format("a") + KERNEL.format("b") + launch
+        (tmp_path / "p.toml").write_text(text)
+        assert program("extract", "p.toml", "-o", "p.out", "-q").code == 0
+        words = ["--what", "schedule", "--to", "accel-sim", "--sms", 2, "-o", "sim", *words]
+        found = program("export", "p.out", *words)
+        assert (tmp_path / "sim").exists() == (found.code == 0)
+        return found.code, " ".join(found.err.split())
+
+    return export
+
+
+def test_child_kernels_have_no_trace(described):
+    code, said = described(LAUNCH, "--mechanism", "cdp")
+    assert code == 1
+    assert "Accel-Sim launches no child kernels" in said
+
+
+def test_merged_kernels_have_no_trace(described):
+    code, said = described("", "--what-if", "merge=0,1")
+    assert code == 1
+    assert "merged kernels have no trace" in said
+
+
+def test_it_is_said_that_a_described_program_has_no_traces(described):
+    code, said = described("")
+    assert code == 0
+    assert "names in kernelslist.g are made up" in said
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path):
