@@ -35,10 +35,18 @@ _SCRIPT = """\
 # Copies the traces of kernels from the folder FROM to this one, each with its stream in the header.
 # Usage: {name} FROM
 set -eu
-from=$(cd "$1" && pwd)
+from=$(cd "$1" && pwd -P)
 cd "$(dirname "$0")"
+die() {{
+    echo "{name}: $1" >&2
+    exit 1
+}}
+[ "$from" != "$(pwd -P)" ] || die "$from: give the folder that the traces come from, not this one"
 with() {{ # FILE STREAM COMPRESS DECOMPRESS
-    $4 < "$from/$1" | sed "1,/^#/s/^-cuda stream id = .*/-cuda stream id = $2/" | $3 > "$1"
+    [ -r "$from/$1" ] || die "cannot read $from/$1"
+    {{ $4 < "$from/$1" || : > "$1.bad"; }} |
+        sed "1,/^#/s/^-cuda stream id = .*/-cuda stream id = $2/" | $3 > "$1"
+    [ ! -e "$1.bad" ] || {{ rm -f "$1" "$1.bad"; die "cannot unpack $from/$1"; }}
 }}
 trace() {{ # FILE STREAM
     case $1 in

@@ -1,5 +1,6 @@
 """Schedules for Accel-Sim: its list, streams and dependences, read back by the C++ in the docs."""
 
+import gzip
 import lzma
 import shutil
 import subprocess
@@ -211,6 +212,34 @@ def test_it_is_said_that_a_described_program_has_no_traces(described):
     code, said = described("")
     assert code == 0
     assert "names in kernelslist.g are made up" in said
+
+
+@pytest.mark.skipif(shutil.which("gzip") is None, reason="there is no gzip to unpack traces with")
+def test_traces_that_cannot_be_copied_end_the_script(tmp_path):
+    program = scenario_of(
+        graph_of([1], []), kernels=kernels_of([1]), sms=1,
+        metadata={"sources": [{"path": "kernel-1.traceg.gz"}]},
+    )  # fmt: skip
+    write_accel_sim(serial(program), program, [], tmp_path / "sim")
+    (tmp_path / "traces").mkdir()
+    trace, copied = (tmp_path / name / "kernel-1.traceg.gz" for name in ("traces", "sim"))
+
+    def said(folder):
+        words = [tmp_path / "sim" / "set-streams.sh", tmp_path / folder]
+        found = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert found.returncode == (1 if found.stderr else 0)
+        return found.stderr
+
+    assert said("traces") == f"set-streams.sh: cannot read {trace}\n"
+    assert not copied.exists()
+    trace.write_bytes(b"no gzip")
+    assert f"set-streams.sh: cannot unpack {trace}\n" in said("traces")
+    assert not copied.exists()
+    trace.write_bytes(gzip.compress(b"-cuda stream id = 7\n#\n"))
+    assert said("traces") == ""
+    assert gzip.decompress(copied.read_bytes()) == b"-cuda stream id = 0\n#\n"
+    assert "not this one" in said("sim")
+    assert gzip.decompress(copied.read_bytes()) == b"-cuda stream id = 0\n#\n"
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path):
