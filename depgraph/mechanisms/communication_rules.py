@@ -132,7 +132,8 @@ class BesideCommunication(Mechanism):
         graph = program.graph
         links = Communication.from_metadata(program.metadata).links
         number = {name: i for i, name in enumerate(links)}
-        sms = graph.n_blocks if np.isinf(program.sms) else int(program.sms)
+        is_limited = not np.isinf(program.sms)
+        sms = int(program.sms) if is_limited else graph.n_blocks
         n = graph.n_operations
         first, last = np.zeros(n, np.int64), np.full(n, sms - 1, np.int64)
         link, taken = np.full(n, -1, np.int64), np.zeros(n, np.int64)
@@ -151,8 +152,9 @@ class BesideCommunication(Mechanism):
                     "dma", crossed
                 )
         on_sms = talks & (first < sms)
-        reserved, notes = self.sms or 0, []
-        if self.reserves and self.sms is None:
+        # Where SMs have no number, all have room, and nothing slows anything.
+        reserved, notes = (self.sms or 0) if is_limited else 0, []
+        if is_limited and self.reserves and self.sms is None:
             reserved = int(min(blocks_of[on_sms].max(initial=0), sms))
         if reserved >= sms:
             raise NotApplicableError(f"{reserved} of {sms} SMs leave computation none")
@@ -165,7 +167,7 @@ class BesideCommunication(Mechanism):
             max(crossed.computation_slowed for crossed in crossed_links),
             max(crossed.communication_slowed for crossed in crossed_links),
         )
-        if any(beside):
+        if is_limited and any(beside):
             notes.append(
                 f"computation takes {100 * beside[0]:g} % longer beside communication, "
                 f"communication {100 * beside[1]:g} % beside computation, as the link says"

@@ -223,6 +223,19 @@ def test_some_sms_are_left_to_computation(tmp_path):
     assert left_out == {"c3-reserved": "4 of 4 SMs leave computation none"}
 
 
+@pytest.mark.parametrize("name", ["c3", "c3-reserved", "c3-both(99)", "c3-dma(1)"])
+def test_unlimited_sms_are_not_divided(tmp_path, name):
+    """No SMs are reserved, and the slowdown beside one another is not counted, nor said to be."""
+    text = LINK + "computation_slowed = 0.5\n" + GEMM + REDUCE + "sms = 4\nduration = 24\n"
+    found = read(tmp_path, text)
+    scenario = build_scenario(found.graph, found.kernels, metadata=found.metadata)
+    comparison = compare_mechanisms(scenario, [float("inf")], find_mechanisms([name]))
+    assert not comparison.left_out
+    (row,) = comparison.outcomes
+    assert row.makespan == (10 + 14 * 2 if "dma" in name else 24)
+    assert not any("SMs" in note or "beside" in note for note in row.assumptions)
+
+
 @st.composite
 def described(draw):
     """Return a described program: kernels and collectives, some of them dependent."""
