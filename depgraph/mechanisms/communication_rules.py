@@ -20,6 +20,7 @@ from depgraph.schedule.policy import (
     Places,
     Rules,
 )
+from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +33,29 @@ if TYPE_CHECKING:
 
 # Of a link, so that it is shared out to any number of blocks with nothing left for one more.
 _LINK = 1 << 40
+_NAMED = 3
 _CONCCL = "ConCCL (arXiv 2412.14335)"
 
 
 def _collectives(program: Scenario) -> list[Collective | None]:
-    """Return the collective of each operation, None for computation."""
+    """Return the collective of each operation, None for computation.
+
+    Raises
+    ------
+    NotApplicableError
+        If the program has none, or what-ifs made one part of another kernel.
+    """
     known = Communication.from_metadata(program.metadata).collectives
-    return [known.get(name) for name in program.functions or ("",) * program.graph.n_operations]
+    if not known or not program.functions:
+        raise NotApplicableError("the program has no collectives: describe some")
+    present = set(program.functions)
+    gone = [name for name in known if name not in present]
+    if gone:
+        names = ", ".join(in_short(clean_text(name)) for name in gone[:_NAMED])
+        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+        message = f"merge= made {names}{more} part of another kernel, no collective: leave it out"
+        raise NotApplicableError(message)
+    return [known.get(name) for name in program.functions]
 
 
 class BesideCommunication(Mechanism):
@@ -89,8 +106,6 @@ class BesideCommunication(Mechanism):
         """Gate kernels by their streams, and put collectives where they run."""
         collectives = self._collectives(program)
         talks = np.array([each is not None for each in collectives])
-        if not talks.any():
-            raise NotApplicableError("the program has no collectives: describe some")
         graph = program.graph
         of_talk = self.in_groups & (talks[graph.join_target_operation])
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
