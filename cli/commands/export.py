@@ -172,13 +172,23 @@ def _write_plan(
     plan: Schedule, scenario: Scenario, store: Store, file: Path, form: str, *, force: bool
 ) -> None:
     """Write a schedule."""
+    from depgraph.errors import NotApplicableError
+    from depgraph.parsers.accelsim.trace import FORMAT
     from depgraph.reports.export import accel_sim, tables
     from depgraph.system.text import counted
 
     if form == "perfetto":
         _write_timeline(plan, scenario, file, force=force)
     elif form == _FOLDER:
+        if len(scenario.kernels) < len(store.kernels):
+            message = "merged kernels have no trace that Accel-Sim could run: leave out merge="
+            raise NotApplicableError(message)
         across = accel_sim.write_accel_sim(plan, scenario, store.copies, file, force=force)
+        if store.metadata.get("format") != FORMAT:
+            say(
+                f"the store is of no Accel-Sim traces: the names in {accel_sim.LIST} are made up, "
+                "no such files exist"
+            )
         if across:
             say(
                 f"{counted(across, 'dependence')} between kernels of different streams: "

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 # Kernels of NCCL, RCCL, MSCCL and NVSHMEM, and of the libraries that have collectives of their own
 # (vLLM, TensorRT-LLM, PyTorch's symmetric memory).
 COMMUNICATION = (
-    r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)|"
+    r"nccl|rccl|msccl|nvshmem|"
     r"cross_device_reduce|(?:one|two)_?shot_?all_?reduce|multimem_(?:all|one)|AllReduceKernel"
 )
+# What stands before the name of a template's kernel, or of one in a namespace.
+_BEFORE_NAME = r"(?:void )?(?:(?:\w+|\(anonymous namespace\)|<unnamed>)::)*"
 PEER_COPY = r"\bP(?:eer)?toP(?:eer)?\b|\bp2p\b"
 ALL = "all"
 _MICROSECOND = 1000.0  # ns
@@ -162,7 +164,8 @@ def overlapped(
     isolated : sequence of KernelProfile
         Of the same program, where neither ran beside the other; one for all ranks, or one each.
     communication : str, optional
-        Regular expression for names of further kernels that communicate.
+        Regular expression for how names of further kernels that communicate begin, with or without
+        what stands before them (``void``, namespaces).
 
     Raises
     ------
@@ -172,7 +175,9 @@ def overlapped(
         If a profile does not say when its kernels ran.
     """
     try:
-        pattern = re.compile("|".join(filter(None, [COMMUNICATION, communication])), re.IGNORECASE)
+        re.compile(communication or "")
+        names = "|".join(filter(None, [COMMUNICATION, communication]))
+        pattern = re.compile(f"{_BEFORE_NAME}(?:{names})", re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
         given = in_short(communication or "")
         message = f"--communication {given!r} is no regular expression: {error}"

@@ -88,6 +88,12 @@ class Findings:
             return self.bound
         return self._bound(self.scenario.with_kinds({"RAW"}))
 
+    @cached_property
+    def inline(self) -> Bound:
+        """The bound if no block launched a child kernel, but did that work itself."""
+        graph = replace(self.scenario.graph, launches=None)
+        return limits_of(self.scenario.with_graph(graph).without_launches())
+
     def _bound(self, scenario: Scenario) -> Bound:
         wanted = scenario.sms, scenario.dependences
         known = (b for b in self.known if (b.sms, b.dependences) == wanted)

@@ -369,6 +369,26 @@ def _carve_out_steps(found: Findings) -> list[Step]:
     ]  # fmt: skip
 
 
+def _children_apply(found: Findings) -> bool:
+    if found.scenario.launches is None:
+        return False
+    return found.bound.upper_bound >= LITTLE * found.inline.upper_bound
+
+
+def _children(found: Findings) -> str:
+    return (
+        f"Child kernels could bring the most: {_bound(found)}; if none are launched, "
+        f"{show_factor(found.inline.upper_bound)} at most, {_predicted(found.best_prediction)}."
+    )
+
+
+def _children_steps(found: Findings) -> list[Step]:
+    return [
+        Step("see what launching them costs:",
+             _with_sms(found, "bound", "--mechanism", "flat,cdp,spawn")),
+    ]  # fmt: skip
+
+
 def _always(_: Findings) -> bool:
     return True
 
@@ -405,6 +425,7 @@ RULES = (
     Rule("tail-waves", Topic.OVERLAP, _tails_apply, _tails, _tail_steps),
     Rule("ships-today", Topic.OVERLAP, _ships_applies, _ships, _ships_steps),
     Rule("gain-lost", Topic.OVERLAP, _lost_applies, _lost, _lost_steps),
+    Rule("child-kernels", Topic.OVERLAP, _children_apply, _children, _children_steps),
     Rule("block-by-block", Topic.OVERLAP, _always, _blocks, _blocks_steps),
     Rule("carve-outs", Topic.CARVE_OUTS, _carve_outs_apply, _carve_outs, _carve_out_steps),
 )  # fmt: skip

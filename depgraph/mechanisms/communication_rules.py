@@ -20,6 +20,7 @@ from depgraph.schedule.policy import (
     Places,
     Rules,
 )
+from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +33,29 @@ if TYPE_CHECKING:
 
 # Of a link, so that it is shared out to any number of blocks with nothing left for one more.
 _LINK = 1 << 40
+_NAMED = 3
 _CONCCL = "ConCCL (arXiv 2412.14335)"
 
 
 def _collectives(program: Scenario) -> list[Collective | None]:
-    """Return the collective of each operation, None for computation."""
+    """Return the collective of each operation, None for computation.
+
+    Raises
+    ------
+    NotApplicableError
+        If the program has none, or what-ifs made one part of another kernel.
+    """
     known = Communication.from_metadata(program.metadata).collectives
-    return [known.get(name) for name in program.functions or ("",) * program.graph.n_operations]
+    if not known or not program.functions:
+        raise NotApplicableError("the program has no collectives: describe some")
+    present = set(program.functions)
+    gone = [name for name in known if name not in present]
+    if gone:
+        names = ", ".join(in_short(clean_text(name)) for name in gone[:_NAMED])
+        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+        message = f"merge= made {names}{more} part of another kernel, no collective: leave it out"
+        raise NotApplicableError(message)
+    return [known.get(name) for name in program.functions]
 
 
 class BesideCommunication(Mechanism):
@@ -89,8 +106,6 @@ class BesideCommunication(Mechanism):
         """Gate kernels by their streams, and put collectives where they run."""
         collectives = self._collectives(program)
         talks = np.array([each is not None for each in collectives])
-        if not talks.any():
-            raise NotApplicableError("the program has no collectives: describe some")
         graph = program.graph
         of_talk = self.in_groups & (talks[graph.join_target_operation])
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
@@ -132,7 +147,8 @@ class BesideCommunication(Mechanism):
         graph = program.graph
         links = Communication.from_metadata(program.metadata).links
         number = {name: i for i, name in enumerate(links)}
-        sms = graph.n_blocks if np.isinf(program.sms) else int(program.sms)
+        is_limited = not np.isinf(program.sms)
+        sms = int(program.sms) if is_limited else graph.n_blocks
         n = graph.n_operations
         first, last = np.zeros(n, np.int64), np.full(n, sms - 1, np.int64)
         link, taken = np.full(n, -1, np.int64), np.zeros(n, np.int64)
@@ -151,8 +167,9 @@ class BesideCommunication(Mechanism):
                     "dma", crossed
                 )
         on_sms = talks & (first < sms)
-        reserved, notes = self.sms or 0, []
-        if self.reserves and self.sms is None:
+        # Where SMs have no number, all have room, and nothing slows anything.
+        reserved, notes = (self.sms or 0) if is_limited else 0, []
+        if is_limited and self.reserves and self.sms is None:
             reserved = int(min(blocks_of[on_sms].max(initial=0), sms))
         if reserved >= sms:
             raise NotApplicableError(f"{reserved} of {sms} SMs leave computation none")
@@ -165,7 +182,7 @@ class BesideCommunication(Mechanism):
             max(crossed.computation_slowed for crossed in crossed_links),
             max(crossed.communication_slowed for crossed in crossed_links),
         )
-        if any(beside):
+        if is_limited and any(beside):
             notes.append(
                 f"computation takes {100 * beside[0]:g} % longer beside communication, "
                 f"communication {100 * beside[1]:g} % beside computation, as the link says"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import dependent_operations
 from depgraph.system.output import new_folder, stranger_in
 from depgraph.trace.records import SOMEWHERE, TO_DEVICE
@@ -34,10 +35,18 @@ _SCRIPT = """\
 # Copies the traces of kernels from the folder FROM to this one, each with its stream in the header.
 # Usage: {name} FROM
 set -eu
-from=$(cd "$1" && pwd)
+from=$(cd "$1" && pwd -P)
 cd "$(dirname "$0")"
+die() {{
+    echo "{name}: $1" >&2
+    exit 1
+}}
+[ "$from" != "$(pwd -P)" ] || die "$from: give the folder that the traces come from, not this one"
 with() {{ # FILE STREAM COMPRESS DECOMPRESS
-    $4 < "$from/$1" | sed "1,/^#/s/^-cuda stream id = .*/-cuda stream id = $2/" | $3 > "$1"
+    [ -r "$from/$1" ] || die "cannot read $from/$1"
+    {{ $4 < "$from/$1" || : > "$1.bad"; }} |
+        sed "1,/^#/s/^-cuda stream id = .*/-cuda stream id = $2/" | $3 > "$1"
+    [ ! -e "$1.bad" ] || {{ rm -f "$1" "$1.bad"; die "cannot unpack $from/$1"; }}
 }}
 trace() {{ # FILE STREAM
     case $1 in
@@ -82,8 +91,16 @@ def write_accel_sim(
     int
         Dependences between kernels of different streams, which Accel-Sim knows nothing of unless it
         reads the file of dependences.
+
+    Raises
+    ------
+    NotApplicableError
+        If child kernels ran: no trace holds them.
     """
     graph = scenario.graph
+    if schedule.children is not None:
+        message = "Accel-Sim launches no child kernels: take a mechanism without, such as flat"
+        raise NotApplicableError(message)
     begin = np.minimum.reduceat(schedule.start, graph.first_block[:-1])
     end = np.maximum.reduceat(schedule.end, graph.first_block[:-1])
     source, target = dependent_operations(graph)

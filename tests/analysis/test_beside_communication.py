@@ -125,6 +125,35 @@ def test_other_kernels_can_be_named_as_communication(tmp_path):
         of(path, communication="(")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*)",
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<half, 8, true>(Params)",
+        "void c10d::symmetric_memory::(anonymous namespace)::multimem_all_reduce_kernel<16>(int)",
+        "void c10d::<unnamed>::two_shot_all_reduce_kernel<float>(float*)",
+        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    ],
+)
+def test_collectives_are_known_in_their_namespaces(tmp_path, name):
+    path = kineto(tmp_path / "t.json", [(GEMM, 10, 100, 132), (name, 10, 50, 8)])
+    assert of(path).iterations[0].communication == 50
+
+
+def test_a_name_is_no_collective_by_what_it_works_on(tmp_path):
+    name = "void gemm_after<ns::cross_device_reduce>(float*)"
+    path = kineto(tmp_path / "t.json", [(name, 10, 50, 8)])
+    assert of(path).iterations[0].communication == 0
+
+
+def test_named_kernels_are_found_in_their_namespaces(tmp_path):
+    path = kineto(tmp_path / "t.json", [("void my::ring_step<4>(int)", 10, 50, 8)])
+    for said in ("ring_", "void my::ring_", "other|ring_"):
+        assert of(path, communication=said).iterations[0].communication == 50
+    with pytest.raises(ModelError, match="no regular expression"):
+        of(path, communication="a)|(b")
+
+
 def test_what_makes_no_sense_is_refused(tmp_path):
     profile = read_profile(kineto(tmp_path / "t.json", [(GEMM, 10, 100, 132)]))
     with pytest.raises(ProfileError, match="does not say when its kernels ran"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from launching import launches_of, with_launches
 from programs import programs
 from reused_buffers import overwriting, traced
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
@@ -103,6 +104,12 @@ CASES = {
         program([1] * 5, durations=np.full(5, 0.3)),
         "Kernels could overlap, but launching them costs what it would bring: predicted 1.00x",
     ),
+    "child-kernels": (
+        with_launches(
+            program([1]), launches_of([{"block": 0, "child_grid": 4, "inline": 400}])
+        ),
+        "Child kernels could bring the most: upper bound 267.33x on 4 SMs; if none are",
+    ),
     "block-by-block": (
         program([2, 2], chain_edges([2, 2]), [1, 9, 9, 1], sms=2),
         "Only blocks could overlap, not whole kernels: predicted 1.00x",
@@ -180,6 +187,14 @@ def test_each_rule_is_explained():
     text = (DOCS / "verdicts.md").read_text()
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert [h for h in headings if "-" in h] == [rule.name for rule in RULES]
+
+
+def test_child_kernels_are_named_only_where_the_gain_is_theirs():
+    launches = launches_of([{"block": 0, "child_grid": 4, "child_duration": 9, "inline": 1}])
+    verdict = conclude(with_launches(scenario_for("block-by-block"), launches))
+    assert verdict.rules == ("block-by-block",)
+    (step,) = conclude(scenario_for("child-kernels")).steps
+    assert "--mechanism flat,cdp,spawn" in step.command
 
 
 @pytest.mark.jit_only

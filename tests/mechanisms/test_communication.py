@@ -1,5 +1,7 @@
 """Computation beside communication: described collectives, and the rows that C3 has."""
 
+import re
+
 import numpy as np
 import pytest
 from checkout import ROOT
@@ -11,6 +13,7 @@ from depgraph.errors import NotApplicableError, TraceError
 from depgraph.mechanisms import Charges, find_mechanisms
 from depgraph.parsers.workload import read_workload
 from depgraph.scenario.build_scenario import build_scenario
+from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.store.store import Store
 from depgraph.store.writer import write_store
 
@@ -216,11 +219,35 @@ def test_without_collectives_there_is_no_row(tmp_path):
             mechanism.rules(scenario, Charges(mechanism.costs))
 
 
+@pytest.mark.parametrize(("groups", "merge"), [(2, "1,2"), (3, "2,3"), (1, "0,1")])
+def test_it_is_said_that_a_merge_leaves_no_collective(tmp_path, groups, merge):
+    """Nor is a part of one that was merged taken for computation."""
+    found = read(tmp_path, f"{LINK}{GEMM}{REDUCE}sms = 2\nduration = 24\ngroups = {groups}\n")
+    scenario = build_scenario(found.graph, found.kernels, metadata=found.metadata)
+    merged = apply_what_ifs(scenario, [parse_what_if(f"merge={merge}")])
+    rows = compare_mechanisms(merged, [4], find_mechanisms(["serial", "c3"]))
+    assert [row.mechanism for row in rows.outcomes] == ["serial"]
+    assert re.match(r"merge= made reduce.* part of another kernel", rows.left_out["c3"])
+
+
 def test_some_sms_are_left_to_computation(tmp_path):
     found = read(tmp_path, LINK + GEMM + REDUCE + "sms = 4\nduration = 24\n")
     scenario = build_scenario(found.graph, found.kernels, metadata=found.metadata)
     left_out = compare_mechanisms(scenario, [4], find_mechanisms(["c3-reserved"])).left_out
     assert left_out == {"c3-reserved": "4 of 4 SMs leave computation none"}
+
+
+@pytest.mark.parametrize("name", ["c3", "c3-reserved", "c3-both(99)", "c3-dma(1)"])
+def test_unlimited_sms_are_not_divided(tmp_path, name):
+    """No SMs are reserved, and the slowdown beside one another is not counted, nor said to be."""
+    text = LINK + "computation_slowed = 0.5\n" + GEMM + REDUCE + "sms = 4\nduration = 24\n"
+    found = read(tmp_path, text)
+    scenario = build_scenario(found.graph, found.kernels, metadata=found.metadata)
+    comparison = compare_mechanisms(scenario, [float("inf")], find_mechanisms([name]))
+    assert not comparison.left_out
+    (row,) = comparison.outcomes
+    assert row.makespan == (10 + 14 * 2 if "dma" in name else 24)
+    assert not any("SMs" in note or "beside" in note for note in row.assumptions)
 
 
 @st.composite

@@ -1,5 +1,6 @@
 """Schedules for Accel-Sim: its list, streams and dependences, read back by the C++ in the docs."""
 
+import gzip
 import lzma
 import shutil
 import subprocess
@@ -151,6 +152,7 @@ def test_traces_are_given_the_streams_of_the_schedule(program, tmp_path):
     found = program(*words, "-o", "sim")
     assert found.code == 0
     assert "between kernels of different streams" in found.err
+    assert "made up" not in found.err
     subprocess.run([tmp_path / "sim" / "set-streams.sh", traces], check=True)
     lines = (tmp_path / "sim" / "set-streams.sh").read_text().splitlines()
     streams = dict(line.split()[1:] for line in lines if line.startswith("trace kernel"))
@@ -165,6 +167,79 @@ def test_traces_are_given_the_streams_of_the_schedule(program, tmp_path):
     assert program(*words, "-o", "sim").code == 1
     assert program(*words, "-o", "sim", "--force").code == 0
     assert program(*words, "-o", "-").code == 2
+
+
+KERNEL = '[[kernel]]\nname = "{}"\ngrid = 2\nduration = 9\n'
+LAUNCH = """\
+[[launch]]
+parent = "b"
+block = 0
+child_grid = 1
+child_duration = 5
+inline = 20
+"""
+
+
+@pytest.fixture
+def described(program, tmp_path):
+    """Return a function that exports a described program of two kernels for Accel-Sim."""
+
+    def export(launch, *words):
+        text = KERNEL.format("a") + KERNEL.format("b") + launch
+        (tmp_path / "p.toml").write_text(text)
+        assert program("extract", "p.toml", "-o", "p.out", "-q").code == 0
+        words = ["--what", "schedule", "--to", "accel-sim", "--sms", 2, "-o", "sim", *words]
+        found = program("export", "p.out", *words)
+        assert (tmp_path / "sim").exists() == (found.code == 0)
+        return found.code, " ".join(found.err.split())
+
+    return export
+
+
+def test_child_kernels_have_no_trace(described):
+    code, said = described(LAUNCH, "--mechanism", "cdp")
+    assert code == 1
+    assert "Accel-Sim launches no child kernels" in said
+
+
+def test_merged_kernels_have_no_trace(described):
+    code, said = described("", "--what-if", "merge=0,1")
+    assert code == 1
+    assert "merged kernels have no trace" in said
+
+
+def test_it_is_said_that_a_described_program_has_no_traces(described):
+    code, said = described("")
+    assert code == 0
+    assert "names in kernelslist.g are made up" in said
+
+
+@pytest.mark.skipif(shutil.which("gzip") is None, reason="there is no gzip to unpack traces with")
+def test_traces_that_cannot_be_copied_end_the_script(tmp_path):
+    program = scenario_of(
+        graph_of([1], []), kernels=kernels_of([1]), sms=1,
+        metadata={"sources": [{"path": "kernel-1.traceg.gz"}]},
+    )  # fmt: skip
+    write_accel_sim(serial(program), program, [], tmp_path / "sim")
+    (tmp_path / "traces").mkdir()
+    trace, copied = (tmp_path / name / "kernel-1.traceg.gz" for name in ("traces", "sim"))
+
+    def said(folder):
+        words = [tmp_path / "sim" / "set-streams.sh", tmp_path / folder]
+        found = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert found.returncode == (1 if found.stderr else 0)
+        return found.stderr
+
+    assert said("traces") == f"set-streams.sh: cannot read {trace}\n"
+    assert not copied.exists()
+    trace.write_bytes(b"no gzip")
+    assert f"set-streams.sh: cannot unpack {trace}\n" in said("traces")
+    assert not copied.exists()
+    trace.write_bytes(gzip.compress(b"-cuda stream id = 7\n#\n"))
+    assert said("traces") == ""
+    assert gzip.decompress(copied.read_bytes()) == b"-cuda stream id = 0\n#\n"
+    assert "not this one" in said("sim")
+    assert gzip.decompress(copied.read_bytes()) == b"-cuda stream id = 0\n#\n"
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path):
