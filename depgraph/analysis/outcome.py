@@ -46,7 +46,7 @@ class Outcome:
         The two factors of `speedup`: the overlap's is without launch costs on either side, what is
         left is the launches'.
     share_of_bound : float or None
-        (overlap_speedup - 1) / (upper bound - 1), at most 1; None where the upper bound is 1.
+        (overlap_speedup - 1) / (upper bound - 1); None where the upper bound is 1.
     utilization : float
         Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work,
         without launch costs.
@@ -299,8 +299,7 @@ def outcome_of(
         speedup=speedup,
         launch_speedup=ratio(speedup, overlap),
         overlap_speedup=overlap,
-        # What is above a bound by rounding alone counts as all of it.
-        share_of_bound=(min(1.0, (overlap - 1) / (possible - 1)) if possible > 1 + 1e-12 else None),
+        share_of_bound=_share_of_bound(overlap, possible),
         utilization=busy,
         held=held,
         waiting=schedule.waiting,
@@ -309,6 +308,14 @@ def outcome_of(
         upper_bound=possible,
         assumptions=tuple(notes),
     )
+
+
+def _share_of_bound(speedup: float, possible: float) -> float | None:
+    """Return the share of a possible speedup; what rounding alone puts above counts as all."""
+    if possible <= 1 + 1e-12:
+        return None
+    share = (speedup - 1) / (possible - 1)
+    return min(1.0, share) if speedup <= possible * (1 + _CLOSE) else share
 
 
 def deadlocked(

@@ -10,6 +10,7 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.costs import Cost, parse_cost
 from depgraph.mechanisms.launching import ahead, once, one_by_one
+from depgraph.mechanisms.mega import workers_of
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,
@@ -149,6 +150,9 @@ class Custom(Mechanism):
         costs = dict.fromkeys(_COSTS, 0.0) | {c.name: charges.time(c.name) for c in self.costs}
         launching = _LAUNCHING[said.get("launches", "ahead")](program, charges)
         block = costs["block"] * program.is_kernel[graph.operation_of_block]
+        workers = said.get("workers", 0)
+        held = workers_of(program)
+        notes = (f"workers of an SM: {held}, as many as it holds",) if workers > held else ()
         cluster = max(1, said.get("cluster", 1))
         divides = program.is_kernel & (np.diff(graph.first_block) % cluster == 0)
         return Rules(
@@ -159,13 +163,14 @@ class Custom(Mechanism):
             enter=launching.enter + program.is_kernel * costs["enter"],
             trigger=said.get("trigger", 1.0),
             cluster=np.where(divides, cluster, 1) if joins != PLACES else 1,
-            workers=said.get("workers", 0),
+            workers=min(workers, held),
             window=said.get("window", 0),
             in_order=said.get("in_order", False),
             order=PRIORITIES[said.get("priority", "oldest-first")](graph, program.durations),
             strict=said.get("strict", inside),
             durations=program.durations + block if costs["block"] else None,
             against=Against.WORK if joins == HOLDS and prefetch else Against.BLOCK,
+            assumptions=notes,
         )
 
 

@@ -116,6 +116,15 @@ def test_the_policy_in_toml_runs(tmp_path, monkeypatch):
     assert charges.notes == ["kernel 0.5 us", "block 0.1 us"]
 
 
+def test_an_sm_has_no_more_workers_than_it_holds_blocks(tmp_path):
+    path = tmp_path / "many.toml"
+    path.write_text("workers = 1000\n")
+    program = scenario_of(graph_of([16, 16], []), [100.0] * 32, sms=4)
+    (row,) = compare_mechanisms(program, [4], find_mechanisms([str(path)])).outcomes
+    assert row.makespan == row.lower_bound == 800
+    assert row.assumptions == ("workers of an SM: 1, as many as it holds",)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
