@@ -224,7 +224,7 @@ class Paths:
         """Find the critical paths along certain dependences."""
         graph = scenario.bound_graph
         intra_block = (
-            None if graph.first_use is None else intra_block_path(graph, scenario.durations)
+            None if graph.first_use is None else intra_block_path(graph, scenario.own_durations)
         )
         return cls(longest_path(graph, scenario.least_durations), intra_block)
 
@@ -357,7 +357,7 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
         against = "assumed steps"
         graph = rules.graph or scenario.graph
         need = _NONE if rules.join_need is None else rules.join_need[graph.join_certain]
-        path = intra_block_path(graph.certain(), scenario.durations, join_need=need)
+        path = intra_block_path(graph.certain(), scenario.own_durations, join_need=need)
         bound = max(path, limits.work_bound)
     elif rules.against is Against.INTRA_BLOCK and limits.intra_block_bound is not None:
         bound = limits.intra_block_bound

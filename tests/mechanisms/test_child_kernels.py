@@ -17,6 +17,7 @@ from depgraph.analysis.compare_mechanisms import (
 from depgraph.analysis.outcome import limits_of
 from depgraph.errors import DeadlockError, ModelError
 from depgraph.gpu.model import load_gpu
+from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.serial import serial
 from depgraph.parsers.workload import read_workload
@@ -139,6 +140,21 @@ def test_what_the_columns_count():
     assert found.queueing == (12 - 6) + (17 - 6) + (22 - 10) + (27 - 10)
     assert found.child_share == 20 / 24
     assert row.utilization == 24 / 32
+
+
+@pytest.mark.parametrize(
+    ("positions", "against", "bound"), [(True, "intra-block", 15), (False, "assumed steps", 20)]
+)
+def test_blocks_that_wait_inside_can_leave_work_to_children(positions, against, bound):
+    builder = GraphBuilder([0, 1], [1, 1], positions=positions)
+    builder.add("RAW", [0], [1], needed_at=0.5)
+    program = with_launches(
+        scenario_of(builder.build(), [10.0, 10.0], sms=2, grid=[(1, 1, 1)] * 2),
+        launches_of([{"block": 0, "inline": 100}]),
+    )
+    (row,) = compare_mechanisms(program, [2], find_mechanisms(["cusync-tile"])).outcomes
+    assert (row.against, row.lower_bound) == (against, bound)
+    assert limits_of(program).intra_block_bound == (bound if positions else None)
 
 
 def test_the_gpus_own_constants_are_taken_where_they_were_measured():
