@@ -282,12 +282,15 @@ def outcome_of(
     makespan = alone_schedule.makespan
     speedup = ratio(limits.launched_serial, schedule.makespan)
     overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
-    work = work_done(scenario, alone_schedule)
+    on_sms = _on_sms(alone_rules, scenario)
+    work = work_done(scenario, alone_schedule, on_sms=on_sms)
     if alone_rules.against is Against.WORK:
         work = min(work, _work_of(alone_rules, scenario))
     busy = 0.0 if rules.unlimited else share_of(work, makespan)
     # Blocks that are cut up are at work in more slots than their schedule shows.
-    held = 0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule))
+    held = (
+        0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule, on_sms=on_sms))
+    )
     notes = [*charged, *rules.assumptions]
     if makespan > schedule.makespan * (1 + _CLOSE):
         notes.append(f"faster than without launch costs ({makespan:.4g}): {ANOMALY}")
@@ -379,15 +382,31 @@ def _bound_with_engines(rules: Rules, scenario: Scenario) -> float:
         raise TypeError("rules put blocks on copy engines")
     path = longest_path(scenario.bound_graph, durations)
     of_block = scenario.graph.operation_of_block
-    on_sms = np.where((places.first < scenario.sms)[of_block], durations, 0.0)
-    return max(path, scenario.resources.work(of_block, on_sms, scenario.sms), scenario.memory)
+    there = np.where(_on_sms(rules, scenario), durations, 0.0)
+    return max(path, scenario.resources.work(of_block, there, scenario.sms), scenario.memory)
 
 
-def held_share(scenario: Scenario, schedule: Schedule) -> float:
-    """Return the share of the SMs that blocks of a schedule hold, waiting or not, 0 to 1."""
+def _on_sms(rules: Rules, scenario: Scenario) -> NDArray[np.bool_] | bool:
+    """Return which blocks run on SMs rather than on copy engines: bool[n_blocks], or all."""
+    if rules.places is None:
+        return True
+    on_sms: NDArray[np.bool_] = rules.places.first < scenario.sms
+    return on_sms[scenario.graph.operation_of_block]
+
+
+def held_share(
+    scenario: Scenario, schedule: Schedule, *, on_sms: NDArray[np.bool_] | bool = True
+) -> float:
+    """Return the share of the SMs that blocks of a schedule hold, waiting or not, 0 to 1.
+
+    Parameters
+    ----------
+    on_sms : bool[n_blocks] or bool
+        Which blocks do not run on copy engines.
+    """
     if np.isinf(scenario.sms):
         return 0.0
-    held = float(((schedule.end - schedule.start) * scenario.shares).sum())
+    held = float(((schedule.end - schedule.start) * scenario.shares * on_sms).sum())
     if schedule.children is not None and scenario.launches is not None:
         found = schedule.children
         parent = scenario.launches.block[found.launch]
@@ -395,16 +414,21 @@ def held_share(scenario: Scenario, schedule: Schedule) -> float:
     return share_of(held / scenario.sms, schedule.makespan)
 
 
-def work_done(scenario: Scenario, schedule: Schedule) -> float:
+def work_done(
+    scenario: Scenario, schedule: Schedule, *, on_sms: NDArray[np.bool_] | bool = True
+) -> float:
     """Return the time that all SMs need for what a schedule does, as `SmResources.work` counts.
 
     Where blocks launch child kernels this depends on which are launched, and may be above the
     least work that the bound counts.
+
+    Parameters
+    ----------
+    on_sms : bool[n_blocks] or bool
+        Which blocks do not run on copy engines.
     """
-    launches, durations = scenario.launches, scenario.durations
-    if launches is None:
-        return scenario.work
-    if schedule.children is not None:
+    launches, durations = scenario.launches, np.where(on_sms, scenario.durations, 0.0)
+    if launches is not None and schedule.children is not None:
         inline = np.where(schedule.children.launched, 0.0, launches.inline)
         durations = replace(launches, inline=inline).inlined(scenario.own_durations)
         ran = schedule.children.launched
