@@ -95,6 +95,7 @@ class Custom(Mechanism):
         for key, value in said.items():
             self._check(key, value)
         self._said: dict[str, Any] = said
+        self._check_together()
         about: dict[str, Any] = {"name": path.stem, **said}
         about = {key: clean_text(about[key]) for key in _TEXTS if key in about}
         about["availability"] = _AVAILABLE[said.get("needs", "code")]
@@ -127,6 +128,15 @@ class Custom(Mechanism):
         ):
             what = "a share from 0 to 1" if key in _SHARES else "a whole number from 0"
             raise self._refused(key, what)
+
+    def _check_together(self) -> None:
+        """Refuse what other keys would leave without effect, or would contradict."""
+        said = self._said
+        of_kernels, inside = said.get("unit") == "kernel", said.get("waits") == "inside"
+        if said.get("prefetch", 0) > 0 and (of_kernels or not inside):
+            raise self._refused("prefetch", 'none without unit = "block" and waits = "inside"')
+        if said.get("cluster", 1) > 1 and not (of_kernels or inside):
+            raise self._refused("cluster", '1 where blocks wait before; give waits = "inside"')
 
     def _refused(self, key: str, expected: str) -> ModelError:
         found = show_value(_read(self._path)[1].get(key))

@@ -133,6 +133,12 @@ def test_an_sm_has_no_more_workers_than_it_holds_blocks(tmp_path):
         ("trigger = 2", "p.toml:2: trigger = 2: expected a share from 0 to 1"),
         ('kernel = "soon"', "p.toml:2: kernel = 'soon': expected a time"),
         ("strict = 1", "p.toml:2: strict = 1: expected true or false"),
+        ("prefetch = 0.5", "p.toml:2: prefetch = 0.5: expected none without unit"),
+        (
+            'prefetch = 0.5\nunit = "kernel"\nwaits = "inside"',
+            "p.toml:2: prefetch = 0.5: expected none without unit",
+        ),
+        ("cluster = 2", "p.toml:2: cluster = 2: expected 1 where blocks wait before"),
         ("windw = 1", r"p.toml:2: unknown key 'windw'; did you mean window\?"),
         ("window = ", "p.toml:2: Invalid value"),
     ],
