@@ -137,6 +137,8 @@ class Custom(Mechanism):
             raise self._refused("prefetch", 'none without unit = "block" and waits = "inside"')
         if said.get("cluster", 1) > 1 and not (of_kernels or inside):
             raise self._refused("cluster", '1 where blocks wait before; give waits = "inside"')
+        if said.get("cluster", 1) > 1 and said.get("priority") == "longest-path-first":
+            raise self._refused("cluster", "1 with longest-path-first, which mixes kernels")
 
     def _refused(self, key: str, expected: str) -> ModelError:
         found = show_value(_read(self._path)[1].get(key))

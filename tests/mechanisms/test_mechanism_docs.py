@@ -139,6 +139,10 @@ def test_an_sm_has_no_more_workers_than_it_holds_blocks(tmp_path):
             "p.toml:2: prefetch = 0.5: expected none without unit",
         ),
         ("cluster = 2", "p.toml:2: cluster = 2: expected 1 where blocks wait before"),
+        (
+            'cluster = 2\nwaits = "inside"\npriority = "longest-path-first"',
+            "p.toml:2: cluster = 2: expected 1 with longest-path-first",
+        ),
         ("windw = 1", r"p.toml:2: unknown key 'windw'; did you mean window\?"),
         ("window = ", "p.toml:2: Invalid value"),
     ],
