@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -429,8 +429,7 @@ def work_done(
     """
     launches, durations = scenario.launches, np.where(on_sms, scenario.durations, 0.0)
     if launches is not None and schedule.children is not None:
-        inline = np.where(schedule.children.launched, 0.0, launches.inline)
-        durations = replace(launches, inline=inline).inlined(scenario.own_durations)
         ran = schedule.children.launched
+        durations = launches.without_work_of(ran).inlined(scenario.own_durations)
         np.add.at(durations, launches.block[ran], launches.child_work[ran])
     return scenario.resources.work(scenario.graph.operation_of_block, durations, scenario.sms)

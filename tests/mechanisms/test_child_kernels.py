@@ -142,6 +142,15 @@ def test_what_the_columns_count():
     assert row.utilization == 24 / 32
 
 
+def test_lanes_of_one_instruction_do_the_work_of_their_children_side_by_side():
+    row = {"block": 0, "warp": 0, "child_duration": 500, "inline": 1000}
+    launches = launches_of([{**row, "items": items} for items in (1, 1, 1, 9)])
+    program = with_launches(scenario_of(graph_of([1], []), [100.0], sms=4), launches)
+    (found,) = compare_mechanisms(program, [4], find_mechanisms(["cdp(5)"])).outcomes
+    assert found.launching.made == 1
+    assert found.launching.child_share == 500 / (100 + 1000 + 500)
+
+
 @pytest.mark.parametrize(
     ("positions", "against", "bound"), [(True, "intra-block", 15), (False, "assumed steps", 20)]
 )
