@@ -250,12 +250,14 @@ def test_parameters_that_make_no_sense(name):
         find_mechanisms([name])
 
 
-def test_more_queues_than_there_are():
+def test_queues_that_there_cannot_be():
     graph = graph_of([1], [])
     row = {"block": 0, "child_grid": 1, "child_duration": 1, "inline": 1}
     program = with_launches(scenario_of(graph, [10.0], sms=1), launches_of([row]))
     with pytest.raises(ModelError, match="give a whole number from 1 to 32"):
         plan_of("cdp", program, {"cdp": {"queues": Quantity(33, "")}})
+    with pytest.raises(ModelError, match=r"cost 'queues' is 2\.7: give a whole number"):
+        plan_of("cdp", program, {"cdp": {"queues": Quantity(2.7, "")}})
 
 
 def test_children_go_out_one_after_another_and_are_known_to_end_later():
