@@ -281,7 +281,11 @@ def _outcome(
     if mechanism.needs_launches:
         figures = launch_figures(schedule, rules, scenario, all_launched)
         found = replace(found, launching=figures)
-    time = predicted(mechanism, costs, scenario)
+    try:
+        time = predicted(mechanism, costs, scenario)
+    except DeadlockError as error:
+        note = f"nothing is predicted: with contention {error.place} waits forever"
+        return replace(found, assumptions=(*found.assumptions, note))
     if serial_time is None or time is None:
         return found
     return replace(found, predicted=time, predicted_speedup=ratio(serial_time, time))

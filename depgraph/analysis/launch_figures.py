@@ -58,7 +58,7 @@ def launch_figures(
     overhead = launching.stall * (lanes > 0) + launching.lane_stall * lanes
     waited = found.start - found.issued[found.launch]
     of_children = float(launches.child_work[found.launched].sum())
-    own = scenario.own_durations.sum() + launches.inline[~found.launched].sum()
+    own = launches.without_work_of(found.launched).inlined(scenario.own_durations).sum()
     return LaunchFigures(
         made=int(found.launched.sum()),
         possible=len(launches),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,7 +46,7 @@ class Outcome:
         The two factors of `speedup`: the overlap's is without launch costs on either side, what is
         left is the launches'.
     share_of_bound : float or None
-        (overlap_speedup - 1) / (upper bound - 1), at most 1; None where the upper bound is 1.
+        (overlap_speedup - 1) / (upper bound - 1); None where the upper bound is 1.
     utilization : float
         Share of the SMs that blocks at work hold, 0 to 1, of the resource that sets the work,
         without launch costs.
@@ -224,7 +224,7 @@ class Paths:
         """Find the critical paths along certain dependences."""
         graph = scenario.bound_graph
         intra_block = (
-            None if graph.first_use is None else intra_block_path(graph, scenario.durations)
+            None if graph.first_use is None else intra_block_path(graph, scenario.own_durations)
         )
         return cls(longest_path(graph, scenario.least_durations), intra_block)
 
@@ -282,12 +282,15 @@ def outcome_of(
     makespan = alone_schedule.makespan
     speedup = ratio(limits.launched_serial, schedule.makespan)
     overlap, possible = ratio(limits.serial, makespan), ratio(limits.serial, bound)
-    work = work_done(scenario, alone_schedule)
+    on_sms = _on_sms(alone_rules, scenario)
+    work = work_done(scenario, alone_schedule, on_sms=on_sms)
     if alone_rules.against is Against.WORK:
         work = min(work, _work_of(alone_rules, scenario))
     busy = 0.0 if rules.unlimited else share_of(work, makespan)
     # Blocks that are cut up are at work in more slots than their schedule shows.
-    held = 0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule))
+    held = (
+        0.0 if rules.unlimited else max(busy, held_share(scenario, alone_schedule, on_sms=on_sms))
+    )
     notes = [*charged, *rules.assumptions]
     if makespan > schedule.makespan * (1 + _CLOSE):
         notes.append(f"faster than without launch costs ({makespan:.4g}): {ANOMALY}")
@@ -299,8 +302,7 @@ def outcome_of(
         speedup=speedup,
         launch_speedup=ratio(speedup, overlap),
         overlap_speedup=overlap,
-        # What is above a bound by rounding alone counts as all of it.
-        share_of_bound=(min(1.0, (overlap - 1) / (possible - 1)) if possible > 1 + 1e-12 else None),
+        share_of_bound=_share_of_bound(overlap, possible),
         utilization=busy,
         held=held,
         waiting=schedule.waiting,
@@ -309,6 +311,14 @@ def outcome_of(
         upper_bound=possible,
         assumptions=tuple(notes),
     )
+
+
+def _share_of_bound(speedup: float, possible: float) -> float | None:
+    """Return the share of a possible speedup; what rounding alone puts above counts as all."""
+    if possible <= 1 + 1e-12:
+        return None
+    share = (speedup - 1) / (possible - 1)
+    return min(1.0, share) if speedup <= possible * (1 + _CLOSE) else share
 
 
 def deadlocked(
@@ -350,7 +360,7 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
         against = "assumed steps"
         graph = rules.graph or scenario.graph
         need = _NONE if rules.join_need is None else rules.join_need[graph.join_certain]
-        path = intra_block_path(graph.certain(), scenario.durations, join_need=need)
+        path = intra_block_path(graph.certain(), scenario.own_durations, join_need=need)
         bound = max(path, limits.work_bound)
     elif rules.against is Against.INTRA_BLOCK and limits.intra_block_bound is not None:
         bound = limits.intra_block_bound
@@ -372,15 +382,31 @@ def _bound_with_engines(rules: Rules, scenario: Scenario) -> float:
         raise TypeError("rules put blocks on copy engines")
     path = longest_path(scenario.bound_graph, durations)
     of_block = scenario.graph.operation_of_block
-    on_sms = np.where((places.first < scenario.sms)[of_block], durations, 0.0)
-    return max(path, scenario.resources.work(of_block, on_sms, scenario.sms), scenario.memory)
+    there = np.where(_on_sms(rules, scenario), durations, 0.0)
+    return max(path, scenario.resources.work(of_block, there, scenario.sms), scenario.memory)
 
 
-def held_share(scenario: Scenario, schedule: Schedule) -> float:
-    """Return the share of the SMs that blocks of a schedule hold, waiting or not, 0 to 1."""
+def _on_sms(rules: Rules, scenario: Scenario) -> NDArray[np.bool_] | bool:
+    """Return which blocks run on SMs rather than on copy engines: bool[n_blocks], or all."""
+    if rules.places is None:
+        return True
+    on_sms: NDArray[np.bool_] = rules.places.first < scenario.sms
+    return on_sms[scenario.graph.operation_of_block]
+
+
+def held_share(
+    scenario: Scenario, schedule: Schedule, *, on_sms: NDArray[np.bool_] | bool = True
+) -> float:
+    """Return the share of the SMs that blocks of a schedule hold, waiting or not, 0 to 1.
+
+    Parameters
+    ----------
+    on_sms : bool[n_blocks] or bool
+        Which blocks do not run on copy engines.
+    """
     if np.isinf(scenario.sms):
         return 0.0
-    held = float(((schedule.end - schedule.start) * scenario.shares).sum())
+    held = float(((schedule.end - schedule.start) * scenario.shares * on_sms).sum())
     if schedule.children is not None and scenario.launches is not None:
         found = schedule.children
         parent = scenario.launches.block[found.launch]
@@ -388,18 +414,22 @@ def held_share(scenario: Scenario, schedule: Schedule) -> float:
     return share_of(held / scenario.sms, schedule.makespan)
 
 
-def work_done(scenario: Scenario, schedule: Schedule) -> float:
+def work_done(
+    scenario: Scenario, schedule: Schedule, *, on_sms: NDArray[np.bool_] | bool = True
+) -> float:
     """Return the time that all SMs need for what a schedule does, as `SmResources.work` counts.
 
     Where blocks launch child kernels this depends on which are launched, and may be above the
     least work that the bound counts.
+
+    Parameters
+    ----------
+    on_sms : bool[n_blocks] or bool
+        Which blocks do not run on copy engines.
     """
-    launches, durations = scenario.launches, scenario.durations
-    if launches is None:
-        return scenario.work
-    if schedule.children is not None:
-        inline = np.where(schedule.children.launched, 0.0, launches.inline)
-        durations = replace(launches, inline=inline).inlined(scenario.own_durations)
+    launches, durations = scenario.launches, np.where(on_sms, scenario.durations, 0.0)
+    if launches is not None and schedule.children is not None:
         ran = schedule.children.launched
+        durations = launches.without_work_of(ran).inlined(scenario.own_durations)
         np.add.at(durations, launches.block[ran], launches.child_work[ran])
     return scenario.resources.work(scenario.graph.operation_of_block, durations, scenario.sms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -112,6 +112,15 @@ class DeviceLaunches:
         """
         inline = self._of_instructions(np.maximum, self.inline)
         return durations + self._of_blocks(inline, len(durations))
+
+    def without_work_of(self, launched: NDArray[np.bool_]) -> DeviceLaunches:
+        """Return the same launches, parents having nothing to do for those that are made.
+
+        Parameters
+        ----------
+        launched : bool[n]
+        """
+        return replace(self, inline=np.where(launched, 0.0, self.inline))
 
     def least_work(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the least time of each block and its children together: float64[n_blocks].

@@ -147,11 +147,13 @@ class Charges:
         Raises
         ------
         ModelError
-            If the user gave it another unit.
+            If the user gave it another unit, or a count that is no whole number.
         """
         cost, given = self._quantity(name)
         if given.unit != cost.unit:
             raise ModelError(f"cost {name!r} is a {cost.unit}, not in {given.unit}")
+        if cost.unit == "count" and given.value != int(given.value):
+            raise ModelError(f"cost {name!r} is {given.value:g}: give a whole number")
         if given.value:
             shown = f"{100 * given.value:g} %" if cost.unit == "share" else f"{given.value:g}"
             self.notes.append(f"{name} {shown}")

@@ -10,6 +10,7 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
 from depgraph.mechanisms.costs import Cost, parse_cost
 from depgraph.mechanisms.launching import ahead, once, one_by_one
+from depgraph.mechanisms.mega import workers_of
 from depgraph.schedule.policy import (
     ALL_ENDED,
     ALL_PLACED,
@@ -94,6 +95,7 @@ class Custom(Mechanism):
         for key, value in said.items():
             self._check(key, value)
         self._said: dict[str, Any] = said
+        self._check_together()
         about: dict[str, Any] = {"name": path.stem, **said}
         about = {key: clean_text(about[key]) for key in _TEXTS if key in about}
         about["availability"] = _AVAILABLE[said.get("needs", "code")]
@@ -127,6 +129,17 @@ class Custom(Mechanism):
             what = "a share from 0 to 1" if key in _SHARES else "a whole number from 0"
             raise self._refused(key, what)
 
+    def _check_together(self) -> None:
+        """Refuse what other keys would leave without effect, or would contradict."""
+        said = self._said
+        of_kernels, inside = said.get("unit") == "kernel", said.get("waits") == "inside"
+        if said.get("prefetch", 0) > 0 and (of_kernels or not inside):
+            raise self._refused("prefetch", 'none without unit = "block" and waits = "inside"')
+        if said.get("cluster", 1) > 1 and not (of_kernels or inside):
+            raise self._refused("cluster", '1 where blocks wait before; give waits = "inside"')
+        if said.get("cluster", 1) > 1 and said.get("priority") == "longest-path-first":
+            raise self._refused("cluster", "1 with longest-path-first, which mixes kernels")
+
     def _refused(self, key: str, expected: str) -> ModelError:
         found = show_value(_read(self._path)[1].get(key))
         line = line_of_key(self._text, key)
@@ -149,6 +162,9 @@ class Custom(Mechanism):
         costs = dict.fromkeys(_COSTS, 0.0) | {c.name: charges.time(c.name) for c in self.costs}
         launching = _LAUNCHING[said.get("launches", "ahead")](program, charges)
         block = costs["block"] * program.is_kernel[graph.operation_of_block]
+        workers = said.get("workers", 0)
+        held = workers_of(program)
+        notes = (f"workers of an SM: {held}, as many as it holds",) if workers > held else ()
         cluster = max(1, said.get("cluster", 1))
         divides = program.is_kernel & (np.diff(graph.first_block) % cluster == 0)
         return Rules(
@@ -159,13 +175,14 @@ class Custom(Mechanism):
             enter=launching.enter + program.is_kernel * costs["enter"],
             trigger=said.get("trigger", 1.0),
             cluster=np.where(divides, cluster, 1) if joins != PLACES else 1,
-            workers=said.get("workers", 0),
+            workers=min(workers, held),
             window=said.get("window", 0),
             in_order=said.get("in_order", False),
             order=PRIORITIES[said.get("priority", "oldest-first")](graph, program.durations),
             strict=said.get("strict", inside),
             durations=program.durations + block if costs["block"] else None,
             against=Against.WORK if joins == HOLDS and prefetch else Against.BLOCK,
+            assumptions=notes,
         )
 
 

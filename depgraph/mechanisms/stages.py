@@ -57,6 +57,7 @@ class HorizontalFusion(Mechanism):
             joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
             gates=_between_stages(depth, np.ones((2, graph.n_operations), np.bool_)),
             enter=enter,
+            entry=by_depth,
             launch=launching.launch,
             assumptions=(f"launches: {int(is_first.sum())} of {len(kernels)} kernels",),
         )

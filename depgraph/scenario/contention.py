@@ -10,11 +10,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from depgraph.schedule.policy import Rules
+import numpy as np
+
+from depgraph.schedule.policy import HOLDS, PLACES, Rules
 from depgraph.schedule.simulate import run_rules
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
@@ -79,7 +80,9 @@ def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
         If the rules let some block wait forever.
     """
     sharing = scenario.sharing
-    rules = replace(rules, launch=rules.launch + (0.0 if sharing is None else sharing.lead))
+    if sharing is not None:
+        lead = np.broadcast_to(sharing.lead, scenario.graph.n_operations)
+        rules = _with_leads(rules, rules.graph or scenario.graph, lead)
     if rules.unlimited:
         rules = replace(rules, durations=time_alone(scenario))
     schedule = run_rules(
@@ -92,3 +95,26 @@ def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
         sharing=sharing,
     )
     return replace(schedule, least=scenario.memory)
+
+
+def _with_leads(rules: Rules, graph: BlockGraph, lead: NDArray[np.float64]) -> Rules:
+    """Add to rules what kernels take until their blocks run.
+
+    The tasks of persistent workers belong to one kernel, which the first of them pays for. A kernel
+    whose blocks wait in their slots opens no earlier than those launched before it: it would take
+    the slots of what it waits for.
+    """
+    is_kernel = graph.kernel >= 0
+    if rules.workers:
+        first = is_kernel & (np.cumsum(is_kernel) == 1)
+        return replace(rules, enter=rules.enter + first * lead)
+    joins = np.full(len(graph.join_kind), PLACES) if rules.joins is None else rules.joins
+    waits = np.zeros(graph.n_operations, np.bool_)
+    waits[graph.join_target_operation[joins == HOLDS]] = True
+    waits[rules.gates.target[rules.gates.holds]] = True
+    is_gated = np.zeros(graph.n_operations, np.bool_)
+    is_gated[rules.gates.target[~rules.gates.holds]] = True
+    before = np.maximum.accumulate(np.where(is_gated, 0.0, lead))
+    return replace(
+        rules, launch=rules.launch + np.where(waits & is_kernel & ~is_gated, before, lead)
+    )

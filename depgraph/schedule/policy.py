@@ -208,6 +208,8 @@ class Rules:
         Time between the moment an operation could be placed and the moment it is.
     enter : float64[n_operations] or float
         Time to become known to the mechanism, one operation after another.
+    entry : int64[n_operations], optional
+        The order in which they do; default program order. A window is of program order alone.
     trigger : float64[n_operations] or float
         Share of its work after which a block triggers, never before it runs on past its waits.
     turn : int64[n_operations], optional
@@ -252,6 +254,7 @@ class Rules:
     waits_for_all: NDArray[np.bool_] | bool = False
     launch: NDArray[np.floating[Any]] | float = 0.0
     enter: NDArray[np.floating[Any]] | float = 0.0
+    entry: NDArray[np.int64] | None = None
     trigger: NDArray[np.floating[Any]] | float = 1.0
     turn: NDArray[np.int64] | None = None
     turns: tuple[int, float] = (1, 0.0)

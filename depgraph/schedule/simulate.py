@@ -287,6 +287,7 @@ def _window(rules: Rules, last: int, n_operations: int) -> Window:
         size=rules.window,
         in_order=rules.in_order,
         last=last,
+        order=np.arange(last) if rules.entry is None else _writable(rules.entry),
         entered=_counter(),
         entering=_counter(),
         oldest=_counter(),

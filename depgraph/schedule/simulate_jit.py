@@ -176,6 +176,8 @@ class Window(NamedTuple):
         Whether operations leave the window in program order.
     last : int
         Operations that enter: all but child kernels, which come after them.
+    order : int64[last]
+        These operations, as they enter.
     entered, entering, oldest, ended : int64[1]
         Operations that have entered or are entering; whether one is entering; the first that has
         not ended; how many have.
@@ -186,6 +188,7 @@ class Window(NamedTuple):
     size: int
     in_order: bool
     last: int
+    order: NDArray[np.int64]
     entered: NDArray[np.int64]
     entering: NDArray[np.int64]
     oldest: NDArray[np.int64]
@@ -1171,7 +1174,7 @@ def _enter(operations, window, events, n_blocks, now):
         inside = window.entered[0] - (window.oldest[0] if window.in_order else window.ended[0])
         if window.size > 0 and inside >= window.size:
             break
-        entrant = window.entered[0]
+        entrant = window.order[window.entered[0]]
         window.entered[0] += 1
         if operations.enter[entrant] > 0:
             window.entering[0] = 1

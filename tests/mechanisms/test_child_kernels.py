@@ -17,6 +17,7 @@ from depgraph.analysis.compare_mechanisms import (
 from depgraph.analysis.outcome import limits_of
 from depgraph.errors import DeadlockError, ModelError
 from depgraph.gpu.model import load_gpu
+from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms import Quantity, find_mechanisms
 from depgraph.mechanisms.serial import serial
 from depgraph.parsers.workload import read_workload
@@ -141,6 +142,30 @@ def test_what_the_columns_count():
     assert row.utilization == 24 / 32
 
 
+def test_lanes_of_one_instruction_do_the_work_of_their_children_side_by_side():
+    row = {"block": 0, "warp": 0, "child_duration": 500, "inline": 1000}
+    launches = launches_of([{**row, "items": items} for items in (1, 1, 1, 9)])
+    program = with_launches(scenario_of(graph_of([1], []), [100.0], sms=4), launches)
+    (found,) = compare_mechanisms(program, [4], find_mechanisms(["cdp(5)"])).outcomes
+    assert found.launching.made == 1
+    assert found.launching.child_share == 500 / (100 + 1000 + 500)
+
+
+@pytest.mark.parametrize(
+    ("positions", "against", "bound"), [(True, "intra-block", 15), (False, "assumed steps", 20)]
+)
+def test_blocks_that_wait_inside_can_leave_work_to_children(positions, against, bound):
+    builder = GraphBuilder([0, 1], [1, 1], positions=positions)
+    builder.add("RAW", [0], [1], needed_at=0.5)
+    program = with_launches(
+        scenario_of(builder.build(), [10.0, 10.0], sms=2, grid=[(1, 1, 1)] * 2),
+        launches_of([{"block": 0, "inline": 100}]),
+    )
+    (row,) = compare_mechanisms(program, [2], find_mechanisms(["cusync-tile"])).outcomes
+    assert (row.against, row.lower_bound) == (against, bound)
+    assert limits_of(program).intra_block_bound == (bound if positions else None)
+
+
 def test_the_gpus_own_constants_are_taken_where_they_were_measured():
     graph = graph_of([1], [])
     row = {"block": 0, "child_grid": 1, "child_duration": 1, "inline": 1}
@@ -225,12 +250,14 @@ def test_parameters_that_make_no_sense(name):
         find_mechanisms([name])
 
 
-def test_more_queues_than_there_are():
+def test_queues_that_there_cannot_be():
     graph = graph_of([1], [])
     row = {"block": 0, "child_grid": 1, "child_duration": 1, "inline": 1}
     program = with_launches(scenario_of(graph, [10.0], sms=1), launches_of([row]))
     with pytest.raises(ModelError, match="give a whole number from 1 to 32"):
         plan_of("cdp", program, {"cdp": {"queues": Quantity(33, "")}})
+    with pytest.raises(ModelError, match=r"cost 'queues' is 2\.7: give a whole number"):
+        plan_of("cdp", program, {"cdp": {"queues": Quantity(2.7, "")}})
 
 
 def test_children_go_out_one_after_another_and_are_known_to_end_later():

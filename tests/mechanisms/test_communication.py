@@ -185,6 +185,14 @@ def test_every_row_by_hand(tmp_path):
     assert dict(zip(rows, found, strict=True)) == rows
 
 
+def test_what_copy_engines_move_takes_no_sm(tmp_path):
+    text = LINK + GEMM.replace("grid = 8", "grid = 4") + REDUCE + "sms = 4\nduration = 40\n"
+    found = read(tmp_path, text)
+    scenario = build_scenario(found.graph, found.kernels, metadata=found.metadata)
+    (row,) = compare_mechanisms(scenario, [4], find_mechanisms(["c3-dma"])).outcomes
+    assert row.utilization == row.held == 10 / row.makespan
+
+
 def test_computation_and_communication_slow_each_other(tmp_path):
     slowed = LINK + "computation_slowed = 0.5\ncommunication_slowed = 0.25\n"
     text = slowed + GEMM + REDUCE + 'engine = "dma"\nduration = 20\n'

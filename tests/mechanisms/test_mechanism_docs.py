@@ -116,6 +116,15 @@ def test_the_policy_in_toml_runs(tmp_path, monkeypatch):
     assert charges.notes == ["kernel 0.5 us", "block 0.1 us"]
 
 
+def test_an_sm_has_no_more_workers_than_it_holds_blocks(tmp_path):
+    path = tmp_path / "many.toml"
+    path.write_text("workers = 1000\n")
+    program = scenario_of(graph_of([16, 16], []), [100.0] * 32, sms=4)
+    (row,) = compare_mechanisms(program, [4], find_mechanisms([str(path)])).outcomes
+    assert row.makespan == row.lower_bound == 800
+    assert row.assumptions == ("workers of an SM: 1, as many as it holds",)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -124,6 +133,16 @@ def test_the_policy_in_toml_runs(tmp_path, monkeypatch):
         ("trigger = 2", "p.toml:2: trigger = 2: expected a share from 0 to 1"),
         ('kernel = "soon"', "p.toml:2: kernel = 'soon': expected a time"),
         ("strict = 1", "p.toml:2: strict = 1: expected true or false"),
+        ("prefetch = 0.5", "p.toml:2: prefetch = 0.5: expected none without unit"),
+        (
+            'prefetch = 0.5\nunit = "kernel"\nwaits = "inside"',
+            "p.toml:2: prefetch = 0.5: expected none without unit",
+        ),
+        ("cluster = 2", "p.toml:2: cluster = 2: expected 1 where blocks wait before"),
+        (
+            'cluster = 2\nwaits = "inside"\npriority = "longest-path-first"',
+            "p.toml:2: cluster = 2: expected 1 with longest-path-first",
+        ),
         ("windw = 1", r"p.toml:2: unknown key 'windw'; did you mean window\?"),
         ("window = ", "p.toml:2: Invalid value"),
     ],

@@ -243,6 +243,9 @@ def test_stages_on_a_kernel_graph():
     }  # fmt: skip
     assert {name: makespan(name, program) for name in expected} == expected
     assert makespan("horizontal-fusion", program, gap=1, host=1) == 1 + 1 + 5 + 1 + 4
+    # Of two chains each fused launch has a kernel, and none waits for the launches of later ones.
+    chains = kernels([10] * 20, [(k, k + 1) for k in range(19) if k != 9], 8)
+    assert makespan("horizontal-fusion", chains, host=10) == 10 * 10 + 10
     assert run("horizontal-fusion", program)[1].assumptions == ("launches: 2 of 3 kernels",)
 
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from random_programs import programs
 from small_graphs import chain_edges, graph_of, scenario_of
 
+from depgraph.analysis import compare_mechanisms as compare_module
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.analysis.findings import predict
+from depgraph.errors import DeadlockError
 from depgraph.gpu.measured_errors import MeasuredErrors
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import sm_resources
@@ -112,6 +114,35 @@ def caveat_with(errors, contention):
         resources_of=lambda graph: sm_resources(graph, gpu),
     )
     return scenario.assumptions[-1]
+
+
+@pytest.mark.parametrize("short", [0.3, 0.6])
+@pytest.mark.parametrize("name", ["mega(task)", "inside.toml"])
+def test_a_short_kernel_does_not_take_the_slots_of_what_it_waits_for(
+    name, short, tmp_path, monkeypatch
+):
+    (tmp_path / "inside.toml").write_text('waits = "inside"\n')
+    monkeypatch.chdir(tmp_path)
+    graph = graph_of([8, 8], [((0, a), (1, b)) for a in range(8) for b in range(8)])
+    scenario = scenario_of(graph, [100.0] * 8 + [short] * 8, sms=8, contention="full")
+    (time,), _ = predicted(scenario, name)
+    assert 100 < time < 120
+
+
+def test_a_row_that_deadlocks_with_contention_alone_has_no_prediction(monkeypatch):
+    def deadlock(name, *_):
+        if name != "serial":
+            raise DeadlockError(name, 0, 1, 2)
+        return serial(scenario)
+
+    monkeypatch.setattr(compare_module, "run_contended", deadlock)
+    scenario = contended([4, 4], [], np.full(8, 20.0))
+    found = compare_mechanisms(scenario, [132], find_mechanisms(["serial", "pdl"]))
+    assert [row.predicted for row in found.outcomes] == [40, None]
+    assert [row.makespan for row in found.outcomes] == [40, 40]
+    assert "pdl: nothing is predicted: with contention block 1 of kernel 0 waits forever" in (
+        found.notes
+    )
 
 
 def test_rows_that_the_bound_of_predictions_does_not_hold_for_are_named():

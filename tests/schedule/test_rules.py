@@ -52,6 +52,8 @@ def rules_for(draw, program):
     ).map(lambda c: np.array(c, float) / 4)  # fmt: skip
     shares = st.sampled_from([0.25, 0.5, 1.0])
     turns = draw(st.integers(1, 3))
+    window = draw(st.sampled_from([0, 1, 2]))
+    entry = None if window else draw(st.none() | st.permutations(range(n)).map(np.array))
     return Rules(
         trigger=np.array(draw(st.lists(shares, min_size=n, max_size=n))),
         turn=np.arange(n) % turns,
@@ -65,7 +67,8 @@ def rules_for(draw, program):
         waits_for_all=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))),
         launch=draw(costs),
         enter=draw(costs),
-        window=draw(st.sampled_from([0, 1, 2])),
+        entry=entry,
+        window=window,
         in_order=draw(st.booleans()),
         strict=draw(st.booleans()),
     )

@@ -55,6 +55,7 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
     cluster = np.broadcast_to(rules.cluster, k)
     gpcs = gpcs_of(resources.gpu, sms)
     enter = np.broadcast_to(rules.enter, k)
+    entry = range(k) if rules.entry is None else rules.entry.tolist()
     waits_all = np.broadcast_to(rules.waits_for_all, k)
     gates = [
         (int(s), int(t), int(e), bool(h), float(x))
@@ -154,8 +155,8 @@ def run_rules(rules, graph, durations, resources, sms):  # noqa: C901, PLR0912, 
                     inside_now = next_op - (oldest if rules.in_order else len(ended_at))
                     if inside_now >= rules.window:
                         break
-                busy_until = now + enter[next_op]
-                entered[next_op] = busy_until
+                busy_until = now + enter[entry[next_op]]
+                entered[entry[next_op]] = busy_until
                 next_op += 1
                 changed = True
             for op in range(k):
