@@ -12,7 +12,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
-from checkout import copy_packages
+from checkout import ROOT, copy_packages
 from programs import BASE, access_line, launch_line
 
 import depgraph
@@ -224,6 +224,7 @@ STORE_COMMANDS = {
     "export schedule": "export {store} --what schedule --sms 8 -o schedule.csv",
     "compare": "compare {store} {store} --sms 8",
     "timing": "timing {times} {store}",
+    "overlap": "overlap {ranks}",
     "mechanisms": "mechanisms",
     "gpus": "gpus",
     "demo": "demo",
@@ -232,13 +233,14 @@ STORE_COMMANDS = {
 
 @pytest.mark.parametrize("words", STORE_COMMANDS.values(), ids=STORE_COMMANDS)
 def test_commands(first_run, sample_store, words):
-    words = words.format(store=sample_store.path, times=sample_path(KERNEL_TIMES))
+    ranks = ROOT / "samples" / "timing" / "overlap" / "rank0.json.gz"
+    words = words.format(store=sample_store.path, times=sample_path(KERNEL_TIMES), ranks=ranks)
     assert said_so(first_run(*words.split()))
 
 
 def test_every_command_is_run_here():
     here = {words.split()[0] for words in STORE_COMMANDS.values()} | {"extract", "check"}
-    need_a_gpu = {"calibrate", "record"}
+    need_a_gpu = {"apply", "calibrate", "record"}
     assert here | need_a_gpu == set(COMMANDS)
 
 
