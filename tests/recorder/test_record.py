@@ -390,6 +390,19 @@ def test_stores_of_several_gpus_are_not_made_for_nothing(program, recorded, tmp_
     assert not (tmp_path / "ran.txt").exists()
 
 
+def test_a_region_is_that_of_the_profiler(monkeypatch):
+    calls = []
+
+    class Driver:
+        def __getattr__(self, name):
+            return lambda *_: calls.append(name)
+
+    monkeypatch.setattr(depgraph.record.ctypes, "CDLL", lambda _: Driver())
+    with depgraph.record.region():
+        calls.append("inside")
+    assert calls == ["cuInit", "cuProfilerStart", "inside", "cuProfilerStop"]
+
+
 def test_a_region_needs_no_gpu():
     with depgraph.record.region():
         ran = True
