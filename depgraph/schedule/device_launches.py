@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from depgraph.graph.launches import no_launches
+from depgraph.schedule.event_state import ChildLoad, Launches
 from depgraph.schedule.policy import LaunchRules
 from depgraph.schedule.schedule import Children
-from depgraph.schedule.simulate_jit import ChildLoad, Launches
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.launches import DeviceLaunches
+    from depgraph.schedule.event_state import Blocks
     from depgraph.schedule.policy import Rules
-    from depgraph.schedule.simulate_jit import Blocks
 
 
 def with_children(

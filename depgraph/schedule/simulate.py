@@ -12,10 +12,7 @@ from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.gpu.sm_sharing import SmSharing
 from depgraph.graph.lists_jit import invert_lists
 from depgraph.schedule.device_launches import children_of, launch_lists, with_children
-from depgraph.schedule.schedule import Schedule
-from depgraph.schedule.simulate_jit import (
-    HOLDS,
-    PLACES,
+from depgraph.schedule.event_state import (
     Blocks,
     CarveOutLists,
     Clusters,
@@ -31,8 +28,9 @@ from depgraph.schedule.simulate_jit import (
     Stages,
     Waiting,
     Window,
-    event_schedule,
 )
+from depgraph.schedule.schedule import Schedule
+from depgraph.schedule.simulate_jit import HOLDS, PLACES, event_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
