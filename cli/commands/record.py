@@ -25,7 +25,7 @@ from depgraph.cli.options.values import KernelRange, Whole
 from depgraph.system.limits import LARGEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from depgraph.recorder.leavings import Leavings
     from depgraph.recorder.run import Selection
@@ -174,6 +174,13 @@ def command(
     click.get_current_context().exit(code)
 
 
+def _captures_in(folder: Path) -> Callable[[int], bool]:
+    """Tell which processes have left captured graphs, in regions, which alone count then."""
+    from depgraph.apply.recorded import captures_left
+
+    return lambda process: captures_left(folder, process).is_file()
+
+
 def _labels(found: Sequence[Leavings]) -> list[str]:
     """Return what is added to the names of stores where there are several."""
     processes, devices = {left.process for left in found}, {left.device for left in found}
@@ -230,7 +237,8 @@ class _Task:
                 f"{self.program[0]} ended with exit code {code} before anything was recorded",
                 "it must run by itself",
             )
-        return timed_in(folder, in_region=self.selection.in_region)
+        in_region = _captures_in(folder)
+        return timed_in(folder, in_region=lambda pid: self.selection.in_region or in_region(pid))
 
     def recorded(self, folder: Path) -> tuple[int, list[Leavings]]:
         """Run the program under the recorder; return its exit code and what it left."""
@@ -242,7 +250,7 @@ class _Task:
         builder = Builder(self.toolkit)
         patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
         code = record(self.program, builder.recorder(), patch, folder, self.selection)
-        found = leavings_in(folder)
+        found = leavings_in(folder, _captures_in(folder))
         if not found:
             if fault := first_fault_in(folder):
                 raise RecorderError(f"the recorder failed ({fault})", "depgraph record --doctor")

@@ -1,8 +1,9 @@
 """What lies in reused memory: values, the nodes that use them, and which may have own memory.
 
 A *value* is what nodes write at some bytes and read there until others write them anew. Values
-that a node reaches through the same pointer move together. A value that gets memory of its own
-leaves its WAR and WAW dependences behind; its pointers are changed in the nodes' parameters.
+that a node reaches through the same pointer, or two into the same allocation, move together. A
+value that gets memory of its own leaves its WAR and WAW dependences behind; its pointers are
+changed in the nodes' parameters.
 """
 
 from __future__ import annotations
@@ -153,9 +154,29 @@ class Touched:
 
     def starts(self, node: int) -> list[int]:
         """Return where the ranges begin that a node touches."""
-        low, high = np.searchsorted(self.node, [node, node + 1])
-        starts: list[int] = np.unique(self.start[low:high]).tolist()
+        starts: list[int] = np.unique(self.start[self._rows_of(node)]).tolist()
         return starts
+
+    def tied(self, node: int, words: Sequence[int]) -> list[int]:
+        """Return a number for each of a node's pointers, the same for those that move together.
+
+        Those do between which the node touches everything, unless an allocation can begin there.
+
+        Parameters
+        ----------
+        words : sequence of int
+            The pointers, ascending.
+        """
+        rows = self._rows_of(node)
+        known = np.array(words, np.uint64)
+        begun = np.searchsorted(np.sort(self.start[rows]), known)
+        ended = np.searchsorted(np.sort(self.end[rows]), known, "right")
+        numbers: list[int] = np.cumsum((begun == ended) | (known % ALIGNMENT == 0)).tolist()
+        return numbers
+
+    def _rows_of(self, node: int) -> slice:
+        low, high = np.searchsorted(self.node, [node, node + 1])
+        return slice(int(low), int(high))
 
 
 def touched_by_nodes(
@@ -201,7 +222,8 @@ def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> 
         Empty where there is too much to look at.
     """
     rows = np.arange(len(touched.node))
-    bounds = np.unique(np.concatenate([touched.start, touched.end]))
+    words = np.array([value for node in captured.nodes for _, _, value in node.words], np.uint64)
+    bounds = np.unique(np.concatenate([touched.start, touched.end, words]))
     first = np.searchsorted(bounds, touched.start)
     count = np.searchsorted(bounds, touched.end) - first
     if int(count.sum()) > _MOST_PIECES:
@@ -211,7 +233,7 @@ def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> 
         np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
     )
     order = np.lexsort((touched.is_write[row], touched.node[row], piece))
-    return _Values(captured, fixed, bounds.tolist()).found(
+    return _Values(captured, touched, fixed, bounds.tolist()).found(
         zip(
             piece[order].tolist(),
             touched.node[row[order]].tolist(),
@@ -224,7 +246,13 @@ def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> 
 class _Values:
     """Goes through the bytes of the graph's memory, in pieces that are used alike."""
 
-    def __init__(self, captured: Captured, fixed: Collection[int], bounds: Sequence[int]) -> None:
+    def __init__(
+        self,
+        captured: Captured,
+        touched: Touched,
+        fixed: Collection[int],
+        bounds: Sequence[int],
+    ) -> None:
         self._bounds = bounds
         self._fixed = fixed
         self._kept = captured.kept
@@ -233,14 +261,18 @@ class _Values:
             sorted({value for _, _, value in node.words if self._is_own(value)})
             for node in captured.nodes
         ]
-        self._of_word = [defaultdict[int, list[tuple[int, int]]](list) for _ in captured.nodes]
-        for of_word, node in zip(self._of_word, captured.nodes, strict=True):
+        self._pointers = [touched.tied(node, words) for node, words in enumerate(self._words)]
+        # Of each node and pointer, where it stands among the parameters.
+        self._places = [defaultdict[int, list[tuple[int, int]]](list) for _ in captured.nodes]
+        for number, node in enumerate(captured.nodes):
+            known = dict(zip(self._words[number], self._pointers[number], strict=True))
             for parameter, byte, value in node.words:
-                of_word[value].append((parameter, byte))
+                if value in known:
+                    self._places[number][known[value]].append((parameter, byte))
         # A tree of what moves together: each entry names one nearer the root.
         self._parent: list[int] = []
-        self._by_word: dict[tuple[int, int], int] = {}
-        self._uses: list[tuple[int, int, int, int]] = []  # value, node, word or -1, piece
+        self._by_pointer: dict[tuple[int, int], int] = {}
+        self._uses: list[tuple[int, int, int, int]] = []  # value, node, pointer or -1, piece
         self._stays: set[int] = set()
         self._histories: set[tuple[tuple[int, int, tuple[int, ...]], ...]] = set()
         self._true: set[Edge] = set()
@@ -294,14 +326,22 @@ class _Values:
     def _use(self, value: int, node: int, piece: int) -> None:
         """Note that a node uses a value; all it reaches by one pointer moves together."""
         address = self._bounds[piece]
-        words = self._words[node]
-        at = bisect_right(words, address) - 1
-        word = words[at] if at >= 0 and self._is_own(address) else -1
-        self._uses.append((value, node, word, piece))
-        if word < 0 or node in self._fixed:
+        at = bisect_right(self._words[node], address) - 1
+        pointer = self._pointers[node][at] if at >= 0 and self._is_own(address) else -1
+        self._uses.append((value, node, pointer, piece))
+        if pointer < 0 or node in self._fixed:
             self._stays.add(value)
-        if word >= 0:
-            self._join(value, self._by_word.setdefault((node, word), value))
+        if pointer >= 0:
+            self._join(value, self._by_pointer.setdefault((node, pointer), value))
+
+    def _unused(self, nodes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Return node and number of pointers into bytes, or to their end, that reach nothing."""
+        for node in nodes:
+            words = self._words[node]
+            for at in range(bisect_right(words, start), bisect_right(words, end)):
+                pointer = self._pointers[node][at]
+                if (node, pointer) not in self._by_pointer:
+                    yield node, pointer
 
     def _is_own(self, address: int) -> bool:
         return any(address in region for region in self._own)
@@ -323,17 +363,23 @@ class _Values:
         number: dict[int, int] = {}
         words: list[dict[int, set[tuple[int, int]]]] = []
         ends: list[list[int]] = []
-        for value, node, word, piece in self._uses:
+        for value, node, pointer, piece in self._uses:
             at = number.setdefault(self._root(value), len(number))
             low, high = self._bounds[piece], self._bounds[piece + 1]
             if at == len(words):
                 words.append({})
                 ends.append([low, high])
             ends[at] = [min(low, ends[at][0]), max(high, ends[at][1])]
-            words[at].setdefault(node, set()).update(self._of_word[node].get(word, ()))
+            words[at].setdefault(node, set()).update(self._places[node].get(pointer, ()))
         stays = {number[root] for root in map(self._root, self._stays) if root in number}
         nodes = [tuple(sorted(found)) for found in words]
         stays |= _overlapping(nodes, ends)
+        follows: dict[tuple[int, int], int] = {}
+        for at, (start, end) in enumerate(ends):
+            for node, pointer in self._unused(nodes[at], start, end):
+                words[at][node].update(self._places[node][pointer])
+                if follows.setdefault((node, pointer), at) != at:
+                    stays |= {at, follows[node, pointer]}
         values = tuple(
             Value(
                 number=at,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 _EVENTS, _TABLES = "events-*.jsonl", "sectors-{}.bin"
+_LAUNCHED = frozenset({"kernel", "copy", "memset"})
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 
@@ -40,16 +41,28 @@ class Leavings:
     tables: NDArray[np.uint8]
 
 
-def leavings_in(folder: Path) -> list[Leavings]:
+def leavings_in(
+    folder: Path, only_regions_of: Callable[[int], bool] = lambda _: False
+) -> list[Leavings]:
     """Read what processes have left on each GPU, but for those that launched nothing there.
 
     A line that a crash has cut is the last one: what stands before it counts.
+
+    Parameters
+    ----------
+    folder : Path
+    only_regions_of : callable
+        Tells of which processes only what lies in their regions counts.
     """
     found = []
     for all_events in _events_in(folder):
         if not all_events:
             continue
         process, events = all_events[0]["process"], _with_tables(all_events[1:])
+        regions = [event for event in events if event["event"] == "region"]
+        if regions and only_regions_of(process):
+            events = list(_in_regions(events))
+        events = [event for event in events if event["event"] != "region"]
         tables = folder / _TABLES.format(process)
         raw = np.memmap(tables, np.uint8, "r") if tables.stat().st_size else np.empty(0, np.uint8)
         architecture_of = {
@@ -83,6 +96,25 @@ def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         elif event.get("context") not in elsewhere:
             found.append(event)
     return found
+
+
+def _in_regions(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Leave out what is launched outside of regions; ordinals are those among the launches inside.
+
+    A region that begins in another one, or ends twice, is the same region.
+    """
+    is_inside, outside, ended = False, 0, 0
+    for event in events:
+        if event["event"] == "region":
+            if event["begins"] and not is_inside:
+                outside += event["launches"] - ended
+            elif is_inside and not event["begins"]:
+                ended = event["launches"]
+            is_inside = bool(event["begins"])
+        elif is_inside and event["event"] == "kernel":
+            yield {**event, "ordinal": event["ordinal"] - outside}
+        elif is_inside or event["event"] not in _LAUNCHED:
+            yield event
 
 
 def _with_tables(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Callable, Container, Sequence
     from pathlib import Path
 
 Events = list[dict[str, Any]]
@@ -17,15 +17,16 @@ _STORE = "store"
 _TAKEN = "taken"
 
 
-def timed_in(folder: Path, *, in_region: bool = False) -> list[Events]:
+def timed_in(folder: Path, *, in_region: Callable[[int], bool] = lambda _: False) -> list[Events]:
     """Return what ran of each process that launched kernels, in the order of the launches.
 
     Parameters
     ----------
     folder : Path
         In which processes left their times.
-    in_region : bool
-        Only between cudaProfilerStart and cudaProfilerStop.
+    in_region : callable
+        Tells of which processes only what ran between cudaProfilerStart and cudaProfilerStop
+        counts.
 
     Returns
     -------
@@ -33,7 +34,8 @@ def timed_in(folder: Path, *, in_region: bool = False) -> list[Events]:
         Events of the PyTorch profiler: kernels, copies and memsets.
     """
     processes = [
-        _in_order(_lines(path), in_region=in_region) for path in sorted(folder.glob(_FILES))
+        _in_order(_lines(path), in_region=in_region(int(path.stem.rpartition("-")[2])))
+        for path in sorted(folder.glob(_FILES))
     ]
     return [events for events in processes if _is_of_kernels(events)]
 

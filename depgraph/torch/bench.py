@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from math import isfinite
 from statistics import median
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,8 @@ _MOST_LOOKED_AT = 1000
 _RUNS = 4  # of the captured graph on each input, to see what varies
 _SLACK = 4.0  # times the difference between two runs of a graph that is not reproducible
 _PIECE = 1 << 26  # bytes that are compared at once
+_MOST_SECONDS = 30  # of some hundred runs
+_PAUSE = 50e-6
 
 
 class _Bytes:
@@ -113,16 +116,18 @@ class GpuBench:
         elsewhere = ranges_of(self._plan.reuse.left_empty(candidate.moved))
         elsewhere = joined(np.concatenate([elsewhere, self._varying.excused]))
         with self._made(candidate) as executable:
-            try:
-                for write, (wanted, results) in zip(self._inputs, self._wanted, strict=True):
-                    self._run(executable, write)
-                    found = self._difference(wanted, elsewhere)
-                    if found is not None:
-                        return found
-                    if not self.is_reproducible and not self._is_close(results):
-                        return Difference(None, "results differ more than those of two equal runs")
-            finally:
-                self.restore()
+            found = self._first_difference(executable, elsewhere)
+            self.restore()
+        return found
+
+    def _first_difference(self, executable: int, elsewhere: Ranges) -> Difference | None:
+        for write, (wanted, results) in zip(self._inputs, self._wanted or (), strict=True):
+            self._run(executable, write)
+            found = self._difference(wanted, elsewhere)
+            if found is not None:
+                return found
+            if not self.is_reproducible and not self._is_close(results):
+                return Difference(None, "results differ more than those of two equal runs")
         return None
 
     def use(self, candidate: Candidate) -> Any:
@@ -254,9 +259,18 @@ class GpuBench:
 
 
 def _wait() -> None:
-    """Wait for the GPU; after an error of a kernel nothing more can be done on it."""
+    """Wait for the GPU; after an error of a kernel, or one without end, it can do no more."""
+    done = torch.cuda.Event()
+    done.record()
+    end = monotonic() + _MOST_SECONDS
     try:
-        torch.cuda.synchronize()
+        while not done.query():
+            if monotonic() > end:
+                raise ApplyError(
+                    f"a graph has not ended after {_MOST_SECONDS} s, and the GPU is still at it",
+                    "end this program, and give max_extra_memory=0",
+                )
+            sleep(_PAUSE)
     except RuntimeError as error:
         said = str(error).splitlines()[0]
         raise ApplyError(

@@ -16,7 +16,9 @@ from depgraph.apply.recorded import is_patched, recording_folder
 SHIFT = 1 << 20
 OWN = 0x7D0000000000
 
-piece = st.tuples(st.sampled_from([0, 512, 1024, 1536, -512, -1024]), st.sampled_from([32, 64]))
+piece = st.tuples(
+    st.sampled_from([0, 32, 512, 544, 1024, 1536, -512, -1024]), st.sampled_from([32, 64])
+)
 rarely = st.sampled_from([False] * 7 + [True])
 kernels = st.builds(
     Kernel, reads=st.lists(piece, max_size=2), writes=st.lists(piece, min_size=1, max_size=2),
@@ -92,6 +94,22 @@ def test_what_is_read_before_it_is_written_stays():
     program = FakeProgram([Kernel([(0, 64)], [(512, 64)]), Kernel([(512, 64)], [(0, 64)])])
     can_move = {value.start - POOL: value.can_move for value in program.plan().reuse.values}
     assert can_move == {0: False, 512: True}
+
+
+def test_all_pointers_into_what_a_node_touches_move_together():
+    """A kernel that splits its sum counts in one half of a value and waits on the other half."""
+    clear, wait = Kernel([], [(0, 16)]), Kernel([(0, 8), (8, 8)], [(-512, 8)])
+    plan = FakeProgram([clear, wait, clear, wait]).plan()
+    values = [value for value in plan.reuse.values if value.can_move]
+    assert [v.words for v in values] == [
+        {0: ((0, 0),), 1: ((0, 0), (1, 0))}, {2: ((0, 0),), 3: ((0, 0), (1, 0))},
+    ]  # fmt: skip
+
+
+def test_pointers_to_the_end_of_a_value_move_with_it():
+    make, take = Kernel([], [(0, 64)]), Kernel([(0, 64), (64, 0)], [(-512, 8)])
+    plan = FakeProgram([make, take, make, take]).plan()
+    assert [v.words[v.nodes[1]] for v in plan.reuse.values if v.can_move] == [((0, 0), (1, 0))] * 2
 
 
 @pytest.mark.parametrize("place", [0, 2, 5])

@@ -38,7 +38,7 @@ def record_here(folder):
          str(HERE / "hooks.cu"), "-lcudadevrt"], check=True,
     )  # fmt: skip
     said = subprocess.run(
-        [sys.executable, "-m", "depgraph", "--quiet", "record", "--no-time", "--keep", str(kept),
+        [sys.executable, "-m", "depgraph", "record", "--quiet", "--no-time", "--keep", str(kept),
          "-o", str(folder / "store"), "--", str(program)],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip

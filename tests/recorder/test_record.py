@@ -290,7 +290,7 @@ def test_times_are_those_of_a_region_and_of_the_launches_that_were_recorded(tmp_
     (tmp_path / "times-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def starts(launched, *, in_region):
-        timed = timed_in(tmp_path, in_region=in_region)
+        timed = timed_in(tmp_path, in_region=lambda _: in_region)
         return [event["ts"] for event in take_times(timed, launched)]
 
     everything = [kernel(1, "a"), kernel(2, "a"), kernel(3, "b"), kernel(4, "b")]
@@ -317,6 +317,30 @@ def test_a_kernel_has_its_tables_whenever_they_were_read(tmp_path):
     assert [(e["number"], e["state"], e.get("sectors")) for e in left.events] == [
         (1, "recorded", 9), (2, "recorded", 7), (3, "did not end", None),
     ]  # fmt: skip
+
+
+def test_of_a_process_with_captured_graphs_only_their_regions_count(tmp_path):
+    def kernel_at(place):
+        return kernel(place + 1, f"k{place}") | {"context": 0}
+
+    leave(
+        tmp_path, kernel_at(0), {"event": "memset"}, {"event": "alloc"},
+        {"event": "region", "begins": 1, "launches": 1}, kernel_at(1), {"event": "copy"},
+        {"event": "region", "begins": 0, "launches": 2}, kernel_at(2), {"event": "free"},
+        {"event": "region", "begins": 1, "launches": 3}, kernel_at(3),
+    )  # fmt: skip
+
+    def events(*captured):
+        (left,) = leavings_in(tmp_path, lambda process: process in captured)
+        return [
+            (event.get("name", event["event"]).partition("(")[0], event.get("ordinal"))
+            for event in left.events
+        ]
+
+    inside = [("alloc", None), ("k1", 0), ("copy", None), ("free", None), ("k3", 1)]
+    assert events(5) == inside
+    assert len(events()) == len(inside) + 3
+    assert [place for name, place in events() if name[0] == "k"] == [0, 1, 2, 3]
 
 
 def test_each_gpu_has_what_it_takes_part_in(tmp_path):

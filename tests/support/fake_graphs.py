@@ -54,12 +54,16 @@ class FakeProgram:
         )
 
     def touched(self):
-        rows = sorted(
-            (number, is_write, at, at + size)
-            for number, kernel in enumerate(self.kernels)
-            for is_write, ranges in ((False, kernel.reads), (True, kernel.writes))
-            for at, size in kernel.addresses(ranges)
-        )
+        """Return what each kernel touches; a recording does not tell ranges that meet apart."""
+        rows = []
+        for number, kernel in enumerate(self.kernels):
+            for is_write, ranges in ((False, kernel.reads), (True, kernel.writes)):
+                for at, size in sorted(kernel.addresses(ranges)):
+                    start, end = at, at + size
+                    if rows and rows[-1][:2] == (number, is_write) and start <= rows[-1][3]:
+                        _, _, start, before = rows.pop()
+                        end = max(end, before)
+                    rows.append((number, is_write, start, end))
         columns = list(zip(*rows, strict=True)) or [()] * 4
         return Touched(
             np.array(columns[0], np.int32), np.array(columns[1], bool),

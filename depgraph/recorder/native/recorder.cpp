@@ -548,6 +548,11 @@ void note_memory(const char* event, const Sanitizer_ResourceMemoryData* data) {
         + field("stream", stream_of(data->context, data->hStream)));
 }
 
+void note_region(bool begins) {
+    is_in_region = begins;
+    say("\"event\": \"region\"" + field("begins", begins) + field("launches", launches_seen));
+}
+
 void note_copy(const Sanitizer_MemcpyData* data) {
     if (!is_in_selected_region()) return;
     say("\"event\": \"copy\"" + field("from", data->srcAddress) + field("to", data->dstAddress)
@@ -672,8 +677,8 @@ void on_driver(Sanitizer_CallbackId id, const Sanitizer_CallbackData* data) {
         note_call(given, given->sharedMemBytes, nullptr);
         break;
     }
-    case SANITIZER_CBID_DRIVER_API_cuProfilerStart: is_in_region = true; break;
-    case SANITIZER_CBID_DRIVER_API_cuProfilerStop: is_in_region = false; break;
+    case SANITIZER_CBID_DRIVER_API_cuProfilerStart: note_region(true); break;
+    case SANITIZER_CBID_DRIVER_API_cuProfilerStop: note_region(false); break;
     default: break;
     }
 }
