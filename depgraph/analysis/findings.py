@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ from depgraph.mechanisms.serial import Serial, serial
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
 from depgraph.system.ratios import ratio, share_of
+from depgraph.system.workers import available_jobs
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
@@ -145,7 +148,7 @@ class Findings:
         policies: list[Mechanism] = [CudaGraph(), ProgrammaticDependentLaunch()]
         if self.launched.streams > 1:
             policies.insert(0, Streams())
-        return [p for policy in policies if (p := predict(policy, self.scenario)) is not None]
+        return predict(policies, self.scenario)
 
     @property
     def best_prediction(self) -> Prediction:
@@ -159,7 +162,7 @@ class Findings:
         if self.buffer_set is None:
             return None
         statements = [parse_what_if(text) for text in self.buffer_set.what_ifs]
-        return predict(CudaGraph(), apply_what_ifs(self.scenario, statements))
+        return _as_graph(apply_what_ifs(self.scenario, statements))
 
     @property
     def graph_prediction(self) -> Prediction:
@@ -174,7 +177,7 @@ class Findings:
     @cached_property
     def together(self) -> Prediction | None:
         """What a CUDA graph would be measured at if any two kernels could share an SM."""
-        return predict(CudaGraph(), without_carve_outs(self.scenario)) if self.apart else None
+        return _as_graph(without_carve_outs(self.scenario)) if self.apart else None
 
     @cached_property
     def graph_chain(self) -> float:
@@ -188,41 +191,60 @@ class Findings:
         return sorted(found, key=lambda load: (-load.tail_cost, load.kernel))
 
 
-def predict(policy: Mechanism, scenario: Scenario) -> Prediction | None:
-    """Predict what a policy would be measured at; None if it cannot be had.
+def _as_graph(scenario: Scenario) -> Prediction | None:
+    return next(iter(predict([CudaGraph()], scenario)), None)
+
+
+def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Prediction]:
+    """Predict what policies would be measured at, but for those that cannot be had.
 
     Parameters
     ----------
     scenario : Scenario
         On one number of SMs; where launches cost nothing in it, the GPU's model says what they do.
     """
+    if scenario.has_predictions:
+        _ = scenario.contended  # worked out here, so that copies with other launch costs have it
     alone, launched = scenario.without_launches(), priced(scenario)
-    as_graph = isinstance(policy, CudaGraph)
-    try:
-        overlaps, makespan = _against_serial(policy, alone, as_graph=False)
-        speedups = overlaps
+    with ThreadPoolExecutor(available_jobs()) as pool:
+        begin = pool.submit
+        serially = begin(_serially, alone, as_graph=False)
+        overlapped = [begin(_makespans, policy, alone) for policy in policies]
+        chains, makespans = [serially] * len(policies), overlapped
         if not launched.launch.is_off:
-            speedups, makespan = _against_serial(policy, launched, as_graph=as_graph)
-    except NotApplicableError:
-        return None
-    overlap = min(overlaps)
-    return Prediction(policy.name, makespan, min(overlap, *speedups), overlap, fixed=overlaps[0])
+            as_graph = [isinstance(policy, CudaGraph) for policy in policies]
+            chain_of = {each: begin(_serially, launched, as_graph=each) for each in set(as_graph)}
+            chains = [chain_of[each] for each in as_graph]
+            makespans = [begin(_makespans, policy, launched) for policy in policies]
+        found = []
+        for policy, *runs in zip(policies, overlapped, chains, makespans, strict=True):
+            with suppress(NotApplicableError):
+                found.append(
+                    _prediction(policy.name, serially.result(), *[r.result() for r in runs])
+                )
+    return found
 
 
-def _against_serial(
-    policy: Mechanism, scenario: Scenario, *, as_graph: bool
-) -> tuple[list[float], float]:
-    """Return speedups over serial for fixed durations and, if it counts, with contention.
+def _prediction(
+    name: str,
+    serially: Sequence[float],
+    overlapped: Sequence[float],
+    chain: Sequence[float],
+    makespans: Sequence[float],
+) -> Prediction:
+    """Compare makespans without and with launch costs, for fixed durations and with contention.
 
-    And the longer makespan. Where single blocks gain by running alone the second speedup is the
-    larger one: but it is the bound for fixed durations that stands beside predictions.
+    Where single blocks gain by running alone the speedup with contention is the larger one: but it
+    is the bound for fixed durations that stands beside predictions.
     """
-    makespans = _makespans(policy, scenario)
-    speedups = list(map(ratio, _serially(scenario, as_graph=as_graph), makespans))
-    return speedups, max(makespans)
+    overlaps = list(map(ratio, serially, overlapped))
+    overlap = min(overlaps)
+    speedup = min(overlap, *map(ratio, chain, makespans))
+    return Prediction(name, max(makespans), speedup, overlap, fixed=overlaps[0])
 
 
 def _makespans(policy: Mechanism, scenario: Scenario) -> list[float]:
+    """Return the makespan for fixed durations and, where it counts, with contention."""
     fixed = run_mechanism(policy, scenario, charges_of(policy, {}, scenario))[0].makespan
     contended = predicted(policy, {}, scenario)
     return [fixed] if contended is None else [fixed, contended]
