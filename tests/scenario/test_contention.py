@@ -186,7 +186,7 @@ def test_on_fewer_sms_than_were_measured_serial_launches_are_slower_too():
     (serial_time, time), limits = predicted(scenario, "serial", "cuda-graph")
     assert serial_time > 1.3 * limits.serial
     assert 1 <= serial_time / time <= limits.contended_upper_bound
-    found = predict(CudaGraph(), scenario)
+    (found,) = predict([CudaGraph()], scenario)
     assert found.overlap == pytest.approx(serial_time / time, rel=1e-3)
     assert found.overlap <= limits.upper_bound
     assert found.speedup >= 0.98
