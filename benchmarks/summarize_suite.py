@@ -1,7 +1,7 @@
 """Numbers of each recorded program of samples/suite.
 
 python summarize_suite.py STORES PROFILES [NAME...] > ../samples/suite/recorded.json
-python summarize_suite.py --table                   # that file as a table for docs/suite.md
+python suite_page.py                                # that file as table and figure of docs/suite.md
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from depgraph.timing.launch_model import parse_launch
 
 ROWS = ["streams", "cuda-graph", "pdl", "acs-sw", "acs-hw", "mega(task)", "cusync-row", "dataflow"]
 LEVELS = 10
-SUITE = "samples/suite/recorded.json"
 
 
 def summary(name: str, store: Store, profile: Path, sms: int = 132) -> dict[str, object]:
@@ -54,36 +53,8 @@ def summary(name: str, store: Store, profile: Path, sms: int = 132) -> dict[str,
     }
 
 
-def table() -> str:
-    """Return what was recorded as a Markdown table, with geometric means."""
-    rows = json.loads((Path(__file__).parents[1] / SUITE).read_text(encoding="utf-8"))
-    shown = ["acs-sw", "acs-hw", "cuda-graph", "pdl", "mega(task)", "dataflow (oldest-first)"]
-    names = [name.partition(" ")[0] for name in shown]
-    lines = [
-        "| program | kernels | below 30 % | from 70 % | upper bound | RAW only | "
-        + " | ".join(f"`{name}`" for name in names) + " |",
-        "|---|---:|---:|---:|---:|---:|" + "---:|" * len(shown),
-    ]  # fmt: skip
-    columns = []
-    for row in rows:
-        levels = row["levels"]
-        numbers = [row["upper_bound"], row["upper_bound_raw_only"]]
-        numbers += [row["speedups"][name] for name in shown]
-        columns.append(numbers)
-        lines.append(
-            f"| {row['name']} | {row['kernels']} | {sum(levels[:3]):.0%} | {sum(levels[7:]):.0%} | "
-            + " | ".join(f"{number:.2f}x" for number in numbers) + " |"
-        )  # fmt: skip
-    means = np.exp(np.log(np.array(columns)).mean(axis=0))
-    lines.append("| geometric mean | | | | " + " | ".join(f"{mean:.2f}x" for mean in means) + " |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Summarize the stores of a folder whose profiles are in another one."""
-    if sys.argv[1:] == ["--table"]:
-        print(table())
-        return
     stores, profiles = map(Path, sys.argv[1:3])
     rows = []
     names = sys.argv[3:] or [path.name for path in sorted(stores.iterdir())]

@@ -53,6 +53,10 @@ def test_a_program_prints_its_table(program: str, row: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_page_has_the_table_of_the_recorded_suite() -> None:
+    assert output_of(BENCHMARKS / "suite_page.py", "--check") == ""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_best_thresholds_of_child_kernels_are_those_that_were_measured() -> None:
