@@ -96,7 +96,6 @@ class Plan:
     touched : Touched
         By node.
     reuse : Reuse
-        Values may move only where a dependence is certain.
     weights : tuple of float
         Microseconds a node.
     why_fixed : mapping
@@ -338,8 +337,6 @@ def make_plan(
         placed = match_memory(recorded, captured, touched)
         recorded = placed.recorded
     reuse = find_reuse(recorded, touched, fixed)
-    possible = dependent_operations(graph, ~graph.join_certain)
-    reuse.true |= _between_nodes(*possible, node_of)
     duration = dict(
         zip((k.operation for k in store.kernels), times() if times else (), strict=False)
     )

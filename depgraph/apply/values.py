@@ -4,6 +4,12 @@ A *value* is what nodes write at some bytes and read there until others write th
 that a node reaches through the same pointer, or two into the same allocation, move together. A
 value that gets memory of its own leaves its WAR and WAW dependences behind; its pointers are
 changed in the nodes' parameters.
+
+Blocks of a GEMM whose sum is split add to each other's partial sums, in turn. What a block of a
+node writes without reading it, and others read, is *handed on* inside the node. It is a value of
+the node's own where none has written before, or what that one wrote was handed on as well. That
+nothing is read which was there before is for the comparison of results to show: what has moved is
+full of something else before each run.
 """
 
 from __future__ import annotations
@@ -15,14 +21,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.apply.byte_ranges import joined, meets, within, without
 from depgraph.footprint.footprints import join_footprints
-from depgraph.trace.records import WRITE
+from depgraph.trace.records import SYNC_READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from depgraph.apply.byte_ranges import Ranges
     from depgraph.apply.captured import Captured
     from depgraph.apply.order import Edge
     from depgraph.footprint.footprints import Footprints
@@ -135,12 +143,15 @@ class Touched:
         By increasing number.
     is_write : bool[n]
     start, end : uint64[n]
+    handed_on : mapping
+        From nodes to the bytes that their blocks hand on to each other.
     """
 
     node: NDArray[np.int32]
     is_write: NDArray[np.bool_]
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
+    handed_on: Mapping[int, Ranges] = field(default_factory=dict)
 
     def regions(self, captured: Captured) -> dict[int, set[int]]:
         """Return the regions of a graph that each node touches."""
@@ -203,7 +214,28 @@ def touched_by_nodes(
     found = join_footprints(
         nodes[mine], footprints.access[mine], footprints.start[mine], footprints.end[mine], n
     )
-    return Touched(found.block, found.kind == WRITE, found.start, found.end)
+    ordering = np.unique(nodes[mine][footprints.kind[mine] == SYNC_READ]).tolist()
+    handed_on = {node: _handed_on(footprints, np.flatnonzero(nodes == node)) for node in ordering}
+    return Touched(found.block, found.kind == WRITE, found.start, found.end, handed_on)
+
+
+def _handed_on(footprints: Footprints, rows: NDArray[np.int64]) -> Ranges:
+    """Return the bytes of a kernel that some blocks read and another writes without reading."""
+    pairs = np.stack([footprints.start[rows], footprints.end[rows]], axis=1).astype(np.int64)
+    is_write = footprints.kind[rows] == WRITE
+    found = within(joined(pairs[~is_write]), joined(pairs[is_write]))
+    if not len(found):
+        return found
+    near = meets(pairs, found)
+    pairs, is_write = pairs[near], is_write[near]
+    # Laid out block after block, only ranges of the same one have bytes in common.
+    low = int(pairs.min())
+    length = int(pairs.max()) - low + 1
+    block = footprints.block[rows[near]].astype(np.int64)
+    pairs += (length * (block - block.min()) - low)[:, None]
+    begun = without(joined(pairs[is_write]), joined(pairs[~is_write]))
+    begun += (low - begun[:, 0] // length * length)[:, None]
+    return within(found, joined(begun))
 
 
 def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> Reuse:
@@ -223,7 +255,8 @@ def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> 
     """
     rows = np.arange(len(touched.node))
     words = np.array([value for node in captured.nodes for _, _, value in node.words], np.uint64)
-    bounds = np.unique(np.concatenate([touched.start, touched.end, words]))
+    handed_on = [ranges.ravel().astype(np.uint64) for ranges in touched.handed_on.values()]
+    bounds = np.unique(np.concatenate([touched.start, touched.end, words, *handed_on]))
     first = np.searchsorted(bounds, touched.start)
     count = np.searchsorted(bounds, touched.end) - first
     if int(count.sum()) > _MOST_PIECES:
@@ -255,6 +288,7 @@ class _Values:
     ) -> None:
         self._bounds = bounds
         self._fixed = fixed
+        self._handed_on = {node: each.T.tolist() for node, each in touched.handed_on.items()}
         self._kept = captured.kept
         self._own = [region for region in captured.regions if region.is_own]
         self._words = [
@@ -298,7 +332,8 @@ class _Values:
             return  # constants
         value = before_all = self._new()
         self._stays.add(value)
-        writer = _NEVER
+        writer, is_free = _NEVER, True  # is_free: no node means another to read what is there
+        is_read_first = False
         history: list[tuple[int, int, list[int]]] = [(value, writer, [])]
         at = 0
         while at < len(uses):
@@ -306,6 +341,9 @@ class _Values:
             reads = not is_write
             writes = is_write or (at + 1 < len(uses) and uses[at + 1] == (node, True))
             at += 1 + (reads and writes)
+            hands_on = reads and writes and self._hands_on(node, piece)
+            reads = reads and not (hands_on and is_free)
+            is_read_first |= reads and writer == _NEVER
             if writes and not reads:
                 value = self._new()
                 history.append((value, node, []))
@@ -315,9 +353,9 @@ class _Values:
             if writes:
                 # Those that read it, or wrote another part of it, come before.
                 self._true.update((other, node) for other in history[-1][2])
-                writer = node
+                writer, is_free = node, hands_on
             history[-1][2].append(node)
-        is_read_first = not uses[0][1]  # the next run reads what this one leaves
+        # What is read first is what the run before has left.
         if is_read_first or any(self._bounds[piece] in region for region in self._kept):
             self._stays.update((before_all, value))
         self._last.append((piece, value))
@@ -342,6 +380,11 @@ class _Values:
                 pointer = self._pointers[node][at]
                 if (node, pointer) not in self._by_pointer:
                     yield node, pointer
+
+    def _hands_on(self, node: int, piece: int) -> bool:
+        starts, ends = self._handed_on.get(node, ((), ()))
+        at = bisect_right(starts, self._bounds[piece]) - 1
+        return at >= 0 and self._bounds[piece] < ends[at]
 
     def _is_own(self, address: int) -> bool:
         return any(address in region for region in self._own)

@@ -33,6 +33,7 @@ _SLACK = 4.0  # times the difference between two runs of a graph that is not rep
 _PIECE = 1 << 26  # bytes that are compared at once
 _MOST_SECONDS = 30  # of some hundred runs
 _PAUSE = 50e-6
+_LEFT_THERE = (0xFF, 0x00, 0x3C)  # bytes: no number, nothing, and small ones
 
 
 class _Bytes:
@@ -100,7 +101,7 @@ class GpuBench:
             _wait()
             return float(begin.elapsed_time(end)) / times
 
-        with self._made(candidate) as executable:
+        with self._made(candidate) as (executable, _):
             warm = run(executable, _WARM_UPS)
             times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
             found = 1000 * median(run(executable, times) for _ in range(_ROUNDS))
@@ -115,13 +116,19 @@ class GpuBench:
             return Difference(None, "two runs of the captured graph differ where none may")
         elsewhere = ranges_of(self._plan.reuse.left_empty(candidate.moved))
         elsewhere = joined(np.concatenate([elsewhere, self._varying.excused]))
-        with self._made(candidate) as executable:
-            found = self._first_difference(executable, elsewhere)
+        with self._made(candidate) as (executable, memory):
+            found = self._first_difference(executable, memory, elsewhere)
             self.restore()
         return found
 
-    def _first_difference(self, executable: int, elsewhere: Ranges) -> Difference | None:
-        for write, (wanted, results) in zip(self._inputs, self._wanted or (), strict=True):
+    def _first_difference(
+        self, executable: int, memory: Any, elsewhere: Ranges
+    ) -> Difference | None:
+        for number, (write, (wanted, results)) in enumerate(
+            zip(self._inputs, self._wanted or (), strict=True)
+        ):
+            if memory is not None:  # what is read before it is written makes another result
+                memory.fill_(_LEFT_THERE[number % len(_LEFT_THERE)])
             self._run(executable, write)
             found = self._difference(wanted, elsewhere)
             if found is not None:
@@ -159,13 +166,13 @@ class GpuBench:
         torch.cuda.synchronize()
 
     @contextmanager
-    def _made(self, candidate: Candidate) -> Iterator[int]:
-        """Make a graph for a while: only one at a time has memory of its own."""
+    def _made(self, candidate: Candidate) -> Iterator[tuple[int, Any]]:
+        """Make a graph for a while, and its memory, which only one at a time has."""
         graph = self._driver.clone(self._program.raw)
         handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
         memory = self._change(graph, handles, candidate)
         executable = self._driver.instantiate(graph)
-        yield executable
+        yield executable, memory
         # After an error of a kernel nothing can be destroyed.
         self._driver.destroy(graph, executable)
         del memory
@@ -200,7 +207,7 @@ class GpuBench:
         captured = Candidate(AS_CAPTURED, self._program.captured.edges)
         self._tolerances = [0.0 for _ in self._tensors()]
         found, varying = [], ranges_of([])
-        with self._made(captured) as executable:
+        with self._made(captured) as (executable, _):
             for write in self._inputs:
                 self._run(executable, write)
                 wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]

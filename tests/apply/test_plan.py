@@ -22,6 +22,7 @@ piece = st.tuples(
 rarely = st.sampled_from([False] * 7 + [True])
 kernels = st.builds(
     Kernel, reads=st.lists(piece, max_size=2), writes=st.lists(piece, min_size=1, max_size=2),
+    hands_on=st.lists(piece, max_size=1),
     is_opaque=rarely, hides=rarely,
 )  # fmt: skip
 programs = st.builds(
@@ -94,6 +95,22 @@ def test_what_is_read_before_it_is_written_stays():
     program = FakeProgram([Kernel([(0, 64)], [(512, 64)]), Kernel([(512, 64)], [(0, 64)])])
     can_move = {value.start - POOL: value.can_move for value in program.plan().reuse.values}
     assert can_move == {0: False, 512: True}
+
+
+def test_sums_that_are_split_inside_kernels_share_a_workspace_no_more():
+    split = [Kernel([], [(-512 * (i + 2), 8)], hands_on=[(0, 64)]) for i in range(4)]
+    plan = FakeProgram(split).plan()
+    assert plan.edges() == chain(4)
+    assert plan.edges({value.number for value in plan.values_within(1 << 20)}) == []
+
+
+def test_what_was_written_before_a_kernel_hands_it_on_is_read_there():
+    """It may be a flag that must be clear: no memory of its own takes the dependence away."""
+    clear, hand_on = Kernel([], [(0, 64)]), Kernel([], [(-512, 8)], hands_on=[(0, 64)])
+    plan = FakeProgram([clear, hand_on, clear, hand_on]).plan()
+    moved = {value.number for value in plan.values_within(1 << 20)}
+    assert {(0, 1), (2, 3)} <= set(plan.edges(moved))
+    assert (1, 2) not in plan.edges(moved)
 
 
 def test_all_pointers_into_what_a_node_touches_move_together():
