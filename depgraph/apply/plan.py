@@ -230,6 +230,8 @@ class Plan:
         ]
         few = frozenset(v.number for v in self.fewest(values))
         found.append(Candidate("few own buffers", tuple(self.edges(few)), few))
+        sure = frozenset(v.number for v in values if not v.is_handed_on)
+        found.append(Candidate("own buffers but for split sums", tuple(self.edges(sure)), sure))
         for width in WIDTHS:
             edges = tuple(merged(self.n, free, self.weights, width))
             found.append(Candidate(f"{width} branches", edges, moved))

@@ -14,8 +14,8 @@ full of something else before each run.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,8 @@ class Value:
     can_move : bool
         Whether memory of its own changes nothing else: it is neither there before the graph runs
         nor needed after, and every node reaches it by a pointer among its parameters.
+    is_handed_on : bool
+        Whether that rests on a node reading only what it has handed on itself.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Value:
     start: int
     end: int
     can_move: bool
+    is_handed_on: bool = False
 
     @property
     def size(self) -> int:
@@ -171,7 +174,8 @@ class Touched:
     def tied(self, node: int, words: Sequence[int]) -> list[int]:
         """Return a number for each of a node's pointers, the same for those that move together.
 
-        Those do between which the node touches everything, unless an allocation can begin there.
+        The later of two moves with the one before if a range that the node touches goes on across
+        it, unless an allocation can begin there.
 
         Parameters
         ----------
@@ -254,9 +258,17 @@ def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> 
         Empty where there is too much to look at.
     """
     rows = np.arange(len(touched.node))
-    words = np.array([value for node in captured.nodes for _, _, value in node.words], np.uint64)
+    cuts = [
+        value
+        for node in captured.nodes
+        for _, _, value in node.words
+        if any(value in region for region in captured.regions if region.is_own)
+    ]
+    cuts += [at for region in captured.kept for at in (region.start, region.start + region.size)]
     handed_on = [ranges.ravel().astype(np.uint64) for ranges in touched.handed_on.values()]
-    bounds = np.unique(np.concatenate([touched.start, touched.end, words, *handed_on]))
+    bounds = np.unique(
+        np.concatenate([touched.start, touched.end, np.array(cuts, np.uint64), *handed_on])
+    )
     first = np.searchsorted(bounds, touched.start)
     count = np.searchsorted(bounds, touched.end) - first
     if int(count.sum()) > _MOST_PIECES:
@@ -298,8 +310,13 @@ class _Values:
         self._pointers = [touched.tied(node, words) for node, words in enumerate(self._words)]
         # Of each node and pointer, where it stands among the parameters.
         self._places = [defaultdict[int, list[tuple[int, int]]](list) for _ in captured.nodes]
+        self._number_of = [
+            dict(zip(words, numbers, strict=True))
+            for words, numbers in zip(self._words, self._pointers, strict=True)
+        ]
+        self._count = [Counter(value for _, _, value in node.words) for node in captured.nodes]
         for number, node in enumerate(captured.nodes):
-            known = dict(zip(self._words[number], self._pointers[number], strict=True))
+            known = self._number_of[number]
             for parameter, byte, value in node.words:
                 if value in known:
                     self._places[number][known[value]].append((parameter, byte))
@@ -308,6 +325,7 @@ class _Values:
         self._by_pointer: dict[tuple[int, int], int] = {}
         self._uses: list[tuple[int, int, int, int]] = []  # value, node, pointer or -1, piece
         self._stays: set[int] = set()
+        self._guessed: set[int] = set()
         self._histories: set[tuple[tuple[int, int, tuple[int, ...]], ...]] = set()
         self._true: set[Edge] = set()
         self._last: list[tuple[int, int]] = []  # piece, value
@@ -347,6 +365,8 @@ class _Values:
             if writes and not reads:
                 value = self._new()
                 history.append((value, node, []))
+                if hands_on:
+                    self._guessed.add(value)
             self._use(value, node, piece)
             if reads and writer != _NEVER:
                 self._true.add((writer, node))
@@ -376,7 +396,7 @@ class _Values:
         """Return node and number of pointers into bytes, or to their end, that reach nothing."""
         for node in nodes:
             words = self._words[node]
-            for at in range(bisect_right(words, start), bisect_right(words, end)):
+            for at in range(bisect_left(words, start), bisect_right(words, end)):
                 pointer = self._pointers[node][at]
                 if (node, pointer) not in self._by_pointer:
                     yield node, pointer
@@ -414,7 +434,10 @@ class _Values:
                 ends.append([low, high])
             ends[at] = [min(low, ends[at][0]), max(high, ends[at][1])]
             words[at].setdefault(node, set()).update(self._places[node].get(pointer, ()))
-        stays = {number[root] for root in map(self._root, self._stays) if root in number}
+        stays, guessed = (
+            {number[root] for root in map(self._root, chosen) if root in number}
+            for chosen in (self._stays, self._guessed)
+        )
         nodes = [tuple(sorted(found)) for found in words]
         stays |= _overlapping(nodes, ends)
         follows: dict[tuple[int, int], int] = {}
@@ -423,6 +446,11 @@ class _Values:
                 words[at][node].update(self._places[node][pointer])
                 if follows.setdefault((node, pointer), at) != at:
                     stays |= {at, follows[node, pointer]}
+            for node in nodes[at]:
+                # The end of one value may be the start of another: which is meant by which of two?
+                pointer = self._number_of[node].get(end, -1)
+                if (node, pointer) in self._by_pointer and self._count[node][end] > 1:
+                    stays |= {at, number[self._root(self._by_pointer[node, pointer])]}
         values = tuple(
             Value(
                 number=at,
@@ -431,6 +459,7 @@ class _Values:
                 start=ends[at][0],
                 end=ends[at][1],
                 can_move=at not in stays,
+                is_handed_on=at in guessed,
             )
             for at in range(len(words))
         )

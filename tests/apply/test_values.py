@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depgraph.apply.values import touched_by_nodes
+from depgraph.apply.values import ALIGNMENT, Touched, touched_by_nodes
 from depgraph.footprint.footprints import join_footprints
 from depgraph.trace.records import READ, SYNC_READ, WRITE
 
@@ -51,3 +51,26 @@ def test_what_a_block_writes_unread_and_others_read_is_handed_on(found):
             wanted = set()
         ranges = touched.handed_on.get(node, np.empty((0, 2), np.int64)) - FIRST
         assert {at for low, high in ranges.tolist() for at in range(low, high)} == wanted
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20), st.booleans()), max_size=5),
+    st.lists(st.integers(0, 50), min_size=1, max_size=5, unique=True).map(sorted),
+)
+def test_pointers_across_which_a_range_goes_on_move_together(found, words):
+    """Unless an allocation can begin there; another node's ranges do not count."""
+    first = FIRST + ALIGNMENT - 16
+    of_node = sorted((first + start, first + start + size) for start, size, mine in found if mine)
+    rows = [(0, start, end) for start, end in of_node]
+    rows += [(1, first, first + 60)]
+    node, start, end = (np.array(column) for column in zip(*rows, strict=True))
+    touched = Touched(
+        node.astype(np.int32), np.zeros(len(rows), bool),
+        start.astype(np.uint64), end.astype(np.uint64),
+    )  # fmt: skip
+    numbers = touched.tied(0, [first + word for word in words])
+    for place in range(1, len(words)):
+        at = first + words[place]
+        goes_on = any(start < at < end for start, end in of_node)
+        is_tied = goes_on and at % ALIGNMENT != 0
+        assert (numbers[place] == numbers[place - 1]) == is_tied

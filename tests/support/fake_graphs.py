@@ -74,6 +74,8 @@ class FakeProgram:
             for is_write, ranges in ((False, kernel.reads), (True, kernel.writes)):
                 for at, size in sorted(kernel.addresses(ranges + kernel.hands_on)):
                     start, end = at, at + size
+                    if not size:
+                        continue  # a pointer that is not used
                     if rows and rows[-1][:2] == (number, is_write) and start <= rows[-1][3]:
                         _, _, start, before = rows.pop()
                         end = max(end, before)
