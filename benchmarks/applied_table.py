@@ -62,10 +62,10 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
         f"{len(rows)} programs on an {rows[0]['gpu']}: {times}, {fmean(speedups):.2f} in the",
         f"arithmetic one, {worst} (ACS reports {_ACS}, over",
         f"other programs and another baseline). Applied times were predicted {wrong}.",
-        *["", f"As captured, for no other graph was faster: {', '.join(no_faster)}."][
+        *["", f"As captured, because no other graph was faster: {', '.join(no_faster)}."][
             : 2 * bool(no_faster)
         ],
-        *["", f"As captured, for no two runs of it leave the same: {', '.join(varying)}."][
+        *["", f"As captured, because two runs of it differ: {', '.join(varying)}."][
             : 2 * bool(varying)
         ],
     ]

@@ -1,11 +1,12 @@
 """Table and figure of docs/suite.md: what the recorded programs of samples/suite show.
 
-`python benchmarks/suite_page.py` writes both anew; `--check` only tells whether the table is that
-of `samples/suite/recorded.json`.
+`python benchmarks/suite_page.py` writes both anew; with `--check` it only tells whether the table
+is that of `samples/suite/recorded.json`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -45,6 +46,10 @@ def table(rows: list[Row]) -> str:
         lines.append(f"| {row['name']} | {row['kernels']} | {shares} | {factors} |")
     means = map(geometric_mean, zip(*columns, strict=True))
     lines.append("| geometric mean | | | | " + " | ".join(f"{m:.2f}x" for m in means) + " |")
+    predicted = (geometric_mean([row["predicted"][name] for row in rows]) for name in MECHANISMS)
+    lines.append(
+        "| with contention | | | | | | " + " | ".join(f"{m:.2f}x" for m in predicted) + " |"
+    )
     return "\n".join([*lines, ""])
 
 
@@ -83,7 +88,7 @@ def figure(rows: list[Row]) -> Plot:
     mean = geometric_mean([row["upper_bound"] for row in rows])
     return Plot(
         "suite", "The recorded suite",
-        f"Programs of {len(rows)} kinds could run {mean:.2f} times as fast in the geometric mean.",
+        f"{len(rows)} programs could run {mean:.2f} times as fast in the geometric mean.",
         "Left: serial kernel time by the slot utilization of the kernel. Right: bounds on overlap, "
         "and what ACS in hardware would reach, launch costs included.", drawn,
     )  # fmt: skip
@@ -91,18 +96,18 @@ def figure(rows: list[Row]) -> Plot:
 
 def main() -> None:
     """Write or check the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    is_check = parser.parse_args().check
     rows = json.loads((ROOT / "samples" / "suite" / "recorded.json").read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
     written = replace_tables(page, table(rows), "suite")
-    if sys.argv[1:] == ["--check"]:
+    if is_check:
         sys.exit(written != page)
     PAGE.write_text(written, encoding="utf-8")
     with house_style(), tempfile.TemporaryDirectory() as folder:
         save(figure(rows), Path(folder))
         PAGE.with_suffix(".svg").write_bytes((Path(folder) / "suite.svg").read_bytes())
-        print(Path(folder) / "suite.png", (Path(folder) / "suite.png").stat().st_size)
-        if len(sys.argv) > 1:
-            Path(sys.argv[1]).write_bytes((Path(folder) / "suite.png").read_bytes())
 
 
 if __name__ == "__main__":

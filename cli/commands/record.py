@@ -250,7 +250,9 @@ class _Task:
         builder = Builder(self.toolkit)
         patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
         code = record(self.program, builder.recorder(), patch, folder, self.selection)
-        found = leavings_in(folder, _captures_in(folder))
+        has_captures = _captures_in(folder)
+        found = leavings_in(folder, has_captures)
+        found = [left for left in found if has_captures(left.process)] or found
         if not found:
             if fault := first_fault_in(folder):
                 raise RecorderError(f"the recorder failed ({fault})", "depgraph record --doctor")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _MOST_OF_IT = 0.9
 _AS_GOOD = 0.98
+_MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,22 +207,30 @@ def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Predictio
     if scenario.has_predictions:
         _ = scenario.contended  # worked out here, so that copies with other launch costs have it
     alone, launched = scenario.without_launches(), priced(scenario)
-    with ThreadPoolExecutor(available_jobs()) as pool:
-        begin = pool.submit
-        serially = begin(_serially, alone, as_graph=False)
-        overlapped = [begin(_makespans, policy, alone) for policy in policies]
-        chains, makespans = [serially] * len(policies), overlapped
-        if not launched.launch.is_off:
-            as_graph = [isinstance(policy, CudaGraph) for policy in policies]
-            chain_of = {each: begin(_serially, launched, as_graph=each) for each in set(as_graph)}
-            chains = [chain_of[each] for each in as_graph]
-            makespans = [begin(_makespans, policy, launched) for policy in policies]
-        found = []
-        for policy, *runs in zip(policies, overlapped, chains, makespans, strict=True):
-            with suppress(NotApplicableError):
-                found.append(
-                    _prediction(policy.name, serially.result(), *[r.result() for r in runs])
-                )
+    with ThreadPoolExecutor(min(available_jobs(), _MOST_AT_ONCE)) as pool:
+        try:
+            return _predicted(policies, alone, launched, pool)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _predicted(
+    policies: Sequence[Mechanism], alone: Scenario, launched: Scenario, pool: ThreadPoolExecutor
+) -> list[Prediction]:
+    begin = pool.submit
+    serially = begin(_serially, alone, as_graph=False)
+    overlapped = [begin(_makespans, policy, alone) for policy in policies]
+    chains, makespans = [serially] * len(policies), overlapped
+    if not launched.launch.is_off:
+        as_graph = [isinstance(policy, CudaGraph) for policy in policies]
+        chain_of = {each: begin(_serially, launched, as_graph=each) for each in set(as_graph)}
+        chains = [chain_of[each] for each in as_graph]
+        makespans = [begin(_makespans, policy, launched) for policy in policies]
+    found = []
+    for policy, *runs in zip(policies, overlapped, chains, makespans, strict=True):
+        with suppress(NotApplicableError):
+            found.append(_prediction(policy.name, serially.result(), *[r.result() for r in runs]))
     return found
 
 

@@ -79,7 +79,7 @@ def match_nodes(
                     raise ApplyError(
                         f"the recording is not of the captured graph alone: node {number} is "
                         f"{_node_text(node)}, the recording has {_text(operations, at)}",
-                        "record with --region profiler",
+                        _AGAIN,
                     )
                 place = at
                 at += 1
@@ -88,7 +88,7 @@ def match_nodes(
     if at < len(operations):
         raise ApplyError(
             f"the recording has {len(operations) - at} operations more than the captured graphs",
-            "record with --region profiler",
+            _AGAIN,
         )
     return found
 

@@ -96,7 +96,6 @@ class Plan:
     touched : Touched
         By node.
     reuse : Reuse
-        Values may move only where a dependence is certain.
     weights : tuple of float
         Microseconds a node.
     why_fixed : mapping
@@ -231,6 +230,8 @@ class Plan:
         ]
         few = frozenset(v.number for v in self.fewest(values))
         found.append(Candidate("few own buffers", tuple(self.edges(few)), few))
+        sure = frozenset(v.number for v in values if not v.is_handed_on)
+        found.append(Candidate("own buffers but for split sums", tuple(self.edges(sure)), sure))
         for width in WIDTHS:
             edges = tuple(merged(self.n, free, self.weights, width))
             found.append(Candidate(f"{width} branches", edges, moved))
@@ -338,8 +339,6 @@ def make_plan(
         placed = match_memory(recorded, captured, touched)
         recorded = placed.recorded
     reuse = find_reuse(recorded, touched, fixed)
-    possible = dependent_operations(graph, ~graph.join_certain)
-    reuse.true |= _between_nodes(*possible, node_of)
     duration = dict(
         zip((k.operation for k in store.kernels), times() if times else (), strict=False)
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from depgraph.apply.order import Edge
     from depgraph.apply.plan import Candidate
 
-_MOST_TRIED = 6
+_TRIED_AT_ONCE = 6
 _AS_FAST = 1.02  # times the best: of those the one that takes the least memory is used
 _NO_FASTER = 0.99  # of the captured graph's time: less is noise
 
@@ -52,7 +52,8 @@ def choose(
 ) -> tuple[Candidate, list[Tried]]:
     """Choose the fastest graph whose results are right.
 
-    Those that are predicted best are measured; the captured one is used unless another is faster.
+    Those that are predicted best are measured, then others if none of them can be used; the
+    captured one is used unless another is faster.
 
     Parameters
     ----------
@@ -77,15 +78,30 @@ def choose(
         time = foreseen[candidate.name]
         return estimate(candidate.edges) if time is None else time
 
-    others = sorted(others, key=expected)[:_MOST_TRIED]
+    others = sorted(others, key=expected)
     limit = bench.measure(captured)
     tried = [Tried(captured.name, len(captured.edges), foreseen[captured.name], limit)]
-    rows = [
-        (each, Tried(each.name, len(each.edges), foreseen[each.name], bench.measure(each)))
-        for each in others
-    ]
     chosen = captured
-    best = min((row.measured for _, row in rows), default=limit)
+    while others and chosen is captured:
+        now, others = others[:_TRIED_AT_ONCE], others[_TRIED_AT_ONCE:]
+        rows = [
+            (each, Tried(each.name, len(each.edges), foreseen[each.name], bench.measure(each)))
+            for each in now
+        ]
+        chosen = _first_that_is_right(bench, rows, captured, limit, tried)
+    return chosen, tried
+
+
+def _first_that_is_right(
+    bench: Bench,
+    rows: Sequence[tuple[Candidate, Tried]],
+    captured: Candidate,
+    limit: float,
+    tried: list[Tried],
+) -> Candidate:
+    """Compare measured graphs, the best first; return one that can be used, else the captured."""
+    chosen = captured
+    best = min(row.measured for _, row in rows)
 
     def rank(pair: tuple[Candidate, Tried]) -> tuple[bool, int, float]:
         candidate, row = pair
@@ -103,4 +119,4 @@ def choose(
         else:
             what = "" if difference.node is None else "another result: "
             tried.append(replace(row, refused=what + difference.label))
-    return chosen, tried
+    return chosen

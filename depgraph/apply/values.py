@@ -4,25 +4,33 @@ A *value* is what nodes write at some bytes and read there until others write th
 that a node reaches through the same pointer, or two into the same allocation, move together. A
 value that gets memory of its own leaves its WAR and WAW dependences behind; its pointers are
 changed in the nodes' parameters.
+
+Blocks of a GEMM whose sum is split add to each other's partial sums, in turn. What a block of a
+node writes without reading it, and others read, is *handed on* inside the node. It is a value of
+the node's own where none has written before, or what that one wrote was handed on as well. That
+nothing is read which was there before is for the comparison of results to show: what has moved is
+full of something else before each run.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.apply.byte_ranges import joined, meets, within, without
 from depgraph.footprint.footprints import join_footprints
-from depgraph.trace.records import WRITE
+from depgraph.trace.records import SYNC_READ, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from depgraph.apply.byte_ranges import Ranges
     from depgraph.apply.captured import Captured
     from depgraph.apply.order import Edge
     from depgraph.footprint.footprints import Footprints
@@ -49,6 +57,8 @@ class Value:
     can_move : bool
         Whether memory of its own changes nothing else: it is neither there before the graph runs
         nor needed after, and every node reaches it by a pointer among its parameters.
+    is_handed_on : bool
+        Whether that rests on a node reading only what it has handed on itself.
     """
 
     number: int
@@ -57,6 +67,7 @@ class Value:
     start: int
     end: int
     can_move: bool
+    is_handed_on: bool = False
 
     @property
     def size(self) -> int:
@@ -135,12 +146,15 @@ class Touched:
         By increasing number.
     is_write : bool[n]
     start, end : uint64[n]
+    handed_on : mapping
+        From nodes to the bytes that their blocks hand on to each other.
     """
 
     node: NDArray[np.int32]
     is_write: NDArray[np.bool_]
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
+    handed_on: Mapping[int, Ranges] = field(default_factory=dict)
 
     def regions(self, captured: Captured) -> dict[int, set[int]]:
         """Return the regions of a graph that each node touches."""
@@ -160,7 +174,8 @@ class Touched:
     def tied(self, node: int, words: Sequence[int]) -> list[int]:
         """Return a number for each of a node's pointers, the same for those that move together.
 
-        Those do between which the node touches everything, unless an allocation can begin there.
+        The later of two moves with the one before if a range that the node touches goes on across
+        it, unless an allocation can begin there.
 
         Parameters
         ----------
@@ -203,7 +218,28 @@ def touched_by_nodes(
     found = join_footprints(
         nodes[mine], footprints.access[mine], footprints.start[mine], footprints.end[mine], n
     )
-    return Touched(found.block, found.kind == WRITE, found.start, found.end)
+    ordering = np.unique(nodes[mine][footprints.kind[mine] == SYNC_READ]).tolist()
+    handed_on = {node: _handed_on(footprints, np.flatnonzero(nodes == node)) for node in ordering}
+    return Touched(found.block, found.kind == WRITE, found.start, found.end, handed_on)
+
+
+def _handed_on(footprints: Footprints, rows: NDArray[np.int64]) -> Ranges:
+    """Return the bytes of a kernel that some blocks read and another writes without reading."""
+    pairs = np.stack([footprints.start[rows], footprints.end[rows]], axis=1).astype(np.int64)
+    is_write = footprints.kind[rows] == WRITE
+    found = within(joined(pairs[~is_write]), joined(pairs[is_write]))
+    if not len(found):
+        return found
+    near = meets(pairs, found)
+    pairs, is_write = pairs[near], is_write[near]
+    # Laid out block after block, only ranges of the same one have bytes in common.
+    low = int(pairs.min())
+    length = int(pairs.max()) - low + 1
+    block = footprints.block[rows[near]].astype(np.int64)
+    pairs += (length * (block - block.min()) - low)[:, None]
+    begun = without(joined(pairs[is_write]), joined(pairs[~is_write]))
+    begun += (low - begun[:, 0] // length * length)[:, None]
+    return within(found, joined(begun))
 
 
 def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> Reuse:
@@ -222,8 +258,17 @@ def find_reuse(captured: Captured, touched: Touched, fixed: Collection[int]) -> 
         Empty where there is too much to look at.
     """
     rows = np.arange(len(touched.node))
-    words = np.array([value for node in captured.nodes for _, _, value in node.words], np.uint64)
-    bounds = np.unique(np.concatenate([touched.start, touched.end, words]))
+    cuts = [
+        value
+        for node in captured.nodes
+        for _, _, value in node.words
+        if any(value in region for region in captured.regions if region.is_own)
+    ]
+    cuts += [at for region in captured.kept for at in (region.start, region.start + region.size)]
+    handed_on = [ranges.ravel().astype(np.uint64) for ranges in touched.handed_on.values()]
+    bounds = np.unique(
+        np.concatenate([touched.start, touched.end, np.array(cuts, np.uint64), *handed_on])
+    )
     first = np.searchsorted(bounds, touched.start)
     count = np.searchsorted(bounds, touched.end) - first
     if int(count.sum()) > _MOST_PIECES:
@@ -255,6 +300,7 @@ class _Values:
     ) -> None:
         self._bounds = bounds
         self._fixed = fixed
+        self._handed_on = {node: each.T.tolist() for node, each in touched.handed_on.items()}
         self._kept = captured.kept
         self._own = [region for region in captured.regions if region.is_own]
         self._words = [
@@ -264,8 +310,13 @@ class _Values:
         self._pointers = [touched.tied(node, words) for node, words in enumerate(self._words)]
         # Of each node and pointer, where it stands among the parameters.
         self._places = [defaultdict[int, list[tuple[int, int]]](list) for _ in captured.nodes]
+        self._number_of = [
+            dict(zip(words, numbers, strict=True))
+            for words, numbers in zip(self._words, self._pointers, strict=True)
+        ]
+        self._count = [Counter(value for _, _, value in node.words) for node in captured.nodes]
         for number, node in enumerate(captured.nodes):
-            known = dict(zip(self._words[number], self._pointers[number], strict=True))
+            known = self._number_of[number]
             for parameter, byte, value in node.words:
                 if value in known:
                     self._places[number][known[value]].append((parameter, byte))
@@ -274,6 +325,7 @@ class _Values:
         self._by_pointer: dict[tuple[int, int], int] = {}
         self._uses: list[tuple[int, int, int, int]] = []  # value, node, pointer or -1, piece
         self._stays: set[int] = set()
+        self._guessed: set[int] = set()
         self._histories: set[tuple[tuple[int, int, tuple[int, ...]], ...]] = set()
         self._true: set[Edge] = set()
         self._last: list[tuple[int, int]] = []  # piece, value
@@ -298,7 +350,8 @@ class _Values:
             return  # constants
         value = before_all = self._new()
         self._stays.add(value)
-        writer = _NEVER
+        writer, is_free = _NEVER, True  # is_free: no node means another to read what is there
+        is_read_first = False
         history: list[tuple[int, int, list[int]]] = [(value, writer, [])]
         at = 0
         while at < len(uses):
@@ -306,18 +359,23 @@ class _Values:
             reads = not is_write
             writes = is_write or (at + 1 < len(uses) and uses[at + 1] == (node, True))
             at += 1 + (reads and writes)
+            hands_on = reads and writes and self._hands_on(node, piece)
+            reads = reads and not (hands_on and is_free)
+            is_read_first |= reads and writer == _NEVER
             if writes and not reads:
                 value = self._new()
                 history.append((value, node, []))
+                if hands_on:
+                    self._guessed.add(value)
             self._use(value, node, piece)
             if reads and writer != _NEVER:
                 self._true.add((writer, node))
             if writes:
                 # Those that read it, or wrote another part of it, come before.
                 self._true.update((other, node) for other in history[-1][2])
-                writer = node
+                writer, is_free = node, hands_on
             history[-1][2].append(node)
-        is_read_first = not uses[0][1]  # the next run reads what this one leaves
+        # What is read first is what the run before has left.
         if is_read_first or any(self._bounds[piece] in region for region in self._kept):
             self._stays.update((before_all, value))
         self._last.append((piece, value))
@@ -338,10 +396,15 @@ class _Values:
         """Return node and number of pointers into bytes, or to their end, that reach nothing."""
         for node in nodes:
             words = self._words[node]
-            for at in range(bisect_right(words, start), bisect_right(words, end)):
+            for at in range(bisect_left(words, start), bisect_right(words, end)):
                 pointer = self._pointers[node][at]
                 if (node, pointer) not in self._by_pointer:
                     yield node, pointer
+
+    def _hands_on(self, node: int, piece: int) -> bool:
+        starts, ends = self._handed_on.get(node, ((), ()))
+        at = bisect_right(starts, self._bounds[piece]) - 1
+        return at >= 0 and self._bounds[piece] < ends[at]
 
     def _is_own(self, address: int) -> bool:
         return any(address in region for region in self._own)
@@ -371,7 +434,10 @@ class _Values:
                 ends.append([low, high])
             ends[at] = [min(low, ends[at][0]), max(high, ends[at][1])]
             words[at].setdefault(node, set()).update(self._places[node].get(pointer, ()))
-        stays = {number[root] for root in map(self._root, self._stays) if root in number}
+        stays, guessed = (
+            {number[root] for root in map(self._root, chosen) if root in number}
+            for chosen in (self._stays, self._guessed)
+        )
         nodes = [tuple(sorted(found)) for found in words]
         stays |= _overlapping(nodes, ends)
         follows: dict[tuple[int, int], int] = {}
@@ -380,6 +446,11 @@ class _Values:
                 words[at][node].update(self._places[node][pointer])
                 if follows.setdefault((node, pointer), at) != at:
                     stays |= {at, follows[node, pointer]}
+            for node in nodes[at]:
+                # The end of one value may be the start of another: which is meant by which of two?
+                pointer = self._number_of[node].get(end, -1)
+                if (node, pointer) in self._by_pointer and self._count[node][end] > 1:
+                    stays |= {at, number[self._root(self._by_pointer[node, pointer])]}
         values = tuple(
             Value(
                 number=at,
@@ -388,6 +459,7 @@ class _Values:
                 start=ends[at][0],
                 end=ends[at][1],
                 can_move=at not in stays,
+                is_handed_on=at in guessed,
             )
             for at in range(len(words))
         )

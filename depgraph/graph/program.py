@@ -58,6 +58,7 @@ class Kernel:
     waits_inside: str | None = None
     ldgsts_bytes: int = 0
     reach: str | None = None
+    nvtx: str | None = None
 
     @property
     def is_opaque(self) -> bool:
@@ -95,6 +96,7 @@ class Kernel:
             registers=launch.registers,
             shared_bytes=launch.shared_bytes,
             architecture=launch.architecture,
+            nvtx=launch.nvtx,
             stream=launch.stream,
             context=launch.context,
             blocks=launch.blocks,

@@ -10,7 +10,7 @@ from depgraph.trace.records import SOMEWHERE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 OLDEST_VERSION = 3
 """Of the stores that can be read: what they lack is filled in with the default of its column."""
 
@@ -94,6 +94,14 @@ TABLES: dict[str, tuple[Column, ...]] = {
             '"tiles", inferred block by block; null: anywhere',
             nullable=True,
             since=4,
+        ),
+        _c(
+            "nvtx",
+            "string",
+            "",
+            'NVTX ranges that it was launched in, the outermost first: "step / layer 3"',
+            nullable=True,
+            since=5,
         ),
     ),
     "blocks": (

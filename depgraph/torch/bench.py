@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,9 @@ _MOST_LOOKED_AT = 1000
 _RUNS = 4  # of the captured graph on each input, to see what varies
 _SLACK = 4.0  # times the difference between two runs of a graph that is not reproducible
 _PIECE = 1 << 26  # bytes that are compared at once
-_MOST_SECONDS = 30  # of some hundred runs
+_MOST_SECONDS, _MOST_TIMES_CAPTURED = 30, 10  # of a graph: so long, and so much longer a run
 _PAUSE = 50e-6
+_LEFT_THERE = (0xFF, 0x00, 0x3C)  # bytes: no number, nothing, and small ones
 
 
 class _Bytes:
@@ -85,6 +86,7 @@ class GpuBench:
         self._wanted: list[tuple[dict[int, Any], list[Any]]] | None = None
         self._varying: Varying | None = None
         self._tolerances: list[float] = []
+        self._captured_us = 0.0
         self.compared = 0  # inputs
 
     def measure(self, candidate: Candidate) -> float:
@@ -97,14 +99,16 @@ class GpuBench:
             for _ in range(times):
                 self._driver.launch(executable, stream)
             end.record()
-            _wait()
+            self._wait(candidate, times)
             return float(begin.elapsed_time(end)) / times
 
-        with self._made(candidate) as executable:
+        with self._made(candidate) as (executable, _):
             warm = run(executable, _WARM_UPS)
             times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
             found = 1000 * median(run(executable, times) for _ in range(_ROUNDS))
             self.restore()
+        if candidate.name == AS_CAPTURED:
+            self._captured_us = found
         return found
 
     def compare(self, candidate: Candidate) -> Difference | None:
@@ -115,14 +119,25 @@ class GpuBench:
             return Difference(None, "two runs of the captured graph differ where none may")
         elsewhere = ranges_of(self._plan.reuse.left_empty(candidate.moved))
         elsewhere = joined(np.concatenate([elsewhere, self._varying.excused]))
-        with self._made(candidate) as executable:
-            found = self._first_difference(executable, elsewhere)
+        found = None
+        with self._made(candidate) as (executable, memory):
+            try:
+                # What is read before it is written makes another result.
+                for left_there in _LEFT_THERE[: 1 if memory is None else None]:
+                    if memory is not None:
+                        memory.fill_(left_there)
+                    found = found or self._first_difference(candidate, executable, elsewhere)
+            except torch.cuda.OutOfMemoryError:
+                self.restore()
+                raise
             self.restore()
         return found
 
-    def _first_difference(self, executable: int, elsewhere: Ranges) -> Difference | None:
+    def _first_difference(
+        self, candidate: Candidate, executable: int, elsewhere: Ranges
+    ) -> Difference | None:
         for write, (wanted, results) in zip(self._inputs, self._wanted or (), strict=True):
-            self._run(executable, write)
+            self._run(candidate, executable, write)
             found = self._difference(wanted, elsewhere)
             if found is not None:
                 return found
@@ -159,13 +174,13 @@ class GpuBench:
         torch.cuda.synchronize()
 
     @contextmanager
-    def _made(self, candidate: Candidate) -> Iterator[int]:
-        """Make a graph for a while: only one at a time has memory of its own."""
+    def _made(self, candidate: Candidate) -> Iterator[tuple[int, Any]]:
+        """Make a graph for a while, and its memory, which only one at a time has."""
         graph = self._driver.clone(self._program.raw)
         handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
         memory = self._change(graph, handles, candidate)
         executable = self._driver.instantiate(graph)
-        yield executable
+        yield executable, memory
         # After an error of a kernel nothing can be destroyed.
         self._driver.destroy(graph, executable)
         del memory
@@ -189,23 +204,45 @@ class GpuBench:
         torch.cuda.synchronize()
         return {number: view.clone() for number, (_, view) in self._views.items()}
 
-    def _run(self, executable: int, write: Callable[[], object]) -> None:
+    def _run(self, candidate: Candidate, executable: int, write: Callable[[], object]) -> None:
         self.restore()
         write()
         self._driver.launch(executable, torch.cuda.current_stream().cuda_stream)
-        _wait()
+        self._wait(candidate, 1)
+
+    def _wait(self, candidate: Candidate, runs: int) -> None:
+        """Wait for the GPU; after an error of a kernel, or one without end, it can do no more."""
+        seconds = _MOST_SECONDS + _MOST_TIMES_CAPTURED * self._captured_us * runs / 1e6
+        end = monotonic() + (inf if candidate.name == AS_CAPTURED else seconds)
+        done = torch.cuda.Event()
+        done.record()
+        try:
+            while not done.query():
+                if monotonic() > end:
+                    raise ApplyError(
+                        f"a graph ({candidate.name}) has not ended after {seconds:.0f} s, and the "
+                        "GPU is still at it",
+                        "end this program, and give max_extra_memory=0",
+                    )
+                sleep(_PAUSE)
+        except RuntimeError as error:
+            said = str(error).splitlines()[0]
+            raise ApplyError(
+                f"a graph failed: {said}",
+                "give check_inputs that the function can take, or max_extra_memory=0",
+            ) from None
 
     def _expected(self) -> tuple[list[tuple[dict[int, Any], list[Any]]], Varying]:
         """Run the captured graph on each input, several times."""
         captured = Candidate(AS_CAPTURED, self._program.captured.edges)
         self._tolerances = [0.0 for _ in self._tensors()]
         found, varying = [], ranges_of([])
-        with self._made(captured) as executable:
+        with self._made(captured) as (executable, _):
             for write in self._inputs:
-                self._run(executable, write)
+                self._run(captured, executable, write)
                 wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]
                 for _ in range(_RUNS - 1):
-                    self._run(executable, write)
+                    self._run(captured, executable, write)
                     varying = joined(np.concatenate([varying, *self._differing(wanted)]))
                     for at, (old, new) in enumerate(zip(results, self._tensors(), strict=True)):
                         apart = _SLACK * _largest_difference(old, new)
@@ -256,27 +293,6 @@ class GpuBench:
             return None
         first = min(node for node in nodes if node is not None)
         return Difference(first, f"node {first}, {self._plan.recorded.nodes[first].label}")
-
-
-def _wait() -> None:
-    """Wait for the GPU; after an error of a kernel, or one without end, it can do no more."""
-    done = torch.cuda.Event()
-    done.record()
-    end = monotonic() + _MOST_SECONDS
-    try:
-        while not done.query():
-            if monotonic() > end:
-                raise ApplyError(
-                    f"a graph has not ended after {_MOST_SECONDS} s, and the GPU is still at it",
-                    "end this program, and give max_extra_memory=0",
-                )
-            sleep(_PAUSE)
-    except RuntimeError as error:
-        said = str(error).splitlines()[0]
-        raise ApplyError(
-            f"a graph failed: {said}",
-            "give check_inputs that the function can take, or max_extra_memory=0",
-        ) from None
 
 
 def _largest_difference(old: Any, new: Any) -> float:

@@ -183,10 +183,8 @@ def _parallelize(
 
 def _store_of(call: int, recording: str | Path | None) -> Path | None:
     """Return the store that `depgraph apply` or the call names, a further one for further calls."""
-    named = os.environ.get(APPLY_STORE)
-    if named:
-        return Path(f"{named}-{call}" if call else named)
-    return None if recording is None else store_of_call(recording, call, _used)
+    named = os.environ.get(APPLY_STORE) or recording
+    return None if named is None else store_of_call(named, call, _used)
 
 
 def _record_here(program: Any, driver: Any, folder: Path, call: int) -> None:

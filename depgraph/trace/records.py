@@ -46,6 +46,7 @@ class KernelLaunch:
     mangled_name: str | None = None
     trace_id: int | None = None  # the number the trace itself gives this launch
     architecture: int | None = None  # SASS version: 70, 80, 90, ...
+    nvtx: str | None = None  # ranges that were open, the outermost first
 
     @property
     def blocks(self) -> int:

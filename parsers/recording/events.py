@@ -193,6 +193,7 @@ class RecordedEvents:
             mangled_name=_text(event, "mangled"),
             trace_id=number,
             architecture=self.architecture,
+            nvtx=" / ".join(map(str, event.get("ranges") or ())) or None,
         )
         self.place[number] = len(self.operations)
         self.operations.append(launch)

@@ -47,6 +47,10 @@ def _letters(index: int) -> str:
     return letters
 
 
+def _or_dash(value: str | None) -> str:
+    return "-" if value is None else value
+
+
 def kernels_report(
     kernels: Sequence[Kernel],
     sites: Mapping[int, Site] | None = None,
@@ -79,6 +83,8 @@ def kernels_report(
         Column("accesses", "accesses", show=show_number),
         Column("read_bytes", "reads", show=show_bytes),
         Column("written_bytes", "writes", show=show_bytes),
+        *[Column("nvtx", "NVTX ranges", is_text=True, show=_or_dash)]
+        * any(kernel.nvtx for kernel in kernels),
         *[Column("time", "time", unit, show_number, get=lambda k: measured.get(k.kernel))]
         * bool(measured),
         *site_columns(sites or {}),

@@ -82,7 +82,7 @@ def test_what_the_host_does_and_is_not_understood_keeps_its_place(which, is_free
 )
 def test_a_recording_of_something_else_is_refused(recorded, message):
     graph = Captured((node("a"), node("b")), ((0, 1),), ())
-    with pytest.raises(ApplyError, match="record with --region profiler") as error:
+    with pytest.raises(ApplyError, match="record the program as it is now") as error:
         match_nodes([graph], launched(*map(node, recorded)), 0)
     assert message in str(error.value)
 

@@ -16,12 +16,15 @@ from depgraph.apply.recorded import is_patched, recording_folder
 SHIFT = 1 << 20
 OWN = 0x7D0000000000
 
+# Kernels read and write within one allocation, or one after another: a pointer into the middle of
+# another range that begins where an allocation may is left out.
 piece = st.tuples(
     st.sampled_from([0, 32, 512, 544, 1024, 1536, -512, -1024]), st.sampled_from([32, 64])
 )
 rarely = st.sampled_from([False] * 7 + [True])
 kernels = st.builds(
     Kernel, reads=st.lists(piece, max_size=2), writes=st.lists(piece, min_size=1, max_size=2),
+    hands_on=st.lists(piece, max_size=1),
     is_opaque=rarely, hides=rarely,
 )  # fmt: skip
 programs = st.builds(
@@ -94,6 +97,46 @@ def test_what_is_read_before_it_is_written_stays():
     program = FakeProgram([Kernel([(0, 64)], [(512, 64)]), Kernel([(512, 64)], [(0, 64)])])
     can_move = {value.start - POOL: value.can_move for value in program.plan().reuse.values}
     assert can_move == {0: False, 512: True}
+
+
+def test_a_pointer_that_begins_a_value_moves_with_it_even_if_another_is_used():
+    make, take = Kernel([], [(0, 64)]), Kernel([(0, 0), (32, 32)], [(-512, 8)])
+    plan = FakeProgram([make, take, make, take]).plan()
+    assert [v.words[v.nodes[1]] for v in plan.reuse.values if v.can_move] == [((0, 0), (1, 0))] * 2
+
+
+def test_two_equal_pointers_to_the_end_of_a_value_and_the_start_of_another():
+    """Nobody knows which of them is which: both values stay."""
+    first = Kernel([], [(0, 512)])
+    both = Kernel([(0, 512), (512, 0)], [(512, 32)])
+    plan = FakeProgram([first, both, first, both]).plan()
+    assert not any(v.can_move for v in plan.reuse.values)
+
+
+def test_results_inside_what_is_written_are_kept():
+    kernels = [
+        Kernel([], [(0, 1024)]), Kernel([(0, 64)], [(-512, 8)]),
+        Kernel([], [(0, 1024)]), Kernel([(0, 64)], [(-1024, 8)]),
+    ]  # fmt: skip
+    plan = FakeProgram(kernels, kept=[(512, 512)]).plan()
+    can_move = {value.nodes: value.can_move for value in plan.reuse.values if len(value.nodes) > 1}
+    assert can_move == {(0, 1): True, (2, 3): False}
+
+
+def test_sums_that_are_split_inside_kernels_share_a_workspace_no_more():
+    split = [Kernel([], [(-512 * (i + 2), 8)], hands_on=[(0, 64)]) for i in range(4)]
+    plan = FakeProgram(split).plan()
+    assert plan.edges() == chain(4)
+    assert plan.edges({value.number for value in plan.values_within(1 << 20)}) == []
+
+
+def test_what_was_written_before_a_kernel_hands_it_on_is_read_there():
+    """It may be a flag that must be clear: no memory of its own takes the dependence away."""
+    clear, hand_on = Kernel([], [(0, 64)]), Kernel([], [(-512, 8)], hands_on=[(0, 64)])
+    plan = FakeProgram([clear, hand_on, clear, hand_on]).plan()
+    moved = {value.number for value in plan.values_within(1 << 20)}
+    assert {(0, 1), (2, 3)} <= set(plan.edges(moved))
+    assert (1, 2) not in plan.edges(moved)
 
 
 def test_all_pointers_into_what_a_node_touches_move_together():

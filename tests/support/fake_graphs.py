@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from depgraph.apply.byte_ranges import ranges_of, without
 from depgraph.apply.captured import COPY, KERNEL, Captured, Node, Region
 from depgraph.apply.matching import Placed
 from depgraph.apply.plan import Plan
@@ -18,12 +19,25 @@ SIZE = 16 * 512
 
 @dataclass
 class Kernel:
-    """What a kernel reads and writes: (place in the pool, size); in other memory if negative."""
+    """What a kernel reads and writes: (place in the pool, size); in other memory if negative.
+
+    What it hands on is written by some of its blocks before others read it.
+    """
 
     reads: list
     writes: list
+    hands_on: list = field(default_factory=list)
     is_opaque: bool = False
     hides: bool = False  # its pointers are not among its parameters
+
+    @property
+    def ranges(self):
+        return self.reads + self.writes + self.hands_on
+
+    def handed_on(self):
+        """Return what it writes and reads, but for what it reads of others."""
+        handed = ranges_of((at, at + size) for at, size in self.addresses(self.hands_on))
+        return without(handed, ranges_of((a, a + n) for a, n in self.addresses(self.reads)))
 
     def addresses(self, ranges):
         return [(POOL + at if at >= 0 else OTHER - at, size) for at, size in ranges]
@@ -39,7 +53,7 @@ class FakeProgram:
     def captured(self, shift=0):
         nodes = []
         for number, kernel in enumerate(self.kernels):
-            starts = [at for at, _ in kernel.addresses(kernel.reads + kernel.writes)]
+            starts = [at for at, _ in kernel.addresses(kernel.ranges)]
             words = tuple((i, 0, at + (shift if at >= POOL else 0)) for i, at in enumerate(starts))
             nodes.append(
                 Node(
@@ -58,8 +72,10 @@ class FakeProgram:
         rows = []
         for number, kernel in enumerate(self.kernels):
             for is_write, ranges in ((False, kernel.reads), (True, kernel.writes)):
-                for at, size in sorted(kernel.addresses(ranges)):
+                for at, size in sorted(kernel.addresses(ranges + kernel.hands_on)):
                     start, end = at, at + size
+                    if not size:
+                        continue  # a pointer that is not used
                     if rows and rows[-1][:2] == (number, is_write) and start <= rows[-1][3]:
                         _, _, start, before = rows.pop()
                         end = max(end, before)
@@ -68,6 +84,7 @@ class FakeProgram:
         return Touched(
             np.array(columns[0], np.int32), np.array(columns[1], bool),
             np.array(columns[2], np.uint64), np.array(columns[3], np.uint64),
+            {number: kernel.handed_on() for number, kernel in enumerate(self.kernels)},
         )  # fmt: skip
 
     def needed(self):
@@ -75,7 +92,8 @@ class FakeProgram:
         found = set()
         writer, readers = {}, {}
         for number, kernel in enumerate(self.kernels):
-            reads, writes = self._bytes(kernel.reads), self._bytes(kernel.writes)
+            handed_on = self._bytes(kernel.hands_on)
+            reads, writes = self._bytes(kernel.reads), self._bytes(kernel.writes) | handed_on
             found |= {(writer[byte], number) for byte in reads | writes if byte in writer}
             found |= {(r, number) for byte in writes for r in readers.get(byte, ())}
             for byte in reads:
@@ -110,7 +128,7 @@ class FakeProgram:
 
         for number in order:
             kernel = self.kernels[number]
-            ranges = kernel.addresses(kernel.reads + kernel.writes)
+            ranges = kernel.addresses(kernel.ranges)
             changed = (words or {}).get(number, {})
             starts = [
                 changed.get((i, 0), start + (shift if start >= POOL else 0))

@@ -441,3 +441,12 @@ def test_a_kernel_whose_table_is_cut_is_opaque(tmp_path):
     pack(path, {"process": 1}, [event], np.frombuffer(rows[:-8], np.uint8))
     (kernel,) = analyse(open_trace(path)).kernels
     assert kernel.untraced == "more than the recorder had room for"
+
+
+def test_kernels_keep_the_nvtx_ranges_that_they_were_launched_in(tmp_path, program):
+    inside = KERNEL | {"ranges": ["step", "fc"]}
+    path = recording(tmp_path, inside, KERNEL | {"number": 2, "grid_id": 2, "ranges": []})
+    assert program("extract", path, "-o", tmp_path / "it.out").code == 0
+    shown = json.loads(program("show", "kernels", tmp_path / "it.out", "--format", "json").out)
+    assert [kernel["nvtx"] for kernel in shown["kernels"]] == ["step / fc", None]
+    assert "step / fc" in program("show", "kernels", tmp_path / "it.out").out
