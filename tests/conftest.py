@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 
 # Compilation is slow once, and without it, or on a busy machine, everything is: no example has a
 # deadline, and none is drawn too slowly.
-for name, compiled, interpreted in (("default", 50, 10), ("ci", 100, 10), ("thorough", 2000, 100)):
+for name, compiled, interpreted in (("default", 50, 10), ("ci", 50, 10), ("thorough", 2000, 100)):
     hypothesis.settings.register_profile(
         name,
         deadline=None,

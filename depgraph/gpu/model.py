@@ -166,15 +166,15 @@ def load_gpu(name: str) -> Gpu:
         If there is none; the message lists what is close.
     """
     wanted = _plain(name)
-    paths = {_plain(path.stem): path for path in _model_paths()}
+    paths = _models()
     if wanted in paths:
-        return load_gpu_file(paths[wanted])
+        return _packaged(paths[wanted])
     known: dict[str, str] = {}
     for path in paths.values():
         _, text = read_gpu_toml(path)
         for label in (text["name"], *text.get("aliases", ())):
             if _plain(label) == wanted:
-                return load_gpu_file(path)
+                return _packaged(path)
             known.setdefault(_plain(label), text["name"])
     from difflib import get_close_matches
 
@@ -233,7 +233,7 @@ def load_gpu_file(path: str | Path) -> Gpu:
 
 def available_gpus() -> list[Gpu]:
     """All packaged models, by architecture and name."""
-    gpus = [load_gpu_file(path) for path in _model_paths()]
+    gpus = map(_packaged, _models().values())
     return sorted(gpus, key=lambda gpu: (gpu.architecture, gpu.name))
 
 
@@ -268,8 +268,15 @@ def _plain(name: str) -> str:
     return key
 
 
-def _model_paths() -> list[Path]:
-    return sorted(path for path in _MODELS.glob("*.toml") if path != _ARCHITECTURES)
+@cache
+def _models() -> dict[str, Path]:
+    paths = sorted(path for path in _MODELS.glob("*.toml") if path != _ARCHITECTURES)
+    return {_plain(path.stem): path for path in paths}
+
+
+@cache
+def _packaged(path: Path) -> Gpu:
+    return load_gpu_file(path)
 
 
 @cache

@@ -54,8 +54,8 @@ def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:
     each, gap, once = launch.host, launch.gap, 0.0
     if as_graph:
         each, gap, once = launch.node, launch.path, launch.graph.value
-    issued = np.cumsum(is_kernel * each.value) + once * is_kernel
-    gaps = is_kernel * gap.value
+    issued = np.cumsum(is_kernel * float(each.value)) + once * is_kernel
+    gaps = is_kernel * float(gap.value)
     start, slot, _ = serial_schedule(durations, graph.first_block, slots, issued, gaps)
     # The slots of a kernel are dealt out to the SMs in turn.
     sm = slot % np.int32(size)

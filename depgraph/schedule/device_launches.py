@@ -59,7 +59,10 @@ def with_children(
 def launch_lists(
     rules: LaunchRules | None, program: BlockGraph, durations: NDArray[np.float64]
 ) -> Launches:
-    """Return the launches before the first event; none without rules for them."""
+    """Return the launches before the first event; none without rules for them.
+
+    Whole numbers become floats: the event loop is compiled once, which takes half a minute.
+    """
     if rules is None:
         given = no_launches()
         rules = LaunchRules(given, given.join, 0.0, 0.0, 0)
@@ -100,14 +103,14 @@ def launch_lists(
         next=np.full(n, -1),
         n_ranks=np.full(1, program.n_blocks),
         busy=np.zeros(n, np.bool_),
-        stall=rules.stall,
-        lane_stall=rules.lane_stall,
-        dispatch=rules.dispatch,
+        stall=float(rules.stall),
+        lane_stall=float(rules.lane_stall),
+        dispatch=float(rules.dispatch),
         free=np.zeros(1),
-        finish_time=rules.finish,
+        finish_time=float(rules.finish),
         over=np.zeros(1),
         load=ChildLoad(
-            window=rules.window,
+            window=float(rules.window),
             times=np.zeros(2 * most + 1),
             running=np.zeros(2 * most + 1),
             area=np.zeros(2 * most + 1),

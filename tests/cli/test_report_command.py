@@ -52,13 +52,12 @@ def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
     assert last.endswith(" KiB)")
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.jit_only
-def test_every_form_says_how_far_predictions_can_be_trusted(sample_store, tmp_path):
+def test_every_form_says_how_far_predictions_can_be_trusted(program, sample_store, tmp_path):
     """Measured on an H100, asked about an A100, on which nobody measured predictions."""
-    run(
-        "report", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
-        "--gpu", "A100", "-o", "out", folder=tmp_path,
-    )  # fmt: skip
+    words = (sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES))
+    assert program("report", *words, "--gpu", "A100", "-o", "out").code == 0
     caveat = "predictions on A100 80GB are uncalibrated: constants of the H100 SXM; compared with"
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert any(note.startswith(caveat) for note in report["notes"])
@@ -66,10 +65,7 @@ def test_every_form_says_how_far_predictions_can_be_trusted(sample_store, tmp_pa
     assert report["predictions"]["errors"]["programs"] > 200
     for name in ("index.html", "report.md"):
         assert caveat in (tmp_path / "out" / name).read_text(encoding="utf-8")
-    table = run(
-        "bound", sample_store.path, "--sms", 108, "--timing", sample_path(KERNEL_TIMES),
-        "--gpu", "A100", "--mechanism", "cuda-graph", folder=tmp_path,
-    ).stdout  # fmt: skip
+    table = program("bound", *words, "--gpu", "A100", "--mechanism", "cuda-graph").out
     assert caveat in " ".join(table.split())
 
 

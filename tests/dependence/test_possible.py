@@ -282,6 +282,7 @@ def test_a_program_that_is_all_certain_has_no_notes():
     assert uncertainty(kernels_of([1, 1]), graph_of_edges([1, 1], []).pairs()).notes == ()
 
 
+@pytest.mark.jit_only
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", ["bound", "report"])
 def test_bound_and_report_say_what_rests_on_ldgsts(command, sample_store, tmp_path, program):

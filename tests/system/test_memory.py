@@ -150,15 +150,15 @@ def test_a_store_made_through_files_is_the_same_bit_by_bit(
     spilled = []
     whole = RangeStore._spill
     monkeypatch.setattr(RangeStore, "_spill", lambda self: (spilled.append(1), whole(self)))
-    monkeypatch.setattr("depgraph.extraction.shards._BYTES_PER_RANGE", 64 * MIB // 1000)
+    monkeypatch.setattr("depgraph.extraction.shards._BYTES_PER_RANGE", 64 * MIB // 4000)
     extract(
         open_trace(sample_trace),
         tmp_path / "files",
         granularity=granularity,
-        memory_limit=21 * 8 * 500,
+        memory_limit=21 * 8 * 2000,
         scratch=tmp_path,
     )
-    assert spilled, "the limit was not reached: this tests nothing"
+    assert len(spilled) > 1, "the limit was not reached: this tests nothing"
     assert files_of(tmp_path / "memory") == files_of(tmp_path / "files")
     assert {path.name for path in tmp_path.iterdir()} == {"memory", "files"}
 
