@@ -172,7 +172,19 @@ def _buffer_steps(found: Findings) -> list[Step]:
     if found.buffer_set is not None and len(found.buffer_set.what_ifs) <= _STATEMENTS_SHOWN:
         words = [w for text in found.buffer_set.what_ifs for w in ("--what-if", text)]
         steps.append(Step("see the program with them renamed:", _with_sms(found, "bound", *words)))
-    return steps
+    return [*_real_edges(found), *steps]
+
+
+def _real_edges(found: Findings) -> list[Step]:
+    """Return what does it at once, on the GPU that recorded the program."""
+    if found.scenario.metadata.get("format") != "recording":
+        return []
+    return [
+        Step(
+            "a PyTorch function: run it with only its real edges, its buffers apart: "
+            "depgraph.torch.parallelize(function, inputs)"
+        )
+    ]
 
 
 def _overlapped_applies(found: Findings) -> bool:
@@ -295,6 +307,7 @@ def _ships_steps(found: Findings) -> list[Step]:
     text = steps.get(found.best_prediction.policy, "launch with programmatic stream serialization")
     return [
         Step(text),
+        *_real_edges(found),
         Step("see who depends on whom:", found.asked.command("show", "pairs")),
         Step("compare all policies:", _with_sms(found, "bound", "--mechanism", "all")),
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
-import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from depgraph.apply.broken_capture import why_not_captured
 from depgraph.apply.captured import Region
 from depgraph.errors import ApplyError
 from depgraph.torch.describe import describe, in_order
@@ -136,7 +135,7 @@ def capture(
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
-        raise ApplyError(_why_not(error)) from error
+        raise ApplyError(why_not_captured(error)) from error
     kept_bytes = kept.bytes
     del kept  # the graph's memory is its own; what is in use from here on outlives a run
     # What is only there for a backward pass is not to outlive a run.
@@ -154,16 +153,6 @@ def capture(
 def _give_workspaces_back() -> None:
     """Let libraries give the memory back that they work in."""
     torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - PyTorch has no other way
-
-
-def _why_not(error: Exception) -> str:
-    """Say what line of the program broke a capture."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "/torch/" not in f.filename.replace("depgraph/torch", "")]
-    own = [f for f in own if "depgraph/torch" not in f.filename] or list(frames)
-    at = own[-1]
-    said = re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
-    return f"cannot be captured: {at.filename}:{at.lineno}: {at.line}: {said}"
 
 
 def _memory_of(graph: Any) -> tuple[list[Region], set[Region]]:

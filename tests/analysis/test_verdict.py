@@ -225,6 +225,15 @@ def test_the_smallest_set_of_buffers_that_brings_most_is_named():
     assert found.renamed_prediction.speedup <= 4
 
 
+def test_a_recorded_program_can_be_run_with_its_real_edges():
+    def steps(**metadata):
+        scenario = replace(traced(overwriting(4), sms=100), metadata=metadata)
+        return [step for step in conclude(scenario).steps if "parallelize" in step.text]
+
+    assert len(steps(format="recording")) == 1
+    assert steps(format="nvbit") == steps() == []
+
+
 def test_buffers_that_bring_little_are_not_named():
     # Of two kernels that overwrite a buffer one takes nearly all of the time.
     program_ = [{0: (set(), {0})}, {1: (set(), {0})}]

@@ -59,6 +59,18 @@ def test_one_with_another_result_is_not_used_and_the_kernel_is_named():
     assert [row.refused for row in rows][:3] == ["", *["another result: node 1, gemm"] * 2]
 
 
+def test_the_less_promising_are_tried_where_none_of_the_others_is_right():
+    others = [Candidate(f"graph {i}", ((0, 1),) * i) for i in range(8)]
+    times = {"as captured": 100.0} | {each.name: 10.0 + i for i, each in enumerate(others)}
+    bench = Bench(times, wrong=[each.name for each in others[:7]])
+    chosen, rows = tried(bench, (CHAIN, *others))
+    assert chosen is others[7]
+    assert [bool(row.refused) for row in rows] == [False, *[True] * 7, False]
+    bench = Bench(times)
+    assert tried(bench, (CHAIN, *others))[0] is others[0]
+    assert bench.compared == ["graph 0"]
+
+
 def test_where_nothing_can_be_compared_the_captured_graph_is_used_and_it_is_said_why():
     bench = Bench(TIMES)
     bench.compare = lambda _: Difference(None, "no two runs are alike")
