@@ -152,6 +152,7 @@ def test_sms_alone_keep_the_limits_of_the_gpu(answer):
     assert {row["sms"] for row in found["bounds"]} == {8, 132, "inf"}
 
 
+@pytest.mark.jit_only
 def test_many_sizes_are_a_curve_of_one_line_each(run, answer):
     _, out, _ = run("bound", "--sms", "8:40")
     lines = [line.split() for line in out.splitlines()]
@@ -182,6 +183,7 @@ def test_what_ifs_change_the_answer_and_are_named(answer):
     assert not any(row["schedule"] == "measured" for row in after["schedules"])
 
 
+@pytest.mark.jit_only
 def test_a_program_held_up_by_its_host_has_no_overlap_to_gain_from_that(answer):
     words = ("bound", "--sms", 132, "--timing", PROFILE, "--launch", "measured")
     plain = answer(*words)

@@ -55,6 +55,7 @@ def test_a_kernel_that_is_hardly_longer_than_its_launch_takes_its_measured_time(
     assert found == pytest.approx(2 * time)
 
 
+@pytest.mark.jit_only
 def test_a_chain_takes_what_its_kernels_take_one_after_another():
     sizes = [500, 40, 3000]
     scenario = contended(sizes, chain_edges(sizes), np.full(sum(sizes), 8.0))
