@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from depgraph.mechanisms.cuda_graph import graph_rules
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.contention import run_contended
 from depgraph.store.files import times_of
-from depgraph.timing.launch_model import parse_launch
+from depgraph.timing.launch_model import LaunchTime, parse_launch
 from depgraph.timing.profile import KernelProfile
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 _KERNELS = frozenset({"kernel"})
 _MEMORY = frozenset({"gpu_memset", "gpu_memcpy"})
+_MEMORY_NODE_US = 1.43
+"""What a memset or copy of a CUDA graph takes beyond its profiled time: least squares over the
+chains of the 26 programs of `samples/validation/applied.py` on an H100."""
+_JOIN_US = 1.5
+"""What a kernel that waits for several nodes needs beyond one that waits for one: the best, in
+steps of a quarter, for the graphs that every other of these programs is run as."""
 _MOST_BLOCKS = 100_000  # beyond it, predicting takes longer than measuring is worth
 
 
@@ -86,6 +92,9 @@ class Predictor:
         charges = Charges((), unit=contended.unit, launches=contended.launch)
         ends = np.array(source, np.int32), np.array(target, np.int32)
         rules = graph_rules(contended, charges, *ends)
+        waits_for = np.bincount(ends[1], minlength=contended.graph.n_operations)
+        joins = contended.is_kernel & (waits_for > 1)
+        rules = replace(rules, launch=rules.launch + joins * _JOIN_US)
         return run_contended("applied", rules, contended).makespan
 
 
@@ -114,4 +123,20 @@ def make_predictor(
         footprints=store.footprints,
         metadata=store.metadata,
     ).on(sms)
+    scenario = _with_memory_nodes(scenario, store, profile)
+    # Kernels were timed as nodes of a chain, one right behind the other: their times hold what a
+    # node needs after the one that it waits for.
+    nothing = LaunchTime()
+    scenario = scenario.with_launch(replace(scenario.launch, path=nothing, fork=nothing))
     return Predictor(plan, scenario) if scenario.has_predictions else None
+
+
+def _with_memory_nodes(scenario: Scenario, store: Store, profile: KernelProfile) -> Scenario:
+    """Let memsets and copies take the time that they took, if those of the profile are they."""
+    memory, copies = profile.memory, store.copies
+    if memory is None or memory.start is None or len(memory) != len(copies):
+        return scenario
+    durations = scenario.durations.copy()
+    in_order = np.argsort(memory.start, kind="stable")
+    durations[[copy.block for copy in copies]] = memory.duration[in_order] / 1000 + _MEMORY_NODE_US
+    return scenario.with_durations(durations)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import recordings
 
-from depgraph.apply.captured import KERNEL, Captured, Node, write_captures
+from depgraph.apply.captured import KERNEL, MEMSET, Captured, Node, write_captures
 from depgraph.apply.order import chain, reachable
 from depgraph.apply.plan import make_plan
 from depgraph.apply.prediction import make_predictor, recorded_profile
 from depgraph.apply.recorded import captures_of
 from depgraph.errors import ApplyError
+from depgraph.extraction.pipeline import extract
+from depgraph.parsers import open_trace
 from depgraph.recorder.times import write_times
 from depgraph.store.files import times_of
 from depgraph.store.store import Store
@@ -56,9 +59,31 @@ def test_a_graph_with_fewer_edges_is_predicted_to_take_less(store):
     assert plan.weights == (MICROSECONDS,) * plan.n
     predictor = make_predictor(plan, store, profile, 132)
     in_a_chain, in_a_graph = predictor.time(chain(plan.n)), predictor.time(plan.edges())
-    assert plan.n * MICROSECONDS < in_a_chain < 2 * plan.n * MICROSECONDS
+    assert plan.n * MICROSECONDS < in_a_chain < 1.1 * plan.n * MICROSECONDS
     assert MICROSECONDS < in_a_graph < 0.9 * in_a_chain
     assert {c.name for c in plan.candidates([])} >= {"as captured", "all edges", "2 branches"}
+
+
+def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
+    first, second, third = (recordings.KERNEL | {"number": i, "grid_id": i} for i in (1, 2, 3))
+    path = recordings.recording(tmp_path, first, recordings.MEMSET, second, third)
+    extract(open_trace(path), tmp_path / "it.out")
+    nodes = [Node(KERNEL, "_Z1kv", (2, 1, 1), (32, 1, 1)) for _ in range(3)]
+    nodes.insert(1, Node(MEMSET))
+    store = Store(tmp_path / "it.out")
+    write_captures(captures_of(store.path), [Captured(tuple(nodes), tuple(chain(4)), ())])
+    args = {"device": 0, "stream": 7, "correlation": 1, "grid": (2, 1, 1), "block": (32, 1, 1)}
+    times = [
+        {"ph": "X", "cat": category, "name": name, "ts": 10.0 * i, "dur": 5.0, "args": args}
+        for i, (category, name) in enumerate(
+            [("kernel", "k()"), ("gpu_memset", "Memset"), ("kernel", "k()"), ("kernel", "k()")]
+        )
+    ]
+    write_times(times_of(store.path), times, ["NVIDIA H100 80GB HBM3"], store=store.identity)
+    predict = make_predictor(make_plan(store), store, recorded_profile(store.path), 132).time
+    with_memset = predict(chain(4))
+    assert with_memset - predict([(0, 2), (2, 3)]) == pytest.approx(5.0 + 1.43, abs=0.5)
+    assert predict([*chain(4), (0, 3)]) - with_memset == pytest.approx(1.5, abs=0.01)
 
 
 def test_what_was_not_recorded_is_refused(store):
