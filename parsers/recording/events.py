@@ -193,7 +193,7 @@ class RecordedEvents:
             mangled_name=_text(event, "mangled"),
             trace_id=number,
             architecture=self.architecture,
-            nvtx=" / ".join(map(str, event.get("ranges") or ())) or None,
+            nvtx=" / ".join(_texts(event, "ranges")) or None,
         )
         self.place[number] = len(self.operations)
         self.operations.append(launch)
@@ -280,6 +280,14 @@ def _text(event: _Event, key: str) -> str:
         message = f"{key} is {in_short(repr(value))}, no text"
         raise TypeError(message)
     return value
+
+
+def _texts(event: _Event, key: str) -> list[str]:
+    values = event.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        message = f"{key} are {in_short(repr(values))}, no texts"
+        raise TypeError(message)
+    return values
 
 
 def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, int]:

@@ -19,6 +19,7 @@ from depgraph.reports.tables.table import (
     show_dimensions,
     show_number,
     show_percent,
+    show_value,
 )
 from depgraph.system.text import operations_text
 from depgraph.trace.records import READ, WRITE
@@ -45,10 +46,6 @@ def _letters(index: int) -> str:
         letters = chr(ord("A") + index % 26) + letters
         index = index // 26 - 1
     return letters
-
-
-def _or_dash(value: str | None) -> str:
-    return "-" if value is None else value
 
 
 def kernels_report(
@@ -83,7 +80,7 @@ def kernels_report(
         Column("accesses", "accesses", show=show_number),
         Column("read_bytes", "reads", show=show_bytes),
         Column("written_bytes", "writes", show=show_bytes),
-        *[Column("nvtx", "NVTX ranges", is_text=True, show=_or_dash)]
+        *[Column("nvtx", "NVTX ranges", is_text=True, show=show_value)]
         * any(kernel.nvtx for kernel in kernels),
         *[Column("time", "time", unit, show_number, get=lambda k: measured.get(k.kernel))]
         * bool(measured),

@@ -198,6 +198,8 @@ def test_footprints_are_a_table_as_of_any_trace(tmp_path):
         ([KERNEL | {"stream": -1}], "stream is -1"),
         ([KERNEL | {"context": float("inf")}], "context is inf"),
         ([KERNEL | {"name": ["k"]}], "name is .*, no text"),
+        ([KERNEL | {"ranges": "step"}], "ranges are 'step', no texts"),
+        ([KERNEL | {"ranges": [1]}], "ranges are .1., no texts"),
         ([KERNEL | {"number": True}], "number is True"),
         ([KERNEL, KERNEL | {"grid_id": 2}], "launch 1 came before"),
         ([{k: v for k, v in KERNEL.items() if k != "registers"}], "'registers' is missing"),
