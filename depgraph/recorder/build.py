@@ -56,10 +56,17 @@ class Builder:
 
     def recorder(self) -> Path:
         """Return the library that the driver loads into a program that is recorded."""
+        return self._with_sanitizer("recorder.cpp")
+
+    def modules(self) -> Path:
+        """Return the library that the driver loads into a program whose code is wanted."""
+        return self._with_sanitizer("modules.cpp")
+
+    def _with_sanitizer(self, source: str) -> Path:
         sanitizer = _needed(self._toolkit.sanitizer)
         words = [str(_needed(self._toolkit.compiler)), *_LIBRARY, *self._sanitizer_flags()]
         links = [f"-L{sanitizer}", "-l:libsanitizer-public.so", f"-Wl,-rpath,{sanitizer}", "-ldl"]
-        return self._compiled(words, "recorder.cpp", links)
+        return self._compiled(words, source, links)
 
     def timer(self) -> Path:
         """Return the library that the driver loads into a program that is timed."""

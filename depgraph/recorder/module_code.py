@@ -1,0 +1,119 @@
+"""Modules of machine code: which kernels are in one, and its code as nvdisasm prints it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from depgraph.errors import RecorderError
+
+_MAGIC = b"\x7fELF\x02\x01"
+_HEADER, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
+_TEXT, _INFO = ".text.", ".nv.info."
+_OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
+_PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
+_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of machine code.
+
+    Attributes
+    ----------
+    path : Path
+    begin_of : dict
+        From the mangled name of a kernel to the byte of the constant bank that its parameters
+        begin at.
+    """
+
+    path: Path
+    begin_of: dict[str, int]
+
+
+def read_module(path: Path) -> Module:
+    """Read which kernels are in a module.
+
+    Raises
+    ------
+    RecorderError
+        If it is no module that can be read.
+    """
+    raw = path.read_bytes()
+    try:
+        sections = _sections(raw)
+        kernels = {n.removeprefix(_TEXT) for n in sections if n.startswith(_TEXT)}
+        begins = {name: _begin(raw, sections.get(_INFO + name)) for name in kernels}
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
+        raise RecorderError(f"{path}: no module of machine code ({error})") from None
+    return Module(path, {name: begin for name, begin in begins.items() if begin is not None})
+
+
+def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
+    """Return where the sections of an ELF file begin, and their sizes."""
+    if not raw.startswith(_MAGIC):
+        message = "not an ELF file"
+        raise ValueError(message)
+    header = _HEADER.unpack_from(raw)
+    at, size, count, names = header[5], header[10], header[11], header[12]
+    rows = [_SECTION.unpack_from(raw, at + i * size) for i in range(count)]
+    text = rows[names][4]
+    found = {}
+    for row in rows:
+        begin = text + row[0]
+        found[raw[begin : raw.index(b"\0", begin)].decode()] = (row[4], row[5])
+    return found
+
+
+def _begin(raw: bytes, section: tuple[int, int] | None) -> int | None:
+    """Return where parameters begin, as an attribute says; None for what is no kernel."""
+    if section is None:
+        return None
+    at, end = section[0], sum(section)
+    while at + 4 <= end:
+        form, attribute, value = struct.unpack_from("<BBH", raw, at)
+        at += 4
+        if form == _OF_SIZE:
+            if attribute == _PARAMETERS:
+                return int(struct.unpack_from("<IHH", raw, at)[1])
+            at += value
+        elif form != _OF_VALUE and form > _OF_SIZE:
+            break
+    return None
+
+
+def find_nvdisasm() -> Path | None:
+    """Return the disassembler: of a CUDA toolkit, of Triton, or of its own package."""
+    if (found := shutil.which("nvdisasm")) is not None:
+        return Path(found)
+    places = []
+    for package, inside in (("triton", "backends/nvidia/bin"), ("nvidia", "cu13/bin")):
+        spec = importlib.util.find_spec(package)
+        roots = (spec.submodule_search_locations or ()) if spec else ()
+        places += [Path(root) / inside / "nvdisasm" for root in roots]
+    places.append(Path("/usr/local/cuda/bin/nvdisasm"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def disassembled(path: Path, nvdisasm: Path) -> str:
+    """Return the code of a module as text.
+
+    Raises
+    ------
+    RecorderError
+        If the disassembler cannot read it.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own tool
+            [nvdisasm, "-c", path], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RecorderError(f"{nvdisasm}: {error}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise RecorderError(f"{path}: nvdisasm failed: {(said or ['no word'])[0]}")
+    return done.stdout

@@ -1,0 +1,148 @@
+"""What machine code says: by which pointers a kernel gets at memory, or that nobody knows."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from depgraph.apply.kernel_code import KernelCode, read_code
+from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_module
+
+DATA = Path(__file__).parent / "data"
+BEGIN = 0x210  # of the parameters on sm_90
+COMPUTED = "it uses addresses it computes, by {}, and no pointer it was given"
+KNOWN = {
+    "axpy": ({0, 8, 16}, {8}),
+    "sums": ({0, 8}, {8}),
+    "of_a_struct": ({0, 16}, {0}),
+    "one_of_two": ({0, 8}, {0, 8}),
+    "tile": ({48, 176}, {-1}),  # through any pointer: which map it is nobody has asked
+}
+UNKNOWN = {
+    "table": COMPUTED.format("STG"),
+    "of_constants": "it reads __constant__ memory",
+    "of_a_variable": "it uses variables of its module, by STG, and no pointer it was given",
+    "calls": "nobody knows what CALL does",
+    "texture": "nobody knows what TLD does",
+}
+
+
+@pytest.fixture(scope="module")
+def text():
+    return (DATA / "kernels.sass").read_text()
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_addresses_come_from_pointers(name, text):
+    pointers, stored = KNOWN[name]
+    assert read_code(text, name, BEGIN, pointers) == KernelCode(stored=frozenset(stored))
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_other_addresses_may_lead_anywhere(name, text):
+    found = read_code(text, name, BEGIN, {0, 8})
+    assert found.unknown == UNKNOWN[name]
+    assert found.may_write(0)
+
+
+def test_a_parameter_that_points_nowhere_known_is_no_pointer(text):
+    """Such as one to memory that nobody saw allocated: what it leads to is not known."""
+    assert read_code(text, "axpy", BEGIN, {0, 16}).unknown == COMPUTED.format("LDG")
+
+
+def test_a_kernel_that_is_not_in_the_module(text):
+    assert read_code(text, "other", BEGIN, ()).unknown == (
+        "its code is not in the module that has other"
+    )
+
+
+def code_of(*lines):
+    """Return what is found of a kernel of some instructions, with pointers at 0 and 8."""
+    rows = [
+        f"{line}" if line.endswith(":") else f"        /*{16 * i:04x}*/    {line} ;"
+        for i, line in enumerate(lines)
+    ]
+    return read_code("\n".join(['\t.section\t.text.k,"ax"', *rows]), "k", BEGIN, {0, 8})
+
+
+A, B = "c[0x0][0x210]", "c[0x0][0x218]"
+
+
+@pytest.mark.parametrize(
+    ("lines", "stored"),
+    [
+        ([f"MOV R2, {A}", "STG.E [R2.64+0x10], R0"], {0}),
+        ([f"LDC.64 R2, {B}", "IADD3 R2, P0, R9, R2, RZ", "STG.E [R2.64], R0"], {8}),
+        ([f"ULDC.64 UR4, {A}", "STG.E [R7.U32+UR4], R0"], {0}),
+        ([f"MOV R2, {A}", f"@P0 MOV R2, {B}", "STG.E [R2.64], R0"], {0, 8}),
+        ([f"MOV R2, {A}", f"@PT MOV R2, {B}", "STG.E [R2.64], R0"], {8}),
+        (["IMAD.WIDE R2, R5, 0x4, R4", f"MOV R6, {A}", "ATOMG.E.ADD PT, R9, [R6.64], R8"], {0}),
+        ([f"MOV R2, {A}", "RED.E.ADD [R2.64], R0", "LDG.E R3, [R2.64]"], {0}),
+        ([f"MOV R2, {A}", "LDG.E R3, [R2.64]"], set()),
+        ([f"MOV R2, {A}", f"MOV R4, {B}", "SEL R2, R2, R4, P0", "STG.E [R2.64], R0"], {0, 8}),
+    ],
+)  # fmt: skip
+def test_an_address_is_followed_through_arithmetic(lines, stored):
+    assert code_of(*lines, "EXIT") == KernelCode(stored=frozenset(stored))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["STG.E [R2.64], R0"],  # a register that nobody has set
+        [f"MOV R2, {A}", "LDG.E.64 R2, [R2.64]", "STG.E [R2.64], R0"],  # a loaded pointer
+        [f"MOV R3, {A}", "LDG.E.128 R0, [R3.64]", "STG.E [R3.64], R9"],  # over four registers
+        [f"MOV R2, {A}", "LOP3.LUT R2, R2, 0xff, RZ, 0xc0, !PT", "STG.E [R2.64], R0"],
+        [f"MOV R2, {A}", "IADD3 R2, -R2, RZ, RZ", "STG.E [R2.64], R0"],
+        [f"MOV R2, {A}", "SHFL.IDX PT, R2, R2, R4, 0x1f", "STG.E [R2.64], R0"],
+        [f"@P0 MOV R2, {A}", "STG.E [R2.64], R0"],  # set in some threads only
+        [f"MOV R2, {A}", "UBLKCP.S.G [UR4], [R2.64], UR6"],  # what it does nobody has written down
+        [f"MOV R2, {A}", "BRX R4 -0x10"],
+        [f"MOV R2, {A}", "BRA `(.L_elsewhere)"],
+        ["LDC R2, c[0x3][0x10]"],
+    ],
+)  # fmt: skip
+def test_what_cannot_be_followed_is_said(lines):
+    assert code_of(*lines, "EXIT").unknown
+
+
+def test_a_loop_is_followed_until_nothing_new_comes_up():
+    """In its second round the second pointer is used, in its third what was loaded."""
+    lines = [
+        f"MOV R2, {A}", f"MOV R4, {B}",
+        ".L_x_0:", "STG.E [R2.64], R0", "MOV R2, R4", "@P0 BRA `(.L_x_0)", "EXIT",
+    ]  # fmt: skip
+    assert code_of(*lines) == KernelCode(stored=frozenset({0, 8}))
+    assert code_of(*lines[:5], "LDG.E R4, [R2.64]", *lines[5:]).unknown == COMPUTED.format("LDG")
+
+
+def test_code_behind_a_sure_jump_is_reached_by_others_only():
+    lines = [f"MOV R2, {A}", "BRA `(.L_x_1)", "STG.E [R9.64], R0", ".L_x_1:", "STG.E [R2.64], R0"]
+    assert code_of(*lines, "EXIT") == KernelCode(stored=frozenset({0}))
+    assert code_of(*lines[:1], "@P0 BRA `(.L_x_1)", *lines[2:], "EXIT").unknown
+
+
+def test_two_kernels_of_one_name_do_what_either_does():
+    one, other = KernelCode(stored=frozenset({0})), KernelCode("nobody knows", frozenset({8}))
+    assert one.joined(other) == KernelCode("nobody knows", frozenset({0, 8}))
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None or find_nvdisasm() is None, reason="this needs: nvcc, nvdisasm"
+)
+def test_a_module_is_read_as_it_is_compiled_here(tmp_path):
+    made = tmp_path / "kernels.cubin"
+    command = ["nvcc", "-arch", "sm_90", "-cubin", "-o", made, DATA / "kernels.cu"]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this nvcc does not know sm_90")
+    module = read_module(made)
+    assert module.begin_of.keys() == KNOWN.keys() | UNKNOWN.keys()
+    text = disassembled(made, find_nvdisasm())
+    for name, begin in module.begin_of.items():
+        pointers, stored = KNOWN.get(name, ({0, 8}, None))
+        found = read_code(text, name, begin, pointers)
+        assert bool(found.unknown) == (stored is None)
+        assert stored is None or found.stored == stored
