@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from depgraph.apply.plan import Bought
+from depgraph.apply.plan import PLAIN, EdgeReason
 from depgraph.errors import ApplyError
 from depgraph.system.ratios import ratio
 
@@ -25,9 +25,11 @@ class Tried:
     predicted : float or None
         Microseconds; None where no times were recorded.
     measured : float
-        Microseconds.
+        Microseconds a replay.
     refused : str
         Why it is not used although it is fast, "" if nothing speaks against it.
+    orders : int
+        In how many orders that it permits it was run and compared.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Tried:
     predicted: float | None
     measured: float
     refused: str = ""
+    orders: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +50,26 @@ class Applied:
         Of the function.
     gpu : str
     nodes, kernels : int
-    kernel_us : float or None
-        What the kernels take, added up; None where no times were recorded.
-    fixed : dict
-        Why nodes keep their place, and how many do.
     tried : tuple of Tried
-        The graph as it was captured first.
+        The graph as anybody would capture it first.
     chosen : str
         Name of the one that is used.
+    plain_call_us, call_us : float
+        What a call takes with either, arguments copied in, and with the one that is used all
+        guards looked at and results copied out.
+    edges : tuple of EdgeReason
+        What keeps the nodes of the chosen graph in order.
+    fixed : dict
+        Why nodes keep their place, and how many do.
     more_bytes : int
-        Memory of their own that values of the chosen graph have.
-    bought : tuple of Bought
+        Memory that it takes beyond that of the plain graph.
     inputs : int
-        Number of inputs that results were compared on.
-    is_reproducible : bool
-        Whether the captured graph leaves the same bits in each run.
-    tolerance : float
-        Largest difference that was allowed in what the function returns; 0 for none.
+        Number of inputs that results were compared on, with those of the function.
+    varies : bool
+        Whether the function leaves other bits in each run: results may differ by some times as
+        much, then.
+    guards : int
+        How many things are looked at before each call.
     notes : tuple of str
         What else to know.
     """
@@ -72,20 +78,21 @@ class Applied:
     gpu: str
     nodes: int
     kernels: int
-    kernel_us: float | None
-    fixed: dict[str, int]
     tried: tuple[Tried, ...]
     chosen: str
-    more_bytes: int
-    bought: tuple[Bought, ...]
-    inputs: int
-    is_reproducible: bool = True
-    tolerance: float = 0.0
+    plain_call_us: float
+    call_us: float
+    edges: tuple[EdgeReason, ...] = ()
+    fixed: dict[str, int] | None = None
+    more_bytes: int = 0
+    inputs: int = 0
+    varies: bool = False
+    guards: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def before(self) -> Tried:
-        """The graph as it was captured."""
+        """The graph as anybody would capture it."""
         return self.tried[0]
 
     @property
@@ -95,14 +102,19 @@ class Applied:
 
     @property
     def speedup(self) -> float:
-        """Measured, over the graph as it was captured."""
-        return ratio(self.before.measured, self.after.measured)
+        """Measured, of calls, over those of the graph as anybody would capture it."""
+        return ratio(self.plain_call_us, self.call_us)
 
     @property
     def predicted_speedup(self) -> float | None:
-        """The same as predicted."""
+        """Of replays, as predicted."""
         before, after = self.before.predicted, self.after.predicted
         return None if before is None or after is None else ratio(before, after)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the graph is used as it was captured."""
+        return self.chosen == PLAIN
 
     def row(self) -> dict[str, Any]:
         """Return a row of a validation file."""
@@ -115,19 +127,19 @@ class Applied:
             "captured_measured_us": self.before.measured,
             "applied_predicted_us": self.after.predicted,
             "applied_measured_us": self.after.measured,
+            "plain_call_us": self.plain_call_us,
+            "call_us": self.call_us,
             "speedup": self.speedup,
             "more_bytes": self.more_bytes,
-            "bit_equal": self.is_reproducible and self.tolerance == 0,
+            "inputs": self.inputs,
+            "orders": self.after.orders,
+            "bit_equal": not self.varies,
         }
 
     def __str__(self) -> str:
         """Return the lines that a terminal shows."""
-        before, after = self.before, self.after
-        times = f"{before.measured:.4g} us as captured, {after.measured:.4g} us as {after.name}"
-        lines = [f"{self.name}: {times}: {self.speedup:.2f}x"]
-        if before.predicted is not None and after.predicted is not None:
-            lines.append(f"predicted: {before.predicted:.4g} us and {after.predicted:.4g} us")
-        return "\n".join(lines)
+        calls = f"{self.call_us:.4g} us a call, {self.plain_call_us:.4g} us as captured"
+        return f"{self.name}: {calls}: {self.speedup:.2f}x ({self.chosen})"
 
 
 def write_applied(path: Path, found: list[Applied]) -> None:
@@ -150,12 +162,15 @@ def read_applied(path: Path) -> list[Applied]:
                     **each,
                     "notes": tuple(each["notes"]),
                     "tried": tuple(Tried(**row) for row in each["tried"]),
-                    "bought": tuple(
-                        Bought(**{**row, "nodes": tuple(row["nodes"])}) for row in each["bought"]
-                    ),
+                    "edges": tuple(_reason(row) for row in each["edges"]),
                 }
             )
             for each in json.loads(path.read_text(encoding="utf-8"))
         ]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ApplyError(f"{path}: what came of the program cannot be read ({error})") from None
+
+
+def _reason(row: dict[str, Any]) -> EdgeReason:
+    examples = tuple((str(a), str(b)) for a, b in row["examples"])
+    return EdgeReason(**{**row, "examples": examples})

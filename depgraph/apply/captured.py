@@ -1,4 +1,4 @@
-"""A captured CUDA graph as plain data: nodes in the order of the capture, and memory."""
+"""A captured CUDA graph as plain data: its nodes, the operators that launched them, and memory."""
 
 from __future__ import annotations
 
@@ -13,27 +13,118 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KERNEL, MEMSET, COPY, EMPTY = "kernel", "memset", "copy", "empty"
-_VERSION = 1
+TENSOR, LIBRARY, OTHER = "tensor", "library", "other"
+SOURCE, TARGET = 0, 8
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """Memory that pointers point into.
+class Allocation:
+    """Memory that was allocated in one piece.
 
     Attributes
     ----------
     start, size : int
         Address and bytes.
-    is_own : bool
-        Whether it is the graph's alone: what a run leaves there is lost, but for what is kept.
+    number : int
+        Which of all allocations: memory that is freed and used again has another number.
+    owner : str
+        `TENSOR`; `LIBRARY` for what an operator allocated and keeps; or `OTHER`.
     """
 
     start: int
     size: int
-    is_own: bool
+    number: int = -1
+    owner: str = OTHER
 
-    def __contains__(self, address: int) -> bool:
-        return self.start <= address < self.start + self.size
+    @property
+    def end(self) -> int:
+        """The address behind the last byte."""
+        return self.start + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The elements of a strided tensor.
+
+    Attributes
+    ----------
+    start : int
+        Address of the first.
+    shape, strides : tuple of int
+        Strides in bytes, none negative.
+    item : int
+        Bytes of an element.
+    memory : Allocation
+        The tensor's whole storage.
+    """
+
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    item: int
+    memory: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that an operator was given, or has returned.
+
+    Attributes
+    ----------
+    name : str
+        Of the argument; "" for a result.
+    view : View
+    is_written : bool
+        Whether it is a new result, or the operator's schema says that it is changed.
+    """
+
+    name: str
+    view: View
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an operator while the function was captured.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``aten::add_.Tensor``.
+    operands : tuple of Operand
+        Its strided tensors on the GPU.
+    others : tuple of Allocation
+        The memory of tensors of other kinds: sparse, nested, quantized, subclasses.
+    made : tuple of Allocation
+        What it allocated, and may have freed.
+    """
+
+    name: str
+    operands: tuple[Operand, ...] = ()
+    others: tuple[Allocation, ...] = ()
+    made: tuple[Allocation, ...] = ()
+
+    @property
+    def operator(self) -> str:
+        """Its name without the overload."""
+        return self.name.split(".", maxsplit=1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An address among the parameters of a node.
+
+    Attributes
+    ----------
+    at : int
+        Byte of the parameters; of a copy or memset `SOURCE` or `TARGET`.
+    memory : Allocation
+        What it points into.
+    """
+
+    at: int
+    memory: Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +141,10 @@ class Node:
     grid, block : (int, int, int)
     shared : int
         Dynamic shared memory of a block, in bytes.
-    words : tuple of (int, int, int)
-        Parameter, byte in it, and value of each 8-byte word that points into a region.
+    call : int
+        Place of the operator that launched it in `Captured.calls`, -1 for none.
+    pointers : tuple of Pointer
+        Into memory of the GPU, those inside tensor maps among them.
     to_host : bool
         Whether a copy's destination is the host.
     """
@@ -61,7 +154,8 @@ class Node:
     grid: tuple[int, int, int] = (0, 0, 0)
     block: tuple[int, int, int] = (0, 0, 0)
     shared: int = 0
-    words: tuple[tuple[int, int, int], ...] = ()
+    call: int = -1
+    pointers: tuple[Pointer, ...] = ()
     to_host: bool = False
 
     @property
@@ -77,31 +171,22 @@ class Captured:
     Attributes
     ----------
     nodes : tuple of Node
-        In an order that its edges allow: that of the capture.
+        In the order in which they were launched.
     edges : tuple of (int, int)
-        As they were captured: places in `nodes`.
-    regions : tuple of Region
-        Those that a word points into, none twice.
-    kept : tuple of Region
-        Of the graph's own memory what outlives a run, such as results.
+        As they were captured: places in `nodes`, each from a smaller to a larger one.
+    calls : tuple of Call
+        Every operator that was called; many launch nothing.
+    before : int
+        Allocations of smaller numbers were there before the function ran.
     call : int
-        Which call of the program captured it, from 0.
-    most_bytes, kept_bytes : int
-        Of memory that no two tensors were to share, and how many there are.
+        Which call of `depgraph.torch.parallelize` it is, from 0.
     """
 
     nodes: tuple[Node, ...]
     edges: tuple[tuple[int, int], ...]
-    regions: tuple[Region, ...]
-    kept: tuple[Region, ...] = ()
+    calls: tuple[Call, ...] = ()
+    before: int = 0
     call: int = 0
-    most_bytes: int = 0
-    kept_bytes: int = 0
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether every node waits for the one before."""
-        return set(self.edges) == {(i, i + 1) for i in range(len(self.nodes) - 1)}
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -113,28 +198,44 @@ class Captured:
         if found["version"] != _VERSION:
             message = "it is of another version of depgraph"
             raise ValueError(message)
-        nodes = tuple(
-            Node(
-                kind=str(n["kind"]), name=str(n["name"]), grid=_three(n["grid"]),
-                block=_three(n["block"]), shared=int(n["shared"]),
-                words=tuple(_three(w) for w in n["words"]), to_host=bool(n["to_host"]),
-            )
-            for n in found["nodes"]
-        )  # fmt: skip
+        calls = tuple(map(_call, found["calls"]))
+        nodes = tuple(map(_node, found["nodes"]))
         edges = tuple((int(a), int(b)) for a, b in found["edges"])
         if any(not 0 <= a < b < len(nodes) for a, b in edges):
             message = "an edge does not go forwards"
             raise ValueError(message)
-        regions, kept = (
-            tuple(Region(int(r["start"]), int(r["size"]), bool(r["is_own"])) for r in found[name])
-            for name in ("regions", "kept")
-        )
-        numbers = (int(found[name]) for name in ("call", "most_bytes", "kept_bytes"))
-        return cls(nodes, edges, regions, kept, *numbers)
+        if any(not -1 <= node.call < len(calls) for node in nodes):
+            message = "a node is of no operator that was called"
+            raise ValueError(message)
+        return cls(nodes, edges, calls, int(found["before"]), int(found["call"]))
 
-    def region_of(self, address: int) -> int | None:
-        """Return the place of the region that holds an address, None if none does."""
-        return next((i for i, region in enumerate(self.regions) if address in region), None)
+
+def _node(n: Any) -> Node:
+    return Node(
+        kind=str(n["kind"]), name=str(n["name"]), grid=_three(n["grid"]), block=_three(n["block"]),
+        shared=int(n["shared"]), call=int(n["call"]), to_host=bool(n["to_host"]),
+        pointers=tuple(Pointer(int(p["at"]), _allocation(p["memory"])) for p in n["pointers"]),
+    )  # fmt: skip
+
+
+def _call(c: Any) -> Call:
+    operands = tuple(
+        Operand(str(o["name"]), _view(o["view"]), bool(o["is_written"])) for o in c["operands"]
+    )
+    return Call(str(c["name"]), operands, _allocations(c["others"]), _allocations(c["made"]))
+
+
+def _view(v: Any) -> View:
+    shape, strides = (tuple(map(int, v[name])) for name in ("shape", "strides"))
+    return View(int(v["start"]), shape, strides, int(v["item"]), _allocation(v["memory"]))
+
+
+def _allocations(found: Any) -> tuple[Allocation, ...]:
+    return tuple(map(_allocation, found))
+
+
+def _allocation(a: Any) -> Allocation:
+    return Allocation(int(a["start"]), int(a["size"]), int(a["number"]), str(a["owner"]))
 
 
 def _three(values: Sequence[int]) -> tuple[int, int, int]:

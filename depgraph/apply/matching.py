@@ -1,24 +1,20 @@
-"""A captured graph and the recording of one: the same nodes, and the same memory, or a refusal."""
+"""A captured graph and the recording of one: the same nodes, or a refusal."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from depgraph.apply.captured import COPY, EMPTY, KERNEL, MEMSET
+from depgraph.apply.captured import COPY, KERNEL, MEMSET
 from depgraph.errors import ApplyError
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from depgraph.apply.captured import Captured, Node, Region
-    from depgraph.apply.values import Touched, Value
+    from depgraph.apply.captured import Captured, Node
     from depgraph.graph.program import Copy, Kernel
 
-Word = tuple[int, int]
 _AGAIN = "record the program as it is now"
 
 
@@ -125,112 +121,22 @@ def _text(operations: Sequence[Operation], at: int) -> str:
     return f"{in_short(name)} <<<{kernel.grid}, {kernel.block}>>>"
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where the memory of a recorded graph is in one that was captured later.
-
-    Attributes
-    ----------
-    recorded : Captured
-        With those words alone that are pointers in both graphs.
-    captured : Captured
-    region : mapping
-        From a place in `recorded.regions` to one in `captured.regions`.
-    """
-
-    recorded: Captured
-    captured: Captured
-    region: Mapping[int, int]
-
-    def shift_of(self, region: int) -> int:
-        """Return how far a region of the recording has moved."""
-        there = self.captured.regions[self.region[region]]
-        return there.start - self.recorded.regions[region].start
-
-    def words_of(self, values: Iterable[Value], base: int) -> dict[int, dict[Word, int]]:
-        """Return what to write into nodes so that values have memory of their own.
-
-        Parameters
-        ----------
-        values : iterable of Value
-        base : int
-            Address of that memory; the values lie there one after another.
-
-        Returns
-        -------
-        dict
-            From a node to a parameter and byte, to the value to write.
-        """
-        found: dict[int, dict[Word, int]] = {}
-        for value in values:
-            region = self.recorded.region_of(value.start)
-            if region is None:
-                message = "a value outside of all regions cannot move"
-                raise ValueError(message)
-            by = base - value.base - self.shift_of(region)
-            base += value.size
-            for node, words in value.words.items():
-                now = {(p, byte): old for p, byte, old in self.captured.nodes[node].words}
-                found.setdefault(node, {}).update({word: now[word] + by for word in words})
-        return found
-
-
-def match_memory(recorded: Captured, captured: Captured, touched: Touched) -> Placed:
-    """Find which memory of a recorded graph is which of one that was captured later.
-
-    Parameters
-    ----------
-    touched : Touched
-        What the recorded nodes touch. A word is a pointer if it points to something that its node
-        touches; others, such as what is left in the gaps of a structure, may differ.
+def refuse_other_nodes(recorded: Captured, captured: Captured) -> None:
+    """Refuse a captured graph that is not the one that was recorded.
 
     Raises
     ------
     ApplyError
-        If the graphs differ, or their memory is laid out in another way.
+        If it has other nodes, or they are in another order.
     """
-    _refuse_other_nodes(recorded, captured)
-    regions = _regions(recorded, captured, touched)
-    nodes = []
-    for number, (old, new) in enumerate(zip(recorded.nodes, captured.nodes, strict=True)):
-        there = {(parameter, byte): value for parameter, byte, value in new.words}
-        kept = []
-        for word in old.words:
-            region = recorded.region_of(word[2])
-            if region in regions:
-                other = captured.regions[regions[region]].start
-                if there.get(word[:2]) == word[2] - recorded.regions[region].start + other:
-                    kept.append(word)
-        starts = [at for at in touched.starts(number) if recorded.region_of(at) in regions]
-        kept_values = {word[2] for word in kept}
-        for start in starts:
-            pointer = _pointer_of(recorded, old, start)
-            if pointer is not None and pointer not in kept_values:
-                raise ApplyError(
-                    f"another program: the memory of node {number} ({in_short(old.label)}) is laid "
-                    "out in another way than it was recorded",
-                    _AGAIN,
-                )
-        nodes.append(replace(old, words=tuple(kept)))
-    return Placed(replace(recorded, nodes=tuple(nodes)), captured, regions)
-
-
-def _refuse_other_nodes(recorded: Captured, captured: Captured) -> None:
-    if recorded.most_bytes != captured.most_bytes:
-        raise ApplyError(
-            f"recorded with max_extra_memory={recorded.most_bytes}, not {captured.most_bytes}",
-            "give the same, or record the program again",
-        )
     if len(recorded.nodes) != len(captured.nodes):
         raise ApplyError(
             f"another program: {len(captured.nodes)} nodes were captured, {len(recorded.nodes)} "
             "recorded",
             _AGAIN,
         )
-    if recorded.edges != captured.edges:
-        raise ApplyError("another program: it uses its streams in another way", _AGAIN)
     for number, (old, new) in enumerate(zip(recorded.nodes, captured.nodes, strict=True)):
-        if replace(old, words=()) != replace(new, words=()):
+        if _kernel_of(old) != _kernel_of(new):
             raise ApplyError(
                 f"another program: node {number} is {_node_text(new)}, recorded was "
                 f"{_node_text(old)}",
@@ -238,42 +144,5 @@ def _refuse_other_nodes(recorded: Captured, captured: Captured) -> None:
             )
 
 
-def _regions(recorded: Captured, captured: Captured, touched: Touched) -> dict[int, int]:
-    """Find the region that each one has become: the one that most pointers point into."""
-    reached = touched.regions(recorded)
-    votes: dict[int, Counter[int]] = {}
-    for number, (old, new) in enumerate(zip(recorded.nodes, captured.nodes, strict=True)):
-        there = {(parameter, byte): value for parameter, byte, value in new.words}
-        for parameter, byte, value in old.words:
-            region, address = recorded.region_of(value), there.get((parameter, byte))
-            if region is None or address is None or region not in reached.get(number, ()):
-                continue
-            other = captured.region_of(address)
-            if other is not None and _is_same_place(
-                value, recorded.regions[region], address, captured.regions[other]
-            ):
-                votes.setdefault(region, Counter())[other] += 1
-    found = {region: count.most_common(1)[0][0] for region, count in votes.items()}
-    if len(set(found.values())) < len(found):
-        raise ApplyError(
-            "another program: tensors that were apart when it was recorded share memory", _AGAIN
-        )
-    return found
-
-
-def _is_same_place(value: int, region: Region, address: int, other: Region) -> bool:
-    return value - region.start == address - other.start and region.is_own == other.is_own
-
-
-def _pointer_of(recorded: Captured, node: Node, address: int) -> int | None:
-    """Return the pointer by which a node seems to reach an address: the last one before it."""
-    values = sorted({value for _, _, value in node.words})
-    at = bisect_right(values, address) - 1
-    if at < 0 or recorded.region_of(values[at]) != recorded.region_of(address):
-        return None
-    return values[at]
-
-
-def is_understood(node: Node) -> bool:
-    """Tell whether a node's place may be left to its dependences: the host's are not known."""
-    return node.kind == EMPTY or (_is_recorded(node) and not node.to_host)
+def _kernel_of(node: Node) -> tuple[object, ...]:
+    return node.kind, node.name, node.grid, node.block, node.shared, node.to_host

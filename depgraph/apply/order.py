@@ -1,48 +1,53 @@
-"""Edges between the nodes of a graph: those that are needed, without those that others imply."""
+"""Orders between the nodes of a graph, as bits of integers: which edges are needed, and branches.
+
+Nodes are numbered in an order that is allowed; bit i of a mask is node i.
+"""
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Edge = tuple[int, int]
 
 
-def reachable(n: int, edges: Iterable[Edge]) -> list[int]:
-    """Return for each node what comes before it, directly or not, as bits of an integer.
+def masks_of(n: int, edges: Iterable[Edge]) -> list[int]:
+    """Return for each node the nodes that edges lead from, all of them smaller."""
+    found = [0] * n
+    for source, target in edges:
+        found[target] |= 1 << source
+    return found
+
+
+def nodes_of(mask: int) -> Iterator[int]:
+    """Yield the nodes of a mask, the largest first."""
+    while mask:
+        node = mask.bit_length() - 1
+        mask ^= 1 << node
+        yield node
+
+
+def reduced(before: Sequence[int]) -> tuple[list[Edge], list[int]]:
+    """Return the fewest edges that keep an order, and for each node all that comes before it.
 
     Parameters
     ----------
-    n : int
-        Number of nodes; every edge goes from a smaller number to a larger one.
+    before : sequence of int
+        For each node a mask of the nodes that must come before it.
     """
-    sources: list[list[int]] = [[] for _ in range(n)]
-    for source, target in edges:
-        sources[target].append(source)
-    before = [0] * n
-    for node in range(n):
-        for source in sources[node]:
-            before[node] |= before[source] | 1 << source
-    return before
-
-
-def reduced(n: int, edges: Iterable[Edge]) -> list[Edge]:
-    """Return the fewest edges that order the nodes in the same way: the transitive reduction."""
-    edges = set(edges)
-    before = reachable(n, edges)
-    sources: list[list[int]] = [[] for _ in range(n)]
-    for source, target in edges:
-        sources[target].append(source)
-    kept = []
-    for target in range(n):
+    edges: list[Edge] = []
+    closed: list[int] = []
+    for target, mask in enumerate(before):
         implied = 0
-        for source in sorted(sources[target], reverse=True):
-            if not implied >> source & 1:
-                kept.append((source, target))
-            implied |= before[source] | 1 << source
-    return sorted(kept)
+        while left := mask & ~implied:
+            source = left.bit_length() - 1
+            edges.append((source, target))
+            implied |= closed[source] | 1 << source
+        closed.append(implied)
+    return sorted(edges), closed
 
 
 def chain(n: int) -> list[Edge]:
@@ -50,21 +55,8 @@ def chain(n: int) -> list[Edge]:
     return [(i, i + 1) for i in range(n - 1)]
 
 
-def barrier_edges(n: int, barriers: Collection[int]) -> set[Edge]:
-    """Return edges that order some nodes with everything before and after them."""
-    found: set[Edge] = set()
-    fence = -1
-    for node in range(n):
-        if fence >= 0:
-            found.add((fence, node))
-        if node in barriers:
-            found.update((other, node) for other in range(max(fence, 0), node))
-            fence = node
-    return found
-
-
-def merged(n: int, edges: Sequence[Edge], weight: Sequence[float], width: int) -> list[Edge]:
-    """Put the nodes of a graph on at most `width` branches: one after another on each.
+def branches_of(n: int, edges: Iterable[Edge], weight: Sequence[float], width: int) -> list[int]:
+    """Return for each node the branch that it runs on, one node after another on each.
 
     As streams do it: a node goes to the branch whose last node it waits for, else to the one that
     is idle first.
@@ -73,24 +65,9 @@ def merged(n: int, edges: Sequence[Edge], weight: Sequence[float], width: int) -
     ----------
     weight : sequence of float
         How long each node takes.
-
-    Returns
-    -------
-    list of (int, int)
-        The edges, those of the branches among them, without those that others imply.
+    width : int
+        At most so many branches.
     """
-    branches = branches_of(n, edges, weight, width)
-    last: dict[int, int] = {}
-    found = set(edges)
-    for node, branch in enumerate(branches):
-        if branch in last:
-            found.add((last[branch], node))
-        last[branch] = node
-    return reduced(n, found)
-
-
-def branches_of(n: int, edges: Sequence[Edge], weight: Sequence[float], width: int) -> list[int]:
-    """Return for each node the branch that it runs on; see `merged`."""
     sources: list[list[int]] = [[] for _ in range(n)]
     for source, target in edges:
         sources[target].append(source)
@@ -112,3 +89,83 @@ def branches_of(n: int, edges: Sequence[Edge], weight: Sequence[float], width: i
         ends[node] = max(ready, free[chosen]) + weight[node]
         free[chosen], last[chosen], branch[node] = ends[node], node, chosen
     return branch
+
+
+def along_branches(branches: Sequence[int]) -> list[Edge]:
+    """Return the edges that keep the nodes of each branch one after another."""
+    last: dict[int, int] = {}
+    found = []
+    for node, branch in enumerate(branches):
+        if branch in last:
+            found.append((last[branch], node))
+        last[branch] = node
+    return found
+
+
+def postponing(node: int, edges: Sequence[Edge], closed: Sequence[int]) -> list[int]:
+    """Return the permitted order in which a node, and what waits for it, comes last.
+
+    What is free to choose goes backwards, so that other pairs change places as well.
+
+    Parameters
+    ----------
+    closed : sequence of int
+        As `reduced` returns it.
+    """
+    n = len(closed)
+    waits = [0] * n
+    after: list[list[int]] = [[] for _ in range(n)]
+    for source, target in edges:
+        waits[target] += 1
+        after[source].append(target)
+
+    def rank(other: int) -> tuple[bool, int]:
+        return other == node or bool(closed[other] >> node & 1), -other
+
+    ready = [(*rank(other), other) for other in range(n) if not waits[other]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        *_, first = heapq.heappop(ready)
+        order.append(first)
+        for other in after[first]:
+            waits[other] -= 1
+            if not waits[other]:
+                heapq.heappush(ready, (*rank(other), other))
+    return order
+
+
+def adversarial_orders(
+    edges: Sequence[Edge], closed: Sequence[int], most: int
+) -> tuple[list[list[int]], int]:
+    """Return orders that edges permit and that turn every pair around that they leave free.
+
+    A missing edge lets its two nodes change places: in one of these orders they have.
+
+    Parameters
+    ----------
+    edges, closed
+        As `reduced` returns them.
+    most : int
+        How many orders at most.
+
+    Returns
+    -------
+    list of list of int
+    int
+        How many free pairs keep their places in all of them.
+    """
+    n = len(closed)
+    free = [0] * n  # those behind a node that need not wait for it
+    for later, before in enumerate(closed):
+        for earlier in nodes_of(((1 << later) - 1) & ~before):
+            free[earlier] |= 1 << later
+    orders: list[list[int]] = []
+    while len(orders) < most and any(free):
+        node = max(range(n), key=lambda i: free[i].bit_count())
+        orders.append(postponing(node, edges, closed))
+        ran = 0
+        for other in orders[-1]:
+            free[other] &= ~ran
+            ran |= 1 << other
+    return orders, sum(mask.bit_count() for mask in free)

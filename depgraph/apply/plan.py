@@ -1,40 +1,57 @@
-"""Graphs that a captured program may become: from the recording's dependences to candidates."""
+"""Graphs that a captured one may become: from what its nodes may touch to candidates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from depgraph.apply.byte_ranges import joined
-from depgraph.apply.captured import KERNEL, read_captures
-from depgraph.apply.matching import is_understood, match_memory, match_nodes, operations_of
-from depgraph.apply.order import barrier_edges, chain, merged, reduced
-from depgraph.apply.recorded import captures_of
-from depgraph.apply.values import find_reuse, touched_by_nodes
-from depgraph.errors import ApplyError
-from depgraph.mechanisms.base import dependent_operations
+from depgraph.apply.captured import EMPTY, KERNEL
+from depgraph.apply.may_sets import REUSE, WORKSPACE, conflicts, units_of
+from depgraph.apply.order import along_branches, branches_of, chain, masks_of, nodes_of, reduced
+from depgraph.system.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from depgraph.apply.byte_ranges import Ranges
     from depgraph.apply.captured import Captured
-    from depgraph.apply.matching import Placed
+    from depgraph.apply.kernel_code import KernelCode
+    from depgraph.apply.may_sets import Unit
     from depgraph.apply.order import Edge
-    from depgraph.apply.values import Reuse, Touched, Value
-    from depgraph.store.store import Store
 
-AS_CAPTURED = "as captured"
-WIDTHS = (2, 4, 8, 16, 32)
+PLAIN, FREE, BRANCHES = "as captured", "free", "branches"
+RECORDED = "in the recording"
 _NODE_US, _PATH_US = 0.25, 1.0  # of a CUDA graph on an H100: a node, and a step of a path
-_KERNEL_US = 2.0  # where no time is known
-_CLOSE = 1.001
-_MOST_TRIALS = 500
+_KERNEL_US, _OTHER_US = 2.0, 1.5  # where no time is known
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a function's memory lies when it is captured.
+
+    Attributes
+    ----------
+    lanes : tuple of int
+        The stream that each operator runs on while it is captured: memory that is given back is
+        used again on the same stream alone, and each has a workspace of its own.
+    keeps : bool
+        Whether no tensor gets the memory of an earlier one, as far as there is room.
+    """
+
+    lanes: tuple[int, ...] = ()
+    keeps: bool = True
+
+    @property
+    def width(self) -> int:
+        """Number of streams."""
+        return max(self.lanes, default=0) + 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the graphs are called that have it: free, and on branches."""
+        lanes = counted(self.width, "lane") + ("" if self.keeps else ", memory used again")
+        kinds = (FREE, BRANCHES) if self.width > 1 else (FREE,)
+        return tuple(f"{kind}, {lanes}" for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,90 +63,149 @@ class Candidate:
     name : str
     edges : tuple of (int, int)
         Between nodes.
-    moved : frozenset of int
-        Numbers of the values that have memory of their own.
     """
 
     name: str
     edges: tuple[Edge, ...]
-    moved: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
-    """What memory of their own for some values that shared a buffer brings.
+class Recorded:
+    """What a recording shows of the nodes of a graph.
 
     Attributes
     ----------
-    start, end : int
-        The buffer, in the recorded run.
-    values : int
-        How many values of it have their own memory.
-    more_bytes : int
-    saved : float
-        By how much the estimated time grows without it, in microseconds.
-    nodes : tuple of int
-        Those that use the values.
+    edges : tuple of (int, int)
+        Its dependences between nodes.
+    unseen : frozenset of int
+        Nodes of which it did not see everything.
     """
 
-    start: int
-    end: int
-    values: int
-    more_bytes: int
-    saved: float
-    nodes: tuple[int, ...]
+    edges: tuple[Edge, ...]
+    unseen: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeReason:
+    """What keeps nodes in order.
+
+    Attributes
+    ----------
+    reason : str
+    edges : int
+        How many of the graph's edges it explains, alone or with others.
+    costs_us : float
+        About how much shorter the graph were without it.
+    examples : tuple of (str, str)
+        Some of the pairs of nodes.
+    """
+
+    reason: str
+    edges: int
+    costs_us: float
+    examples: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the recording of a captured graph says of its nodes.
+    """What must wait for what in a captured graph, and why.
 
     Attributes
     ----------
-    recorded : Captured
-    operation : tuple of int or None
-        Of the recording, for each node.
-    needed : frozenset of (int, int)
-        Every dependence, certain or possible.
-    fixed : frozenset of int
-        Nodes of which not all is known: they keep their place.
-    touched : Touched
-        By node.
-    reuse : Reuse
+    captured : Captured
+    units : tuple of Unit
+    before : tuple of dict
+        For each unit, from a reason to the units that it must wait for, as bits.
     weights : tuple of float
         Microseconds a node.
-    why_fixed : mapping
-        A reason to how many nodes it is for.
-    placed : Placed or None
-        Where the memory is in the graph that is to be changed.
     """
 
-    recorded: Captured
-    operation: tuple[int | None, ...]
-    needed: frozenset[Edge]
-    fixed: frozenset[int]
-    touched: Touched
-    reuse: Reuse
+    captured: Captured
+    units: tuple[Unit, ...]
+    before: tuple[dict[str, int], ...]
     weights: tuple[float, ...]
-    why_fixed: Mapping[str, int] = field(default_factory=dict)
-    placed: Placed | None = None
 
     @property
     def n(self) -> int:
         """Number of nodes."""
-        return len(self.recorded.nodes)
+        return len(self.captured.nodes)
 
-    def edges(self, moved: Collection[int] = ()) -> list[Edge]:
-        """Return the edges that are left once some values have memory of their own."""
-        return reduced(self.n, self._steady | self.reuse.edges(moved))
+    @property
+    def fixed(self) -> dict[str, int]:
+        """Why nodes keep their place, and how many do."""
+        found: dict[str, int] = {}
+        for unit in self.units:
+            if unit.fixed:
+                found[unit.fixed] = found.get(unit.fixed, 0) + unit.end - unit.first
+        return found
 
     @cached_property
-    def _steady(self) -> frozenset[Edge]:
-        """The edges that rest on more than where values lie."""
-        steady = self.needed - (self.reuse.edges() - self.reuse.true)
-        return steady | barrier_edges(self.n, self.fixed)
+    def unit_edges(self) -> list[Edge]:
+        """The fewest edges between units that keep all conflicts in order."""
+        return self._reduced_without(())
 
-    def estimate(self, edges: Iterable[Edge]) -> float:
+    def _reduced_without(self, reasons: Collection[str]) -> list[Edge]:
+        masks = [
+            _union(mask for reason, mask in each.items() if reason not in reasons)
+            for each in self.before
+        ]
+        return reduced(masks)[0]
+
+    def node_edges(self, between_units: Sequence[Edge]) -> tuple[Edge, ...]:
+        """Return edges between nodes: those between units, and those inside."""
+        inside = [(i, i + 1) for unit in self.units for i in range(unit.first, unit.end - 1)]
+        outside = [(self.units[a].end - 1, self.units[b].first) for a, b in between_units]
+        return tuple(sorted([*inside, *outside]))
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges between nodes that no value of the tensors makes wrong."""
+        return self.node_edges(self.unit_edges)
+
+    @cached_property
+    def unit_weights(self) -> list[float]:
+        """Microseconds a unit."""
+        return [sum(self.weights[unit.first : unit.end]) for unit in self.units]
+
+    def lanes(self, width: int) -> tuple[int, ...]:
+        """Return a stream for each operator, at most `width` of them.
+
+        What several streams do away with, such as a shared workspace, counts for nothing.
+        """
+        edges = self._reduced_without((REUSE, WORKSPACE))
+        branches = branches_of(len(self.units), edges, self.unit_weights, width)
+        found: list[int | None] = [None] * len(self.captured.calls)
+        for unit, branch in zip(self.units, branches, strict=True):
+            call = self.captured.nodes[unit.first].call
+            if call >= 0:
+                found[call] = branch
+        # What only allocates goes where its memory is used first.
+        lane_of: dict[int, int] = {}
+        for place in reversed(range(len(found))):
+            call_ = self.captured.calls[place]
+            lane = found[place]
+            if lane is None:
+                wanted = [lane_of[m.number] for m in call_.made if m.number in lane_of]
+                found[place] = lane = wanted[0] if wanted else 0
+            lane_of.update((o.view.memory.number, lane) for o in call_.operands)
+        return tuple(lane or 0 for lane in found)
+
+    def candidates(self, layout: Layout) -> list[Candidate]:
+        """Return the graphs to choose from: what is free runs side by side, or on branches."""
+        names = layout.names
+        found = [Candidate(names[0], self.edges)]
+        if len(names) > 1:
+            branches = branches_of(
+                len(self.units), self.unit_edges, self.unit_weights, layout.width
+            )
+            edges = [*self.unit_edges, *along_branches(branches)]
+            merged, _ = reduced(masks_of(len(self.units), edges))
+            found.append(Candidate(names[1], self.node_edges(merged)))
+        line = tuple(chain(self.n))
+        unlike = {each.edges: each for each in reversed(found) if each.edges != line}
+        return list(reversed(unlike.values()))
+
+    def estimate(self, edges: Sequence[Edge]) -> float:
         """Return about how long a graph takes, in microseconds: to tell better from worse."""
         ends = [0.0] * self.n
         sources: list[list[int]] = [[] for _ in ends]
@@ -140,230 +216,87 @@ class Plan:
             ends[node] = max(ready, _NODE_US * node) + weight
         return max(ends, default=0.0)
 
-    def values_within(self, most_bytes: int) -> list[Value]:
-        """Return the values that may have memory of their own, as far as there is room for it.
-
-        Parameters
-        ----------
-        most_bytes : int
-            Of memory, for all of them.
-        """
-        shared = {
-            stay.value for history in self.reuse.histories if len(history) > 1 for stay in history
-        }
-        found: list[Value] = []
-        for value in sorted(self.reuse.values, key=lambda v: (v.size, v.number)):
-            if value.can_move and value.number in shared and value.size <= most_bytes:
-                found.append(value)
-                most_bytes -= value.size
-        return found
-
-    def fewest(self, values: Sequence[Value]) -> list[Value]:
-        """Choose a small set of values that brings about what all of them bring.
-
-        Those are taken back that make no difference, the largest first.
-        """
-        best = self._time_with(values)
-        if best * _CLOSE >= self._time_with([]):
-            return []
-        order = sorted(values, key=lambda v: (-v.size, v.number))
-        step = max(1, len(order) // 2)
-        trials = 0
-        while True:
-            at = 0
-            while at < len(order) and trials < _MOST_TRIALS:
-                trials += 1
-                rest = order[:at] + order[at + step :]
-                if self._time_with(rest) <= best * _CLOSE:
-                    order = rest
-                else:
-                    at += step
-            if step == 1:
-                return sorted(order, key=lambda v: v.number)
-            step //= 2
-
-    def _time_with(self, values: Iterable[Value]) -> float:
-        moved = frozenset(v.number for v in values)
-        return self.estimate(self._steady | self.reuse.edges(moved))
-
-    def bought_by(self, values: Sequence[Value]) -> list[Bought]:
-        """Say what each buffer whose values have memory of their own brings, most first."""
-        buffers: list[list[Value]] = []
-        end = 0
-        for value in sorted(values, key=lambda v: v.start):
-            if buffers and value.start < end:
-                buffers[-1].append(value)
-            else:
-                buffers.append([value])
-                end = 0
-            end = max(end, value.end)
-        whole = self._time_with(values)
+    def reasons(self) -> list[EdgeReason]:
+        """Say what keeps the nodes in order, and about what each reason costs, most first."""
+        whole = self.estimate(self.edges)
         found = []
-        for buffer in buffers:
-            own = {value.number for value in buffer}
-            rest = [value for value in values if value.number not in own]
-            found.append(
-                Bought(
-                    start=min(v.start for v in buffer),
-                    end=max(v.end for v in buffer),
-                    values=len(buffer),
-                    more_bytes=sum(v.size for v in buffer),
-                    saved=max(0.0, self._time_with(rest) - whole),
-                    nodes=tuple(sorted({node for v in buffer for node in v.nodes})),
-                )
-            )
-        return sorted(found, key=lambda b: (-b.saved, b.start))
+        for reason in dict.fromkeys(reason for each in self.before for reason in each):
+            pairs = [(a, b) for a, b in self.unit_edges if self.before[b].get(reason, 0) >> a & 1]
+            less = self.estimate(self.node_edges(self._reduced_without((reason,))))
+            examples = tuple((self._label(a), self._label(b)) for a, b in pairs[:3])
+            found.append(EdgeReason(reason, len(pairs), max(0.0, whole - less), examples))
+        return sorted(found, key=lambda each: (-each.costs_us, -each.edges, each.reason))
 
-    def candidates(self, values: Sequence[Value]) -> list[Candidate]:
-        """Return the graphs to choose from, each once, the captured one first.
+    def _label(self, unit: int) -> str:
+        node = self.captured.nodes[self.units[unit].first]
+        return self.captured.calls[node.call].name if node.call >= 0 else node.label
 
-        Parameters
-        ----------
-        values : sequence of Value
-            Those that may have memory of their own.
-        """
-        moved = frozenset(v.number for v in values)
-        free = self.edges(moved)
-        found = [
-            Candidate("all edges", tuple(self.edges())),
-            Candidate("own buffers", tuple(free), moved),
-        ]
-        few = frozenset(v.number for v in self.fewest(values))
-        found.append(Candidate("few own buffers", tuple(self.edges(few)), few))
-        sure = frozenset(v.number for v in values if not v.is_handed_on)
-        found.append(Candidate("own buffers but for split sums", tuple(self.edges(sure)), sure))
-        for width in WIDTHS:
-            edges = tuple(merged(self.n, free, self.weights, width))
-            found.append(Candidate(f"{width} branches", edges, moved))
-        seen: set[tuple[Edge, ...]] = {tuple(chain(self.n))}
-        unlike = [Candidate(AS_CAPTURED, self.recorded.edges)]
-        for each in sorted(found, key=lambda c: len(c.moved)):
-            if each.edges not in seen:
-                seen.add(each.edges)
-                unlike.append(each)
-        return unlike
+    def why(self, source: int, target: int) -> list[str]:
+        """Return the reasons for which a unit must wait for another one."""
+        return [reason for reason, mask in self.before[target].items() if mask >> source & 1]
 
-    def between_operations(self, edges: Sequence[Edge]) -> tuple[list[int], list[int]]:
-        """Return edges between the operations of the recording; other nodes only hand on order."""
-        sources: list[set[int]] = [set() for _ in range(self.n)]
-        for source, target in sorted(edges, key=lambda e: e[1]):
-            own = self.operation[source]
-            sources[target] |= sources[source] if own is None else {own}
-        found = [
+    def waiting_pairs(self) -> list[Edge]:
+        """Return every pair of units that conflict, whether others imply it or not."""
+        return [
             (source, target)
-            for node, target in enumerate(self.operation)
-            if target is not None
-            for source in sources[node]
+            for target, each in enumerate(self.before)
+            for source in nodes_of(_union(each.values()))
         ]
-        return [s for s, _ in found], [t for _, t in found]
 
-    def last_writer(self, address: int) -> int | None:
-        """Return the last node that writes a byte, of the recorded addresses."""
-        wrote = self.touched.is_write & (self.touched.start <= address)
-        wrote &= self.touched.end > address
-        nodes = self.touched.node[wrote]
-        return int(nodes.max()) if len(nodes) else None
 
-    def written(self) -> dict[int, Ranges]:
-        """Return what nodes write of each region."""
-        rows = np.flatnonzero(self.touched.is_write)
-        found = {}
-        for number, region in enumerate(self.recorded.regions):
-            low = np.maximum(self.touched.start[rows], np.uint64(region.start))
-            high = np.minimum(self.touched.end[rows], np.uint64(region.start + region.size))
-            inside = low < high
-            if inside.any():
-                found[number] = joined(
-                    np.stack([low[inside], high[inside]], axis=1).astype(np.int64)
-                )
-        return found
+def _union(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
 
 
 def make_plan(
-    store: Store,
-    call: int = 0,
-    times: Callable[[], Sequence[float]] | None = None,
-    captured: Captured | None = None,
+    captured: Captured,
+    weights: Sequence[float] | None = None,
+    codes: Mapping[str, KernelCode] | None = None,
+    recorded: Recorded | None = None,
 ) -> Plan:
-    """Read what a recording says of a captured graph.
+    """Find what must wait for what in a captured graph, for every value of its tensors.
 
     Parameters
     ----------
-    store : Store
-        Recorded, with the captured graphs beside it.
-    call : int
-        Which call of `depgraph.torch.parallelize`, from 0.
-    times : callable, optional
-        Returns the microseconds of each kernel of the store.
-    captured : Captured, optional
-        The graph that is to be changed.
-
-    Raises
-    ------
-    ApplyError
-        If there are no captured graphs, the recording is not of them, or of another graph than
-        `captured`.
+    captured : Captured
+    weights : sequence of float, optional
+        Microseconds of each node.
+    codes : mapping, optional
+        What is known of the machine code of kernels that no operator launched, by name.
+    recorded : Recorded, optional
+        Takes the place of what operators may touch: right for the values that were recorded only.
     """
-    path = captures_of(store.path)
-    if not path.is_file():
-        raise ApplyError(
-            f"{store.path}: recorded without depgraph.torch.parallelize: there is no {path.name}",
-            "let depgraph apply record it",
-        )
-    captures = read_captures(path)
-    which = next((i for i, each in enumerate(captures) if each.call == call), None)
-    if which is None:
-        raise ApplyError(
-            f"{store.path}: call {call} of depgraph.torch.parallelize is not in it, counted from 0",
-            "record the program as it is now",
-        )
-    recorded = captures[which]
-    operation = match_nodes(captures, operations_of(store.kernels, store.copies), which)
-    node_of = {place: node for node, place in enumerate(operation) if place is not None}
-    graph = store.graph()
-    why: dict[str, int] = {}
-    fixed = set()
-    opaque = {k.operation: k.untraced for k in store.kernels if k.untraced}
-    for node, (each, place) in enumerate(zip(recorded.nodes, operation, strict=True)):
-        reason = opaque.get(-1 if place is None else place) if is_understood(each) else each.kind
-        if reason:
-            fixed.add(node)
-            why[reason] = why.get(reason, 0) + 1
-    source, target = dependent_operations(graph)
-    needed = _between_nodes(source, target, node_of)
-    touched = touched_by_nodes(
-        store.footprints(), graph.operation_of_block, node_of, len(recorded.nodes)
-    )
-    placed = None
-    if captured is not None:
-        placed = match_memory(recorded, captured, touched)
-        recorded = placed.recorded
-    reuse = find_reuse(recorded, touched, fixed)
-    duration = dict(
-        zip((k.operation for k in store.kernels), times() if times else (), strict=False)
-    )
-    weights = tuple(
-        duration.get(-1 if place is None else place, _KERNEL_US if node.kind == KERNEL else 1.0)
-        for node, place in zip(recorded.nodes, operation, strict=True)
-    )
-    return Plan(
-        recorded,
-        tuple(operation),
-        frozenset(needed),
-        frozenset(fixed),
-        touched,
-        reuse,
-        weights,
-        why,
-        placed,
-    )
+    units = units_of(captured, codes or {})
+    if recorded is None:
+        before = conflicts(units)
+    else:
+        units, before = _as_recorded(units, recorded)
+    if weights is None:
+        usual = {KERNEL: _KERNEL_US, EMPTY: 0.0}
+        weights = [usual.get(node.kind, _OTHER_US) for node in captured.nodes]
+    return Plan(captured, tuple(units), tuple(before), tuple(weights))
 
 
-def _between_nodes(
-    source: NDArray[np.int32], target: NDArray[np.int32], node_of: Mapping[int, int]
-) -> set[Edge]:
-    return {
-        (node_of[a], node_of[b])
-        for a, b in zip(source.tolist(), target.tolist(), strict=True)
-        if a in node_of and b in node_of
-    }
+def _as_recorded(
+    units: Sequence[Unit], recorded: Recorded
+) -> tuple[list[Unit], list[dict[str, int]]]:
+    """Put recorded dependences in the place of possible ones between nodes that were recorded."""
+    unit_of = [place for place, unit in enumerate(units) for _ in range(unit.first, unit.end)]
+    unseen = _union(1 << unit_of[node] for node in recorded.unseen)
+    units = [
+        unit if unseen >> place & 1 else replace(unit, fixed="") for place, unit in enumerate(units)
+    ]
+    stays = {REUSE, WORKSPACE, *(unit.fixed for unit in units if unit.fixed)}
+    found: list[dict[str, int]] = []
+    for place, reasons in enumerate(conflicts(units)):
+        left = -1 if unseen >> place & 1 else unseen
+        masks = {why: mask if why in stays else mask & left for why, mask in reasons.items()}
+        found.append({why: mask for why, mask in masks.items() if mask})
+    for source, target in recorded.edges:
+        a, b = unit_of[source], unit_of[target]
+        if a < b:
+            found[b][RECORDED] = found[b].get(RECORDED, 0) | 1 << a
+    return units, found

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.apply.order import Edge
-    from depgraph.apply.plan import Plan
+    from depgraph.apply.recorded_call import RecordedCall
     from depgraph.scenario.scenario import Scenario
     from depgraph.store.store import Store
 
@@ -74,9 +74,9 @@ def _profile(
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """Predicts the graphs of one plan."""
+    """Predicts graphs of one recorded call."""
 
-    plan: Plan
+    operation: tuple[int | None, ...]
     scenario: Scenario
 
     def time(self, edges: Sequence[Edge]) -> float:
@@ -85,10 +85,10 @@ class Predictor:
         Parameters
         ----------
         edges : sequence of (int, int)
-            Between the nodes of the plan.
+            Between the nodes of the captured graph.
         """
         contended = self.scenario.contended
-        source, target = self.plan.between_operations(edges)
+        source, target = between_operations(self.operation, edges)
         charges = Charges((), unit=contended.unit, launches=contended.launch)
         ends = np.array(source, np.int32), np.array(target, np.int32)
         rules = graph_rules(contended, charges, *ends)
@@ -98,9 +98,24 @@ class Predictor:
         return run_contended("applied", rules, contended).makespan
 
 
-def make_predictor(
-    plan: Plan, store: Store, profile: KernelProfile | None, sms: int
-) -> Predictor | None:
+def between_operations(
+    operation: Sequence[int | None], edges: Sequence[Edge]
+) -> tuple[list[int], list[int]]:
+    """Return edges between the operations of a recording; other nodes only hand on order."""
+    sources: list[set[int]] = [set() for _ in operation]
+    for source, target in sorted(edges, key=lambda e: e[1]):
+        own = operation[source]
+        sources[target] |= sources[source] if own is None else {own}
+    found = [
+        (source, target)
+        for node, target in enumerate(operation)
+        if target is not None
+        for source in sources[node]
+    ]
+    return [s for s, _ in found], [t for _, t in found]
+
+
+def make_predictor(call: RecordedCall, profile: KernelProfile | None, sms: int) -> Predictor | None:
     """Return what predicts the only graph of a recording; None where that cannot be said.
 
     No times may be known, or the program may be too large.
@@ -110,10 +125,11 @@ def make_predictor(
     sms : int
         Of the GPU that it is to run on.
     """
+    store, operation = call.store, call.operation
     graph = store.graph()
     if profile is None or graph.n_blocks > _MOST_BLOCKS:
         return None
-    if graph.n_operations != sum(each is not None for each in plan.operation):
+    if graph.n_operations != sum(each is not None for each in operation):
         return None  # other graphs are in the recording, too
     scenario = build_scenario(
         graph,
@@ -128,7 +144,7 @@ def make_predictor(
     # node needs after the one that it waits for.
     nothing = LaunchTime()
     scenario = scenario.with_launch(replace(scenario.launch, path=nothing, fork=nothing))
-    return Predictor(plan, scenario) if scenario.has_predictions else None
+    return Predictor(operation, scenario) if scenario.has_predictions else None
 
 
 def _with_memory_nodes(scenario: Scenario, store: Store, profile: KernelProfile) -> Scenario:

@@ -23,6 +23,12 @@ def captures_of(store: Path) -> Path:
     return store.with_name(f"{store.name}.captures.json")
 
 
+def verdicts_of(store: Path, call: int) -> Path:
+    """Return where it stands what a check found of a call."""
+    store = stable_path(store)
+    return store.with_name(f"{store.name}.checked-{call}.json")
+
+
 def store_of_call(named: str | Path, call: int, used: set[Path]) -> Path:
     """Return the store of a call: the one that is named, or a further one beside it.
 

@@ -7,10 +7,13 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from depgraph.apply.matching import operations_of
-from depgraph.apply.order import barrier_edges, branches_of, reachable, reduced
+from depgraph.apply.order import along_branches, branches_of, masks_of, reduced
 from depgraph.mechanisms.base import dependent_operations
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from depgraph.apply.order import Edge
     from depgraph.graph.program import Kernel
     from depgraph.store.store import Store
 
@@ -58,12 +61,17 @@ def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:
     source, target = dependent_operations(store.graph())
     opaque = {i for i, each in enumerate(operations) if each.kernel and each.kernel.untraced}
     needed = set(zip(source.tolist(), target.tolist(), strict=True))
-    edges = reduced(n, needed | barrier_edges(n, opaque))
+    edges, _ = reduced(masks_of(n, [*needed, *_keeping_place(n, opaque)]))
     stream = branches_of(n, edges, [1.0] * n, most_streams)
     needs: list[list[int]] = [[] for _ in range(n)]
     for a, b in edges:
         needs[b].append(a)
-    waits = _waits(n, needs, stream)
+    # What is on the same stream waits by itself, and lets others know of what came before.
+    fewest, _ = reduced(masks_of(n, [*edges, *along_branches(stream)]))
+    waits: list[list[int]] = [[] for _ in range(n)]
+    for a, b in fewest:
+        if stream[a] != stream[b]:
+            waits[b].append(a)
     awaited = {node for nodes in waits for node in nodes}
     copies = count(-1, -1)
     number = [next(copies) if o.kernel is None else o.kernel.kernel for o in operations]
@@ -81,19 +89,12 @@ def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:
     ]
 
 
-def _waits(n: int, needs: list[list[int]], stream: list[int]) -> list[list[int]]:
-    """Return what each node has to wait for that its own stream does not bring."""
-    last: dict[int, int] = {}
-    behind = []
+def _keeping_place(n: int, nodes: Collection[int]) -> Iterator[Edge]:
+    """Yield edges that keep some nodes behind everything before and ahead of everything after."""
+    fence = -1
     for node in range(n):
-        if stream[node] in last:
-            behind.append((last[stream[node]], node))
-        last[stream[node]] = node
-    before = reachable(n, [*behind, *((a, b) for b in range(n) for a in needs[b])])
-    ahead = {b: a for a, b in behind}
-    found = []
-    for node in range(n):
-        own = ahead.get(node)
-        known = 0 if own is None else before[own] | 1 << own
-        found.append([a for a in needs[node] if not known >> a & 1])
-    return found
+        if fence >= 0:
+            yield fence, node
+        if node in nodes:
+            yield from ((other, node) for other in range(max(fence, 0), node))
+            fence = node

@@ -192,7 +192,7 @@ def training(module: nn.Module, *shape: int) -> Program:
         loss = module(x).square().mean()
         loss.backward()
         optimizer.step()
-        return loss
+        return loss.detach()
 
     return step, (torch.randn(shape).cuda(),)
 

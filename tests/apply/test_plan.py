@@ -1,188 +1,140 @@
-"""Graphs of fake programs: whatever order their edges allow, the results are the same."""
+"""From what operators touch to graphs to choose from, and what each reason costs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from fake_graphs import OTHER, POOL, FakeProgram, Kernel, Placed, any_order
-from hypothesis import given
-from hypothesis import strategies as st
+from small_captures import captured, kernel, memory, operator, workspace
 
-from depgraph.apply.order import chain, reachable
-from depgraph.apply.recorded import is_patched, recording_folder
+from depgraph.apply.captured import LIBRARY, Node
+from depgraph.apply.may_sets import DATA, REUSE, WORKSPACE
+from depgraph.apply.order import chain
+from depgraph.apply.plan import RECORDED, Layout, Recorded, make_plan
 
-SHIFT = 1 << 20
-OWN = 0x7D0000000000
-
-# Kernels read and write within one allocation, or one after another: a pointer into the middle of
-# another range that begins where an allocation may is left out.
-piece = st.tuples(
-    st.sampled_from([0, 32, 512, 544, 1024, 1536, -512, -1024]), st.sampled_from([32, 64])
-)
-rarely = st.sampled_from([False] * 7 + [True])
-kernels = st.builds(
-    Kernel, reads=st.lists(piece, max_size=2), writes=st.lists(piece, min_size=1, max_size=2),
-    hands_on=st.lists(piece, max_size=1),
-    is_opaque=rarely, hides=rarely,
-)  # fmt: skip
-programs = st.builds(
-    FakeProgram,
-    kernels=st.lists(kernels, min_size=1, max_size=10),
-    kept=st.sampled_from([[], [(0, 512)], [(512, 64), (1536, 512)]]),
-)
+N = 4
+X, OUT = memory(0), memory(1)
+PARTS = [memory(10 + i) for i in range(N)]
+SHARED = workspace(2)
 
 
-@given(programs, st.integers(0, 1000), st.sampled_from([512, 2048, 1 << 20]))
-def test_every_candidate_gives_the_results_of_the_chain_in_any_order(program, seed, most_bytes):
-    plan = program.plan()
-    chance = np.random.default_rng(seed)
-    values = plan.values_within(most_bytes)
-    assert sum(value.size for value in values) <= most_bytes
-    placed = Placed(plan.recorded, program.captured(SHIFT), {0: 0, 1: 1})
-    wanted = program.results(program.run(range(plan.n), shift=SHIFT), SHIFT)
-    for candidate in plan.candidates(values):
-        moved = [value for value in values if value.number in candidate.moved]
-        used = placed.words_of(moved, OWN)
-        for _ in range(3):
-            order = any_order(plan.n, candidate.edges, chance.integers)
-            found = program.run(order, used, SHIFT)
-            assert program.results(found, SHIFT) == wanted, candidate
-            # What a graph on a GPU is compared by: all bytes but those of values that have moved.
-            gone = plan.reuse.left_empty(candidate.moved)
-            for address, byte in program.run(range(plan.n), shift=SHIFT).items():
-                if not any(start <= address - SHIFT < end for start, end in gone):
-                    assert found[address] == byte
+def gemm(source, target, *more):
+    return operator("mm", [source], [target]), [kernel("gemm", source, target, *more)]
 
 
-@pytest.fixture
-def pairs():
-    """Return eight pairs of kernels, each of which hands a value over in the same workspace."""
-    return FakeProgram(
-        [
-            kernel
-            for i in range(8)
-            for kernel in (Kernel([(-64, 8)], [(0, 64)]), Kernel([(0, 64)], [(-512 * (i + 2), 8)]))
-        ]
-    )
+def ensemble(*more):
+    """Return products side by side, and what joins them."""
+    return [*(gemm(X, part, *more) for part in PARTS), operator("cat", PARTS, [OUT])]
 
 
-def test_memory_of_their_own_frees_kernels_that_share_a_buffer(pairs):
-    plan = pairs.plan()
-    assert plan.edges() == chain(16)
-    values = [value for value in plan.reuse.values if value.can_move]
-    assert len(values) == 8
-    assert plan.edges({v.number for v in values[1:]}) == [(i, i + 1) for i in range(0, 16, 2)]
+def test_what_is_independent_has_no_edges():
+    plan = make_plan(captured(*ensemble()))
+    assert plan.edges == tuple((i, N) for i in range(N))
+    assert [each.reason for each in plan.reasons()] == [DATA]
 
 
-def test_no_more_is_moved_than_matters_or_there_is_room_for(pairs):
-    plan = pairs.plan()
-    values = plan.fewest(plan.values_within(1 << 20))
-    everything = {v.number for v in plan.reuse.values}
-    time = plan.estimate(plan.edges({v.number for v in values}))
-    assert time <= 1.001 * plan.estimate(plan.edges(everything)) < plan.estimate(chain(16))
-    for value in values:
-        without = {v.number for v in values if v is not value}
-        assert plan.estimate(plan.edges(without)) > time
-    (bought,) = plan.bought_by(values)
-    assert (bought.values, bought.more_bytes) == (len(values), len(values) * 512)
-    assert bought.saved > 0
-    assert len(plan.values_within(2 * 512 + 511)) == 2
-    assert plan.values_within(511) == []
+def test_each_reason_says_what_it_costs():
+    plan = make_plan(captured(*ensemble(SHARED)), weights=[10.0] * (N + 1))
+    assert plan.edges == tuple(chain(N + 1))
+    workspaces, data = plan.reasons()
+    assert (workspaces.reason, workspaces.edges, data.reason) == (WORKSPACE, N - 1, DATA)
+    assert workspaces.costs_us == pytest.approx((N - 1) * 11.0, rel=0.1)
+    assert workspaces.examples[0] == ("aten::mm", "aten::mm")
 
 
-def test_what_is_read_before_it_is_written_stays():
-    """The next run reads what this one leaves."""
-    program = FakeProgram([Kernel([(0, 64)], [(512, 64)]), Kernel([(512, 64)], [(0, 64)])])
-    can_move = {value.start - POOL: value.can_move for value in program.plan().reuse.values}
-    assert can_move == {0: False, 512: True}
+def test_what_lanes_do_away_with_does_not_decide_the_lanes():
+    """Streams of their own have workspaces and memory of their own."""
+    plan = make_plan(captured(*ensemble(SHARED)))
+    assert sorted(plan.lanes(N)[:N]) == list(range(N))
+    assert set(plan.lanes(2)) == {0, 1}
+    assert set(plan.lanes(1)) == {0}
 
 
-def test_a_pointer_that_begins_a_value_moves_with_it_even_if_another_is_used():
-    make, take = Kernel([], [(0, 64)]), Kernel([(0, 0), (32, 32)], [(-512, 8)])
-    plan = FakeProgram([make, take, make, take]).plan()
-    assert [v.words[v.nodes[1]] for v in plan.reuse.values if v.can_move] == [((0, 0), (1, 0))] * 2
+def test_an_operator_that_only_allocates_goes_where_its_memory_is_used():
+    """Memory that is given back is used again on the stream that it was got on."""
+    alone = [operator("empty", made=[part]) for part in PARTS]
+    steps = [(each, []) for each in alone]
+    plan = make_plan(captured(*steps, *ensemble()))
+    lanes = plan.lanes(N)
+    assert lanes[:N] == lanes[N : 2 * N]
+    assert len(set(lanes[:N])) == N
 
 
-def test_two_equal_pointers_to_the_end_of_a_value_and_the_start_of_another():
-    """Nobody knows which of them is which: both values stay."""
-    first = Kernel([], [(0, 512)])
-    both = Kernel([(0, 512), (512, 0)], [(512, 32)])
-    plan = FakeProgram([first, both, first, both]).plan()
-    assert not any(v.can_move for v in plan.reuse.values)
+def names_of(plan, layout):
+    return [each.name for each in plan.candidates(layout)]
 
 
-def test_results_inside_what_is_written_are_kept():
-    kernels = [
-        Kernel([], [(0, 1024)]), Kernel([(0, 64)], [(-512, 8)]),
-        Kernel([], [(0, 1024)]), Kernel([(0, 64)], [(-1024, 8)]),
+def test_candidates_are_named_by_how_memory_lies():
+    plan = make_plan(captured(*ensemble(), gemm(OUT, memory(30)), gemm(OUT, memory(31))))
+    assert names_of(plan, Layout()) == ["free, 1 lane"]
+    assert names_of(plan, Layout((0, 1), keeps=False)) == [
+        "free, 2 lanes, memory used again", "branches, 2 lanes, memory used again",
     ]  # fmt: skip
-    plan = FakeProgram(kernels, kept=[(512, 512)]).plan()
-    can_move = {value.nodes: value.can_move for value in plan.reuse.values if len(value.nodes) > 1}
-    assert can_move == {(0, 1): True, (2, 3): False}
+    free, branches = plan.candidates(Layout((0, 1)))
+    assert set(free.edges) == set(plan.edges)
+    assert branches.edges == ((0, 2), (1, 3), (2, 4), (3, 4), (4, 5), (4, 6))
 
 
-def test_sums_that_are_split_inside_kernels_share_a_workspace_no_more():
-    split = [Kernel([], [(-512 * (i + 2), 8)], hands_on=[(0, 64)]) for i in range(4)]
-    plan = FakeProgram(split).plan()
-    assert plan.edges() == chain(4)
-    assert plan.edges({value.number for value in plan.values_within(1 << 20)}) == []
+def test_graphs_that_are_the_chain_or_one_another_are_not_tried_again():
+    line = make_plan(captured(gemm(X, PARTS[0]), gemm(PARTS[0], OUT)))
+    assert line.candidates(Layout((0, 1))) == []
+    wide = make_plan(captured(*ensemble()))
+    assert names_of(wide, Layout(tuple(range(N)))) == ["free, 4 lanes"]
 
 
-def test_what_was_written_before_a_kernel_hands_it_on_is_read_there():
-    """It may be a flag that must be clear: no memory of its own takes the dependence away."""
-    clear, hand_on = Kernel([], [(0, 64)]), Kernel([], [(-512, 8)], hands_on=[(0, 64)])
-    plan = FakeProgram([clear, hand_on, clear, hand_on]).plan()
-    moved = {value.number for value in plan.values_within(1 << 20)}
-    assert {(0, 1), (2, 3)} <= set(plan.edges(moved))
-    assert (1, 2) not in plan.edges(moved)
+def test_nodes_of_one_operator_stay_in_a_chain():
+    long = (operator("mean", [X], [PARTS[0]]), [kernel(), kernel(), kernel()])
+    plan = make_plan(captured(long, gemm(X, PARTS[1]), operator("cat", PARTS[:2], [OUT])))
+    assert plan.edges == ((0, 1), (1, 2), (2, 4), (3, 4))
+    assert plan.unit_weights == [6.0, 2.0, 2.0]
 
 
-def test_all_pointers_into_what_a_node_touches_move_together():
-    """A kernel that splits its sum counts in one half of a value and waits on the other half."""
-    clear, wait = Kernel([], [(0, 16)]), Kernel([(0, 8), (8, 8)], [(-512, 8)])
-    plan = FakeProgram([clear, wait, clear, wait]).plan()
-    values = [value for value in plan.reuse.values if value.can_move]
-    assert [v.words for v in values] == [
-        {0: ((0, 0),), 1: ((0, 0), (1, 0))}, {2: ((0, 0),), 3: ((0, 0), (1, 0))},
-    ]  # fmt: skip
+def test_why_nodes_keep_their_place():
+    plan = make_plan(captured(gemm(X, PARTS[0]), Node("host function"), kernel("mine")))
+    assert plan.fixed == {
+        "host function": 1,
+        "mine, a kernel of no operator: its machine code is not known": 1,
+    }
+    assert plan.edges == ((0, 1), (1, 2))
+    assert plan.why(0, 1) == ["host function"]
+    assert plan.waiting_pairs() == [(0, 1), (1, 2)]
 
 
-def test_pointers_to_the_end_of_a_value_move_with_it():
-    make, take = Kernel([], [(0, 64)]), Kernel([(0, 64), (64, 0)], [(-512, 8)])
-    plan = FakeProgram([make, take, make, take]).plan()
-    assert [v.words[v.nodes[1]] for v in plan.reuse.values if v.can_move] == [((0, 0), (1, 0))] * 2
+def test_memory_that_is_used_again_keeps_things_apart_and_is_named():
+    again = replace(memory(40), start=PARTS[0].start)
+    plan = make_plan(captured(gemm(X, PARTS[0]), gemm(X, again)))
+    assert [each.reason for each in plan.reasons()] == [REUSE]
 
 
-@pytest.mark.parametrize("place", [0, 2, 5])
-def test_a_node_that_is_not_understood_keeps_its_place(place):
-    program = FakeProgram(
-        [Kernel([], [(-512 * (i + 1), 8)], is_opaque=i == place) for i in range(6)]
-    )
-    before = reachable(6, program.plan().edges())
-    assert before[place] == (1 << place) - 1
-    assert all(before[node] >> place & 1 for node in range(place + 1, 6))
+def test_recorded_dependences_take_the_place_of_what_operators_may_touch():
+    """But for memory that is used again now: nothing was said of that."""
+    unknown = [operator("mine::mix", [X], [part]) for part in PARTS]
+    graph = captured(*unknown)
+    assert make_plan(graph).edges == tuple(chain(N))
+    recorded = make_plan(graph, recorded=Recorded(((0, 2),), frozenset()))
+    assert recorded.edges == ((0, 2),)
+    assert [each.reason for each in recorded.reasons()] == [RECORDED]
 
 
-def test_what_is_written_and_by_whom_last(pairs):
-    plan = pairs.plan()
-    written = plan.written()
-    assert written[0].tolist() == [[POOL, POOL + 64]]
-    assert written[1].tolist() == [[OTHER + 512 * i, OTHER + 512 * i + 8] for i in range(2, 10)]
-    assert [plan.last_writer(at) for at in (POOL, OTHER + 1024, POOL + 64)] == [14, 1, None]
+def test_what_a_recording_did_not_see_waits_as_ever():
+    unknown = [operator("mine::mix", [X], [part]) for part in PARTS]
+    plan = make_plan(captured(*unknown), recorded=Recorded((), frozenset({1})))
+    assert plan.edges == ((0, 1), (1, 2), (1, 3))
 
 
-def test_nodes_that_no_recording_has_hand_on_order(pairs):
-    plan = replace(pairs.plan(), operation=(0, None, 1, None, None, 2, *range(3, 13)))
-    source, target = plan.between_operations([(0, 1), (1, 2), (2, 3), (3, 4), (0, 4), (4, 5)])
-    assert sorted(zip(source, target, strict=True)) == [(0, 1), (0, 2), (1, 2)]
+def test_a_workspace_that_is_shared_keeps_its_order_in_spite_of_a_recording():
+    shared = memory(2, LIBRARY)
+    plan = make_plan(captured(*ensemble(shared)), recorded=Recorded((), frozenset()))
+    assert plan.edges == tuple(chain(N))
 
 
-def test_a_process_knows_whether_it_is_recorded(monkeypatch, tmp_path):
-    monkeypatch.delenv("DEPGRAPH_RECORD_FOLDER", raising=False)
-    monkeypatch.delenv("DEPGRAPH_RECORD_PATCH", raising=False)
-    assert (recording_folder(), is_patched()) == (None, False)
-    monkeypatch.setenv("DEPGRAPH_RECORD_FOLDER", str(tmp_path))
-    monkeypatch.setenv("DEPGRAPH_RECORD_PATCH", "patch.fatbin")
-    assert (recording_folder(), is_patched()) == (tmp_path, True)
+def test_a_kernel_that_nobody_knows_keeps_no_place_where_it_was_recorded():
+    """But for memory that it may use after others; and a node that was not seen keeps its place."""
+    again = replace(memory(40), start=PARTS[0].start)
+    nodes = [kernel("mine", X, PARTS[0]), kernel("mine", X, PARTS[1]), kernel("mine", again)]
+    plan = make_plan(captured(*nodes), recorded=Recorded((), frozenset()))
+    assert (plan.edges, plan.fixed) == (((0, 2),), {})
+    assert [each.reason for each in plan.reasons()] == [REUSE]
+    host = captured(*nodes[:2], Node("host function"), gemm(X, OUT))
+    plan = make_plan(host, recorded=Recorded((), frozenset({2})))
+    assert plan.edges == ((0, 2), (1, 2), (2, 3))

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_has_the_table_of_the_measured_programs():
-    words = ["benchmarks/applied_table.py", "samples/validation/measured/h100-applied.jsonl"]
+    words = ["benchmarks/applied_table.py", "samples/validation/measured/h200-applied.jsonl"]
     done = subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -1,17 +1,20 @@
-"""From a store and the graphs beside it to a plan and its predicted times."""
+"""From a store and the graphs beside it to recorded dependences and predicted times."""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import recordings
+from small_captures import captured
 
-from depgraph.apply.captured import KERNEL, MEMSET, Captured, Node, write_captures
-from depgraph.apply.order import chain, reachable
+from depgraph.apply.captured import KERNEL, MEMSET, Node, write_captures
+from depgraph.apply.order import chain, masks_of, reduced
 from depgraph.apply.plan import make_plan
 from depgraph.apply.prediction import make_predictor, recorded_profile
-from depgraph.apply.recorded import captures_of
+from depgraph.apply.recorded import captures_of, store_of_call
+from depgraph.apply.recorded_call import read_recorded
 from depgraph.errors import ApplyError
 from depgraph.extraction.pipeline import extract
 from depgraph.parsers import open_trace
@@ -28,8 +31,8 @@ def store(sample_store, tmp_path):
     path = tmp_path / "gru.out"
     shutil.copytree(sample_store.path, path)
     store = Store(path)
-    nodes = tuple(Node(KERNEL, k.mangled_name or k.name, k.grid, k.block) for k in store.kernels)
-    write_captures(captures_of(path), [Captured(nodes, tuple(chain(len(nodes))), (), call=2)])
+    nodes = (Node(KERNEL, k.mangled_name or k.name, k.grid, k.block) for k in store.kernels)
+    write_captures(captures_of(path), [replace(captured(*nodes), call=2)])
     events = [
         {
             "ph": "X", "cat": "kernel", "name": k.name, "ts": 10.0 * k.kernel, "dur": MICROSECONDS,
@@ -43,25 +46,28 @@ def store(sample_store, tmp_path):
     return store
 
 
+def plan_of(call, weights=None):
+    return make_plan(call.captured, weights, recorded=call.shown())
+
+
 def test_every_dependence_of_the_recording_is_an_edge_or_implied(store):
-    plan = make_plan(store, call=2)
-    before = reachable(plan.n, plan.edges())
+    plan = plan_of(read_recorded(store.path, 2))
+    _, before = reduced(masks_of(plan.n, plan.edges))
     assert plan.n == len(store.kernels)
     assert all(before[p.target] >> p.source & 1 for p in store.pairs)
-    assert len(plan.edges()) < len(store.pairs)
-    assert plan.why_fixed == {}
-    assert plan.values_within(1 << 30) == []  # no pointer is known
+    assert len(plan.edges) < len(store.pairs)
+    assert plan.fixed == {}
 
 
 def test_a_graph_with_fewer_edges_is_predicted_to_take_less(store):
     profile = recorded_profile(store.path)
-    plan = make_plan(store, 2, (profile.duration / 1000).tolist)
+    call = read_recorded(store.path, 2)
+    plan = plan_of(call, (profile.duration / 1000).tolist())
     assert plan.weights == (MICROSECONDS,) * plan.n
-    predictor = make_predictor(plan, store, profile, 132)
-    in_a_chain, in_a_graph = predictor.time(chain(plan.n)), predictor.time(plan.edges())
+    predictor = make_predictor(call, profile, 132)
+    in_a_chain, in_a_graph = predictor.time(chain(plan.n)), predictor.time(plan.edges)
     assert plan.n * MICROSECONDS < in_a_chain < 1.1 * plan.n * MICROSECONDS
     assert MICROSECONDS < in_a_graph < 0.9 * in_a_chain
-    assert {c.name for c in plan.candidates([])} >= {"as captured", "all edges", "2 branches"}
 
 
 def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
@@ -71,7 +77,7 @@ def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
     nodes = [Node(KERNEL, "_Z1kv", (2, 1, 1), (32, 1, 1)) for _ in range(3)]
     nodes.insert(1, Node(MEMSET))
     store = Store(tmp_path / "it.out")
-    write_captures(captures_of(store.path), [Captured(tuple(nodes), tuple(chain(4)), ())])
+    write_captures(captures_of(store.path), [captured(*nodes)])
     args = {"device": 0, "stream": 7, "correlation": 1, "grid": (2, 1, 1), "block": (32, 1, 1)}
     times = [
         {"ph": "X", "cat": category, "name": name, "ts": 10.0 * i, "dur": 5.0, "args": args}
@@ -80,7 +86,8 @@ def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
         )
     ]
     write_times(times_of(store.path), times, ["NVIDIA H100 80GB HBM3"], store=store.identity)
-    predict = make_predictor(make_plan(store), store, recorded_profile(store.path), 132).time
+    call = read_recorded(store.path, 0)
+    predict = make_predictor(call, recorded_profile(store.path), 132).time
     with_memset = predict(chain(4))
     assert with_memset - predict([(0, 2), (2, 3)]) == pytest.approx(5.0 + 1.43, abs=0.5)
     assert predict([*chain(4), (0, 3)]) - with_memset == pytest.approx(1.5, abs=0.01)
@@ -88,13 +95,49 @@ def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
 
 def test_what_was_not_recorded_is_refused(store):
     with pytest.raises(ApplyError, match=r"call 0 of depgraph\.torch\.parallelize is not in it"):
-        make_plan(store, 0)
+        read_recorded(store.path, 0)
     captures_of(store.path).unlink()
     with pytest.raises(ApplyError, match=r"recorded without depgraph\.torch\.parallelize"):
-        make_plan(store, 2)
+        read_recorded(store.path, 2)
+
+
+def test_a_recording_of_another_program_is_refused(store):
+    other = replace(read_recorded(store.path, 2).captured, nodes=())
+    with pytest.raises(ApplyError, match="another program: "):
+        read_recorded(store.path, 2, other)
 
 
 def test_no_times_no_prediction(store):
     times_of(store.path).unlink()
     assert recorded_profile(store.path) is None
-    assert make_predictor(make_plan(store, 2), store, None, 132) is None
+    assert make_predictor(read_recorded(store.path, 2), None, 132) is None
+
+
+def record(store, *calls):
+    write_captures(captures_of(store), [replace(captured(), call=call) for call in calls])
+
+
+@pytest.mark.parametrize("is_recorded_before", [False, True])
+def test_a_second_call_of_the_same_name_has_a_store_of_its_own(tmp_path, is_recorded_before):
+    store, second = tmp_path / "m.out", tmp_path / "m.out-1"
+    if is_recorded_before:
+        record(store, 0)
+        record(second, 1)
+    used = set()
+    assert store_of_call(store, 0, used) == store
+    record(store, 0)
+    assert store_of_call(store, 1, used) == second
+
+
+def test_a_store_that_has_all_calls_is_used_for_all(tmp_path):
+    record(tmp_path / "m.out", 0, 1)
+    used = set()
+    assert {store_of_call(tmp_path / "m.out", call, used) for call in (0, 1)} == used
+    assert used == {tmp_path / "m.out"}
+
+
+def test_a_call_with_a_name_of_its_own_has_that_store(tmp_path):
+    """Also where it is of another call: the program has changed, and that is refused."""
+    record(tmp_path / "m.out", 0)
+    used = {tmp_path / "other.out"}
+    assert store_of_call(tmp_path / "m.out", 1, used) == tmp_path / "m.out"

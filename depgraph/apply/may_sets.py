@@ -1,0 +1,287 @@
+"""What a captured graph may read and write, for every value of its tensors, and what must wait.
+
+Nodes that one operator launched stay one after another: together they are a *unit*, as is a node
+that no operator launched. Two units conflict if some values let one write a byte that the other
+touches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from depgraph.apply.captured import (
+    COPY,
+    EMPTY,
+    KERNEL,
+    LIBRARY,
+    MEMSET,
+    TARGET,
+    Allocation,
+)
+from depgraph.apply.kernel_code import KernelCode
+from depgraph.apply.operators import rule_of
+from depgraph.system.text import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from depgraph.apply.captured import Call, Captured, Node, View
+
+DATA = "tensors that one writes and the other uses"
+REUSE = "memory that one tensor gave back and another got"
+WORKSPACE = "workspaces and temporaries"
+_MOST_RUNS = 4096  # of a view: of more pieces the whole is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes that a unit may touch.
+
+    Attributes
+    ----------
+    start, end : int
+        Of all of them.
+    view : View or None
+        Which of them, if not all.
+    memory : Allocation
+    writes : bool
+    reason : str
+        What says so.
+    """
+
+    start: int
+    end: int
+    view: View | None
+    memory: Allocation
+    writes: bool
+    reason: str
+
+    def runs(self) -> NDArray[np.int64]:
+        """Return the bytes as ranges, int64[n, 2], ascending; of too many the whole."""
+        found = None if self.view is None else _runs(self.view)
+        return np.array([[self.start, self.end]], np.int64) if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Nodes that stay one after another.
+
+    Attributes
+    ----------
+    first, end : int
+        Nodes `first` to `end` - 1.
+    accesses : tuple of Access
+        Of a unit that is fixed those that are known; there may be others.
+    fixed : str
+        Why it keeps its place: after everything before, before everything after; "" if not.
+    """
+
+    first: int
+    end: int
+    accesses: tuple[Access, ...]
+    fixed: str = ""
+
+
+def units_of(captured: Captured, codes: Mapping[str, KernelCode]) -> list[Unit]:
+    """Return what each operator, and each node of none, may touch.
+
+    Parameters
+    ----------
+    codes : mapping
+        From a kernel's name to what its machine code says; of no use to known operators.
+    """
+    found = []
+    first = 0
+    while first < len(captured.nodes):
+        call = captured.nodes[first].call
+        end = first + 1
+        while call >= 0 and end < len(captured.nodes) and captured.nodes[end].call == call:
+            end += 1
+        nodes = captured.nodes[first:end]
+        strange = next((n.kind for n in nodes if not is_understood(n)), "")
+        if strange:
+            reached = (_whole(p.memory, strange) for node in nodes for p in node.pointers)
+            found.append(Unit(first, end, tuple(dict.fromkeys(reached)), strange))
+        elif call >= 0:
+            found.append(Unit(first, end, tuple(_of_call(captured.calls[call], nodes))))
+        else:
+            found.append(_of_node(first, nodes[0], codes))
+        first = end
+    return found
+
+
+def is_understood(node: Node) -> bool:
+    """Tell whether a node's place may be left to what it touches: the host's is not known."""
+    return node.kind in {KERNEL, MEMSET, COPY, EMPTY} and not node.to_host
+
+
+def _of_call(call: Call, nodes: Sequence[Node]) -> Iterator[Access]:
+    """Yield what the nodes of an operator may touch."""
+    rule = None if call.others else rule_of(call.operator)
+    pointers = [pointer.memory for node in nodes for pointer in node.pointers]
+    if rule is None:
+        reason = f"{call.operator}: not in the table of operators"
+        memory = [o.view.memory for o in call.operands] + [*call.others, *call.made, *pointers]
+        yield from (_whole(each, reason) for each in dict.fromkeys(memory))
+        return
+    for operand in call.operands:
+        writes = operand.is_written or operand.name in rule.also_writes
+        if (extent := extent_of(operand.view)) is not None:
+            yield Access(*extent, operand.view, operand.view.memory, writes, DATA)
+    tensors = {o.view.memory.number for o in call.operands}
+    own = [each for each in call.made if each.number not in tensors]
+    kept = [each for each in pointers if rule.is_library and each.owner == LIBRARY]
+    yield from (_whole(each, WORKSPACE) for each in dict.fromkeys([*own, *kept]))
+
+
+def _of_node(place: int, node: Node, codes: Mapping[str, KernelCode]) -> Unit:
+    """Return what a node may touch that no operator launched."""
+    if node.kind != KERNEL:
+        reason = f"a {node.kind} of no operator"
+        accesses = [_whole(p.memory, reason, writes=p.at == TARGET) for p in node.pointers]
+        return Unit(place, place + 1, tuple(accesses))
+    code = codes.get(node.name)
+    name = in_short(node.name)
+    code = code or KernelCode("its machine code is not known")
+    reason = f"{name}, a kernel of no operator: {code.unknown or 'all that it has pointers to'}"
+    accesses = [_whole(p.memory, reason, writes=code.may_write(p.at)) for p in node.pointers]
+    fixed = reason if code.unknown else ""
+    return Unit(place, place + 1, tuple(dict.fromkeys(accesses)), fixed)
+
+
+def _whole(memory: Allocation, reason: str, *, writes: bool = True) -> Access:
+    return Access(memory.start, memory.end, None, memory, writes, reason)
+
+
+def written_outside(captured: Captured, units: Sequence[Unit]) -> list[tuple[Allocation, int]]:
+    """Return what a graph may write of the memory that was there before, and what launches that.
+
+    Returns
+    -------
+    list of (Allocation, int)
+        With the operator's place in `captured.calls`, -1 for none. What libraries keep is left
+        out.
+    """
+    found: dict[Allocation, int] = {}
+    for unit in units:
+        nodes = captured.nodes[unit.first : unit.end]
+        for each in (access.memory for access in unit.accesses if access.writes):
+            if each.number < captured.before and each.owner != LIBRARY:
+                found[each] = min(found.get(each, nodes[0].call), nodes[0].call)
+    return list(found.items())
+
+
+def extent_of(view: View) -> tuple[int, int] | None:
+    """Return the first byte of a view and the one behind its last; None if it is empty."""
+    if 0 in view.shape:
+        return None
+    last = sum((n - 1) * stride for n, stride in zip(view.shape, view.strides, strict=True))
+    return view.start, view.start + last + view.item
+
+
+def _runs(view: View) -> NDArray[np.int64] | None:
+    """Return the bytes of a view as ranges; None where they are one, or too many."""
+    dims = sorted(
+        (stride, n) for n, stride in zip(view.shape, view.strides, strict=True) if n > 1 and stride
+    )
+    length = view.item
+    while dims and dims[0][0] <= length:
+        stride, n = dims.pop(0)
+        length = max(length, stride * (n - 1) + length)
+    if not dims or int(np.prod([n for _, n in dims], dtype=object)) > _MOST_RUNS:
+        return None
+    starts = np.array([view.start], np.int64)
+    for stride, n in dims:
+        starts = (starts[:, None] + stride * np.arange(n, dtype=np.int64)).ravel()
+    starts.sort()
+    return np.stack([starts, starts + length], axis=1)
+
+
+def conflicts(units: Sequence[Unit]) -> list[dict[str, int]]:
+    """Return for each unit which earlier ones it must wait for, and why.
+
+    Returns
+    -------
+    list of dict
+        From a reason to the units, as bits of an integer. A pair may have several reasons.
+    """
+    found: list[dict[str, int]] = [{} for _ in units]
+    free = [(i, access) for i, u in enumerate(units) if not u.fixed for access in u.accesses]
+    for group in _touching(free):
+        _compare(group, found)
+    fence = -1
+    for i, unit in enumerate(units):
+        if fence >= 0:
+            _note(found[i], units[fence].fixed, 1 << fence)
+        if unit.fixed:
+            earlier = (1 << i) - (1 << max(fence, 0))
+            _note(found[i], unit.fixed, earlier)
+            fence = i
+    return found
+
+
+Placed = tuple[int, Access]
+
+
+def _touching(accesses: Iterable[Placed]) -> Iterator[list[Placed]]:
+    """Yield groups of accesses between which no byte is shared, if anything in them is written."""
+    group: list[Placed] = []
+    end = -1
+    for place, access in sorted(accesses, key=lambda pair: (pair[1].start, pair[0])):
+        if access.start >= end and group:
+            yield from _if_written(group)
+            group = []
+        group.append((place, access))
+        end = max(end if len(group) > 1 else -1, access.end)
+    yield from _if_written(group)
+
+
+def _if_written(group: list[Placed]) -> Iterator[list[Placed]]:
+    if any(access.writes for _, access in group):
+        yield group
+
+
+def _compare(group: list[Placed], found: list[dict[str, int]]) -> None:
+    """Note which pairs of a group have a byte in common that one of them writes."""
+    group = sorted(group, key=lambda pair: pair[0])
+    starts = np.array([access.start for _, access in group], np.int64)
+    ends = np.array([access.end for _, access in group], np.int64)
+    writes = np.array([access.writes for _, access in group])
+    runs: dict[int, NDArray[np.int64]] = {}
+    for at, (place, access) in enumerate(group):
+        near = (starts[:at] < access.end) & (ends[:at] > access.start)
+        if not access.writes:
+            near &= writes[:at]
+        for other in np.flatnonzero(near).tolist():
+            earlier, before = group[other]
+            if earlier == place:
+                continue
+            if access.view is not None and before.view is not None:
+                mine, theirs = (runs.setdefault(i, group[i][1].runs()) for i in (at, other))
+                if not _meet(mine, theirs):
+                    continue
+            _note(found[place], _reason(before, access), 1 << earlier)
+
+
+def _meet(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    """Tell whether ranges have a byte in common; each list ascends, and none of it overlaps."""
+    next_one = np.searchsorted(one[:, 1], other[:, 0], "right")
+    inside = next_one < len(one)
+    return bool((one[next_one[inside], 0] < other[inside, 1]).any())
+
+
+def _reason(before: Access, after: Access) -> str:
+    """Say what keeps two accesses in order: other tensors in one memory, or what is not known."""
+    if before.memory.number != after.memory.number:
+        return REUSE
+    unlike = (each.reason for each in (before, after) if each.reason not in {DATA, WORKSPACE})
+    return next(unlike, DATA if before.reason == after.reason == DATA else WORKSPACE)
+
+
+def _note(reasons: dict[str, int], reason: str, units: int) -> None:
+    reasons[reason] = reasons.get(reason, 0) | units

@@ -1,0 +1,121 @@
+"""What a check in another process found of a function's graphs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from depgraph.apply.kernel_code import KernelCode
+from depgraph.errors import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from depgraph.apply.captured import Captured
+    from depgraph.apply.order import Edge
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one graph.
+
+    Attributes
+    ----------
+    name : str
+    edges : str
+        Tells the graph's edges from others.
+    measured : float
+        Microseconds a replay, there.
+    wrong : str
+        Why it must not be used; "" if nothing was found.
+    orders, pairs_left : int
+        Orders in which it was run, and free pairs of nodes that none of them turned around.
+    """
+
+    name: str
+    edges: str
+    measured: float
+    wrong: str = ""
+    orders: int = 0
+    pairs_left: int = 0
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """What came of a function.
+
+    Attributes
+    ----------
+    refused : str
+        Why it cannot run as a graph at all; "" if it can.
+    weights : list of float
+        Microseconds of each node.
+    graphs : list of Verdict
+    inputs : int
+        How many inputs results were compared on.
+    varies : bool
+        Whether the function leaves other bits in each run.
+    may_change : list of str
+        What leads to tensors that kernels of no operator may change.
+    codes : dict
+        What the machine code of such kernels says, by name.
+    wants_code : bool
+        Whether the machine code of its kernels is to be read first.
+    notes : list of str
+    """
+
+    refused: str = ""
+    weights: list[float] = field(default_factory=list)
+    graphs: list[Verdict] = field(default_factory=list)
+    inputs: int = 0
+    varies: bool = False
+    may_change: list[str] = field(default_factory=list)
+    codes: dict[str, KernelCode] = field(default_factory=dict)
+    wants_code: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """Write them, for `read`."""
+        made = path.with_name(path.name + ".new")
+        codes = {name: [code.unknown, sorted(code.stored)] for name, code in self.codes.items()}
+        made.write_text(json.dumps({**asdict(self), "codes": codes}), encoding="utf-8")
+        made.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Verdicts:
+        """Read what `write` wrote.
+
+        Raises
+        ------
+        ApplyError
+            If it is damaged.
+        """
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            found["graphs"] = [Verdict(**each) for each in found["graphs"]]
+            found["codes"] = {
+                name: KernelCode(unknown, frozenset(stored))
+                for name, (unknown, stored) in found["codes"].items()
+            }
+            return cls(**found)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ApplyError(f"{path}: what the check found cannot be read ({error})") from None
+
+    def of(self, name: str, edges: str) -> Verdict | None:
+        """Return what came of a graph; None if it was not looked at."""
+        return next((v for v in self.graphs if v.name == name and v.edges == edges), None)
+
+
+def fingerprint(captured: Captured, edges: Sequence[Edge]) -> str:
+    """Return a text that tells a graph from others: its operators, kernels and edges."""
+    digest = hashlib.sha256()
+    for call in captured.calls:
+        shapes = [(o.name, o.view.shape, o.view.strides, o.is_written) for o in call.operands]
+        digest.update(repr((call.name, shapes)).encode())
+    for node in captured.nodes:
+        digest.update(repr((node.kind, node.name, node.grid, node.block, node.call)).encode())
+    digest.update(repr(list(edges)).encode())
+    return digest.hexdigest()[:16]
