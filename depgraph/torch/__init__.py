@@ -1,5 +1,5 @@
 """PyTorch functions as CUDA graphs that have only the edges that are real."""
 
-from depgraph.torch.parallel import Parallelized, parallelize
+from depgraph.torch.parallel import parallelize
 
-__all__ = ["Parallelized", "parallelize"]
+__all__ = ["parallelize"]

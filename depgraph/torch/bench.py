@@ -1,39 +1,32 @@
-"""Running graphs on the GPU: their times, and whether their results are the same to the bit."""
+"""Running graphs on the GPU: how long they take, and what they leave in memory."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from math import inf, isfinite
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
-from time import monotonic, sleep
+from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from depgraph.apply.byte_ranges import joined, ranges_of, runs_of, without
-from depgraph.apply.plan import AS_CAPTURED, Candidate
-from depgraph.apply.trial import Difference
-from depgraph.apply.varying import Varying, dense_range, find_varying
 from depgraph.errors import ApplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from depgraph.apply.byte_ranges import Ranges
-    from depgraph.apply.matching import Placed
-    from depgraph.apply.plan import Plan
+    from depgraph.apply.order import Edge
     from depgraph.torch.capture import Program
     from depgraph.torch.driver import Driver
+    from depgraph.torch.prepare import Plain
 
-_WARM_UPS, _ROUNDS, _ROUND_MS = 10, 7, 10.0
-_MOST_LOOKED_AT = 1000
-_RUNS = 4  # of the captured graph on each input, to see what varies
-_SLACK = 4.0  # times the difference between two runs of a graph that is not reproducible
-_PIECE = 1 << 26  # bytes that are compared at once
-_MOST_SECONDS, _MOST_TIMES_CAPTURED = 30, 10  # of a graph: so long, and so much longer a run
-_PAUSE = 50e-6
-_LEFT_THERE = (0xFF, 0x00, 0x3C)  # bytes: no number, nothing, and small ones
+_WARM_UPS, _ROUNDS, _ROUND_MS = 5, 7, 8.0
+_MOST_SECONDS = 30.0  # that a graph may take to end, and ten times what the captured one takes
+_PAUSE = 20e-6
+_CLOSE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+_TIMES_SPREAD = 8.0
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class _Bytes:
@@ -45,261 +38,270 @@ class _Bytes:
         }  # fmt: skip
 
 
-class GpuBench:
-    """Makes, runs and compares graphs of a captured program.
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One tensor that a run leaves.
+
+    Attributes
+    ----------
+    name : str
+        What a message calls it.
+    tensor : tensor
+        A copy.
+    """
+
+    name: str
+    tensor: Any
+
+
+def copied(named: Sequence[tuple[str, Any]]) -> list[Result]:
+    """Return copies of tensors, to be compared later."""
+    with torch.no_grad():
+        return [Result(name, tensor.detach().clone()) for name, tensor in named]
+
+
+def first_difference(
+    found: Sequence[Result], wanted: Sequence[Result], spread: Sequence[Any] | None = None
+) -> str:
+    """Say in what some results differ from others, bit by bit; "" if in nothing.
+
+    Parameters
+    ----------
+    spread : sequence of tensor or None, optional
+        By how much each element varies from run to run where nothing is wrong: it may differ by
+        some times as much.
+    """
+    for place, (new, old) in enumerate(zip(found, wanted, strict=True)):
+        if _same_bits(new.tensor, old.tensor):
+            continue
+        slack = None if spread is None else spread[place]
+        if slack is None or not new.tensor.is_floating_point():
+            wrong = _bits(new.tensor) != _bits(old.tensor)
+        else:
+            wrong = _apart(new.tensor, old.tensor) > _TIMES_SPREAD * (slack + slack.mean())
+        if bool(wrong.any()):
+            return _told(new.name, wrong)
+    return ""
+
+
+def not_close(found: Sequence[Result], wanted: Sequence[Result]) -> str:
+    """Say in what some results differ from others by more than rounding; "" if in nothing."""
+    for new, old in zip(found, wanted, strict=True):
+        if _same_bits(new.tensor, old.tensor):
+            continue
+        if new.tensor.shape != old.tensor.shape or new.tensor.dtype != old.tensor.dtype:
+            return f"{new.name} has another shape or type"
+        if not (new.tensor.is_floating_point() or new.tensor.is_complex()):
+            return _told(new.name, new.tensor != old.tensor)
+        values = old.tensor.abs().to(torch.float64)
+        finite = values[values.isfinite()]
+        most = _CLOSE.get(old.tensor.dtype, 1e-3) * float(finite.max() if len(finite) else 0.0)
+        wrong = _apart(new.tensor, old.tensor) > most
+        if bool(wrong.any()):
+            return _told(new.name, wrong)
+    return ""
+
+
+def _told(name: str, wrong: Any) -> str:
+    return f"{name} differs in {int(wrong.sum())} of {wrong.numel()} elements"
+
+
+def _bits(tensor: Any) -> Any:
+    flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return flat.contiguous().view(_BITS[flat.element_size()])
+
+
+def _same_bits(one: Any, other: Any) -> bool:
+    return bool(
+        one.shape == other.shape
+        and one.dtype == other.dtype
+        and torch.equal(_bits(one), _bits(other))
+    )
+
+
+def _apart(one: Any, other: Any) -> Any:
+    """Return how far numbers are apart: nothing where both are none, or the same infinity."""
+    found = (one.to(torch.float64) - other.to(torch.float64)).abs()
+    same = (one == other) | (one.isnan() & other.isnan())
+    return found.nan_to_num(float("inf")).masked_fill(same, 0.0)
+
+
+def spread_of(runs: Sequence[Sequence[Result]]) -> list[Any] | None:
+    """Return by how much each element varies between runs of one graph; None if in nothing."""
+    found: list[Any] = []
+    for same in zip(*runs, strict=True):
+        first = same[0].tensor
+        if all(_same_bits(first, other.tensor) for other in same[1:]):
+            found.append(None)
+        elif not first.is_floating_point():
+            found.append(torch.full_like(first, float("inf"), dtype=torch.float64))
+        else:
+            apart = [_apart(first, other.tensor) for other in same[1:]]
+            found.append(torch.stack(apart).amax(0))
+    return found if any(each is not None for each in found) else None
+
+
+class Bench:
+    """Makes, times and runs graphs of one captured function.
 
     Parameters
     ----------
     driver : Driver
-    program : Program
-    plan : Plan
-    placed : Placed
-        Where the memory of the plan is in the program.
-    inputs : sequence of callable
-        Each writes another input into the buffers of the graph.
-    tensors : callable
-        Returns the tensors that the program's results are.
+    device : torch.device
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        program: Program,
-        plan: Plan,
-        placed: Placed,
-        inputs: Sequence[Callable[[], object]],
-        tensors: Callable[[], Sequence[Any]],
-    ) -> None:
+    def __init__(self, driver: Driver, device: Any) -> None:
         self._driver = driver
-        self._program = program
-        self._plan = plan
-        self._placed = placed
-        self._inputs = inputs
-        self._tensors = tensors
-        self._views: dict[int, tuple[int, Any]] = {}
-        for number, ranges in plan.written().items():
-            if number in placed.region:
-                low, high = int(ranges[0, 0]), int(ranges[-1, 1])
-                at = low + placed.shift_of(number)
-                self._views[number] = low, torch.as_tensor(_Bytes(at, high - low), device="cuda")
-        self._state = self._copied()
-        self._wanted: list[tuple[dict[int, Any], list[Any]]] | None = None
-        self._varying: Varying | None = None
-        self._tolerances: list[float] = []
-        self._captured_us = 0.0
-        self.compared = 0  # inputs
-
-    def measure(self, candidate: Candidate) -> float:
-        """Return how long a graph takes, in microseconds: the median of several rounds."""
-        stream = torch.cuda.current_stream().cuda_stream
-
-        def run(executable: int, times: int) -> float:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            for _ in range(times):
-                self._driver.launch(executable, stream)
-            end.record()
-            self._wait(candidate, times)
-            return float(begin.elapsed_time(end)) / times
-
-        with self._made(candidate) as (executable, _):
-            warm = run(executable, _WARM_UPS)
-            times = max(3, min(1000, int(_ROUND_MS / max(warm, 1e-3))))
-            found = 1000 * median(run(executable, times) for _ in range(_ROUNDS))
-            self.restore()
-        if candidate.name == AS_CAPTURED:
-            self._captured_us = found
-        return found
-
-    def compare(self, candidate: Candidate) -> Difference | None:
-        """Compare what a graph leaves with what the captured one does, on each input."""
-        if self._wanted is None or self._varying is None:
-            self._wanted, self._varying = self._expected()
-        if len(self._varying.unchecked) or not all(map(isfinite, self._tolerances)):
-            return Difference(None, "two runs of the captured graph differ where none may")
-        elsewhere = ranges_of(self._plan.reuse.left_empty(candidate.moved))
-        elsewhere = joined(np.concatenate([elsewhere, self._varying.excused]))
-        found = None
-        with self._made(candidate) as (executable, memory):
-            try:
-                # What is read before it is written makes another result.
-                for left_there in _LEFT_THERE[: 1 if memory is None else None]:
-                    if memory is not None:
-                        memory.fill_(left_there)
-                    found = found or self._first_difference(candidate, executable, elsewhere)
-            except torch.cuda.OutOfMemoryError:
-                self.restore()
-                raise
-            self.restore()
-        return found
-
-    def _first_difference(
-        self, candidate: Candidate, executable: int, elsewhere: Ranges
-    ) -> Difference | None:
-        for write, (wanted, results) in zip(self._inputs, self._wanted or (), strict=True):
-            self._run(candidate, executable, write)
-            found = self._difference(wanted, elsewhere)
-            if found is not None:
-                return found
-            if not self.is_reproducible and not self._is_close(results):
-                return Difference(None, "results differ more than those of two equal runs")
-        return None
-
-    def use(self, candidate: Candidate) -> Any:
-        """Turn the program's own graph into a candidate; return the memory that it needs.
-
-        Nothing is measured or compared after it.
-        """
-        self._state.clear()
-        self._wanted = None
-        memory = self._change(self._program.raw, self._program.handles, candidate)
-        self._program.graph.instantiate()
-        return memory
-
-    @property
-    def is_reproducible(self) -> bool:
-        """Whether all runs of the captured graph have left the same."""
-        return self._varying is None or not len(self._varying.ranges)
-
-    @property
-    def tolerance(self) -> float:
-        """Largest difference that is allowed in what the function returns."""
-        return max(filter(isfinite, self._tolerances), default=0.0)
-
-    def restore(self) -> None:
-        """Undo what runs have changed."""
-        torch.cuda.synchronize()
-        for number, (_, view) in self._views.items():
-            view.copy_(self._state[number])
-        torch.cuda.synchronize()
+        self._device = device
+        self._us = 0.0
 
     @contextmanager
-    def _made(self, candidate: Candidate) -> Iterator[tuple[int, Any]]:
-        """Make a graph for a while, and its memory, which only one at a time has."""
-        graph = self._driver.clone(self._program.raw)
-        handles = [self._driver.in_clone(node, graph) for node in self._program.handles]
-        memory = self._change(graph, handles, candidate)
+    def made(
+        self,
+        program: Program | Plain,
+        edges: Sequence[Edge] | None = None,
+        *,
+        late: Sequence[int] = (),
+    ) -> Iterator[int]:
+        """Make a graph of a program for a while, which can be launched.
+
+        Parameters
+        ----------
+        edges : sequence of (int, int), optional
+            Between its nodes; default as it was captured.
+        late : sequence of int
+            Nodes that begin later than they might.
+        """
+        graph = self._driver.clone(program.raw)
+        handles = [self._driver.in_clone(node, graph) for node in program.handles]
+        if edges is not None:
+            self.change_edges(graph, handles, edges)
+        for node in late:
+            self._driver.add_before(graph, self._pause, handles[node])
         executable = self._driver.instantiate(graph)
-        yield executable, memory
+        yield executable
         # After an error of a kernel nothing can be destroyed.
         self._driver.destroy(graph, executable)
-        del memory
 
-    def _change(self, graph: int, handles: Sequence[int], candidate: Candidate) -> Any:
-        captured = self._program.captured
-        if tuple(candidate.edges) != captured.edges:
-            edges = [(handles[a], handles[b]) for a, b in candidate.edges]
-            self._driver.change_edges(graph, self._driver.edges(graph), edges)
-        values = [v for v in self._plan.reuse.values if v.number in candidate.moved]
-        if not values:
-            return None
-        size = sum(value.size for value in values)
-        memory = torch.zeros(size + 512, dtype=torch.uint8, device="cuda")
-        base = -(-memory.data_ptr() // 512) * 512
-        for node, words in self._placed.words_of(values, base).items():
-            self._driver.change_words(handles[node], captured.nodes[node].kind, words)
-        return memory
+    def change_edges(self, graph: int, handles: Sequence[int], edges: Sequence[Edge]) -> None:
+        """Give a graph other edges."""
+        between = [(handles[a], handles[b]) for a, b in edges]
+        self._driver.change_edges(graph, self._driver.edges(graph), between)
 
-    def _copied(self) -> dict[int, Any]:
-        torch.cuda.synchronize()
-        return {number: view.clone() for number, (_, view) in self._views.items()}
+    @cached_property
+    def _pause(self) -> int:
+        """A kernel node of a graph of its own that takes a while."""
+        self._pausing = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(self._pausing):
+            torch.cuda._sleep(60_000)
+        return self._driver.nodes(int(self._pausing.raw_cuda_graph()))[0]
 
-    def _run(self, candidate: Candidate, executable: int, write: Callable[[], object]) -> None:
-        self.restore()
-        write()
-        self._driver.launch(executable, torch.cuda.current_stream().cuda_stream)
-        self._wait(candidate, 1)
+    def times(
+        self,
+        executables: Sequence[int],
+        restore: Callable[[], object] | None = None,
+        name: str = "a graph",
+    ) -> list[float]:
+        """Return how long each of some graphs takes, in microseconds: medians of rounds in turn.
 
-    def _wait(self, candidate: Candidate, runs: int) -> None:
-        """Wait for the GPU; after an error of a kernel, or one without end, it can do no more."""
-        seconds = _MOST_SECONDS + _MOST_TIMES_CAPTURED * self._captured_us * runs / 1e6
-        end = monotonic() + (inf if candidate.name == AS_CAPTURED else seconds)
+        Parameters
+        ----------
+        restore : callable, optional
+            Undoes what a run has changed: each run is then from the same state.
+        """
+        rounds: list[list[float]] = [[] for _ in executables]
+        runs = []
+        for executable in executables:
+            warm = self._round(executable, _WARM_UPS, restore, name)
+            runs.append(max(3, min(1000, int(_ROUND_MS * 1000 / max(warm, 1.0)))))
+        for _ in range(_ROUNDS):
+            for place, executable in enumerate(executables):
+                rounds[place].append(self._round(executable, runs[place], restore, name))
+        return [median(each) for each in rounds]
+
+    def _round(
+        self, executable: int, runs: int, restore: Callable[[], object] | None, name: str
+    ) -> float:
+        stream = torch.cuda.current_stream(self._device)
+        together = 1 if restore else runs
+        spans = []
+        for _ in range(0, runs, together):
+            if restore:
+                restore()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(stream)
+            for _ in range(together):
+                self._driver.launch(executable, stream.cuda_stream)
+            end.record(stream)
+            spans.append((begin, end))
+        self.wait(name, runs)
+        us = 1000 * median(float(b.elapsed_time(e)) for b, e in spans) / together
+        self._us = max(self._us, us)
+        return us
+
+    def launch(self, executable: int, name: str) -> None:
+        """Run a graph once, and wait for it."""
+        self._driver.launch(executable, torch.cuda.current_stream(self._device).cuda_stream)
+        self.wait(name)
+
+    def wait(self, name: str, runs: int = 1) -> None:
+        """Wait for the GPU.
+
+        Raises
+        ------
+        ApplyError
+            If a kernel fails or does not end: nothing more can be run in this process then.
+        """
+        end = monotonic() + _MOST_SECONDS + 10 * self._us * runs / 1e6
         done = torch.cuda.Event()
-        done.record()
         try:
+            done.record(torch.cuda.current_stream(self._device))
             while not done.query():
                 if monotonic() > end:
-                    raise ApplyError(
-                        f"a graph ({candidate.name}) has not ended after {seconds:.0f} s, and the "
-                        "GPU is still at it",
-                        "end this program, and give max_extra_memory=0",
-                    )
+                    raise ApplyError(f"a graph ({name}) has not ended after {_MOST_SECONDS:.0f} s")
                 sleep(_PAUSE)
         except RuntimeError as error:
-            said = str(error).splitlines()[0]
-            raise ApplyError(
-                f"a graph failed: {said}",
-                "give check_inputs that the function can take, or max_extra_memory=0",
-            ) from None
+            raise ApplyError(f"a graph ({name}) failed: {str(error).splitlines()[0]}") from None
 
-    def _expected(self) -> tuple[list[tuple[dict[int, Any], list[Any]]], Varying]:
-        """Run the captured graph on each input, several times."""
-        captured = Candidate(AS_CAPTURED, self._program.captured.edges)
-        self._tolerances = [0.0 for _ in self._tensors()]
-        found, varying = [], ranges_of([])
-        with self._made(captured) as (executable, _):
-            for write in self._inputs:
-                self._run(captured, executable, write)
-                wanted, results = self._copied(), [t.detach().clone() for t in self._tensors()]
-                for _ in range(_RUNS - 1):
-                    self._run(captured, executable, write)
-                    varying = joined(np.concatenate([varying, *self._differing(wanted)]))
-                    for at, (old, new) in enumerate(zip(results, self._tensors(), strict=True)):
-                        apart = _SLACK * _largest_difference(old, new)
-                        self._tolerances[at] = max(self._tolerances[at], apart)
-                found.append((wanted, results))
-            self.restore()
-        self.compared = len(found)
-        return found, find_varying(self._plan, varying, self._returned())
+    def filling(self, pool: tuple[int, int]) -> Callable[[int], None]:
+        """Return what fills the memory of a private pool, where a graph works, with a byte."""
+        memory = [
+            torch.as_tensor(_Bytes(each["address"], each["total_size"]), device=self._device)
+            for each in torch.cuda.memory_snapshot()
+            if tuple(each["segment_pool_id"]) == tuple(pool)
+        ]
 
-    def _returned(self) -> Iterator[tuple[int, int]]:
-        """Return the bytes of each floating tensor that is returned, by address when recorded."""
-        for tensor in self._tensors():
-            if not tensor.is_floating_point():
-                continue
-            place = dense_range(
-                tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.element_size()
-            )
-            for low, view in self._views.values():
-                shift = low - view.data_ptr()
-                if place is not None:
-                    start, end = max(place[0] + shift, low), min(place[1] + shift, low + len(view))
-                    if start < end:
-                        yield start, end
+        def fill(value: int) -> None:
+            for each in memory:
+                each.fill_(value)
 
-    def _is_close(self, results: Sequence[Any]) -> bool:
-        return all(
-            _largest_difference(old, new) <= most
-            for old, new, most in zip(results, self._tensors(), self._tolerances, strict=True)
-        )
-
-    def _differing(self, wanted: dict[int, Any]) -> Iterator[Ranges]:
-        """Find the bytes that differ, by address when recorded."""
-        for number, (low, view) in self._views.items():
-            for at in range(0, len(view), _PIECE):
-                new, old = view[at : at + _PIECE], wanted[number][at : at + _PIECE]
-                if not torch.equal(new, old):
-                    places = np.flatnonzero((new != old).cpu().numpy())
-                    yield runs_of(low + at + places.astype(np.int64))
-
-    def _difference(self, wanted: dict[int, Any], elsewhere: Ranges) -> Difference | None:
-        """Find the first node whose result differs, but for results that are elsewhere."""
-        nodes = set()
-        for found in self._differing(wanted):
-            starts = without(found, elsewhere)[:_MOST_LOOKED_AT, 0].tolist()
-            nodes |= {self._plan.last_writer(at) for at in starts}
-        nodes.discard(None)
-        if not nodes:
-            return None
-        first = min(node for node in nodes if node is not None)
-        return Difference(first, f"node {first}, {self._plan.recorded.nodes[first].label}")
+        return fill
 
 
-def _largest_difference(old: Any, new: Any) -> float:
-    if torch.equal(old, new):
-        return 0.0
-    if not old.is_floating_point():
-        return float("inf")
-    apart = (old.double() - new.double()).abs()
-    apart[old.isnan() & new.isnan()] = 0.0
-    return float(apart.nan_to_num(float("inf"), float("inf")).max())
+def time_calls(
+    calls: Sequence[Callable[[], object]], device: Any, restore: Callable[[], object] | None = None
+) -> list[float]:
+    """Return how long calls take, in microseconds: medians of rounds in turn.
+
+    They come back to back; with `restore`, each alone and from the same state.
+    """
+
+    def round_(call: Callable[[], object], runs: int) -> float:
+        together = 1 if restore else runs
+        spans = []
+        for _ in range(0, runs, together):
+            if restore:
+                restore()
+            torch.cuda.synchronize(device)
+            start = perf_counter()
+            for _ in range(together):
+                call()
+            torch.cuda.synchronize(device)
+            spans.append(perf_counter() - start)
+        return 1e6 * median(spans) / together
+
+    runs = [max(3, min(1000, int(_ROUND_MS * 1000 / round_(call, _WARM_UPS)))) for call in calls]
+    rounds = [
+        [round_(call, n) for call, n in zip(calls, runs, strict=True)] for _ in range(_ROUNDS)
+    ]
+    return [median(column) for column in zip(*rounds, strict=True)]

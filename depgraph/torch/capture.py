@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import gc
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from depgraph.apply.broken_capture import why_not_captured
-from depgraph.apply.captured import Region
 from depgraph.errors import ApplyError
-from depgraph.torch.describe import describe, in_order
+from depgraph.torch.allocations import listening
+from depgraph.torch.describe import describe
+from depgraph.torch.operator_log import OperatorLog, refuse_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from depgraph.apply.captured import Captured
+    from depgraph.apply.plan import Layout
     from depgraph.torch.driver import Driver
-
-_WARM_UPS = 3
+    from depgraph.torch.lanes import Lanes
 
 
 @dataclass(slots=True)
@@ -32,16 +31,34 @@ class Program:
     ----------
     graph : torch.cuda.CUDAGraph
         As it was captured, not yet instantiated.
+    pool : (int, int)
+        The private pool that its memory lies in.
     outputs : object
         What the function returned: tensors in it are those that a replay writes.
     handles : list of int
         The driver's nodes, in the order of `captured.nodes`.
+    captured : Captured
+    outside, on_host : dict
+        The tensors that it uses and that were there before, by the address of their storages: on
+        the GPU, and on the CPU.
+    first_use : dict
+        From these addresses to the operator that used them first.
+    kept_bytes : int
+        Of memory that is kept so that no two tensors share it.
+    gradients : list of (tensor, tensor)
+        Parameters, and the gradients that it writes for them.
     """
 
     graph: Any
+    pool: tuple[int, int]
     outputs: Any
     handles: list[int]
     captured: Captured
+    outside: dict[int, Any] = field(default_factory=dict)
+    on_host: dict[int, Any] = field(default_factory=dict)
+    first_use: dict[int, str] = field(default_factory=dict)
+    kept_bytes: int = 0
+    gradients: list[tuple[Any, Any]] = field(default_factory=list)
 
     @property
     def raw(self) -> int:
@@ -49,131 +66,116 @@ class Program:
         return int(self.graph.raw_cuda_graph())
 
 
-class _Kept(TorchDispatchMode):
-    """Keeps the memory of every tensor that is made, so that no other one gets it.
-
-    Some kernels read what they are about to write without using it. Where that is what another
-    tensor has left, the recording cannot tell it from a dependence.
-
-    Parameters
-    ----------
-    most_bytes : int
-        Beyond it tensors come and go as usual.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__()
-        self._left = most_bytes
-        self._known: dict[int, Any] = {}
-        self.bytes = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Call an operator, and keep what it returns."""
-        del types
-        given = {storage.data_ptr() for storage in _storages((args, kwargs))}
-        made = func(*args, **(kwargs or {}))
-        for storage in _storages(made):
-            at, size = storage.data_ptr(), storage.nbytes()
-            if at not in given and at not in self._known and size <= self._left:
-                self._known[at] = storage
-                self._left -= size
-                self.bytes += size
-        return made
-
-
-def _storages(tree: Any) -> list[Any]:
-    return [
-        leaf.untyped_storage()
-        for leaf in pytree.tree_leaves(tree)
-        if isinstance(leaf, torch.Tensor) and leaf.is_cuda and leaf.layout is torch.strided
-    ]
+def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
+    """Capture a function as anybody would; return the graph and what the function returned."""
+    graph = _new_graph()
+    try:
+        with torch.cuda.graph(graph, stream=lanes.stream(0)):
+            outputs = run()
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        _forget_capture()
+        raise ApplyError(why_not_captured(error)) from error
+    graph.instantiate()
+    return graph, outputs
 
 
 def capture(
-    function: Callable[..., Any], arguments: Sequence[Any], driver: Driver, most_bytes: int = 0
+    run: Callable[[], Any],
+    lanes: Lanes,
+    driver: Driver,
+    device: Any,
+    layout: Layout,
+    *,
+    most_bytes: int = 0,
+    listens: bool = True,
+    name: str = "it",
+    place: int = 0,
 ) -> Program:
-    """Run a function until it is warm, and capture it.
+    """Capture a function that is warm, and note what it calls.
 
     Parameters
     ----------
-    arguments : sequence
-        Tensors among them are read where they lie whenever the graph runs.
+    run : callable
+        The function; tensors that it is given are read where they lie whenever the graph runs.
+    layout : Layout
+        On which lane each operator runs.
     most_bytes : int
-        Of tensors that are kept so that no other one gets their memory.
+        Of tensors that are kept so that no later one gets their memory.
+    listens : bool
+        Whether to listen to the dispatcher: compiled functions are not compiled then.
+    name : str
+        Of the function.
+    place : int
+        Which call of `depgraph.torch.parallelize` it is.
 
     Raises
     ------
     ApplyError
-        If it cannot be captured: the line of Python at fault is named.
+        If it cannot be captured, with the line of Python at fault; or if it does on the way what
+        no graph does again.
     """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(_WARM_UPS):
-            function(*arguments)
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    gc.collect()
-    # Libraries are to take their workspaces from the memory of the graph.
-    _give_workspaces_back()
+    graph = _new_graph()
+    main = lanes.stream(0)
+    pool = torch.cuda.graph_pool_handle()  # as if nothing had been captured before
+    raw = 0
+
+    def nodes() -> int:
+        nonlocal raw
+        raw = raw or driver.captures_into(main.cuda_stream)
+        return driver.count(raw)
+
+    def around(call: int) -> Any:
+        return lanes.on(layout.lanes[call] if call < len(layout.lanes) else 0)
+
+    with listening(device.index, lanes.workspaces) as allocations:
+        log = OperatorLog(
+            device, lambda: (nodes(), allocations.now()), around,
+            most_bytes if layout.keeps else 0,
+        )  # fmt: skip
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=main):
+                if listens:
+                    with log:
+                        outputs = run()
+                else:
+                    outputs = run()
+        except (torch.cuda.OutOfMemoryError, ApplyError):
+            _forget_capture()
+            raise
+        except Exception as error:
+            _forget_capture()
+            raise ApplyError(why_not_captured(error)) from error
+        timeline = allocations.timeline()
+    refuse_faults(log, name)
+    handles = driver.nodes(int(graph.raw_cuda_graph()))
+    edges = [(a, b) for a, b, _ in driver.edges(int(graph.raw_cuda_graph()))]
+    number = {handle: i for i, handle in enumerate(handles)}
+    if any(number[a] > number[b] for a, b in edges):
+        raise ApplyError(f"{name} cannot run as a graph: it changes the graph that is captured")
+    captured = describe(driver, handles, edges, log.calls, timeline, place)
+    first_use: dict[int, str] = {}
+    for call in log.calls:
+        for tensor in call.tensors:
+            first_use.setdefault(tensor.storage[0], call.name)
+    return Program(
+        graph, pool, outputs, handles, captured, log.outside, log.on_host, first_use, log.kept_bytes
+    )
+
+
+def _new_graph() -> Any:
     try:
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        return torch.cuda.CUDAGraph(keep_graph=True)
     except TypeError:
         raise ApplyError(
             f"PyTorch {torch.__version__} is too old", "2.8 or later is needed"
         ) from None
-    try:
-        kept = _Kept(most_bytes)
-        with torch.cuda.graph(graph, stream=stream), kept:
-            outputs = function(*arguments)
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise ApplyError(why_not_captured(error)) from error
-    kept_bytes = kept.bytes
-    del kept  # the graph's memory is its own; what is in use from here on outlives a run
-    # What is only there for a backward pass is not to outlive a run.
-    outputs = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, outputs)
-    raw = int(graph.raw_cuda_graph())
-    handles = in_order(driver, raw)
-    _give_workspaces_back()  # what is in use still is no workspace
-    segments, in_use = _memory_of(graph)
-    captured = describe(driver, raw, handles, [*segments, *_others()])
-    results = tuple(sorted(in_use, key=lambda region: region.start))
-    captured = replace(captured, kept=results, most_bytes=most_bytes, kept_bytes=kept_bytes)
-    return Program(graph, outputs, handles, captured)
 
 
-def _give_workspaces_back() -> None:
-    """Let libraries give the memory back that they work in."""
-    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - PyTorch has no other way
-
-
-def _memory_of(graph: Any) -> tuple[list[Region], set[Region]]:
-    """Return the segments of a graph's own memory, and its blocks that are in use."""
-    pool = tuple(graph.pool())
-    mine = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) == pool]
-    segments = [Region(s["address"], s["total_size"], is_own=True) for s in mine]
-    return segments, {Region(*block, is_own=True) for s in mine for block in _in_use(s)}
-
-
-def _others() -> list[Region]:
-    """Return what tensors outside of graphs hold."""
-    return [
-        Region(*block, is_own=False)
-        for segment in torch.cuda.memory_snapshot()
-        if tuple(segment["segment_pool_id"]) == (0, 0)
-        for block in _in_use(segment)
-    ]
-
-
-def _in_use(segment: dict[str, Any]) -> list[tuple[int, int]]:
-    return [
-        (b["address"], b["size"]) for b in segment["blocks"] if b["state"] == "active_allocated"
-    ]
+def _forget_capture() -> None:
+    """Capture nothing: after a capture that failed the random generator waits for one that ends."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the graph is empty
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
+            pass

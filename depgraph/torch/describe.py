@@ -1,113 +1,198 @@
-"""Describing a captured graph: its nodes in order, and the pointers among their parameters."""
+"""Describing a captured graph: its nodes, the operators that launched them, and their pointers."""
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
-from depgraph.apply.captured import COPY, KERNEL, MEMSET, Captured, Node, Region
+import numpy as np
+
+from depgraph.apply.captured import (
+    COPY,
+    KERNEL,
+    LIBRARY,
+    MEMSET,
+    SOURCE,
+    TARGET,
+    TENSOR,
+    Allocation,
+    Call,
+    Captured,
+    Node,
+    Operand,
+    Pointer,
+    View,
+)
+from depgraph.apply.operators import rule_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from depgraph.torch.allocations import Timeline
     from depgraph.torch.driver import Driver
+    from depgraph.torch.operator_log import SeenCall, SeenTensor
 
 _WORD = 8
-_LEAST_ADDRESS = 1 << 20
-_MOST_ADDRESS = 1 << 57
-
-
-def in_order(driver: Driver, graph: int) -> list[int]:
-    """Return the nodes in the order of the capture, mended where an edge goes backwards."""
-    made = driver.nodes(graph)
-    place = {node: i for i, node in enumerate(made)}
-    edges = driver.edges(graph)
-    if all(place[a] < place[b] for a, b in edges):
-        return made
-    waits = dict.fromkeys(made, 0)
-    after: dict[int, list[int]] = {node: [] for node in made}
-    for a, b in edges:
-        waits[b] += 1
-        after[a].append(b)
-    ready = [place[node] for node, n in waits.items() if not n]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        node = made[heapq.heappop(ready)]
-        order.append(node)
-        for follower in after[node]:
-            waits[follower] -= 1
-            if not waits[follower]:
-                heapq.heappush(ready, place[follower])
-    return order
+_LEAST_ADDRESS, _MOST_ADDRESS = 1 << 20, 1 << 57
 
 
 def describe(
-    driver: Driver, graph: int, handles: Sequence[int], regions: Sequence[Region]
+    driver: Driver,
+    handles: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+    seen: Sequence[SeenCall],
+    timeline: Timeline,
+    place: int = 0,
 ) -> Captured:
     """Describe a graph.
 
     Parameters
     ----------
     handles : sequence of int
-        Its nodes, in an order that its edges allow.
-    regions : sequence of Region
-        Of two that hold an address, the first counts.
+        Its nodes, in the order in which they were launched.
+    edges : sequence of (int, int)
+        Of handles.
+    seen : sequence of SeenCall
+        Before and after each operator the number of nodes, and of allocations, was noted.
+    timeline : Timeline
+    place : int
+        Which call of `depgraph.torch.parallelize` it is.
     """
-    memory = _Memory(driver, regions)
-    nodes = []
-    for handle in handles:
-        kind = driver.kind(handle)
-        if kind == KERNEL:
-            name, grid, block, shared = driver.kernel(handle)
-            words = [
-                (parameter, byte, value)
-                for parameter, raw in enumerate(driver.parameters(handle))
-                for byte in range(0, len(raw) - _WORD + 1, _WORD)
-                if memory.holds(value := int.from_bytes(raw[byte : byte + _WORD], "little"))
-            ]
-            nodes.append(Node(kind, name, grid, block, shared, tuple(words)))
-        elif kind == MEMSET:
-            at = driver.memset(handle)
-            nodes.append(Node(kind, words=((0, 0, at),) if memory.holds(at) else ()))
-        elif kind == COPY:
-            source, target, to_host = driver.copy(handle)
-            ends = [(i, 0, at) for i, at in enumerate((source, target)) if memory.holds(at)]
-            nodes.append(Node(kind, words=tuple(ends), to_host=to_host))
-        else:
-            nodes.append(Node(kind))
-    place = {handle: i for i, handle in enumerate(handles)}
-    edges = sorted((place[a], place[b]) for a, b in driver.edges(graph))
-    return Captured(tuple(nodes), tuple(edges), tuple(memory.used))
+    memory = _Memory(driver, timeline)
+    calls: list[Call] = []
+    nodes: list[Node] = []
+    for number, call in enumerate(seen):
+        (first, begun), (end, ended) = call.begun, call.ended
+        nodes += (memory.node(handles[i]) for i in range(len(nodes), first))
+        timeline.until(begun)
+        given = [memory.operand(tensor) for tensor in call.tensors if tensor.name]
+        others = [memory.storage(at) for at in call.others]
+        made = timeline.until(ended)
+        given += [memory.operand(tensor) for tensor in call.tensors if not tensor.name]
+        rule = None if others else rule_of(call.name.split(".", maxsplit=1)[0])
+        if rule is not None and rule.is_library:
+            memory.of_libraries |= {each.number for each in made}
+        looks = rule is None or rule.is_library
+        nodes += (memory.node(handles[i], number, looks=looks) for i in range(len(nodes), end))
+        calls.append(Call(call.name, tuple(given), tuple(others), tuple(made)))
+    nodes += (memory.node(handles[i]) for i in range(len(nodes), len(handles)))
+    number_of = {handle: i for i, handle in enumerate(handles)}
+    between = tuple(sorted((number_of[a], number_of[b]) for a, b in edges))
+    return memory.finished(nodes, between, calls, place)
 
 
 class _Memory:
-    """The regions, numbered by first use; what the driver alone knows is added."""
+    """Finds the allocations that addresses lie in."""
 
-    def __init__(self, driver: Driver, regions: Sequence[Region]) -> None:
+    def __init__(self, driver: Driver, timeline: Timeline) -> None:
         self._driver = driver
-        self._regions = list(regions)
-        self._known: dict[int, Region | None] = {}
-        self.used: list[Region] = []
+        self._timeline = timeline
+        self._foreign: dict[int, Allocation] = {}
+        self._tensors: set[int] = set()
+        self.of_libraries: set[int] = set()
 
-    def holds(self, address: int) -> bool:
-        """Tell whether an address lies in a region; note which."""
+    def storage(self, at: tuple[int, int]) -> Allocation:
+        """Return the allocation of a tensor's storage."""
+        found = self._timeline.holding(at[0])
+        if found is None:
+            return self._outside(at[0]) or Allocation(at[0], at[1])
+        self._tensors.add(found.number)
+        return found
+
+    def operand(self, tensor: SeenTensor) -> Operand:
+        """Return a tensor with its memory."""
+        strides = tuple(tensor.item * stride for stride in tensor.strides)
+        memory = self.storage(tensor.storage)
+        view = View(tensor.start, tensor.shape, strides, tensor.item, memory)
+        return Operand(tensor.name, view, tensor.is_written)
+
+    def node(self, handle: int, call: int = -1, *, looks: bool = True) -> Node:
+        """Return a node, and what a kernel has pointers to if somebody looks."""
+        kind = self._driver.kind(handle)
+        if kind == KERNEL:
+            name, grid, block, shared = self._driver.kernel(handle)
+            pointers = tuple(self._pointers(handle)) if looks else ()
+            return Node(kind, name, grid, block, shared, call, pointers)
+        if kind == MEMSET:
+            ends, to_host = [(TARGET, self._driver.memset(handle))], False
+        elif kind == COPY:
+            source, target, to_host = self._driver.copy(handle)
+            ends = [(SOURCE, source), (TARGET, target)]
+        else:
+            return Node(kind, call=call)
+        found = ((at, self._holding(address)) for at, address in ends)
+        ends_ = tuple(Pointer(at, memory) for at, memory in found if memory is not None)
+        return Node(kind, call=call, pointers=ends_, to_host=to_host)
+
+    def _pointers(self, handle: int) -> Iterator[Pointer]:
+        """Yield what every eight bytes of a kernel's parameters point into, however they lie."""
+        for begin, raw in self._driver.parameters(handle):
+            if len(raw) < _WORD:
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(raw, np.uint8), _WORD)
+            words = windows.copy().view("<u8").ravel()
+            likely = np.flatnonzero((words >= _LEAST_ADDRESS) & (words < _MOST_ADDRESS))
+            for at in likely.tolist():
+                memory = self._holding(int(words[at]))
+                if memory is not None:
+                    yield Pointer(begin + at, memory)
+
+    def _holding(self, address: int) -> Allocation | None:
+        found = self._timeline.holding(address)
+        if found is None and not self._timeline.is_torchs(address):
+            return self._outside(address)
+        return found
+
+    def _outside(self, address: int) -> Allocation | None:
+        """Return memory that the driver knows and PyTorch does not."""
         if not _LEAST_ADDRESS <= address < _MOST_ADDRESS:
-            return False
-        if address not in self._known:
-            self._known[address] = self._find(address)
-        found = self._known[address]
-        if found is not None and found not in self.used:
-            self.used.append(found)
-        return found is not None
-
-    def _find(self, address: int) -> Region | None:
-        for region in self._regions:
-            if address in region:
-                return region
-        allocation = self._driver.allocation(address)
-        if allocation is None:
             return None
-        region = Region(*allocation, is_own=False)
-        self._regions.append(region)
-        return region
+        known = self._driver.allocation(address)
+        if known is None:
+            return None
+        return self._foreign.setdefault(
+            known[0], Allocation(*known, number=-2 - len(self._foreign), owner=LIBRARY)
+        )
+
+    def finished(
+        self,
+        nodes: Sequence[Node],
+        edges: tuple[tuple[int, int], ...],
+        calls: Sequence[Call],
+        place: int,
+    ) -> Captured:
+        """Return the graph, now that it is known what every allocation was for."""
+        kept = self.of_libraries - self._timeline.freed
+
+        def own(each: Allocation) -> Allocation:
+            owner = each.owner
+            if each.number in self._tensors:
+                owner = TENSOR
+            elif each.number in kept:
+                owner = LIBRARY
+            return Allocation(each.start, each.size, each.number, owner)
+
+        def owned(operand: Operand) -> Operand:
+            v = operand.view
+            view = View(v.start, v.shape, v.strides, v.item, own(v.memory))
+            return Operand(operand.name, view, operand.is_written)
+
+        return Captured(
+            nodes=tuple(
+                Node(
+                    n.kind, n.name, n.grid, n.block, n.shared, n.call,
+                    tuple(dict.fromkeys(Pointer(p.at, own(p.memory)) for p in n.pointers)),
+                    n.to_host,
+                )
+                for n in nodes
+            ),
+            edges=edges,
+            calls=tuple(
+                Call(
+                    c.name, tuple(map(owned, c.operands)), tuple(map(own, c.others)),
+                    tuple(map(own, c.made)),
+                )
+                for c in calls
+            ),
+            before=self._timeline.before,
+            call=place,
+        )  # fmt: skip

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_ulonglong,
+    c_void_p,
+)
 from typing import TYPE_CHECKING, Any
 
 from depgraph.apply.captured import COPY, EMPTY, KERNEL, MEMSET
 from depgraph.errors import ApplyError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 Three = tuple[int, int, int]
+Edge = tuple[int, int, int]  # two nodes, and what the driver knows of the edge: 0 for a full one
 _LIBRARY = "libcuda.so.1"
 _KINDS = {
     0: KERNEL, 1: COPY, 2: MEMSET, 3: "host function", 4: "child graph", 5: EMPTY,
@@ -22,7 +33,8 @@ _KINDS = {
 _LAST_OF_PARAMETERS = 1  # CUDA_ERROR_INVALID_VALUE
 _HOST = 1  # CU_MEMORYTYPE_HOST
 _BUFFER, _SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_*
-_WORD = 8
+_ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class _Kernel(Structure):  # CUDA_KERNEL_NODE_PARAMS_v2
@@ -97,6 +109,27 @@ class Driver:
             reason = (text.value or b"unknown error").decode(errors="replace")
             raise ApplyError(f"the CUDA driver refused {name}: {reason}")
 
+    def captures_into(self, stream: int) -> int:
+        """Return the graph that a stream is being captured into, 0 if it is not."""
+        status, number, graph = c_int(), c_ulonglong(), c_void_p()
+        self._call(
+            "cuStreamGetCaptureInfo_v2", c_void_p(stream), byref(status), byref(number),
+            byref(graph), None, None,
+        )  # fmt: skip
+        return int(graph.value or 0) if status.value == _ACTIVE else 0
+
+    def new_stream(self) -> int:
+        """Return a stream of its own, which is never destroyed."""
+        made = c_void_p()
+        self._call("cuStreamCreate", byref(made), c_uint(_NON_BLOCKING))
+        return int(made.value or 0)
+
+    def count(self, graph: int) -> int:
+        """Return how many nodes a graph has."""
+        count = c_size_t()
+        self._call("cuGraphGetNodes", c_void_p(graph), None, byref(count))
+        return count.value
+
     def nodes(self, graph: int) -> list[int]:
         """Return the nodes of a graph, in the order in which they were made."""
         count = c_size_t()
@@ -105,32 +138,31 @@ class Driver:
         self._call("cuGraphGetNodes", c_void_p(graph), found, byref(count))
         return [int(node or 0) for node in found]
 
-    def edges(self, graph: int) -> list[tuple[int, int]]:
-        """Return the pairs of nodes of which the second waits for the first.
-
-        Raises
-        ------
-        ApplyError
-            Also if an edge is more than that, as programmatic launches have them.
-        """
+    def edges(self, graph: int) -> list[Edge]:
+        """Return the edges of a graph, those of programmatic launches among them."""
         count = c_size_t()
-        self._call("cuGraphGetEdges", c_void_p(graph), None, None, byref(count))
-        ends = (c_void_p * count.value)(), (c_void_p * count.value)()
-        self._call("cuGraphGetEdges", c_void_p(graph), *ends, byref(count))
-        return [(int(a or 0), int(b or 0)) for a, b in zip(*ends, strict=True)]
+        self._call("cuGraphGetEdges_v2", c_void_p(graph), None, None, None, byref(count))
+        n = count.value
+        if not n:
+            return []
+        ends = (c_void_p * n)(), (c_void_p * n)()
+        data = (c_ulonglong * n)()
+        self._call("cuGraphGetEdges_v2", c_void_p(graph), *ends, data, byref(count))
+        return [(int(a or 0), int(b or 0), d) for a, b, d in zip(*ends, data, strict=True)]
 
     def change_edges(
-        self,
-        graph: int,
-        remove: Sequence[tuple[int, int]],
-        add: Sequence[tuple[int, int]],
+        self, graph: int, remove: Sequence[Edge], add: Sequence[tuple[int, int]]
     ) -> None:
-        """Take edges of a graph away, then put others in."""
-        for name, edges in (("Remove", remove), ("Add", add)):
+        """Take edges of a graph away, then put others in, which wait for all of a node."""
+        full = [(a, b, 0) for a, b in add]
+        for name, edges in (("Remove", remove), ("Add", full)):
             if edges:
-                ends = [(c_void_p * len(edges))(*column) for column in zip(*edges, strict=True)]
-                count = c_size_t(len(edges))
-                self._call(f"cuGraph{name}Dependencies", c_void_p(graph), *ends, count)
+                sources, targets, data = zip(*edges, strict=True)
+                n = len(edges)
+                self._call(
+                    f"cuGraph{name}Dependencies_v2", c_void_p(graph), (c_void_p * n)(*sources),
+                    (c_void_p * n)(*targets), (c_ulonglong * n)(*data), c_size_t(n),
+                )  # fmt: skip
 
     def kind(self, node: int) -> str:
         """Return what a node is, as `Node.kind` has it."""
@@ -157,6 +189,12 @@ class Driver:
             "cuGraphInstantiateWithFlags", byref(made), c_void_p(graph), ctypes.c_ulonglong(0)
         )
         return int(made.value or 0)
+
+    def copier(self) -> Callable[[int, int, int, int], int]:
+        """Return what copies on the GPU: called with target, source, bytes and stream."""
+        copy: Callable[[int, int, int, int], int] = self._library.cuMemcpyDtoDAsync_v2
+        copy.argtypes = (c_size_t, c_size_t, c_size_t, c_void_p)  # type: ignore[attr-defined]
+        return copy
 
     def launch(self, executable: int, stream: int) -> None:
         """Launch what `instantiate` returned."""
@@ -212,16 +250,14 @@ class Driver:
                 raise ApplyError(f"the CUDA driver refused {name} (error {code})")
             sizes.append((offset.value, size.value))
 
-    def parameters(self, node: int) -> list[bytes]:
-        """Return the parameters of a kernel node, byte by byte.
-
-        Of a kernel that was launched with all of them in one buffer, the pieces of that.
-        """
+    def parameters(self, node: int) -> list[tuple[int, bytes]]:
+        """Return the parameters of a kernel node: where each begins, and its bytes."""
         kernel = self._kernel(node)
         sizes = self._sizes(kernel)
         if kernel.params:
             return [
-                ctypes.string_at(kernel.params[i] or 0, size) for i, (_, size) in enumerate(sizes)
+                (begin, ctypes.string_at(kernel.params[i] or 0, size))
+                for i, (begin, size) in enumerate(sizes)
             ]
         given: dict[int, int] = {}
         at = 0
@@ -231,8 +267,16 @@ class Driver:
         if _BUFFER not in given or _SIZE not in given:
             return []
         length = c_size_t.from_address(given[_SIZE]).value
-        whole = ctypes.string_at(given[_BUFFER], length)
-        return [whole[begin : begin + size] for begin, size in sizes]
+        return [(0, ctypes.string_at(given[_BUFFER], length))]
+
+    def add_before(self, graph: int, like: int, node: int) -> None:
+        """Add a kernel node like another graph's, and let a node wait for it."""
+        made, kernel = c_void_p(), self._kernel(like)
+        self._call(
+            "cuGraphAddKernelNode_v2", byref(made), c_void_p(graph), None, c_size_t(0),
+            byref(kernel),
+        )  # fmt: skip
+        self.change_edges(graph, (), [(int(made.value or 0), node)])
 
     def memset(self, node: int) -> int:
         """Return the address that a memset node begins at."""
@@ -249,39 +293,3 @@ class Driver:
             for end, kind in (("src", found.src_type), ("dst", found.dst_type))
         ]
         return ends[0], ends[1], found.dst_type == _HOST
-
-    def change_words(self, node: int, kind: str, words: Mapping[tuple[int, int], int]) -> None:
-        """Write addresses into a node of a graph that has not been instantiated.
-
-        Parameters
-        ----------
-        kind : str
-            As `kind` returns it.
-        words : mapping
-            From parameter and byte, as in `Node.words`, to the new value.
-        """
-        if kind == MEMSET:
-            memset = _Memset()
-            self._call("cuGraphMemsetNodeGetParams", c_void_p(node), byref(memset))
-            memset.dst = words.get((0, 0), memset.dst)
-            self._call("cuGraphMemsetNodeSetParams", c_void_p(node), byref(memset))
-        elif kind == COPY:
-            copy = _Copy()
-            self._call("cuGraphMemcpyNodeGetParams", c_void_p(node), byref(copy))
-            copy.src_device = words.get((0, 0), copy.src_device)
-            copy.dst_device = words.get((1, 0), copy.dst_device)
-            self._call("cuGraphMemcpyNodeSetParams", c_void_p(node), byref(copy))
-        else:
-            self._change_kernel(node, words)
-
-    def _change_kernel(self, node: int, words: Mapping[tuple[int, int], int]) -> None:
-        kernel = self._kernel(node)
-        kept = [ctypes.create_string_buffer(each, len(each)) for each in self.parameters(node)]
-        for (parameter, byte), value in words.items():
-            ctypes.memmove(
-                ctypes.addressof(kept[parameter]) + byte, value.to_bytes(_WORD, "little"), _WORD
-            )
-        addresses = (c_void_p * len(kept))(*[ctypes.addressof(each) for each in kept])
-        kernel.params = ctypes.cast(addresses, POINTER(c_void_p))
-        kernel.extra = None
-        self._call("cuGraphKernelNodeSetParams_v2", c_void_p(node), byref(kernel))

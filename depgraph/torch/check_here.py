@@ -1,0 +1,290 @@
+"""In a process that runs for that alone: comparing the graphs of a function with it."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from depgraph.apply.captured import KERNEL
+from depgraph.apply.plan import PLAIN
+from depgraph.apply.verdicts import Verdict, Verdicts
+from depgraph.errors import ApplyError, DepgraphError
+from depgraph.torch.arguments import own_copy
+from depgraph.torch.bench import copied
+from depgraph.torch.checking import Checker
+from depgraph.torch.choose import guards_of
+from depgraph.torch.rerun import Stage
+from depgraph.torch.variations import varied
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from depgraph.torch.arguments import Arguments
+    from depgraph.torch.bench import Result
+    from depgraph.torch.parallel import Request
+    from depgraph.torch.prepare import Graph, Plain, Prepared
+
+_MOST_CHECKED = 4  # graphs, the fastest first
+_VARIATIONS = 2
+_PROFILED = 5  # replays
+_NO_FASTER = 0.99
+
+
+def check_here(request: Request, arguments: Arguments) -> NoReturn:
+    """Compare the graphs of a function with it, leave what was found, and end the process."""
+    from depgraph.torch.parallel import prepared_for
+
+    stage = Stage.told()
+    stage.begins("warming up")
+    try:
+        prepared = prepared_for(request, arguments)
+        prepared.codes = stage.codes or {}
+        check = Check(prepared, request, stage)
+        found = check.found() if stage.modules is None else check.codes_in(stage.modules)
+    except DepgraphError as error:
+        found = Verdicts(refused=str(error))
+    except torch.cuda.OutOfMemoryError as error:
+        found = Verdicts(refused=f"out of GPU memory while it was checked: {error}")
+    stage.ends(found)
+    raise AssertionError
+
+
+class Check:
+    """One function and its graphs.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    request : Request
+    stage : Stage
+
+    Attributes
+    ----------
+    runs : Runs
+        Once `found` was called.
+    """
+
+    def __init__(self, prepared: Prepared, request: Request, stage: Stage) -> None:
+        self._prepared = prepared
+        self._request = request
+        self._stage = stage
+        self._verdicts = Verdicts()
+        self.runs: Runs
+
+    def found(self) -> Verdicts:
+        """Return what came of it."""
+        prepared, verdicts = self._prepared, self._verdicts
+        warm = prepared.warm_up()
+        plain = prepared.plainly()
+        verdicts.weights = _weights(plain.graph, prepared)
+        base = prepared.graph(weights=verdicts.weights)
+        if stage_wants_code(self._stage, base):
+            return Verdicts(wants_code=True)
+        verdicts.codes = dict(prepared.codes)
+        bindings = prepared.bindings(warm.executed)
+        guards_of(prepared, base, bindings)  # what cannot be guarded is refused
+        written = prepared.tensors_written(base, bindings)
+        if any(node.call < 0 for node in base.program.captured.nodes):
+            verdicts.may_change = [name for name, _ in written]
+        prepared.warm.saved.add_all(tensor for _, tensor in written)
+        self.runs = runs = Runs(prepared, plain, prepared.outside(written), self._inputs(base))
+        function = runs.of_function(self._stage)
+        self._stage.begins(f"the graph {PLAIN!r}")
+        checker = runs.checker(base)
+        verdicts.inputs = len(runs.inputs)
+        verdicts.varies = checker.varies
+        if wrong := checker.differs_from(function):
+            message = f"as a graph it gives other results than {prepared.name} itself: {wrong}"
+            raise ApplyError(message, "look for random numbers or values from outside of PyTorch")
+        best = self._fastest(plain, base)
+        for graph in prepared.graphs(base, best.__contains__):
+            self._stage.runs_graph(graph.name)
+            checked = runs.checker(graph).check(graph.edges)
+            verdicts.graphs.append(
+                Verdict(
+                    graph.name,
+                    graph.fingerprint,
+                    best[graph.name],
+                    checked.wrong,
+                    checked.orders,
+                    checked.pairs_left,
+                )
+            )
+        return verdicts
+
+    def codes_in(self, folder: Path) -> Verdicts:
+        """Return what the machine code of the kernels says that no operator launched."""
+        from depgraph.apply.kernel_code import read_code
+        from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_module
+
+        self._prepared.warm_up()
+        graph = self._prepared.graph()
+        nvdisasm = find_nvdisasm()
+        if nvdisasm is None:
+            return Verdicts(notes=["no machine code was read: there is no nvdisasm"])
+        pointers = _pointers_of_custom(graph)
+        codes = self._verdicts.codes
+        for path in sorted(folder.glob("*.cubin")):
+            module = read_module(path)
+            wanted = pointers.keys() & module.begin_of.keys()
+            text = disassembled(path, nvdisasm) if wanted else ""
+            for name in wanted:
+                code = read_code(text, name, module.begin_of[name], pointers[name])
+                codes[name] = codes[name].joined(code) if name in codes else code
+        return self._verdicts
+
+    def _inputs(self, base: Graph) -> list[list[Any]]:
+        """Return the inputs to compare on: the example, those that were given, and variations."""
+        arguments = self._prepared.arguments
+        found = [list(arguments.leaves), *map(arguments.fits, self._request.check_inputs)]
+        return found + varied(
+            arguments.leaves, arguments.buffers, base.program.captured, _VARIATIONS,
+            integers=not self._stage.is_gentle,
+        )  # fmt: skip
+
+    def _fastest(self, plain: Plain, base: Graph) -> dict[str, float]:
+        """Return the graphs that are faster than the plain one, the fastest of them."""
+        prepared = self._prepared
+        found: dict[str, float] = {}
+        for graph in prepared.graphs(base, lambda name: name not in self._stage.left_out):
+            self._stage.runs_graph(graph.name)
+            bench = prepared.bench
+            with bench.made(plain) as as_captured, bench.made(graph.program, graph.edges) as own:
+                before, after = bench.times([as_captured, own], prepared.restores, graph.name)
+            if after < _NO_FASTER * before:
+                found[graph.name] = after
+        self._verdicts.graphs += [
+            Verdict(name, "", 0.0, "it ended the process that checked it")
+            for name in sorted(self._stage.left_out)
+        ]
+        return dict(sorted(found.items(), key=lambda pair: pair[1])[:_MOST_CHECKED])
+
+
+def stage_wants_code(stage: Stage, base: Graph) -> bool:
+    """Tell whether code is to be read that nobody has read yet."""
+    return stage.codes is None and bool(_pointers_of_custom(base))
+
+
+def _pointers_of_custom(graph: Graph) -> dict[str, set[int]]:
+    """Return the kernels that no operator launched, and where their pointers stand."""
+    found: dict[str, set[int]] = {}
+    for node in graph.program.captured.nodes:
+        if node.kind == KERNEL and node.call < 0:
+            found.setdefault(node.name, set()).update(p.at for p in node.pointers)
+    return found
+
+
+class Runs:
+    """Runs of a function, and of graphs of it, on the same inputs from the same state.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        Warm.
+    plain : Plain
+    state : list of (str, tensor)
+        What the function may change outside of its own memory.
+    inputs : list of list
+        Leaves of arguments.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        plain: Plain,
+        state: Sequence[tuple[str, Any]],
+        inputs: Sequence[list[Any]],
+    ) -> None:
+        self._prepared = prepared
+        self._plain = plain
+        self._state = state
+        self.inputs = inputs
+        self._draws = prepared.draws(plain)
+
+    def of_function(self, stage: Stage) -> list[list[Result]]:
+        """Return what the function itself leaves after each call."""
+        prepared = self._prepared
+        prepared.undo()
+        found = []
+        stage.runs_function()
+        for leaves in self.inputs:
+            if self._draws:
+                prepared.undo()
+            given = [own_copy(leaf) for leaf in leaves]
+            outputs = prepared.arguments.call(prepared.function, given)
+            gradients = [tensor.grad for tensor, _ in self._plain.gradients]
+            found.append(copied(self._named(outputs, gradients, given)))
+        torch.cuda.synchronize(prepared.device)
+        prepared.undo()
+        return found
+
+    def _named(
+        self, outputs: Any, gradients: Sequence[Any], arguments: Sequence[Any]
+    ) -> list[tuple[str, Any]]:
+        """Name everything that a call leaves."""
+        kinds = ("output", pytree.tree_leaves(outputs)), ("gradient", gradients)
+        tensors = [
+            (f"{kind} {place}", tensor)
+            for kind, all_ in (*kinds, ("argument", arguments))
+            for place, tensor in enumerate(all_)
+            if isinstance(tensor, torch.Tensor)
+        ]
+        return [*tensors, *self._state]
+
+    def checker(self, graph: Graph) -> Checker:
+        """Return what compares graphs of a captured program."""
+        prepared, program = self._prepared, graph.program
+        bench, arguments = prepared.bench, prepared.arguments
+
+        def call(leaves: list[Any]) -> None:
+            if self._draws:  # a replay of PyTorch's own sets the generator's state on the GPU
+                prepared.undo()
+                self._plain.graph.replay()
+                prepared.warm.saved.restore()
+            arguments.copy_in(leaves)
+
+        gradients = [gradient for _, gradient in program.gradients]
+        captured = program.captured
+        return Checker(
+            graph=lambda edges, late: bench.made(program, edges, late=late),
+            launch=lambda executable: bench.launch(executable, graph.name),
+            calls=[partial(call, leaves) for leaves in self.inputs],
+            results=lambda: self._named(program.outputs, gradients, arguments.buffers),
+            restore=prepared.undo,
+            fill=bench.filling(program.pool),
+            n=len(program.handles),
+            labels=[
+                f"node {place} ({captured.calls[node.call].name if node.call >= 0 else node.label})"
+                for place, node in enumerate(captured.nodes)
+            ],
+        )
+
+
+def _weights(graph: Any, prepared: Prepared) -> list[float]:
+    """Return how long each node of a graph takes, in microseconds; none if that cannot be said."""
+    times: list[tuple[int, float]] = []
+    try:
+        kinds = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=kinds, acc_events=True) as profile:
+            for _ in range(_PROFILED):
+                graph.replay()
+            torch.cuda.synchronize(prepared.device)
+        times = [
+            (event.start_ns(), event.duration_ns() / 1000)
+            for event in profile.profiler.kineto_results.events()
+            if event.device_type().name == "CUDA" and event.duration_ns()
+        ]
+    except (AttributeError, RuntimeError):
+        times = []
+    finally:
+        prepared.undo()
+    n, rest = divmod(len(times), _PROFILED)
+    if rest or not n:
+        return []
+    ordered = [duration for _, duration in sorted(times)]
+    return [median(ordered[node::n]) for node in range(n)]

@@ -1,0 +1,291 @@
+"""Listening to PyTorch's dispatcher: which operators a function calls, on which memory."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from depgraph.errors import ApplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+_COMPOSITE = "CompositeImplicitAutograd"
+
+
+@dataclass(slots=True)
+class SeenTensor:
+    """A strided tensor of an operator as it was when the operator was called.
+
+    Attributes
+    ----------
+    name : str
+        Of the argument; "" for a result.
+    start : int
+        Address of its first element.
+    shape, strides : tuple of int
+        Strides in elements.
+    item : int
+        Bytes of an element.
+    storage : (int, int)
+        Address and bytes of its storage.
+    is_written : bool
+    """
+
+    name: str
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    item: int
+    storage: tuple[int, int]
+    is_written: bool
+
+
+@dataclass(slots=True)
+class SeenCall:
+    """One call of an operator.
+
+    Attributes
+    ----------
+    name : str
+    tensors : list of SeenTensor
+        Those on the GPU.
+    others : list of (int, int)
+        Storages of tensors that are not simply strided.
+    begun, ended : tuple of int
+        What `OperatorLog.now` returned before and after it.
+    """
+
+    name: str
+    tensors: list[SeenTensor] = field(default_factory=list)
+    others: list[tuple[int, int]] = field(default_factory=list)
+    begun: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+
+
+class OperatorLog(TorchDispatchMode):
+    """Notes every operator that reaches a kernel, in this thread and in those of backward passes.
+
+    Parameters
+    ----------
+    device : torch.device
+        The one whose tensors count.
+    now : callable, optional
+        Returns numbers that are noted before and after each operator.
+    around : callable, optional
+        Takes the place of an operator among the calls; what it returns is entered meanwhile.
+    most_bytes : int
+        Of memory that is kept, so that no later tensor gets it.
+
+    Attributes
+    ----------
+    calls : list of SeenCall
+    outside : dict
+        From the address of its storage to a tensor on the GPU that was there before.
+    on_host : dict
+        From the address of its storage to a tensor on the CPU that was there before.
+    faults : list of str
+        What the function does that no graph does again.
+    kept_bytes : int
+    threads : set of int
+        Those that called operators.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        device: Any,
+        now: Callable[[], tuple[int, ...]] = tuple,
+        around: Callable[[int], AbstractContextManager[object]] = lambda _: nullcontext(),
+        most_bytes: int = 0,
+    ) -> None:
+        super().__init__()
+        self._device = device
+        self._now = now
+        self._around = around
+        self._left = most_bytes
+        self._kept: dict[int, Any] = {}
+        self._mine: dict[int, Any] = {}
+        self.calls: list[SeenCall] = []
+        self.outside: dict[int, Any] = {}
+        self.on_host: dict[int, Any] = {}
+        self.faults: list[str] = []
+        self.kept_bytes = 0
+        self.threads: set[int] = set()
+
+    def before(self, func: Any, written: list[Any], read: list[Any]) -> None:
+        """Do something before an operator runs: nothing, unless a subclass does.
+
+        Parameters
+        ----------
+        func : OpOverload
+        written, read : list of tensor
+            What its schema says is changed, and the other tensors that it is given.
+        """
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call an operator, and note it."""
+        del types
+        kwargs = kwargs or {}
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        given = list(_arguments(func, args, kwargs))
+        self.before(func, [t for _, t, w in given if w], [t for _, t, w in given if not w])
+        call = SeenCall(_name_of(func))
+        known = set()
+        for name, tensor, is_written in given:
+            known |= self._note(call, tensor, name, is_written=is_written)
+            self._note_outside(tensor, is_written=is_written)
+        place = len(self.calls)
+        self.calls.append(call)
+        self.threads.add(threading.get_ident())
+        call.begun = self._now()
+        with self._around(place):
+            made = func(*args, **kwargs)
+        call.ended = self._now()
+        for tensor in pytree.tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self._note_result(call, tensor, known)
+        if "random" in call.name and any(not t.is_cuda for _, t, _ in given):
+            self.faults.append(f"{call.name} draws random numbers on the CPU")
+        return made
+
+    def _note(self, call: SeenCall, tensor: Any, name: str, *, is_written: bool) -> set[int]:
+        """Note a tensor of a call; return where its storages lie."""
+        found = set()
+        for part, is_plain in parts_of(tensor):
+            if part.device != self._device:
+                if part.device.type == self._device.type:
+                    self.faults.append(f"{call.name} uses {part.device}, not only {self._device}")
+                continue
+            storage = part.untyped_storage()
+            at = storage.data_ptr(), storage.nbytes()
+            found.add(at[0])
+            if is_plain:
+                call.tensors.append(
+                    SeenTensor(
+                        name,
+                        part.data_ptr(),
+                        tuple(part.shape),
+                        tuple(part.stride()),
+                        part.element_size(),
+                        at,
+                        is_written,
+                    )
+                )
+            else:
+                call.others.append(at)
+        return found
+
+    def _note_result(self, call: SeenCall, tensor: Any, known: set[int]) -> None:
+        """Note a result, unless it is a view of an operand; keep its memory if there is room."""
+        for part, _ in parts_of(tensor):
+            storage = part.untyped_storage()
+            at, size = storage.data_ptr(), storage.nbytes()
+            if at in known:
+                continue
+            self._mine[at] = None
+            if part.device == self._device and size <= self._left and at not in self._kept:
+                self._kept[at] = storage
+                self._left -= size
+                self.kept_bytes += size
+        if not all(part.untyped_storage().data_ptr() in known for part, _ in parts_of(tensor)):
+            self._note(call, tensor, "", is_written=True)
+
+    def parts_outside(self, tensor: Any) -> Iterator[tuple[Any, int]]:
+        """Yield what of a tensor was there before the function ran, and where it lies."""
+        for part, _ in parts_of(tensor):
+            at = part.untyped_storage().data_ptr()
+            if at not in self._mine:
+                yield part, at
+
+    def _note_outside(self, tensor: Any, *, is_written: bool) -> None:
+        """Note a tensor that was there before the function ran."""
+        for part, at in self.parts_outside(tensor):
+            if part.device == self._device:
+                self.outside.setdefault(at, part)
+            elif part.device.type == "cpu":
+                self.on_host.setdefault(at, part)
+                if is_written:
+                    self.faults.append("it changes a tensor on the CPU")
+
+
+def _is_composite(func: Any) -> bool:
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return isinstance(func, torch._ops.OpOverload) and has_kernel(func.name(), _COMPOSITE)
+
+
+def _name_of(func: Any) -> str:
+    return str(func.name()) if hasattr(func, "name") else str(func)
+
+
+def _arguments(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the tensors that an operator is given: names, and whether its schema changes them."""
+    schema = getattr(func, "_schema", None)
+    known = [] if schema is None else list(schema.arguments)
+    by_name = {argument.name: argument for argument in known}
+    places = [(known[i] if i < len(known) else None, value) for i, value in enumerate(args)]
+    places += [(by_name.get(name), value) for name, value in kwargs.items()]
+    for argument, value in places:
+        name = "argument" if argument is None else argument.name
+        alias = None if argument is None else argument.alias_info
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, torch.Tensor):
+                yield name, leaf, alias is not None and alias.is_write
+
+
+def parts_of(tensor: Any) -> Iterator[tuple[Any, bool]]:
+    """Yield the tensors that have storages, and whether a tensor is such a one itself."""
+    inner = getattr(tensor, "__tensor_flatten__", None)
+    if inner is not None:
+        for name in inner()[0]:
+            yield from ((part, False) for part, _ in parts_of(getattr(tensor, name)))
+    elif tensor.layout is torch.sparse_coo:
+        yield from ((part, False) for part in (tensor._indices(), tensor._values()))
+    elif tensor.layout in {torch.sparse_csr, torch.sparse_bsr}:
+        yield from _all(tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    elif tensor.layout in {torch.sparse_csc, torch.sparse_bsc}:
+        yield from _all(tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    elif tensor.is_nested:
+        sizes = tensor._nested_tensor_size(), tensor._nested_tensor_strides()
+        yield from _all(tensor._values() if tensor.layout is torch.jagged else tensor, *sizes)
+    else:
+        yield tensor, tensor.layout is torch.strided and not tensor.is_quantized
+
+
+def addresses_of(tensor: Any) -> tuple[int, ...]:
+    """Return where the storages of a tensor, or of its parts, lie."""
+    return tuple(part.untyped_storage().data_ptr() for part, _ in parts_of(tensor))
+
+
+def _all(*parts: Any) -> Iterator[tuple[Any, bool]]:
+    yield from ((part, False) for part in parts)
+
+
+def refuse_faults(log: OperatorLog, name: str) -> None:
+    """Refuse what no graph does again.
+
+    Raises
+    ------
+    ApplyError
+        If the function does anything of the kind.
+    """
+    if log.faults:
+        raise ApplyError(f"{name} cannot run as a graph: {log.faults[0]}")

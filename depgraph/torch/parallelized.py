@@ -1,0 +1,349 @@
+"""A function that runs as a CUDA graph wherever nothing has changed that the graph rests on."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from depgraph.errors import ApplyError
+from depgraph.torch.arguments import is_dense
+from depgraph.torch.guards import Warned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from depgraph.apply.applied import Applied
+    from depgraph.torch.arguments import Arguments
+    from depgraph.torch.guards import Guards
+    from depgraph.torch.lanes import Lanes
+
+_FEW = 3  # tensors: of more, one kernel copies all
+_CONSTANTS = (
+    bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+)  # fmt: skip
+
+
+class Outputs:
+    """What a captured function returned, to be handed out anew for each call.
+
+    Parameters
+    ----------
+    outputs : object
+        Of the captured call.
+    arguments : Arguments
+    outside : callable
+        Tells of the address of a storage whether it was there before the function ran.
+    device : torch.device, optional
+        Of all tensors; default that of the arguments.
+
+    Raises
+    ------
+    ApplyError
+        If it is not known how to copy something of it.
+    """
+
+    def __init__(
+        self,
+        outputs: Any,
+        arguments: Arguments,
+        outside: Callable[[int], bool],
+        device: Any = None,
+    ) -> None:
+        device = arguments.device if device is None else device
+        self._leaves, self._tree = pytree.tree_flatten(outputs)
+        of_argument = {
+            buffer.untyped_storage().data_ptr(): number
+            for number, buffer in enumerate(arguments.buffers)
+            if isinstance(buffer, torch.Tensor)
+        }
+        self._of_argument: list[int | None] = []
+        self._groups: list[list[int]] = []  # leaves that share memory
+        group_of: dict[int, list[int]] = {}
+        for number, leaf in enumerate(self._leaves):
+            if not isinstance(leaf, torch.Tensor):
+                if not isinstance(leaf, _CONSTANTS):
+                    what = type(leaf).__qualname__
+                    raise ApplyError(
+                        f"the function returns a {what}, which cannot be copied",
+                        "return tensors, tuples, lists, dictionaries or registered pytrees",
+                    )
+                self._of_argument.append(None)
+                continue
+            if leaf.layout is not torch.strided or leaf.is_nested or leaf.device != device:
+                raise ApplyError(
+                    "the function returns a tensor that is not strided or not on the GPU",
+                    "return its parts",
+                )
+            at = leaf.untyped_storage().data_ptr()
+            self._of_argument.append(of_argument.get(at))
+            if at not in of_argument and not outside(at):
+                if at not in group_of:
+                    self._groups.append(group_of.setdefault(at, []))
+                group_of[at].append(number)
+        self._copy: Callable[[int, int, int, int], int] | None = None
+        self._dense = {
+            id(leaf): leaf.numel() * leaf.element_size()
+            for leaf in self._leaves
+            if isinstance(leaf, torch.Tensor) and is_dense(leaf)
+        }
+        self._is_one = isinstance(outputs, torch.Tensor) and self._groups == [[0]]
+
+    @property
+    def tensors(self) -> list[tuple[str, Any]]:
+        """The tensors that a run of the graph writes, with names."""
+        return [
+            (f"output {number}", leaf)
+            for number, leaf in enumerate(self._leaves)
+            if isinstance(leaf, torch.Tensor)
+        ]
+
+    def as_they_are(self) -> Any:
+        """Return the tensors that the next run overwrites."""
+        return pytree.tree_unflatten(list(self._leaves), self._tree)
+
+    def copy_with(self, copy: Callable[[int, int, int, int], int]) -> None:
+        """Use the driver's own copy, which takes half the time that PyTorch's takes to begin."""
+        self._copy = copy
+
+    def _copied(self, tensor: Any, stream: int) -> Any:
+        size = self._dense.get(id(tensor))
+        if self._copy is None or size is None:
+            return tensor.clone()
+        made = torch.empty_like(tensor)
+        if self._copy(made.data_ptr(), tensor.data_ptr(), size, stream):
+            made.copy_(tensor)  # the driver has no context yet
+        return made
+
+    def handed_out(self, arguments: Sequence[Any], stream: int = 0) -> Any:
+        """Return copies that belong to the caller; views of arguments are views of the caller's.
+
+        Parameters
+        ----------
+        arguments : sequence
+            The leaves of the caller's arguments.
+        stream : int
+            The current stream.
+        """
+        if self._is_one:
+            return self._copied(self._leaves[0], stream)
+        made = list(self._leaves)
+        alone = [group[0] for group in self._groups if len(group) == 1]
+        if len(alone) <= _FEW:
+            for number in alone:
+                made[number] = self._copied(made[number], stream)
+        else:
+            copies = [torch.empty_like(made[i]) for i in alone]
+            torch._foreach_copy_(copies, [made[i] for i in alone])  # one kernel for many
+            for number, copy in zip(alone, copies, strict=True):
+                made[number] = copy
+        for group in self._groups:
+            if len(group) > 1:
+                self._copy_together(group, made)
+        for number, argument in enumerate(self._of_argument):
+            if argument is not None:
+                made[number] = _same_view(self._leaves[number], arguments[argument])
+        return pytree.tree_unflatten(made, self._tree)
+
+    @staticmethod
+    def _copy_together(group: Sequence[int], made: list[Any]) -> None:
+        first = made[group[0]]
+        whole = torch.empty(0, dtype=torch.uint8, device=first.device)
+        whole = whole.set_(first.untyped_storage()).clone()
+        for number in group:
+            leaf = made[number]
+            made[number] = torch.empty(0, dtype=leaf.dtype, device=leaf.device).set_(
+                whole.untyped_storage(), leaf.storage_offset(), leaf.shape, leaf.stride()
+            )
+
+
+def _same_view(view: Any, argument: Any) -> Any:
+    """Return the view of a caller's argument that another one is of its buffer."""
+    if view.shape == argument.shape and view.stride() == argument.stride():
+        return argument
+    offset = view.storage_offset() + argument.storage_offset()
+    return argument.as_strided(view.shape, view.stride(), offset)
+
+
+@dataclass(slots=True)
+class Ready:
+    """All that a graph needs to run.
+
+    Attributes
+    ----------
+    replay : callable
+        Launches the graph on the current stream.
+    replay_plainly : callable
+        Launches the graph as it was captured; the same results.
+    outputs, plain_outputs : Outputs
+        Of either.
+    guards : Guards
+    device : torch.device
+    set_gradients : callable
+        Lets parameters have the gradients that the graph writes.
+    state : list of (str, tensor)
+        The storages that the graph may change outside of its own memory, with names.
+    is_pure : bool
+        Whether it changes nothing else: neither these nor arguments, gradients or the state of a
+        random generator.
+    held : object
+        What must live as long as the graph.
+    lanes : Lanes
+        To be handed on.
+    """
+
+    replay: Callable[[], object]
+    replay_plainly: Callable[[], object]
+    outputs: Outputs
+    plain_outputs: Outputs
+    guards: Guards
+    device: Any
+    set_gradients: Callable[[], None]
+    state: list[tuple[str, Any]]
+    is_pure: bool
+    held: Any
+    lanes: Lanes
+
+
+class Parallelized:
+    """A function that runs as a CUDA graph.
+
+    Call it as the function. Tensors are copied into the buffers of the graph, and those that the
+    function changes in place are copied back; what it returns belongs to the caller. Where the
+    arguments are of another kind than the examples, or something was replaced that the function
+    reads, the function itself runs, with one warning.
+
+    Attributes
+    ----------
+    report : Applied or None
+        What came of it; None while the program is run again to look at it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Arguments,
+        name: str,
+        *,
+        outputs: str = "own",
+        verify_every: int = 0,
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._warned = Warned(name)
+        self._is_own = outputs == "own"
+        self._verify_every = verify_every
+        self._ready: Ready | None = None
+        self._lock = threading.Lock()
+        self._stream = -1
+        self._last: Any = None  # the same, as PyTorch's object
+        self._calls = 0
+        self._name = name
+        self.report: Applied | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the function, such as a model's parameters."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def made_ready(self, ready: Ready) -> None:
+        """Let calls run a graph from now on."""
+        self._ready = ready
+
+    def give_up(self) -> None:
+        """Let calls run the function itself."""
+        self._ready = None
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Run the graph on some inputs, or the function itself."""
+        ready = self._ready
+        if ready is None:
+            return self._function(*args, **keywords)
+        leaves, reason = self._arguments.matched(args, keywords)
+        if not reason and torch._C._cuda_isCurrentStreamCapturing():
+            reason = "a graph is being captured"
+        if not reason and not ready.is_pure:
+            reason = ready.guards.failed()
+        if not reason:
+            with self._lock:
+                if ready.device.index == torch._C._cuda_getDevice():
+                    reason, found = self._run(ready, leaves)
+                else:
+                    with torch.cuda.device(ready.device):
+                        reason, found = self._run(ready, leaves)
+            if not reason:
+                return found
+        self._warned.say(reason)
+        return self._function(*args, **keywords)
+
+    def _run(self, ready: Ready, leaves: Sequence[Any]) -> tuple[str, Any]:
+        """Run the graph; return why its results are of no use, or "", and these."""
+        stream = torch._C._cuda_getCurrentRawStream(ready.device.index)
+        if stream != self._stream:
+            self._go_on_with(stream)
+        self._calls += 1
+        outputs = ready.outputs
+        if self._verify_every and self._calls % self._verify_every == 0:
+            outputs = self._verified(ready, leaves)
+        else:
+            self._arguments.copy_in(leaves, stream)
+            ready.replay()
+        # What changes nothing may run before it is known whether it should have.
+        if ready.is_pure:
+            if reason := ready.guards.failed():
+                return reason, None
+        else:
+            self._arguments.copy_back(leaves)
+            ready.set_gradients()
+        if self._is_own:
+            return "", outputs.handed_out(leaves, stream)
+        return "", outputs.as_they_are()
+
+    def _go_on_with(self, stream: int) -> None:
+        """Let a stream wait for what the one before was given."""
+        now = torch.cuda.current_stream()
+        if self._last is not None:
+            try:
+                now.wait_stream(self._last)
+            except RuntimeError:  # it was destroyed
+                torch.cuda.synchronize()
+        self._stream, self._last = stream, now
+
+    def _verified(self, ready: Ready, leaves: Sequence[Any]) -> Outputs:
+        """Run the graph, and beside it the one that was captured, whose results are returned."""
+        from depgraph.torch.bench import copied, not_close
+
+        with torch.no_grad():
+            before = [tensor.clone() for _, tensor in ready.state]
+            generator = torch.cuda.get_rng_state(ready.device)
+            self._arguments.copy_in(leaves, self._stream)
+            ready.replay()
+            mine = copied([*ready.outputs.tensors, *ready.state])
+            for (_, tensor), old in zip(ready.state, before, strict=True):
+                tensor.copy_(old)
+            torch.cuda.set_rng_state(generator, ready.device)
+            self._arguments.copy_in(leaves, self._stream)
+            ready.replay_plainly()
+            wrong = not_close(mine, copied([*ready.plain_outputs.tensors, *ready.state]))
+        if wrong:
+            ready.replay, ready.outputs = ready.replay_plainly, ready.plain_outputs
+            self._verify_every = 0
+            text = f"call {self._calls}: {wrong}; from now on the graph as it was captured runs"
+            self._warned.warn(f"depgraph: {self._name}: {text}")
+        return ready.plain_outputs
+
+    def __del__(self) -> None:
+        """Wait for the graph, whose memory others get now."""
+        ready, self._ready = getattr(self, "_ready", None), None
+        if ready is None:
+            return
+        try:
+            if self._last is not None:
+                self._last.synchronize()
+            ready.lanes.given_back()
+        except Exception:  # noqa: BLE001, S110 - the interpreter, or the GPU's context, is gone
+            pass

@@ -1,0 +1,324 @@
+"""Everything between a function and a graph of it: warming up, capturing, choosing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from depgraph.apply.may_sets import written_outside
+from depgraph.apply.order import chain
+from depgraph.apply.plan import PLAIN, Layout, make_plan
+from depgraph.apply.verdicts import fingerprint
+from depgraph.errors import ApplyError
+from depgraph.torch.bench import Bench
+from depgraph.torch.bindings import find_bindings
+from depgraph.torch.capture import capture, capture_plainly
+from depgraph.torch.lanes import Lanes
+from depgraph.torch.operator_log import parts_of
+from depgraph.torch.warm_up import warm_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from depgraph.apply.kernel_code import KernelCode
+    from depgraph.apply.order import Edge
+    from depgraph.apply.plan import Candidate, Plan, Recorded
+    from depgraph.torch.arguments import Arguments
+    from depgraph.torch.bindings import Bindings, Executed
+    from depgraph.torch.capture import Program
+    from depgraph.torch.driver import Driver
+    from depgraph.torch.warm_up import Warm
+
+_COMPILED = "_torchdynamo_orig_callable", "_orig_mod"  # what torch.compile leaves
+_WIDTHS = (2, 4, 8, 16, 32)
+
+
+class Prepared:
+    """A function on its way to a graph.
+
+    Parameters
+    ----------
+    function : callable
+    arguments : Arguments
+    name : str
+    driver : Driver
+    most_bytes : int
+        Of memory that may be kept so that tensors do not share it.
+    place : int
+        Which call of `depgraph.torch.parallelize` it is.
+    codes : mapping, optional
+        What is known of the machine code of kernels.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Arguments,
+        name: str,
+        driver: Driver,
+        most_bytes: int,
+        place: int = 0,
+        codes: Mapping[str, KernelCode] | None = None,
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.name = name
+        self.driver = driver
+        self.device = arguments.device or torch.device("cuda", torch.cuda.current_device())
+        self.codes = codes or {}
+        self.place = place
+        self._most_bytes = most_bytes
+        self.listens = not any(hasattr(function, mark) for mark in _COMPILED)
+        self.run = partial(arguments.call, function)
+        self.lanes = Lanes.taken(self.device, driver)
+        self.bench = Bench(driver, self.device)
+        self._warm: Warm | None = None
+
+    @property
+    def warm(self) -> Warm:
+        """What came of running the function until it was warm."""
+        if self._warm is None:
+            message = "warm_up comes first"
+            raise RuntimeError(message)
+        return self._warm
+
+    def _open_lanes(self, width: int) -> None:
+        if self.warm.uses_libraries:
+            self.lanes.open(width, backward=self.warm.is_backward)
+
+    @cached_property
+    def _workspace_bytes(self) -> int:
+        """What the workspaces of one lane take."""
+        self._open_lanes(1)
+        return self.lanes.workspace_bytes() // max(self.lanes.width, 1)
+
+    def bindings(self, executed: Executed | None = None) -> Bindings:
+        """Go through what the function refers to."""
+        roots = {self.name: self.function, **self.arguments.opaque()}
+        return find_bindings(roots, executed)
+
+    def warm_up(self, also: Sequence[str] = ()) -> Warm:
+        """Run the function until it is warm; see `depgraph.torch.warm_up`."""
+        self._warm = warm_up(
+            self.run, self.bindings, self.device, self.name, listens=self.listens, also=also
+        )
+        return self._warm
+
+    def undo(self) -> None:
+        """Let everything be as if the function had not run, but for a run that counts."""
+        torch.cuda.synchronize(self.device)
+        self.warm.undo()
+        torch.cuda.synchronize(self.device)
+
+    def plainly(self) -> Plain:
+        """Capture the function as anybody would."""
+        self._open_lanes(1)
+        graph, outputs = capture_plainly(self.run, self.lanes)
+        return Plain(graph, detached(outputs), self._gradients_now())
+
+    def captured(self, layout: Layout) -> Program:
+        """Capture the function with its memory laid out in a way."""
+        self._open_lanes(layout.width)
+        program = capture(
+            self.run, self.lanes, self.driver, self.device, layout,
+            most_bytes=self._most_bytes, listens=self.listens, name=self.name, place=self.place,
+        )  # fmt: skip
+        program.outputs = detached(program.outputs)
+        program.gradients = self._gradients_now()
+        return program
+
+    def draws(self, plain: Plain) -> bool:
+        """Tell whether a function draws random numbers on the GPU."""
+        before = torch.cuda.get_rng_state(self.device)
+        plain.graph.replay()
+        found = not torch.equal(before, torch.cuda.get_rng_state(self.device))
+        self.undo()
+        return found
+
+    def _gradients_now(self) -> list[tuple[Any, Any]]:
+        return [(tensor, tensor.grad) for tensor, _ in self.warm.anew]
+
+    @property
+    def restores(self) -> Callable[[], None] | None:
+        """What undoes a run, None where a run changes nothing."""
+        return self.warm.saved.restore if self.warm.saved.size else None
+
+    def given_up(self) -> None:
+        """Undo everything, as far as that can be done, and let go of the GPU's memory."""
+        with suppress(RuntimeError):
+            if self._warm is not None:
+                self.undo()
+            self.lanes.given_back()
+
+    def tensors_written(self, graph: Graph, bindings: Bindings) -> list[tuple[str, Any]]:
+        """Return the tensors that a graph may change and that were there before, with names.
+
+        Raises
+        ------
+        ApplyError
+            If a kernel of no operator reaches memory of no tensor that the function refers to.
+        """
+        program = graph.program
+        known: dict[int, tuple[str, Any]] = {
+            buffer.untyped_storage().data_ptr(): (f"argument {number}", buffer)
+            for number, buffer in enumerate(self.arguments.buffers)
+            if isinstance(buffer, torch.Tensor)
+        }
+        known |= {
+            at: (f"a tensor of {program.first_use[at]}", t) for at, t in program.outside.items()
+        }
+        for slot in bindings.tensors():
+            parts = (part for part, _ in parts_of(slot.value) if part.device == self.device)
+            known |= {part.untyped_storage().data_ptr(): (slot.path, part) for part in parts}
+        places = sorted(known)
+        found: dict[int, tuple[str, Any]] = {}
+        for memory, call in written_outside(graph.plan.captured, graph.plan.units):
+            inside = places[bisect_left(places, memory.start) : bisect_left(places, memory.end)]
+            found.update((at, known[at]) for at in inside)
+            if not inside and call < 0:
+                raise ApplyError(
+                    "a kernel that no operator launched reaches memory of no tensor that the "
+                    "function refers to",
+                    "make the tensor an argument, an attribute or a global name",
+                )
+        return list(found.values())
+
+    def outside(self, named: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """Return the whole storages of tensors, typed as they are, but for the buffers."""
+        buffers = self.arguments.addresses
+        return [
+            (name, torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage()))
+            for name, t in named
+            if t.untyped_storage().data_ptr() not in buffers
+        ]
+
+    def graphs(
+        self, base: Graph, wanted: Callable[[str], bool] = lambda _: True
+    ) -> Iterator[Graph]:
+        """Yield the graphs that the function may run as; each layout of memory is captured anew.
+
+        Parameters
+        ----------
+        base : Graph
+            With memory laid out plainly.
+        wanted : callable
+            Tells by their names which are of interest.
+        """
+        for layout in self._layouts(base.plan):
+            if not any(map(wanted, layout.names)):
+                continue
+            own = base if layout == Layout() else self.graph(layout, base)
+            for candidate in own.plan.candidates(layout):
+                if wanted(candidate.name):
+                    yield replace(own, candidate=candidate)
+
+    def _layouts(self, plan: Plan) -> Iterator[Layout]:
+        """Yield the ways to lay out memory that are worth trying, the plainest first."""
+        yield Layout()
+        known: list[Layout] = []
+        most = self._most_bytes // max(self._workspace_bytes, 1)
+        for width in _WIDTHS:
+            layout = Layout(plan.lanes(width))
+            if 1 < layout.width <= most + 1 and layout not in known:
+                known.append(layout)
+                yield layout
+        if known:
+            yield replace(known[-1], keeps=False)
+
+    def graph(
+        self,
+        layout: Layout = Layout(),  # noqa: B008 - it is frozen
+        like: Graph | None = None,
+        *,
+        weights: Sequence[float] | None = None,
+        recorded: Recorded | None = None,
+    ) -> Graph:
+        """Capture the function, and find what must wait for what.
+
+        Parameters
+        ----------
+        layout : Layout
+        like : Graph, optional
+            One whose times and recording are to be used.
+        """
+        program = self.captured(layout)
+        if like is not None:
+            weights, recorded = like.plan.weights, like.recorded
+        if weights is not None and len(weights) != len(program.handles):
+            weights = None
+        plan = make_plan(program.captured, weights, self.codes, recorded)
+        return Graph(program, plan, None, recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured function, and a graph that it may run as.
+
+    Attributes
+    ----------
+    program : Program
+    plan : Plan
+    candidate : Candidate or None
+        None for the order in which it was captured.
+    recorded : Recorded or None
+        What a recording shows, where that is trusted.
+    """
+
+    program: Program
+    plan: Plan
+    candidate: Candidate | None = None
+    recorded: Recorded | None = None
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Between the nodes."""
+        if self.candidate is None:
+            return tuple(chain(self.plan.n))
+        return self.candidate.edges
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return PLAIN if self.candidate is None else self.candidate.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells it from other graphs."""
+        return fingerprint(self.program.captured, self.edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A function as anybody would capture it.
+
+    Attributes
+    ----------
+    graph : torch.cuda.CUDAGraph
+    outputs : object
+        What it writes.
+    gradients : list of (tensor, tensor)
+        Parameters, and the gradients that it writes for them.
+    handles : tuple of int
+        None: its nodes stay as they are.
+    """
+
+    graph: Any
+    outputs: Any
+    gradients: list[tuple[Any, Any]]
+    handles: tuple[int, ...] = ()
+
+    @property
+    def raw(self) -> int:
+        """The driver's graph."""
+        return int(self.graph.raw_cuda_graph())
+
+
+def detached(tree: Any) -> Any:
+    """Return the tensors of outputs without what is only there for a backward pass."""
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, tree)

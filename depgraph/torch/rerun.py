@@ -1,0 +1,206 @@
+"""Running the program again, up to a call of `parallelize`: to look at it where nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from depgraph.apply.verdicts import Verdicts
+from depgraph.errors import ApplyError, RecorderError
+from depgraph.system.text import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from depgraph.apply.kernel_code import KernelCode
+
+CHECK_CALL = "DEPGRAPH_CHECK_CALL"
+_FOLDER = "DEPGRAPH_CHECK_FOLDER"
+_GENTLY = "DEPGRAPH_CHECK_GENTLY"
+_LEAVE_OUT = "DEPGRAPH_CHECK_LEAVE_OUT"
+_CODES = "DEPGRAPH_CHECK_CODES"
+_MODULES = "DEPGRAPH_MODULES_FOLDER"
+_VERDICTS, _STAGE, _SAID = "verdicts.json", "stage", "said"
+_FUNCTION, _GRAPH = "the function", "the graph "
+_MOST_TIMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a process that checks is at, and what it was told by the one that waits.
+
+    Attributes
+    ----------
+    folder : Path or None
+        Where it says so; None where nobody waits.
+    is_gentle : bool
+        Whether indices, positions and masks stay as they are.
+    left_out : frozenset of str
+        Graphs that ended an earlier process.
+    modules : Path or None
+        Where modules of machine code are left: this process is only to read those.
+    codes : dict or None
+        What such a process read; None if there was none.
+    """
+
+    folder: Path | None = None
+    is_gentle: bool = False
+    left_out: frozenset[str] = frozenset()
+    modules: Path | None = None
+    codes: dict[str, KernelCode] | None = None
+
+    @classmethod
+    def told(cls) -> Stage:
+        """Return what the environment says."""
+        modules, codes = os.environ.get(_MODULES), os.environ.get(_CODES)
+        return cls(
+            folder=Path(os.environ[_FOLDER]),
+            is_gentle=bool(os.environ.get(_GENTLY)),
+            left_out=frozenset(filter(None, os.environ.get(_LEAVE_OUT, "").split("\n"))),
+            modules=Path(modules) if modules else None,
+            codes=Verdicts.read(Path(codes)).codes if codes else None,
+        )
+
+    def runs_function(self) -> None:
+        """Say that the function itself runs on other inputs."""
+        self.begins(_FUNCTION)
+
+    def runs_graph(self, name: str) -> None:
+        """Say that a graph runs."""
+        self.begins(_GRAPH + name)
+
+    def begins(self, what: str) -> None:
+        """Say what comes now."""
+        if self.folder is not None:
+            (self.folder / _STAGE).write_text(what, encoding="utf-8")
+
+    def ends(self, verdicts: Verdicts) -> None:
+        """Leave what was found, and end the process."""
+        if self.folder is not None:
+            verdicts.write(self.folder / _VERDICTS)
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def checked_call() -> int | None:
+    """Return which call this process is to check; None if it is not there for that."""
+    found = os.environ.get(CHECK_CALL)
+    return None if found is None else int(found)
+
+
+def why_not_again(environment: Mapping[str, str]) -> str:
+    """Say why this program cannot be run again from its start; "" if it can."""
+    words = sys.orig_argv[1:]
+    if "TORCHELASTIC_RUN_ID" in environment or int(environment.get("WORLD_SIZE") or 1) > 1:
+        return (
+            "under torchrun the program cannot be run again by one of its processes: make the same "
+            "call in a script of one process, with recording=, and give its store here"
+        )
+    if hasattr(sys, "ps1") or "ipykernel" in sys.modules or not words or words[0] == "-":
+        return (
+            "what runs here cannot be run again from its start: make the same call in a script, "
+            "with recording=, and give its store here"
+        )
+    return ""
+
+
+def run_again(command: Sequence[str], call: int, seconds: float) -> Verdicts:
+    """Run a program again to check one of its calls.
+
+    Parameters
+    ----------
+    command : sequence of str
+    call : int
+        Which call of `parallelize`, from 0.
+    seconds : float
+        How long it may take.
+
+    Raises
+    ------
+    ApplyError
+        If it does not come to that call, or the function cannot run as a graph.
+    """
+    gently, left_out = False, set[str]()
+    with tempfile.TemporaryDirectory(prefix="depgraph-") as name:
+        folder = Path(name)
+        settings = {CHECK_CALL: str(call), _FOLDER: name}
+        for _ in range(_MOST_TIMES):
+            settings |= {_GENTLY: "1" if gently else "", _LEAVE_OUT: "\n".join(sorted(left_out))}
+            said, code = _run(command, settings, seconds, folder / _SAID)
+            if (folder / _VERDICTS).is_file():
+                found = Verdicts.read(folder / _VERDICTS)
+                if not found.wants_code:
+                    return found
+                settings[_CODES] = str(_read_codes(command, settings, seconds, folder))
+                continue
+            stage = _stage_in(folder)
+            if stage == _FUNCTION and not gently:
+                gently = True  # it asserts something about what was changed
+            elif stage.startswith(_GRAPH) and stage.removeprefix(_GRAPH) not in left_out:
+                left_out.add(stage.removeprefix(_GRAPH))
+            else:
+                reason = f"ended with exit code {code} {_at(stage)}"
+                raise ApplyError(f"run again to check it, the program {reason}: {said}")
+    raise ApplyError("run again to check it, the program failed in another way each time")
+
+
+def _read_codes(
+    command: Sequence[str], settings: Mapping[str, str], seconds: float, folder: Path
+) -> Path:
+    """Run the program for the machine code of its kernels; return where that is described."""
+    from depgraph.recorder.build import Builder
+    from depgraph.recorder.toolkit import Toolkit
+
+    path = folder / "codes.json"
+    (folder / _VERDICTS).unlink()
+    try:
+        modules = folder / "modules"
+        modules.mkdir()
+        library = str(Builder(Toolkit()).modules())
+        also = {_MODULES: str(modules), "CUDA_INJECTION64_PATH": library}
+        _run(command, {**settings, **also}, seconds, folder / _SAID)
+        (folder / _VERDICTS).rename(path)
+    except (RecorderError, OSError) as error:
+        Verdicts(notes=[f"no machine code was read: {error}"]).write(path)
+    return path
+
+
+def _at(stage: str) -> str:
+    return f"at: {stage}" if stage else "before it came to parallelize"
+
+
+def _stage_in(folder: Path) -> str:
+    path = folder / _STAGE
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _run(
+    command: Sequence[str], settings: Mapping[str, str], seconds: float, said: Path
+) -> tuple[str, int]:
+    """Run a program without input; return the last line that it said, and its exit code."""
+    with said.open("w", encoding="utf-8") as errors:
+        process = subprocess.Popen(  # noqa: S603 - the program that runs already
+            list(command), env={**os.environ, **settings}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise ApplyError(
+                f"run again to check it, the program has not ended after {seconds:.0f} s",
+                "give a larger time_limit=, or call parallelize earlier in the program",
+            ) from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    text = said.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return in_short(lines[-1], 300) if lines else "it said nothing", code

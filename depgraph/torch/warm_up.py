@@ -1,0 +1,207 @@
+"""Running a function until it is warm, and finding out what it changes."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from depgraph.apply.operators import rule_of
+from depgraph.errors import ApplyError
+from depgraph.torch.bindings import Executed
+from depgraph.torch.state import Probe, RandomState, Saved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from depgraph.torch.bindings import Bindings
+
+_MOST_RUNS = 4  # until a function leaves everything bound as it was
+_MORE_RUNS = 2  # until libraries have chosen their kernels
+
+Gradients = list[tuple[Any, Any]]
+
+
+@dataclass(slots=True)
+class Warm:
+    """What came of running a function until it is warm.
+
+    Attributes
+    ----------
+    executed : Executed
+        What ran.
+    saved : Saved
+        What it changes, as it was before.
+    random : RandomState
+        As it was before.
+    anew : list of (tensor, tensor)
+        Parameters whose gradient each run makes anew, and the gradients that they had before.
+    made : str
+        State that the first run made, such as an optimizer's: that run counts, then.
+    is_backward : bool
+        Whether other threads call operators, as backward passes do.
+    uses_libraries : bool
+        Whether kernels may be a library's that needs a workspace.
+    """
+
+    executed: Executed
+    saved: Saved
+    random: RandomState
+    anew: Gradients = field(default_factory=list)
+    made: str = ""
+    is_backward: bool = False
+    uses_libraries: bool = True
+
+    def undo(self) -> None:
+        """Let everything be as before, but for a run that counts."""
+        self.saved.restore()
+        self.random.restore()
+        for tensor, gradient in self.anew:
+            tensor.grad = gradient
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a function, how things were before it, and what it bound anew."""
+
+    gradients: Gradients
+    random: RandomState
+    saved: Saved = field(default_factory=Saved)
+    changed: list[str] = field(default_factory=list)
+    anew: frozenset[int] = frozenset()
+    is_backward: bool = False
+    uses_libraries: bool = True
+
+
+def warm_up(
+    run: Callable[[], Any],
+    bindings: Callable[[Executed | None], Bindings],
+    device: Any,
+    name: str,
+    *,
+    listens: bool = True,
+    also: Iterable[str] = (),
+) -> Warm:
+    """Run a function until it is warm.
+
+    That is on the caller's stream: where several streams are in use, graphs take longer for good.
+
+    Parameters
+    ----------
+    run : callable
+    bindings : callable
+        Goes through what the function refers to, given what ran.
+    device : torch.device
+    name : str
+        Of the function.
+    listens : bool
+        Whether to listen to the dispatcher.
+    also : iterable of str
+        What leads to tensors that kernels of no operator may change.
+
+    Raises
+    ------
+    ApplyError
+        If it returns what needs gradients, or binds other values to what it reads in each run.
+    """
+    executed = Executed()
+    runs = _until_settled(run, bindings, device, name, executed, also, listens=listens)
+    warm = _settled(runs, executed)
+    for _ in range(_MORE_RUNS):
+        run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    gc.collect()
+    return warm
+
+
+def _until_settled(
+    run: Callable[[], Any],
+    bindings: Callable[[Executed | None], Bindings],
+    device: Any,
+    name: str,
+    executed: Executed,
+    also: Iterable[str],
+    *,
+    listens: bool,
+) -> list[_Run]:
+    wanted = frozenset(also)
+    runs: list[_Run] = []
+    before = bindings(None)
+    then = before.state()
+    while len(runs) < _MOST_RUNS:
+        now = _Run(_gradients(before), RandomState(device))
+        runs.append(now)
+        now.saved.add_all(slot.value for slot in before.tensors() if slot.path in wanted)
+        try:
+            _run_once(run, now, device, executed, name, listens=listens)
+        except BaseException:
+            for each in reversed(runs):
+                Warm(executed, each.saved, each.random, each.gradients).undo()
+            raise
+        read, before = bindings(executed).state(), bindings(None)
+        left = before.state()
+        now.changed = [
+            path for path in read if then.get(path) != left.get(path) and not path.endswith(".grad")
+        ]
+        now.anew = frozenset(_other(now.gradients, _gradients(before)))
+        then = left
+        is_steady = not now.anew or (len(runs) > 1 and now.anew == runs[-2].anew)
+        if not now.changed and is_steady:
+            return runs
+    what = runs[-1].changed[0] if runs[-1].changed else "some gradients"
+    raise ApplyError(
+        f"{name} reads {what} and binds something else to it in each run",
+        "change a tensor in place instead, or return the value",
+    )
+
+
+def _run_once(
+    run: Callable[[], Any], now: _Run, device: Any, executed: Executed, name: str, *, listens: bool
+) -> None:
+    with executed.listening():
+        if listens:
+            with Probe(device, now.saved) as probe:
+                outputs = run()
+            now.is_backward = len(probe.threads) > 1
+            rules = [rule_of(call.name.split(".", maxsplit=1)[0]) for call in probe.calls]
+            now.uses_libraries = any(rule is None or rule.is_library for rule in rules)
+        else:
+            outputs = run()
+    tensors = (t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor))
+    if any(tensor.requires_grad for tensor in tensors):
+        raise ApplyError(
+            f"what {name} returns requires gradients, and a graph has no backward pass",
+            "call parallelize and the result under torch.no_grad(), or return it detached",
+        )
+
+
+def _settled(runs: Sequence[_Run], executed: Executed) -> Warm:
+    """Keep what undoes all runs, but for the first if it made what the others use."""
+    last = runs[-1]
+    first = len(runs)
+    while first and not runs[first - 1].changed and runs[first - 1].anew == last.anew:
+        first -= 1
+    made = ""
+    if first:
+        earlier = runs[first - 1]
+        made = earlier.changed[0] if earlier.changed else "gradients"
+    before = runs[first]
+    anew = [(tensor, gradient) for tensor, gradient in before.gradients if id(tensor) in last.anew]
+    return Warm(
+        executed, before.saved, before.random, anew, made, last.is_backward, last.uses_libraries
+    )
+
+
+def _gradients(bindings: Bindings) -> Gradients:
+    """Return the tensors that may have gradients, and these."""
+    return [(s.of, s.value) for s in bindings.slots if s.key == "grad" and s.of is s.owner]
+
+
+def _other(before: Gradients, after: Gradients) -> Iterable[int]:
+    """Yield which tensors, by identity, have another gradient than before."""
+    then = {id(tensor): gradient for tensor, gradient in before}
+    return (id(t) for t, gradient in after if then.get(id(t)) is not gradient)

@@ -1,0 +1,207 @@
+"""What a graph takes for granted is looked at; what has nothing to do with it may change."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from depgraph.errors import ApplyError  # noqa: E402
+from depgraph.torch.bindings import Executed, find_bindings  # noqa: E402
+from depgraph.torch.guards import Guards  # noqa: E402
+from depgraph.torch.operator_log import OperatorLog  # noqa: E402
+
+CPU = torch.device("cpu")
+FACTOR = 2.0
+
+
+@dataclass
+class Settings:
+    gain: float = 1.5
+    shift: object = field(default_factory=lambda: torch.ones(8))
+
+
+class Shared:
+    state = torch.zeros(8)
+
+
+class Pair:
+    __slots__ = ("left", "right")
+
+    def __init__(self):
+        self.left, self.right = torch.ones(8), 3.0
+
+
+class Net(nn.Module):
+    bonus = 0.5
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.1)])
+        self.settings, self.tables = Settings(), {"a": torch.ones(8), "n": 2}
+        self.pair, self.unused = Pair(), 1
+        self.sizes = [1.0, 2.0]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        x = x * self.settings.gain + self.settings.shift * self.tables["a"] * self.tables["n"]
+        return x + self.pair.left * self.pair.right + self.bonus + self.sizes[0]
+
+
+def guarded(function, *inputs):
+    """Return the guards of a function, and what it was called on."""
+    executed, log = Executed(), OperatorLog(CPU)
+    with executed.listening(), log:
+        function(*inputs)
+    bindings = find_bindings({"function": function}, executed)
+    given = {t.untyped_storage().data_ptr() for t in inputs}
+    used = [t for at, t in log.outside.items() if at not in given]
+    return Guards(bindings, used, list(log.on_host.values()))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net().requires_grad_(requires_grad=False)
+
+
+CHANGES = {
+    "a flag": lambda n: n.layers[2].eval(),
+    "a number": lambda n: setattr(n.layers[2], "p", 0.5),
+    "a weight": lambda n: setattr(n.layers[0], "weight", nn.Parameter(torch.ones(8, 8))),
+    "a weight's memory": lambda n: setattr(n.layers[0].bias, "data", torch.ones(8)),
+    "a storage": lambda n: n.layers[0].bias.set_(torch.ones(8)),
+    "a buffer": lambda n: setattr(n.layers[1], "running_mean", torch.ones(8)),
+    "a weight that is gone": lambda n: setattr(n.layers[0], "bias", None),
+    "a module": lambda n: n.layers.__setitem__(0, nn.Identity()),
+    "another module": lambda n: n.layers.append(nn.Identity()),
+    "a method": lambda n: setattr(n.layers[0], "forward", lambda x: x),
+    "a hook": lambda n: n.layers[0].register_forward_hook(lambda *_: None),
+    "a dataclass's number": lambda n: setattr(n.settings, "gain", 2.5),
+    "a dataclass's tensor": lambda n: setattr(n.settings, "shift", torch.zeros(8)),
+    "a dictionary's tensor": lambda n: n.tables.update(a=torch.zeros(8)),
+    "a dictionary's number": lambda n: n.tables.update(n=3),
+    "a list's item": lambda n: n.sizes.__setitem__(0, 9.0),
+    "a slot": lambda n: setattr(n.pair, "left", torch.zeros(8)),
+    "a slot's number": lambda n: setattr(n.pair, "right", 4.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_what_is_read_is_noticed(net, change):
+    guards = guarded(net, torch.randn(4, 8))
+    assert guards.failed() == ""
+    CHANGES[change](net)
+    assert guards.failed() != ""
+
+
+def test_equal_values_and_new_values_in_place_are_no_change(net):
+    guards = guarded(net, torch.randn(4, 8))
+    net.settings.gain = float("1.5")
+    net.tables["n"] = int("2")
+    net.layers[0].weight.mul_(2.0)
+    net.unused = 7
+    del net.unused
+    net.unused = 7
+    nn.Linear(2, 2).register_forward_hook(lambda *_: None)  # of a module that is not used
+    assert [guards.failed() for _ in range(2)] == ["", ""]
+
+
+def test_class_attributes_globals_cells_and_partial_arguments_count(monkeypatch):
+    weight, gain = torch.ones(8), 3.0
+
+    def run(x, power=1.0):
+        return (x * weight + Shared.state) * gain * FACTOR * power
+
+    function = functools.partial(run, power=2.0)
+    guards = guarded(function, torch.ones(4, 8))
+    assert guards.failed() == ""
+    monkeypatch.setattr(Shared, "state", torch.zeros(8))
+    assert guards.failed() == "Shared.state was replaced or changed"
+    monkeypatch.undo()
+    assert guards.failed() == ""
+    monkeypatch.setitem(globals(), "FACTOR", 4.0)
+    assert guards.failed() == "FACTOR was replaced or changed"
+    monkeypatch.undo()
+    gain = 4.0
+    assert guards.failed() == "gain was replaced or changed"
+
+
+def helper(x):
+    return x + 1
+
+
+def test_a_function_that_is_called_counts(monkeypatch):
+    weight = torch.ones(8)
+    guards = guarded(lambda x: helper(x) * weight, torch.ones(4, 8))
+    monkeypatch.setitem(globals(), "helper", lambda x: x + 2)
+    assert guards.failed() == "helper was replaced or changed"
+
+
+def test_settings_of_pytorch_count(net):
+    guards = guarded(net, torch.randn(4, 8))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if before != "high" else "highest")
+    try:
+        assert guards.failed() == "float32 matmul precision (TF32) was changed"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert guards.failed() == ""
+
+
+def test_grad_mode_counts_where_something_needs_gradients():
+    weight = torch.ones(8, requires_grad=True)
+    executed, log = Executed(), OperatorLog(CPU)
+
+    def run(x):
+        return x * weight
+
+    with torch.no_grad(), executed.listening(), log:
+        run(torch.ones(8))
+    bindings = find_bindings({"run": run}, executed)
+    with torch.no_grad():
+        guards = Guards(bindings, [weight], needs_grad=True)
+        assert guards.failed() == ""
+    assert guards.failed() == "grad mode or inference mode is another one"
+
+
+def test_a_tensor_on_the_cpu_counts_by_its_value():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.tensor(2.0)
+
+        def forward(self, x):
+            return x * self.scale
+
+    net = Scaled()
+    executed = Executed()
+    with executed.listening():
+        net(torch.ones(8))
+    guards = Guards(find_bindings({"net": net}, executed), [], on_host=[net.scale])
+    assert guards.failed() == ""
+    net.scale.fill_(3.0)
+    assert guards.failed() == "net.scale, a tensor on the CPU, was changed"
+
+
+def test_sparse_tensors_count_by_what_they_are_made_of():
+    matrix = torch.eye(8).to_sparse()
+    guards = guarded(lambda x: torch.sparse.mm(matrix, x), torch.ones(8, 8))
+    assert guards.failed() == ""
+    matrix._values().mul_(2.0)
+    assert guards.failed() == ""
+    matrix = torch.eye(8).to_sparse()
+    assert guards.failed() == "matrix was replaced or changed"
+
+
+def test_a_tensor_that_nothing_leads_to_is_refused():
+    hidden = [torch.ones(8)]
+    get = iter([hidden[0], hidden[0]]).__next__
+    with pytest.raises(ApplyError, match=r"float32\[8\].* that nothing it refers to leads to"):
+        guarded(lambda x: x * get(), torch.ones(8))

@@ -1,0 +1,196 @@
+"""Whatever the values are, and whatever order the edges permit: a graph gives what the program gives."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from cpu_graphs import captured_on_cpu  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
+
+from depgraph.apply.order import chain, masks_of, reduced  # noqa: E402
+from depgraph.apply.plan import Layout, make_plan  # noqa: E402
+from depgraph.torch.bench import copied, not_close  # noqa: E402
+from depgraph.torch.checking import Checker  # noqa: E402
+
+ROWS, COLUMNS = 8, 16
+
+
+@torch.library.custom_op("laws::mix", mutates_args={"y"})
+def mix(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Do what no table knows."""
+    y.add_(x.mean())
+    return x + y[:1]
+
+
+OPERATORS = {
+    "relu": lambda a, b, s, v: a.relu() + b,
+    "matmul": lambda a, b, s, v: (a @ b.t()) @ b * 0.01,
+    "softmax": lambda a, b, s, v: a.softmax(-1) * b,
+    "in place": lambda a, b, s, v: a.add_(b.tanh()),
+    "to a slice": lambda a, b, s, v: (a[2:5].copy_(b[:3].clone()), a)[1],
+    "to columns": lambda a, b, s, v: a[:, ::2].mul_(0.5).sum() + b,
+    "selected": lambda a, b, s, v: a.index_select(0, v["rows"]).mean(0) + b,
+    "added at": lambda a, b, s, v: a.index_add_(0, v["rows"], b[:4].clone()),
+    "copied to": lambda a, b, s, v: s.index_copy_(0, v["rows"], a[:4].clone()).sum() + b,
+    "put": lambda a, b, s, v: s.index_put_((v["rows"],), b[0].clone()) * 1.0 + a,
+    "scattered": lambda a, b, s, v: a.scatter_add(0, v["rows"][:, None].expand(-1, COLUMNS), b[:4]),
+    "masked": lambda a, b, s, v: torch.where(v["mask"], a, b),
+    "filled": lambda a, b, s, v: s.masked_fill_(v["mask"], 0.25) * 1.0 + a,
+    "gathered": lambda a, b, s, v: a.gather(0, v["rows"][:, None].expand(-1, COLUMNS)).sum() + b,
+    "sorted": lambda a, b, s, v: a.sort(-1).values - b.topk(COLUMNS).values,
+    "joined": lambda a, b, s, v: torch.cat([a, b])[::2].contiguous(),
+    "kept": lambda a, b, s, v: s.copy_(a * 0.5 + s * 0.1) * 1.0 + b,
+    "normalised": lambda a, b, s, v: torch.nn.functional.batch_norm(a, s[0], s[1].abs_(), training=True) + b,
+    "unknown": lambda a, b, s, v: mix(a, s) + b,
+    "seen otherwise": lambda a, b, s, v: a.contiguous().as_strided((COLUMNS, ROWS), (1, COLUMNS)).t() + b,
+}  # fmt: skip
+instruction = st.tuples(
+    st.sampled_from(sorted(OPERATORS)), st.integers(0, 5), st.integers(0, 5), st.integers(0, 1)
+)
+
+
+def values(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "x": torch.randn(ROWS, COLUMNS, generator=generator),
+        "rows": torch.randperm(ROWS, generator=generator)[:4],
+        "mask": torch.rand(ROWS, 1, generator=generator) < 0.5,
+    }
+
+
+def any_order(n, edges, seed):
+    """Return the nodes in some order that edges permit."""
+    chance = np.random.default_rng(seed)
+    _, closed = reduced(masks_of(n, edges))
+    order, ran = [], 0
+    while len(order) < n:
+        free = [i for i in range(n) if not ran >> i & 1 and closed[i] & ~ran == 0]
+        order.append(int(chance.choice(free)))
+        ran |= 1 << order[-1]
+    return order
+
+
+class Program:
+    """Instructions that each take two earlier results, a state and the inputs."""
+
+    def __init__(self, instructions):
+        self.instructions = instructions
+        self.inputs = values(0)
+        self.state = [torch.zeros(ROWS, COLUMNS), torch.ones(ROWS, COLUMNS)]
+
+    def run(self):
+        made = [self.inputs["x"] * 1.0, self.inputs["x"] + 1.0]
+        for name, a, b, s in self.instructions:
+            one, other = made[-1 - a % len(made)], made[-1 - b % len(made)]
+            made.append(OPERATORS[name](one, other, self.state[s], self.inputs))
+        return made[2:]
+
+    def restore(self):
+        self.state[0].fill_(0.0)
+        self.state[1].fill_(1.0)
+
+    def write(self, seed):
+        for name, value in values(seed).items():
+            self.inputs[name].copy_(value)
+
+    def results(self, outputs):
+        return [(str(i), t) for i, t in enumerate([*pytree.tree_leaves(outputs), *self.state])]
+
+
+@given(st.lists(instruction, min_size=2, max_size=10), st.integers(0, 1000))
+def test_every_permitted_order_gives_what_the_program_gives(instructions, seed):
+    program = Program(instructions)
+    captured = captured_on_cpu(program.run)
+    plan = make_plan(captured.captured)
+    for candidate in plan.candidates(Layout(plan.lanes(4))):
+        for inputs in (1, 2):
+            found = []
+            for run in (
+                lambda e=candidate.edges: (
+                    captured.run(any_order(plan.n, e, seed)) or captured.outputs
+                ),
+                program.run,
+            ):
+                program.restore()
+                program.write(inputs)
+                found.append(copied(program.results(run())))
+            assert not_close(*found) == ""
+
+
+@pytest.fixture
+def mixture():
+    """Return experts that each read, add to and write rows of one tensor, and what checks them."""
+    torch.manual_seed(0)
+    layers = [
+        torch.nn.Linear(COLUMNS, COLUMNS).requires_grad_(requires_grad=False) for _ in range(5)
+    ]
+    program = Program([])
+
+    def run():
+        y = torch.zeros(ROWS, COLUMNS)
+        rows = program.inputs["rows"]
+        for layer in layers:
+            y[rows] = y[rows] + layer(program.inputs["x"][rows]).tanh()
+        program.state[0].index_copy_(0, rows, y[:4])
+        return y, torch.stack([layer(program.inputs["x"]) for layer in layers]).sum(0)
+
+    program.run = run
+    captured = captured_on_cpu(run)
+    plan = make_plan(captured.captured)
+    return program, captured, plan, checker_of(program, captured, plan)
+
+
+def checker_of(program, captured, plan):
+    kept = [
+        torch.empty(0, dtype=torch.uint8).set_(storage)
+        for at, storage in captured.held._kept.items()
+        if at not in captured.outside
+    ]
+    return Checker(
+        graph=captured.graph,
+        launch=captured.run,
+        calls=[partial(program.write, seed) for seed in range(3)],
+        results=lambda: program.results(captured.outputs),
+        restore=program.restore,
+        fill=lambda value: [each.fill_(value) for each in kept],
+        n=plan.n,
+        labels=[node.name for node in plan.captured.nodes],
+    )
+
+
+def test_independent_experts_run_side_by_side_and_what_they_share_in_turn(mixture):
+    program, _, plan, checker = mixture
+    assert plan.estimate(plan.edges) < 0.5 * plan.estimate(chain(plan.n))
+    assert checker.check(plan.edges).wrong == ""
+    program.restore()
+    function = []
+    for seed in range(3):
+        program.write(seed)
+        function.append(copied(program.results(program.run())))
+    assert checker.differs_from(function) == ""
+
+
+def test_every_edge_that_is_taken_away_is_noticed(mixture):
+    """The proof that the check can fail."""
+    *_, plan, checker = mixture
+    noticed = [checker.check([e for e in plan.edges if e != edge]).wrong for edge in plan.edges]
+    assert all(noticed)
+
+
+def test_a_function_that_a_graph_does_not_repeat_is_noticed(mixture):
+    program, _, _, checker = mixture
+    program.restore()
+    function = []
+    for seed in range(3):
+        program.write(seed)
+        outputs = program.run()
+        outputs[0].add_(seed)  # as if the function had counted its calls
+        function.append(copied(program.results(outputs)))
+    assert checker.differs_from(function).startswith("call 1: 0 differs in ")

@@ -1,0 +1,148 @@
+"""A function is run until it is warm, and everything is as if it had not been."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from depgraph.errors import ApplyError  # noqa: E402
+from depgraph.torch.bindings import find_bindings  # noqa: E402
+from depgraph.torch.warm_up import warm_up  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def warmed(function, *inputs):
+    return warm_up(
+        partial(function, *inputs), lambda ran: find_bindings({"f": function}, ran), CPU, "f"
+    )
+
+
+def test_state_statistics_and_random_numbers_are_restored():
+    net, cache = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()), torch.zeros(8, 4)
+    net.requires_grad_(requires_grad=False)
+    at = torch.tensor([3])
+
+    def run(x):
+        y = net(x)
+        cache.index_copy_(0, at, y[:1])
+        at.add_(1)
+        return y
+
+    before = [t.clone() for t in (*net.buffers(), cache, at)]
+    torch.manual_seed(5)
+    random = torch.get_rng_state()
+    warm = warmed(run, torch.randn(6, 4))
+    assert cache.any()
+    warm.undo()
+    after = [*net.buffers(), cache, at]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert not torch.equal(torch.get_rng_state(), random)  # of torch.randn, before the first run
+    assert warm.made == ""
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return nn.Linear(4, 4)
+
+
+def step_of(net, optimizer, **more):
+    def step(x):
+        optimizer.zero_grad(**more)
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def test_gradients_that_each_run_makes_anew_are_not_read(net):
+    warm = warmed(step_of(net, torch.optim.SGD(net.parameters(), lr=0.1)), torch.randn(2, 4))
+    weight = net.weight.detach().clone()
+    assert {id(t) for t, _ in warm.anew} == {id(p) for p in net.parameters()}
+    warm.undo()
+    assert net.weight.grad is None
+    assert not torch.equal(net.weight, weight)
+    assert warm.made == ""
+
+
+def test_what_the_first_run_makes_stays_and_so_that_run_counts(net):
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    step, x = step_of(net, optimizer), torch.randn(2, 4)
+    twin = nn.Linear(4, 4)
+    twin.load_state_dict(net.state_dict())
+    step_of(twin, torch.optim.Adam(twin.parameters(), lr=0.1))(x)
+    warm = warmed(step, x)
+    warm.undo()
+    assert warm.made == "optimizer.state"
+    assert torch.equal(net.weight, twin.weight)
+    assert all(int(s["step"]) == 1 for s in optimizer.state.values())
+
+
+def test_gradients_that_the_first_run_makes_and_others_add_to(net):
+    step = step_of(net, torch.optim.SGD(net.parameters(), lr=0.1), set_to_none=False)
+    warm = warmed(step, torch.randn(2, 4))
+    assert (warm.made, warm.anew) == ("gradients", [])
+    assert net.weight.grad is not None
+
+
+class Counter:
+    calls = 0
+    kept = ()
+
+
+def test_a_value_that_is_bound_anew_in_each_run_is_refused():
+    def count(x):
+        Counter.calls += 1
+        return x * Counter.calls
+
+    def keep(x):
+        Counter.kept = (*Counter.kept, x * 2)
+        return Counter.kept[-1]
+
+    made = []
+
+    def collect(x):
+        made.append(x)
+        return x * len(made)
+
+    for function, name in ((count, "Counter.calls"), (keep, "Counter.kept"), (collect, "made")):
+        with pytest.raises(ApplyError, match=rf"f reads {name}.* and binds something else to it"):
+            warmed(function, torch.ones(4))
+
+
+def test_a_result_that_needs_gradients_is_refused_and_nothing_is_changed(net):
+    state = torch.zeros(4)
+
+    def run(x):
+        state.add_(1)
+        return net(x)
+
+    with pytest.raises(ApplyError, match="what f returns requires gradients"):
+        warmed(run, torch.ones(2, 4))
+    assert not state.any()
+
+
+def test_a_function_that_fails_leaves_things_as_they_were():
+    state = torch.zeros(4)
+
+    def run(x):
+        state.add_(1)
+        raise ValueError(x.shape)
+
+    with pytest.raises(ValueError, match="4"):
+        warmed(run, torch.ones(4))
+    assert not state.any()
+
+
+def test_backward_passes_and_libraries_are_noticed(net):
+    training = warmed(step_of(net, torch.optim.SGD(net.parameters(), lr=0.1)), torch.randn(2, 4))
+    assert training.uses_libraries
+    assert not warmed(lambda x: x.relu() + 1, torch.ones(4)).uses_libraries
