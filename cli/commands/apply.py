@@ -48,17 +48,23 @@ class _Apply(Command):
     "--add-to", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Add what was predicted and measured to a file, a JSON object a line.",
 )  # fmt: skip
+@click.option(
+    "--details", is_flag=True,
+    help="Show every graph that was tried, and what keeps kernels in order.",
+)  # fmt: skip
 @format_option
-def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form: str) -> None:
+def command(
+    store: Path, max_extra_memory: str | None, add_to: Path | None, details: bool, form: str
+) -> None:
     """Run a program as CUDA graphs that have only its real edges, and check them.
 
     \b
       depgraph apply -- python infer.py
 
     The program calls depgraph.torch.parallelize on a model or function. If STORE is not there,
-    it is recorded first, for which the program runs twice up to that call. Of the graphs that the
-    recording allows the fastest is used whose results are those of the graph as it was captured,
-    bit by bit; what was predicted stands beside what was measured.
+    it is recorded first, for the times to predict with. Of the graphs that no value of its tensors
+    makes wrong the fastest is used that gives what the function gives; what was predicted stands
+    beside what was measured.
     """  # noqa: D301 - click takes the character, not two of them
     from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE, captures_of
     from depgraph.errors import ApplyError, ModelError
@@ -95,7 +101,7 @@ def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form
     if add_to is not None:
         with add_to.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(each.row()) + "\n" for each in found)
-    print_report(apply_report(found), form)
+    print_report(apply_report(found, details=details or form in {"json", "csv"}), form)
 
 
 def _run(program: list[str], settings: dict[str, str]) -> int:

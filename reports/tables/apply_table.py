@@ -8,57 +8,56 @@ from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
-    show_bytes,
     show_factor,
     show_number,
 )
-from depgraph.system.ratios import ratio
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.apply.applied import Applied, Tried
+    from depgraph.apply.plan import EdgeReason
 
 
 def _time(value: float | None) -> str:
     return "" if value is None else show_number(value)
 
 
-def _factor(value: float | None) -> str:
-    return "" if value is None else show_factor(value)
+def apply_report(found: Sequence[Applied], *, details: bool = False) -> Report:
+    """Show what came of each function.
 
-
-def apply_report(found: Sequence[Applied]) -> Report:
-    """Show every graph that was tried, and what memory of their own brought."""
-    rows = [(each, tried) for each in found for tried in each.tried]
-    bought = [(each, one) for each in found for one in each.bought]
+    Parameters
+    ----------
+    details : bool
+        Whether to show every graph that was tried, and what keeps kernels in order.
+    """
+    tables = []
+    if details:
+        rows = [(each, tried) for each in found for tried in each.tried]
+        reasons = [(each, reason) for each in found for reason in each.edges]
+        tables.append(Table.of("graphs", "Graphs that were tried", _GRAPHS, rows))
+        if reasons:
+            tables.append(Table.of("edges", "What keeps kernels in order", _REASONS, reasons))
     return Report(
         "apply",
         {"programs": [each.row() for each in found]},
         headline=[_headline(each) for each in found],
-        tables=[
-            Table.of("graphs", "Graphs that were tried", _GRAPHS, rows),
-            *([Table.of("buffers", "Buffers of their own", _BUFFERS, bought)] if bought else []),
-        ],
-        notes=[note for each in found for note in _notes(each)],
+        tables=tables,
+        notes=[note for each in found for note in _notes(each, details=details)],
     )
 
 
 def _headline(found: Applied) -> str:
-    before, after = found.before, found.after
-    if after is before:
-        time = show_number(before.measured)
-        return f"{found.name}: nothing to be gained; it runs as it was captured, in {time} us"
+    if found.is_plain:
+        return f"{found.name}: {show_number(found.call_us)} us a call: nothing to gain"
+    calls = f"{show_number(found.call_us)} us a call instead of {show_number(found.plain_call_us)}"
     expected = found.predicted_speedup
     beside = "" if expected is None else f", predicted {show_factor(expected)}"
-    return (
-        f"{found.name}: {show_number(after.measured)} us instead of "
-        f"{show_number(before.measured)} us, {show_factor(found.speedup)} faster{beside}"
-    )
+    return f"{found.name}: {calls} us: {show_factor(found.speedup)}{beside}"
 
 
-def _notes(found: Applied) -> list[str]:
+def _notes(found: Applied, *, details: bool) -> list[str]:
     name = found.name
     said = [f"{name}: {note}" for note in found.notes]
     said += [
@@ -67,21 +66,20 @@ def _notes(found: Applied) -> list[str]:
         if each.refused
     ]
     if found.inputs:
-        how = "bit by bit"
-        if not found.is_reproducible:
-            how = (
-                "but for what differs between runs of the graph as it was captured: what it "
-                f"returns may differ by {found.tolerance:.3g}"
-            )
-        said.append(f"{name}: results compared on {counted(found.inputs, 'input')}, {how}")
-    if found.kernel_us is not None:
+        how = ", in which it varies from run to run" if found.varies else ""
         said.append(
-            f"{name}: {counted(found.kernels, 'kernel')} take {show_number(found.kernel_us)} us "
-            "one after another, launches left out"
+            f"{name}: compared with the function on {counted(found.inputs, 'input')}{how}, in "
+            f"{counted(found.after.orders, 'order')} of its kernels"
+        )
+    if not details and found.edges and found.edges[0].costs_us > 0:
+        most = found.edges[0]
+        said.append(
+            f"{name}: most of what keeps kernels in order: {most.reason}, about "
+            f"{show_number(most.costs_us)} us (--details shows all)"
         )
     said += [
         f"{name}: {counted(number, 'node')} in place ({reason})"
-        for reason, number in found.fixed.items()
+        for reason, number in (found.fixed or {}).items()
     ]
     return said
 
@@ -93,10 +91,6 @@ def _of(name: str) -> Any:
     return value
 
 
-def _speedup(pair: tuple[Applied, Tried]) -> float:
-    return ratio(pair[0].before.measured, pair[1].measured)
-
-
 def _verdict(pair: tuple[Applied, Tried]) -> str:
     found, tried = pair
     if tried.name == found.chosen:
@@ -104,21 +98,24 @@ def _verdict(pair: tuple[Applied, Tried]) -> str:
     return "refused" if tried.refused else ""
 
 
+def _examples(reason: EdgeReason) -> str:
+    return "; ".join(f"{source} before {target}" for source, target in reason.examples[:1])
+
+
 _PROGRAM = Column("program", "program", is_text=True, get=lambda pair: pair[0].name)
 _GRAPHS = [
     _PROGRAM,
-    Column("graph", "graph", is_text=True, get=_of("name")),
+    Column("graph", "graph", is_text=True, wraps=True, get=_of("name")),
     Column("edges", "edges", get=_of("edges")),
     Column("predicted", "predicted", "us", _time, get=_of("predicted")),
-    Column("measured", "measured", "us", _time, get=_of("measured")),
-    Column("speedup", "speedup", "", _factor, get=_speedup),
+    Column("measured", "replay", "us", _time, get=_of("measured")),
+    Column("orders", "orders", get=_of("orders")),
     Column("verdict", "", is_text=True, get=_verdict),
 ]
-_BUFFERS = [
+_REASONS = [
     _PROGRAM,
-    Column("address", "address when recorded", is_text=True, get=lambda p: f"{p[1].start:#x}"),
-    Column("values", "values apart", get=_of("values")),
-    Column("kernels", "nodes that use them", get=lambda pair: len(pair[1].nodes)),
-    Column("more_bytes", "more memory", "bytes", show_bytes, get=_of("more_bytes")),
-    Column("saved", "brings about", "us", _time, get=_of("saved")),
+    Column("reason", "what keeps kernels in order", is_text=True, wraps=True, get=_of("reason")),
+    Column("edges", "edges", get=_of("edges")),
+    Column("costs_us", "costs about", "us", _time, get=_of("costs_us")),
+    Column("examples", "such as", is_text=True, get=lambda pair: _examples(pair[1])),
 ]

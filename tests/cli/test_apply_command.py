@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
+from dataclasses import replace
 
 import pytest
 
 from depgraph.apply.applied import Applied, Tried, write_applied
 from depgraph.apply.captured import write_captures
-from depgraph.apply.plan import Bought
+from depgraph.apply.plan import EdgeReason
 from depgraph.apply.recorded import captures_of
 from depgraph.store.store import Store
 
+LANES = "free, 8 lanes"
 FAST = Applied(
-    name="Ensemble", gpu="NVIDIA H100", nodes=98, kernels=98, kernel_us=240.0,
-    fixed={"tiles stored by TMA": 2},
+    name="Ensemble", gpu="NVIDIA H100", nodes=98, kernels=98,
     tried=(
-        Tried("as captured", 97, 270.0, 272.0), Tried("own buffers", 40, 50.0, 52.0),
-        Tried("all", 95, 268.0, 265.0, "another result: node 3, gemm"),
+        Tried("as captured", 97, 270.0, 272.0), Tried(LANES, 40, 50.0, 52.0, orders=11),
+        Tried("branches, 8 lanes", 95, 268.0, 265.0, "it differs from the function: call 1"),
     ),
-    chosen="own buffers", more_bytes=1 << 20, bought=(Bought(0, 512, 7, 1 << 20, 215.0, (0, 1)),),
-    inputs=3,
+    chosen=LANES, plain_call_us=275.0, call_us=55.0, more_bytes=1 << 20, inputs=3, guards=52,
+    edges=(EdgeReason("tensors that one writes and the other uses", 90, 12.5, (("mm", "add"),)),),
+    fixed={"host function": 2}, notes=("drawn with seed 7",),
 )  # fmt: skip
 PROGRAM = """
 import os, pathlib, shutil, sys
@@ -55,19 +58,36 @@ def test_predicted_stands_beside_measured(program, applying):
     words = applying()
     result = program("apply", *words)
     assert result.code == 0, result.err
-    assert "Ensemble: 52.00 us instead of 272.0 us, 5.23x faster, predicted 5.40x" in result.out
-    assert "results compared on 3 inputs, bit by bit" in result.out
-    assert "2 nodes in place (tiles stored by TMA)" in result.out
-    assert "not used: another result: node 3, gemm" in result.out
+    first = "Ensemble: 55.00 us a call instead of 275.0 us: 5.00x, predicted 5.40x"
+    assert result.out.splitlines()[0] == first
+    said = " ".join(result.out.split())
+    assert "compared with the function on 3 inputs, in 11 orders of its kernels" in said
+    assert "2 nodes in place (host function)" in said
+    assert "is not used: it differs from the function: call 1" in said
+    assert "drawn with seed 7" in said
     (row,) = json.loads(program("apply", "--format", "json", *words).out)["programs"]
-    assert row["applied_measured_us"] == 52.0
+    assert (row["applied_measured_us"], row["call_us"], row["orders"]) == (52.0, 55.0, 11)
+
+
+def test_details_show_every_graph_and_what_keeps_kernels_in_order(program, applying):
+    words = applying()
+    assert "branches" not in program("apply", *words).out.split("the graph")[0]
+    shown = program("apply", "--details", *words).out
+    assert re.search(r"free, 8 lanes +40 +50.00 +52.00 +11 +used", shown)
+    assert re.search(r"tensors that one writes and the +90 +12.50 +mm before add", shown)
+
+
+def test_what_gained_nothing_says_so(program, applying):
+    plain = replace(FAST, chosen="as captured", call_us=275.0)
+    said = program("apply", *applying([plain])).out
+    assert said.startswith("Ensemble: 275.0 us a call: nothing to gain\n")
 
 
 def test_rows_are_added_to_a_file(program, applying, tmp_path):
     for _ in range(2):
         assert program("apply", "--add-to", "rows.jsonl", *applying()).code == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [row["speedup"] for row in rows] == [272 / 52] * 2
+    assert [row["speedup"] for row in rows] == [275 / 55] * 2
     assert all(row["bit_equal"] for row in rows)
 
 
