@@ -27,7 +27,7 @@ from depgraph.reports.tables.table import show_bytes, table_rows
 from depgraph.reports.tables.verdict_lines import with_verdict
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.what_if import parse_what_if
-from depgraph.store.files import times_of
+from depgraph.store.companions import recorded_times
 from depgraph.store.store import Store
 from depgraph.system.output import folder_bytes
 from depgraph.system.text import show_number, size_text
@@ -87,9 +87,7 @@ def open_program(
     from depgraph.parsers.profiles import read_profile
 
     store = Store(path)
-    recorded = times_of(store.path)
-    if timing is None and store.metadata["format"] == "recording" and recorded.is_file():
-        timing = recorded
+    timing = recorded_times(store) if timing is None else timing
     kinds = deps.split(",") if isinstance(deps, str) else deps
     if isinstance(gpu, str):
         gpu = load_gpu_file(gpu) if gpu.endswith(".toml") else load_gpu(gpu)

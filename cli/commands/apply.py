@@ -66,9 +66,10 @@ def command(
     makes wrong the fastest is used that gives what the function gives; what was predicted stands
     beside what was measured.
     """  # noqa: D301 - click takes the character, not two of them
-    from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE, captures_of
+    from depgraph.apply.recorded import APPLY_MEMORY, APPLY_REPORT, APPLY_STORE
     from depgraph.errors import ApplyError, ModelError
     from depgraph.reports.tables.apply_table import apply_report
+    from depgraph.store.companions import captures_of
     from depgraph.store.files import is_store
     from depgraph.system.memory import parse_size
     from depgraph.system.work_folder import work_folder

@@ -205,8 +205,8 @@ class _Task:
 
     def refuse_existing(self, *, store: bool, times: bool) -> None:
         """Refuse files that exist before anything runs."""
-        from depgraph.apply.recorded import captures_of
-        from depgraph.store.files import not_a_store, times_of
+        from depgraph.store.companions import captures_of, times_of
+        from depgraph.store.files import not_a_store
         from depgraph.system.output import refuse_existing, stable_path
 
         if store:
@@ -266,26 +266,31 @@ class _Task:
     def write(self, left: Leavings, label: str, timed: list[Events] | None, scratch: Path) -> None:
         """Write the store of a process on a GPU, and its times where there was a run for them."""
         from depgraph.recorder.times import take_times
+        from depgraph.store.companions import remove_stale
 
         store = self.output.with_name(self.output.name + label)
         kept = self.keep.with_name(self.keep.name + label) if self.keep else None
         events = take_times(timed, left.events) if timed else []
         identity = self._write_store(left, store, kept, scratch)
+        remove_stale(store, identity)
         if events:
             self._write_times(events, store, identity)
         elif timed is not None:
             say(f"depgraph: {store}: the run for the times launched none of these kernels")
-        self._keep_captures(left, scratch.parent, store)
+        self._keep_captures(left, scratch.parent, store, identity)
 
-    def _keep_captures(self, left: Leavings, folder: Path, store: Path) -> None:
+    def _keep_captures(self, left: Leavings, folder: Path, store: Path, identity: str) -> None:
         """Keep the CUDA graphs that a program captured for `depgraph apply`."""
-        from depgraph.apply.recorded import captures_left, captures_of
+        from depgraph.apply.captured import read_captures, write_captures
+        from depgraph.apply.recorded import captures_left
+        from depgraph.store.companions import captures_of
         from depgraph.system.output import new_file
 
         found = captures_left(folder, left.process)
         if found.is_file():
+            captures = read_captures(found)
             with new_file(captures_of(store), force=self.force) as made:
-                made.write_bytes(found.read_bytes())
+                write_captures(made, captures, store=identity)
             wrote(captures_of(store))
 
     def write_times_alone(self, timed: Sequence[Events]) -> None:
@@ -304,13 +309,14 @@ class _Task:
             say(f"depgraph: there is no store {self.output} yet: pass the file with --timing")
 
     def _write_times(self, events: Events, store: Path, identity: str) -> None:
-        from depgraph.recorder.times import write_times
-        from depgraph.store.files import times_of
+        from depgraph.recorder.times import as_trace
+        from depgraph.store.companions import times_of, write_companion
         from depgraph.system.output import new_file
 
         path = times_of(store)
         with new_file(path, force=self.force) as made:
-            write_times(made, events, [name for name, _ in self.toolkit.gpus], store=identity)
+            trace = as_trace(events, [name for name, _ in self.toolkit.gpus])
+            write_companion(made, trace, store=identity)
         wrote(path)
 
     def _write_store(self, left: Leavings, output: Path, kept: Path | None, scratch: Path) -> str:

@@ -13,7 +13,6 @@ from depgraph.cli.options.model import (
     OF_PROFILE,
     asked_from,
     model_options,
-    recorded_times,
     refuse_given,
     refuse_others,
     scenario_from,
@@ -79,6 +78,7 @@ def command(
     """
     from depgraph.graph.queries import critical_path
     from depgraph.reports.tables import show_tables
+    from depgraph.store.companions import recorded_times
     from depgraph.store.store import Store
 
     path, subject, block = _split(words)
@@ -130,6 +130,7 @@ def _kernels(
 ) -> Report:
     from depgraph.analysis.kernel_groups import group_kernels, kernel_times
     from depgraph.reports.tables import group_tables, show_tables
+    from depgraph.store.companions import recorded_times
 
     is_timed = model["timing"] is not None or recorded_times(store) is not None
     if group_by is None and not model["what_ifs"] and not is_timed:

@@ -210,6 +210,7 @@ def scenario_from(
     """
     from depgraph.gpu.model import load_gpu_file
     from depgraph.scenario.build_scenario import build_scenario
+    from depgraph.store.companions import recorded_times, store_named_by
 
     gpu, gpu_file = options["gpu"], options["gpu_file"]
     timing = options["timing"] or recorded_times(store)
@@ -220,6 +221,8 @@ def scenario_from(
         from depgraph.parsers.profiles import read_profile
 
         profile = read_profile(timing)
+        if options["timing"] and (store_named_by(timing) or store.identity) != store.identity:
+            say(f"depgraph: {timing} holds times that were taken for another store")
     scenario = build_scenario(
         store.graph(kinds),
         store.kernels,
@@ -254,17 +257,6 @@ def named_gpu(name: str) -> Gpu:
     from depgraph.gpu.model import load_gpu, load_gpu_file
 
     return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
-
-
-def recorded_times(store: Store) -> Path | None:
-    """Return the times that `depgraph record` has left beside this very store, if it has."""
-    from depgraph.recorder.times import are_of
-    from depgraph.store.files import times_of
-
-    if store.metadata.get("format") != "recording":
-        return None
-    path = times_of(store.path)
-    return path if are_of(path, store.identity) else None
 
 
 def asked_from(path: Path) -> Asked:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ApplyError
+from depgraph.store.companions import read_companion, write_companion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +16,7 @@ KERNEL, MEMSET, COPY, EMPTY = "kernel", "memset", "copy", "empty"
 TENSOR, LIBRARY, OTHER = "tensor", "library", "other"
 SOURCE, TARGET = 0, 8
 _VERSION = 2
+_CAPTURES = "captures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,23 +244,28 @@ def _three(values: Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def write_captures(path: Path, captures: Sequence[Captured]) -> None:
-    """Write captured graphs, in the order in which they were recorded."""
-    path.write_text(json.dumps([each.to_json() for each in captures]) + "\n", encoding="utf-8")
+def write_captures(path: Path, captures: Sequence[Captured], *, store: str = "") -> None:
+    """Write captured graphs, in the order in which they were recorded, for the store of an id."""
+    write_companion(path, {_CAPTURES: [each.to_json() for each in captures]}, store=store)
 
 
-def read_captures(path: Path) -> list[Captured]:
+def read_captures(path: Path, store: str | None = None) -> list[Captured]:
     """Read what `write_captures` wrote.
+
+    Parameters
+    ----------
+    path : Path
+    store : str, optional
+        Identity of the store that they must go with; None for any.
 
     Raises
     ------
-    ApplyError
-        If there is no such file, or it is damaged.
+    ApplyError, StoreError
+        If there is no such file, it is damaged, or goes with another store.
     """
+    found = read_companion(path, store)
     try:
-        return [Captured.from_json(each) for each in json.loads(path.read_text(encoding="utf-8"))]
-    except OSError as error:
-        raise ApplyError(f"{path}: {error.strerror}", "record the program again") from None
-    except (KeyError, TypeError, ValueError) as error:
+        return [Captured.from_json(each) for each in found[_CAPTURES]]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         message = f"{path}: no captured graphs that can be read ({error})"
         raise ApplyError(message, "record the program again") from None

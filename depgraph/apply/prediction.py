@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from depgraph.mechanisms.costs import Charges
 from depgraph.mechanisms.cuda_graph import graph_rules
 from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.contention import run_contended
-from depgraph.store.files import times_of
+from depgraph.store.companions import read_companion, recorded_times
 from depgraph.timing.launch_model import LaunchTime, parse_launch
 from depgraph.timing.profile import KernelProfile
 
@@ -36,17 +35,22 @@ steps of a quarter, for the graphs that every other of these programs is run as.
 _MOST_BLOCKS = 100_000  # beyond it, predicting takes longer than measuring is worth
 
 
-def recorded_profile(store: Path) -> KernelProfile | None:
-    """Return the times that `depgraph record` took beside a store; None where there are none."""
-    path = times_of(store)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        names = {d["id"]: d["name"] for d in content["deviceProperties"]}
-        events = content["traceEvents"]
-        memory = _profile(path, [e for e in events if e["cat"] in _MEMORY], names, None)
-        return _profile(path, [e for e in events if e["cat"] in _KERNELS], names, memory)
-    except (OSError, KeyError, TypeError, ValueError):
+def recorded_profile(store: Store) -> KernelProfile | None:
+    """Return the times that `depgraph record` took beside a store; None where there are none.
+
+    Raises
+    ------
+    StoreError
+        If they are damaged, or those of another store.
+    """
+    path = recorded_times(store)
+    if path is None:
         return None
+    content = read_companion(path, store.identity)
+    names = {d["id"]: d["name"] for d in content["deviceProperties"]}
+    events = content["traceEvents"]
+    memory = _profile(path, [e for e in events if e["cat"] in _MEMORY], names, None)
+    return _profile(path, [e for e in events if e["cat"] in _KERNELS], names, memory)
 
 
 def _profile(

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from depgraph.apply.captured import read_captures
-from depgraph.system.output import stable_path
+from depgraph.store.companions import captures_of
 
 APPLY_STORE = "DEPGRAPH_APPLY_STORE"
 APPLY_REPORT = "DEPGRAPH_APPLY_REPORT"
@@ -15,18 +15,6 @@ RECORD_CALL = "DEPGRAPH_RECORD_CALL"
 _FOLDER = "DEPGRAPH_RECORD_FOLDER"  # set by `depgraph record` for the programs that it runs
 _PATCH = "DEPGRAPH_RECORD_PATCH"  # set in the run in which kernels are patched
 _NAME = "captures-{}.json"
-
-
-def captures_of(store: Path) -> Path:
-    """Return where the captured graphs of a recorded program are."""
-    store = stable_path(store)
-    return store.with_name(f"{store.name}.captures.json")
-
-
-def verdicts_of(store: Path, call: int) -> Path:
-    """Return where it stands what a check found of a call."""
-    store = stable_path(store)
-    return store.with_name(f"{store.name}.checked-{call}.json")
 
 
 def store_of_call(named: str | Path, call: int, used: set[Path]) -> Path:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from depgraph.apply.captured import read_captures
 from depgraph.apply.matching import match_nodes, operations_of, refuse_other_nodes
 from depgraph.apply.plan import Recorded
-from depgraph.apply.recorded import captures_of
 from depgraph.errors import ApplyError
 from depgraph.mechanisms.base import dependent_operations
+from depgraph.store.companions import captures_of
 from depgraph.store.store import Store
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def read_recorded(path: Path, call: int, captured: Captured | None = None) -> Re
             f"{captures_path.name}",
             "let depgraph apply record it",
         )
-    captures = read_captures(captures_path)
+    store = Store(path)
+    captures = read_captures(captures_path, store.identity)
     which = next((i for i, each in enumerate(captures) if each.call == call), None)
     if which is None:
         raise ApplyError(
@@ -80,6 +81,5 @@ def read_recorded(path: Path, call: int, captured: Captured | None = None) -> Re
         )
     if captured is not None:
         refuse_other_nodes(captures[which], captured)
-    store = Store(path)
     operation = match_nodes(captures, operations_of(store.kernels, store.copies), which)
     return RecordedCall(store, captures[which], tuple(operation))

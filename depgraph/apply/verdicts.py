@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from depgraph.apply.kernel_code import KernelCode
 from depgraph.errors import ApplyError
+from depgraph.store.companions import read_companion, write_companion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,31 +77,32 @@ class Verdicts:
     wants_code: bool = False
     notes: list[str] = field(default_factory=list)
 
-    def write(self, path: Path) -> None:
-        """Write them, for `read`."""
+    def write(self, path: Path, *, store: str = "") -> None:
+        """Write them, for `read`; beside a store, with its id."""
         made = path.with_name(path.name + ".new")
         codes = {name: [code.unknown, sorted(code.stored)] for name, code in self.codes.items()}
-        made.write_text(json.dumps({**asdict(self), "codes": codes}), encoding="utf-8")
+        write_companion(made, {**asdict(self), "codes": codes}, store=store)
         made.replace(path)
 
     @classmethod
-    def read(cls, path: Path) -> Verdicts:
+    def read(cls, path: Path, store: str = "") -> Verdicts:
         """Read what `write` wrote.
 
         Raises
         ------
-        ApplyError
-            If it is damaged.
+        ApplyError, StoreError
+            If it is damaged, or goes with another store.
         """
+        found = read_companion(path, store)
+        del found["store"], found["digest"]
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
             found["graphs"] = [Verdict(**each) for each in found["graphs"]]
             found["codes"] = {
                 name: KernelCode(unknown, frozenset(stored))
                 for name, (unknown, stored) in found["codes"].items()
             }
             return cls(**found)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ApplyError(f"{path}: what the check found cannot be read ({error})") from None
 
     def of(self, name: str, edges: str) -> Verdict | None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 Events = list[dict[str, Any]]
 
 _FILES = "times-*.jsonl"
-_STORE = "store"
 _TAKEN = "taken"
 
 
@@ -121,28 +120,14 @@ def _is_inside(correlation: int, marks: Sequence[tuple[int, str]]) -> bool:
     return bool(before) and before[-1] == "start"
 
 
-def write_times(path: Path, events: Events, gpus: Sequence[str], *, store: str) -> None:
-    """Write events as a file that ``--timing`` reads.
+def as_trace(events: Events, gpus: Sequence[str]) -> dict[str, Any]:
+    """Return events as a trace of the PyTorch profiler, which ``--timing`` reads.
 
     Parameters
     ----------
-    path : Path
     events : sequence of dict
     gpus : sequence of str
         Names of the GPUs, by number.
-    store : str
-        Identity of the store that they go with.
     """
     devices = [{"id": number, "name": name} for number, name in enumerate(gpus)]
-    content = {_STORE: store, "deviceProperties": devices, "traceEvents": events}
-    path.write_text(json.dumps(content, indent=0), encoding="utf-8")
-
-
-def are_of(path: Path, store: str) -> bool:
-    """Tell whether a file holds the times that go with the store of an identity."""
-    beginning = json.dumps({_STORE: store}, indent=0).removesuffix("\n}").encode()
-    try:
-        with path.open("rb") as file:
-            return file.read(len(beginning)) == beginning
-    except OSError:
-        return False
+    return {"deviceProperties": devices, "traceEvents": events}

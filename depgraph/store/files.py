@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from depgraph.graph.pairs import Pattern
 from depgraph.store.checksums import CHECKSUMS, has_checksums
 from depgraph.store.schema import STORED_TABLES
-from depgraph.system.output import stable_path, stranger_in
+from depgraph.system.output import stranger_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +42,3 @@ def not_a_store(path: Path) -> str:
 
 def _is_plain(entry: Path) -> bool:
     return entry.is_file() and not entry.is_symlink()
-
-
-def times_of(store: Path) -> Path:
-    """Return where the times are that a recorded program took, beside its store."""
-    store = stable_path(store)
-    return store.with_name(f"{store.name}.times.json")

@@ -183,7 +183,7 @@ def _predictor(
         return lambda _: None
     from depgraph.apply.prediction import make_predictor, recorded_profile
 
-    profile = recorded_profile(recorded.store.path)
+    profile = recorded_profile(recorded.store)
     try:
         sms = torch.cuda.get_device_properties().multi_processor_count
         found = make_predictor(recorded, profile, sms)

@@ -23,7 +23,6 @@ from depgraph.apply.recorded import (
     is_patched,
     recording_folder,
     store_of_call,
-    verdicts_of,
 )
 from depgraph.apply.short_memory import memory_told
 from depgraph.apply.verdicts import Verdicts
@@ -274,15 +273,19 @@ def _verdicts(request: Request, store: Path | None) -> Verdicts:
 
     What machine code says is not kept: another kernel may have the same name.
     """
+    from depgraph.store.companions import store_named_by, verdicts_of
+    from depgraph.store.store import Store
+
     kept = None if store is None else verdicts_of(store, request.call)
-    if kept is not None and kept.is_file():
-        return Verdicts.read(kept)
+    identity = "" if store is None else Store(store).identity
+    if kept is not None and kept.is_file() and store_named_by(kept) in {None, identity}:
+        return Verdicts.read(kept, identity)
     if why := why_not_again(os.environ):
         raise ApplyError(why)
     command = [sys.executable, *sys.orig_argv[1:]]
     found = run_again(command, request.call, request.time_limit)
     if kept is not None and not found.refused and not found.codes:
-        found.write(kept)
+        found.write(kept, store=identity)
     return found
 
 

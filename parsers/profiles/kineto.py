@@ -10,6 +10,7 @@ from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeT
 from depgraph.parsers.profiles.kernel_rows import KernelRows
 from depgraph.parsers.profiles.source import text_chunks
 from depgraph.parsers.profiles.units import nanoseconds
+from depgraph.store.companions import check_companion, store_named_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,17 @@ _MORE_THAN_ANYTHING = 1 << 66
 
 
 def read_kineto(path: Path) -> KernelProfile:
-    """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file."""
+    """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file.
+
+    Raises
+    ------
+    ProfileError
+        If it is no trace of kernels.
+    StoreError
+        If it was written beside a store and has changed since.
+    """
+    if store_named_by(path) is not None:
+        check_companion(path)
     trace = ChromeTrace(path, text_chunks(path))
     rows = KernelRows(path)
     of_rocprof = 0

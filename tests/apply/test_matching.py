@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from depgraph.apply.captured import COPY, EMPTY, KERNEL, MEMSET, Node, read_capt
 from depgraph.apply.matching import Operation, match_nodes, operations_of, refuse_other_nodes
 from depgraph.errors import ApplyError
 from depgraph.graph.program import Copy
+from depgraph.store.companions import write_companion
 
 X = memory(0)
 
@@ -88,7 +90,7 @@ def test_captured_graphs_come_back_from_their_file(tmp_path):
 
 
 DAMAGED = [
-    "", "[1]", "[{}]", '[{"version": 1}]', '[{"version": 2, "nodes": []}]',
+    "1", "[[]]", "[1]", "[{}]", '[{"version": 1}]', '[{"version": 2, "nodes": []}]',
     '[{"version": 2, "nodes": [], "calls": [], "edges": [[0, 1]], "before": 0, "call": 0}]',
     '[{"version": 2, "nodes": [], "calls": [], "edges": [[1, 0]], "before": 0, "call": 0}]',
 ]  # fmt: skip
@@ -97,7 +99,7 @@ DAMAGED = [
 @pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_file_is_one_line(text, tmp_path):
     path = tmp_path / "captures.json"
-    path.write_text(text)
+    write_companion(path, {"captures": json.loads(text)})
     with pytest.raises(ApplyError, match="no captured graphs that can be read") as error:
         read_captures(path)
     assert "\n" not in str(error.value)

@@ -13,16 +13,17 @@ from depgraph.apply.captured import KERNEL, MEMSET, Node, write_captures
 from depgraph.apply.order import chain, masks_of, reduced
 from depgraph.apply.plan import make_plan
 from depgraph.apply.prediction import make_predictor, recorded_profile
-from depgraph.apply.recorded import captures_of, store_of_call
+from depgraph.apply.recorded import store_of_call
 from depgraph.apply.recorded_call import read_recorded
 from depgraph.errors import ApplyError
 from depgraph.extraction.pipeline import extract
 from depgraph.parsers import open_trace
-from depgraph.recorder.times import write_times
-from depgraph.store.files import times_of
+from depgraph.recorder.times import as_trace
+from depgraph.store.companions import captures_of, times_of, write_companion
 from depgraph.store.store import Store
 
 MICROSECONDS = 5.0
+H100 = "NVIDIA H100 80GB HBM3"
 
 
 @pytest.fixture
@@ -31,8 +32,9 @@ def store(sample_store, tmp_path):
     path = tmp_path / "gru.out"
     shutil.copytree(sample_store.path, path)
     store = Store(path)
+    store.metadata["format"] = "recording"
     nodes = (Node(KERNEL, k.mangled_name or k.name, k.grid, k.block) for k in store.kernels)
-    write_captures(captures_of(path), [replace(captured(*nodes), call=2)])
+    write_captures(captures_of(path), [replace(captured(*nodes), call=2)], store=store.identity)
     events = [
         {
             "ph": "X", "cat": "kernel", "name": k.name, "ts": 10.0 * k.kernel, "dur": MICROSECONDS,
@@ -42,7 +44,7 @@ def store(sample_store, tmp_path):
         }
         for k in store.kernels
     ]  # fmt: skip
-    write_times(times_of(path), events, ["NVIDIA H100 80GB HBM3"], store=store.identity)
+    write_companion(times_of(path), as_trace(events, [H100]), store=store.identity)
     return store
 
 
@@ -60,7 +62,7 @@ def test_every_dependence_of_the_recording_is_an_edge_or_implied(store):
 
 
 def test_a_graph_with_fewer_edges_is_predicted_to_take_less(store):
-    profile = recorded_profile(store.path)
+    profile = recorded_profile(store)
     call = read_recorded(store.path, 2)
     plan = plan_of(call, (profile.duration / 1000).tolist())
     assert plan.weights == (MICROSECONDS,) * plan.n
@@ -77,7 +79,7 @@ def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
     nodes = [Node(KERNEL, "_Z1kv", (2, 1, 1), (32, 1, 1)) for _ in range(3)]
     nodes.insert(1, Node(MEMSET))
     store = Store(tmp_path / "it.out")
-    write_captures(captures_of(store.path), [captured(*nodes)])
+    write_captures(captures_of(store.path), [captured(*nodes)], store=store.identity)
     args = {"device": 0, "stream": 7, "correlation": 1, "grid": (2, 1, 1), "block": (32, 1, 1)}
     times = [
         {"ph": "X", "cat": category, "name": name, "ts": 10.0 * i, "dur": 5.0, "args": args}
@@ -85,9 +87,9 @@ def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
             [("kernel", "k()"), ("gpu_memset", "Memset"), ("kernel", "k()"), ("kernel", "k()")]
         )
     ]
-    write_times(times_of(store.path), times, ["NVIDIA H100 80GB HBM3"], store=store.identity)
+    write_companion(times_of(store.path), as_trace(times, [H100]), store=store.identity)
     call = read_recorded(store.path, 0)
-    predict = make_predictor(call, recorded_profile(store.path), 132).time
+    predict = make_predictor(call, recorded_profile(store), 132).time
     with_memset = predict(chain(4))
     assert with_memset - predict([(0, 2), (2, 3)]) == pytest.approx(5.0 + 1.43, abs=0.5)
     assert predict([*chain(4), (0, 3)]) - with_memset == pytest.approx(1.5, abs=0.01)
@@ -109,7 +111,7 @@ def test_a_recording_of_another_program_is_refused(store):
 
 def test_no_times_no_prediction(store):
     times_of(store.path).unlink()
-    assert recorded_profile(store.path) is None
+    assert recorded_profile(store) is None
     assert make_predictor(read_recorded(store.path, 2), None, 132) is None
 
 

@@ -11,6 +11,7 @@ from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.order import chain
 from depgraph.apply.verdicts import Verdict, Verdicts, fingerprint
 from depgraph.errors import ApplyError
+from depgraph.store.companions import write_companion
 
 X, Y = memory(0), memory(1)
 
@@ -29,11 +30,17 @@ def test_verdicts_come_back_from_their_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"graphs": [1]}', '{"graphs": [], "codes": {}, "x": 1}']
+    "content",
+    [
+        {"x": 1},
+        {"graphs": [1]},
+        {"graphs": [], "codes": []},
+        {"graphs": [], "codes": {}, "x": 1},
+    ],
 )
-def test_damaged_verdicts_are_one_line(text, tmp_path):
+def test_damaged_verdicts_are_one_line(content, tmp_path):
     path = tmp_path / "verdicts.json"
-    path.write_text(text)
+    write_companion(path, content)
     with pytest.raises(ApplyError, match="what the check found cannot be read") as error:
         Verdicts.read(path)
     assert "\n" not in str(error.value)

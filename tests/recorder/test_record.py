@@ -9,9 +9,11 @@ import sys
 
 import numpy as np
 import pytest
+from small_captures import captured
 from waiting import wait_until
 
 import depgraph.record
+from depgraph.apply.captured import read_captures, write_captures
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder.build import Builder
@@ -64,11 +66,11 @@ def run_of(number, name, start, **arguments):
 def recorded(tmp_path):
     """Return a function that makes a program that writes with one kernel, reads with the next."""
 
-    def make(code=0, *, cut=False, fault=False):
+    def make(code=0, *, first="producer", cut=False, fault=False):
         events = [
             {"event": "recording", "format": 1, "process": 1},
             {"event": "context", "context": 0, "device": 0, "architecture": 90},
-            kernel(1, "producer"),
+            kernel(1, first),
             kernel(2, "consumer"),
         ]
         if fault:
@@ -79,7 +81,7 @@ def recorded(tmp_path):
         rows = np.array(
             [(SECTOR, 0, 1, 0, 15, 0, 1), (SECTOR, 1, 2, 15, 0, 0, 1)], SECTORS
         )  # fmt: skip
-        times = [run_of(1, "producer", 10.0), run_of(2, "consumer", 20.0)]
+        times = [run_of(1, first, 10.0), run_of(2, "consumer", 20.0)]
         path = tmp_path / "program.py"
         path.write_text(
             PROGRAM.format(
@@ -136,15 +138,17 @@ def test_kernels_are_shown_with_the_times_that_record_has_left(program, recorded
 
 
 @pytest.mark.usefixtures("with_a_gpu")
-def test_times_of_an_earlier_store_are_not_used(program, recorded):
+def test_times_of_an_earlier_store_are_not_used(program, recorded, tmp_path):
     assert program("record", "--keep", "kept", "--", *recorded()).code == 0
-    assert program("record", "--force", "--no-time", "--", *recorded()).code == 0
-    found = json.loads(program("bound", "--sms", "80", "--format", "json").out)
-    assert "times.json" not in found["durations"]
-    assert program("record", "--force", "--", *recorded()).code == 0
+    assert program("record", "--force", "--no-time", "--", *recorded(first="other")).code == 0
+    assert not (tmp_path / "depgraph.out.times.json").exists()
+    assert program("record", "--force", "--", *recorded(first="other")).code == 0
     assert program("extract", "--force", "kept").code == 0
-    found = json.loads(program("bound", "--sms", "80", "--format", "json").out)
-    assert "times.json" not in found["durations"]
+    result = program("bound", "--sms", "80", "--format", "json")
+    assert result.code == 1
+    assert "depgraph.out.times.json: goes with another store" in result.err
+    given = program("bound", "--sms", "80", "--timing", "depgraph.out.times.json")
+    assert "holds times that were taken for another store" in given.err
 
 
 @pytest.mark.usefixtures("with_a_gpu")
@@ -456,14 +460,15 @@ def test_a_signal_reaches_the_program(tmp_path):
 @pytest.mark.usefixtures("with_a_gpu")
 def test_graphs_that_a_program_captures_are_kept_beside_its_store(program, recorded, tmp_path):
     words = recorded()
+    write_captures(tmp_path / "left.json", [captured()])
+    left = (tmp_path / "left.json").read_text()
+    leave = f"(folder / 'captures-1.json').write_text({left!r})\nwith open"
     with (tmp_path / "program.py").open("r+") as file:
         text = file.read()
         file.seek(0)
-        file.write(
-            text.replace("with open", '(folder / "captures-1.json").write_text("[]")\nwith open')
-        )
+        file.write(text.replace("with open", leave))
     assert program("record", "--", *words).code == 0
     path = tmp_path / "depgraph.out.captures.json"
-    assert path.read_text() == "[]"
+    assert read_captures(path, Store(tmp_path / "depgraph.out").identity) == [captured()]
     assert program("record", "--", *words).code == 1
     assert program("record", "--force", "--", *words).code == 0
