@@ -45,7 +45,12 @@ class Format(Protocol):
         ...
 
 
-def open_trace(paths: PathLike | Sequence[PathLike], *, allow_outside: bool = False) -> Trace:
+def open_trace(
+    paths: PathLike | Sequence[PathLike],
+    *,
+    allow_outside: bool = False,
+    memory_limit: int | None = None,
+) -> Trace:
     """Open a trace of any known format, told by its content.
 
     Parameters
@@ -55,6 +60,8 @@ def open_trace(paths: PathLike | Sequence[PathLike], *, allow_outside: bool = Fa
         the kernelslist of an Accel-Sim trace; several kernel files, or several logs, of one run.
     allow_outside : bool
         Follow a kernelslist, or a link, to files outside its folder.
+    memory_limit : int, optional
+        Bytes that what is unpacked of a recording may take at once; default half of what is free.
 
     Raises
     ------
@@ -72,7 +79,7 @@ def open_trace(paths: PathLike | Sequence[PathLike], *, allow_outside: bool = Fa
         return _open_inputs([TraceInput(None)])
     files = [Path(path) for path in given]
     listed = _listed(files, allow_outside=allow_outside)
-    return listed or _open_inputs([TraceInput(path) for path in files])
+    return listed or _open_inputs([TraceInput(path, memory_limit) for path in files])
 
 
 def _listed(files: list[Path], *, allow_outside: bool) -> Trace | None:

@@ -164,7 +164,7 @@ def command(
         raise click.UsageError(message)
     clock = PhaseClock()
     partial = output.with_name(f"{output.name}.partial") if resume else None
-    opened = open_trace(trace, allow_outside=allow_outside)
+    opened = open_trace(trace, allow_outside=allow_outside, memory_limit=memory_limit)
     if memory_profile is not None:
         if not isinstance(opened, Recording):
             message = "--memory-profile goes with a recording (depgraph record --keep)"

@@ -146,7 +146,7 @@ def recorded_times(store: Store) -> Path | None:
         If they are damaged, or those of another store.
     """
     path = times_of(store.path)
-    if store.metadata["format"] != "recording" or not path.is_file():
+    if store.metadata.get("format") != "recording" or not path.is_file():
         return None
     check_companion(path, store.identity)
     return path

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from depgraph.errors import StoreError
 from depgraph.store.checksums import CHECKSUMS, Checksums
 from depgraph.store.files import IDENTITY_KEY, METADATA_KEY, file_name, is_store
+from depgraph.store.metadata_checks import check_metadata
 from depgraph.store.schema import (
     OLDEST_VERSION,
     SCHEMA_VERSION,
@@ -25,6 +26,7 @@ from depgraph.store.schema import (
 from depgraph.store.table_checks import check_nulls
 from depgraph.system.arrow import read_parquet
 from depgraph.system.placing import recover
+from depgraph.system.text import in_short
 
 _READABLE = range(OLDEST_VERSION, SCHEMA_VERSION + 1)
 _ADVICE = "copy the store again, or extract the trace again"
@@ -55,6 +57,7 @@ class StoredTables:
         self._checksums = self._read_checksums()
         self._refuse_strange_files()
         self.metadata = self._metadata_in(self.kernels.schema)
+        check_metadata(self.file("kernels"), self.metadata)
 
     def _read_checksums(self) -> Checksums:
         files = [*map(file_name, stored_tables(self._version)), CHECKSUMS]
@@ -77,9 +80,9 @@ class StoredTables:
         try:
             metadata = pq.read_schema(self.file("kernels")).metadata
             version = json.loads(metadata[METADATA_KEY])["schema_version"]
-        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, pa.ArrowException):
             return SCHEMA_VERSION
-        return version if version in _READABLE else SCHEMA_VERSION
+        return version if type(version) is int and version in _READABLE else SCHEMA_VERSION
 
     def _refuse_other_version(self) -> None:
         """Refuse a store of another version, whose files may be others."""
@@ -94,14 +97,15 @@ class StoredTables:
         try:
             metadata: dict[str, Any] = json.loads((schema.metadata or {})[METADATA_KEY])
             found = metadata["schema_version"]
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, RecursionError):
             raise StoreError(
                 self.path, "holds Parquet files that depgraph did not write", "extract again"
             ) from None
-        if found not in _READABLE:
+        if type(found) is not int or found not in _READABLE:
             raise StoreError(
                 self.path,
-                f"has schema version {found}, this depgraph reads version {SCHEMA_VERSION}",
+                f"has schema version {in_short(str(found))}, "
+                f"this depgraph reads version {SCHEMA_VERSION}",
                 "extract the trace again with --force",
             )
         return metadata

@@ -1,12 +1,16 @@
 """The file of a recording: a line, then a zip archive of a list of events and the tables of each.
 
-``docs/formats/recording.md`` describes it.
+A manifest names every member with its size and digest: what is missing, unknown, there twice or
+changed is refused by name. ``docs/formats/recording.md`` describes it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import lzma
+import re
 import struct
 import zipfile
 import zlib
@@ -16,7 +20,7 @@ import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.system.memory import default_limit
-from depgraph.system.text import show_bytes
+from depgraph.system.text import in_short, show_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,14 +28,25 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 2
-_READABLE = (1, 2)  # the first had no pages
+FORMAT_VERSION = 3
+_READABLE = (1, 2, 3)  # the first had no pages, the first two no manifest
+_WITH_MANIFEST = 3
 MARK = b"depgraph recording\n"
 _ABOUT = "about.json"
 _EVENTS = "events.jsonl"
+_MANIFEST = "manifest.json"
+_TABLE_NAME = re.compile(r"(?:sectors|tiles|maps)/\d{7,10}")
+_LONGEST_ABOUT = 1 << 20
 _LONGEST_LINE = 1 << 20
-# What the events of a recording take in memory, beside their text.
+# What the events of a recording, and its tables, take in memory for each byte.
 _MEMORY_OF_TEXT = 16
+_MEMORY_OF_TABLE = 4
+# Deflate packs zeros a thousand to one; the events of programs that launch one kernel for ever
+# come to less than a tenth of it.
+_MOST_PACKED = 200
+_SMALL = 1 << 20
+_AGAIN = "record the program again"
+_TRUST = "give a larger --memory-limit, if the recording comes from one you trust"
 # What zipfile raises on what is damaged, encrypted, or packed in a way that it does not know.
 _FAULTS = (
     OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error, ValueError,
@@ -67,11 +82,15 @@ class Archive:
     Parameters
     ----------
     path : Path
+    memory_limit : int, optional
+        Bytes that what is unpacked of one member may take; default half of what is free.
 
     Attributes
     ----------
     about : dict
         Which process of which program was recorded, and how.
+    has_manifest : bool
+        False for one of an earlier version, in which what is missing cannot be told.
 
     Raises
     ------
@@ -79,20 +98,58 @@ class Archive:
         If the file is no recording, is damaged, or is of a later version.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self._path = path
+        self._limit = memory_limit or default_limit()
+        self._digests: dict[str, str] = {}
         self._zip = self._opened()
         try:
-            self._refuse_large(_ABOUT, 1)
+            self._refuse_strangers()
+            self._refuse_large(_ABOUT, _LONGEST_ABOUT, _AGAIN)
             self.about: dict[str, Any] = self._object(self._read(_ABOUT), _ABOUT)
             self._check_version()
+            self.has_manifest = self.about["format"] >= _WITH_MANIFEST
+            if self.has_manifest:
+                self._take_manifest()
+            elif _MANIFEST in self._zip.NameToInfo:
+                raise self._damaged(f"{_MANIFEST} in a recording of an earlier version")
         except TraceError:
             self.close()
             raise
 
+    def _refuse_strangers(self) -> None:
+        names = self._zip.namelist()
+        seen = set[str]()
+        for name in names:
+            if name in seen:
+                raise self._damaged(f"{in_short(repr(name))} is there twice")
+            if name not in {_ABOUT, _EVENTS, _MANIFEST} and not _TABLE_NAME.fullmatch(name):
+                raise self._damaged(f"{in_short(repr(name))} is no part of a recording")
+            seen.add(name)
+
+    def _take_manifest(self) -> None:
+        """Take the digests of all members; refuse the recording if they are not those it names."""
+        self._refuse_large(_MANIFEST, self._limit // _MEMORY_OF_TEXT)
+        found = self._object(self._read(_MANIFEST), _MANIFEST)
+        named = found.get("members")
+        if not isinstance(named, dict):
+            raise self._damaged(f"{_MANIFEST} names no members")
+        there = {name: info for name, info in self._zip.NameToInfo.items() if name != _MANIFEST}
+        for name in [*named, *there]:
+            if name not in there:
+                raise self._damaged(f"{in_short(repr(name))} is missing")
+            if name not in named:
+                raise self._damaged(f"{in_short(repr(name))} is not in its manifest")
+        for name, member in named.items():
+            about = member if isinstance(member, dict) else {}
+            digest = about.get("sha256")
+            if about.get("bytes") != there[name].file_size or not isinstance(digest, str):
+                raise self._damaged(f"{in_short(repr(name))} is not as large as its manifest says")
+            self._digests[name] = digest
+
     def _check_version(self) -> None:
-        if self.about.get("format") not in _READABLE:
-            found = self.about.get("format")
+        found = self.about.get("format")
+        if type(found) is not int or found not in _READABLE:
             raise TraceError(
                 self._path,
                 f"is a recording of version {found!r}; this depgraph reads {FORMAT_VERSION}",
@@ -113,28 +170,37 @@ class Archive:
             raise self._damaged(found)
 
     def _damaged(self, error: object) -> TraceError:
-        return TraceError(
-            self._path, f"is a damaged recording ({error})", "record the program again"
-        )
+        return TraceError(self._path, f"is a damaged recording ({error})", _AGAIN)
 
     def _read(self, member: str) -> bytes:
         try:
-            return self._zip.read(member)
+            content = self._zip.read(member)
         except KeyError:
             raise self._damaged(f"{member} is missing") from None
         except _FAULTS as error:
             raise self._damaged(f"{member}: {error}") from None
+        expected = self._digests.get(member)
+        if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+            raise self._damaged(f"{member} is not what its manifest says")
+        return content
 
-    def _refuse_large(self, member: str, factor: int) -> None:
-        """Refuse a member that takes more memory than may be used: a small file may hold it."""
+    def _refuse_large(self, member: str, most: int, hint: str = _TRUST) -> None:
+        """Refuse a member of more than so many bytes: a small file may hold it."""
         found = self._zip.NameToInfo.get(member)
-        needed = factor * found.file_size if found else 0
-        if needed > default_limit():
-            raise TraceError(
-                self._path,
-                f"{member} takes {show_bytes(needed)} of memory, more than half of what is free",
-                "extract it on a larger machine, if it comes from one you trust",
-            )
+        if found is None or found.file_size <= most:
+            return
+        raise TraceError(
+            self._path,
+            f"{member} is {show_bytes(found.file_size)} unpacked, of which at most "
+            f"{show_bytes(most)} is read",
+            hint,
+        )
+
+    def _refuse_packed(self, member: str) -> None:
+        """Refuse text that says the same over and over."""
+        found = self._zip.NameToInfo.get(member)
+        if found and found.file_size > max(_SMALL, _MOST_PACKED * found.compress_size):
+            raise self._damaged(f"{member} says one thing {_MOST_PACKED} times and more")
 
     def _object(self, text: bytes, place: str) -> dict[str, Any]:
         try:
@@ -149,8 +215,9 @@ class Archive:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events in order."""
-        self._refuse_large(_EVENTS, _MEMORY_OF_TEXT)
-        for line, text in enumerate(self._read(_EVENTS).splitlines(), 1):
+        self._refuse_large(_EVENTS, self._limit // _MEMORY_OF_TEXT)
+        self._refuse_packed(_EVENTS)
+        for line, text in enumerate(io.BytesIO(self._read(_EVENTS)), 1):
             place = f"{_EVENTS} line {line}"
             if len(text) > _LONGEST_LINE:
                 raise self._damaged(f"{place} is too long")
@@ -168,7 +235,7 @@ class Archive:
         member = member_of(name, launch)
         if member not in self._zip.NameToInfo:
             return np.empty(0, TABLES[name])
-        self._refuse_large(member, 1)
+        self._refuse_large(member, self._limit // _MEMORY_OF_TABLE)
         content = self._read(member)
         if len(content) % TABLES[name].itemsize:
             raise self._damaged(f"{member} is cut")
@@ -212,8 +279,15 @@ def pack(
     """
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     path.write_bytes(MARK)
+    members: dict[str, dict[str, int | str]] = {}
     with zipfile.ZipFile(path, "a", method, compresslevel=1) as archive:
-        archive.writestr(_ABOUT, json.dumps({"format": FORMAT_VERSION, **about}))
+
+        def write(name: str, content: bytes, **counts: int) -> None:
+            digest = hashlib.sha256(content).hexdigest()
+            members[name] = {**counts, "bytes": len(content), "sha256": digest}
+            archive.writestr(name, content)
+
+        write(_ABOUT, json.dumps({**about, "format": FORMAT_VERSION}).encode())
         tables = _Tables(raw, events)
         lines = []
         for event in events:
@@ -229,8 +303,9 @@ def pack(
                 if compress and name == "sectors":  # in order they take half as much
                     rows = rows[np.lexsort([rows["number"], rows["block"]])]
                 if len(rows):
-                    archive.writestr(member_of(name, event["number"]), rows.tobytes())
-        archive.writestr(_EVENTS, "\n".join(lines))
+                    write(member_of(name, event["number"]), rows.tobytes(), rows=len(rows))
+        write(_EVENTS, "\n".join(lines).encode(), rows=len(lines))
+        archive.writestr(_MANIFEST, json.dumps({"members": members}))
 
 
 class _Tables:

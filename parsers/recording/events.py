@@ -45,6 +45,14 @@ _DIRECTIONS = (SOMEWHERE, _HOST_TO_HOST, TO_DEVICE, TO_HOST, ON_DEVICE)
 _INCOMPLETE = "more than the recorder had room for"
 _LEFT_OUT = "not recorded"
 _PARENT = "launches kernels itself, whose accesses are not recorded"
+_KNOWN = frozenset(
+    {"kernel", "copy", "memset", "params", "alloc", "free", "context", "fault", "recording"}
+)
+_NO_MANIFEST = (
+    "recording of an earlier version, which does not tell whether parts of it are missing"
+)
+_MOST_REGISTERS = 1 << 10
+_MOST_SHARED = 1 << 24
 _Event = dict[str, Any]
 
 
@@ -87,7 +95,7 @@ class RecordedEvents:
     skipped, warnings : Counter
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self._path = path
         self.operations: list[Operation] = []
         self.place: dict[int, int] = {}
@@ -98,7 +106,9 @@ class RecordedEvents:
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
-        archive = Archive(path)
+        archive = Archive(path, memory_limit)
+        if not archive.has_manifest:
+            self.warnings[_NO_MANIFEST] = 1
         try:
             self.architecture = _architecture(archive)
             self.process = _process(archive)
@@ -147,6 +157,11 @@ class RecordedEvents:
         latest = 0
         found = []
         for self.lines, event in enumerate(events, 1):
+            what = event.get("event")
+            if not isinstance(what, str) or what not in _KNOWN:
+                said = in_short(repr(what))
+                found_there = f"event {self.lines} is of a kind that is not known: {said}"
+                raise TraceError(self._path, found_there, "record the program again")
             order = event.get("order", latest)
             latest = order if type(order) is int else latest
             found.append((latest, self.lines, event))
@@ -176,8 +191,10 @@ class RecordedEvents:
         if number in self.place:
             message = f"launch {number} came before"
             raise ValueError(message)
-        static, dynamic = (_whole(event, f"{kind}_shared", -1) for kind in ("static", "dynamic"))
-        registers = _whole(event, "registers", -1)
+        static, dynamic = (
+            _whole(event, f"{kind}_shared", -1, _MOST_SHARED) for kind in ("static", "dynamic")
+        )
+        registers = _whole(event, "registers", -1, _MOST_REGISTERS)
         cluster = _three(event, "cluster", 0, _MOST_IN_CLUSTER)
         if prod(cluster) > _MOST_IN_CLUSTER:
             message = f"a cluster of {prod(cluster)} blocks"
@@ -279,7 +296,7 @@ def _text(event: _Event, key: str) -> str:
     if not isinstance(value, str):
         message = f"{key} is {in_short(repr(value))}, no text"
         raise TypeError(message)
-    return value
+    return _encodable(key, value)
 
 
 def _texts(event: _Event, key: str) -> list[str]:
@@ -287,7 +304,17 @@ def _texts(event: _Event, key: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         message = f"{key} are {in_short(repr(values))}, no texts"
         raise TypeError(message)
-    return values
+    return [_encodable(key, value) for value in values]
+
+
+def _encodable(key: str, text: str) -> str:
+    """Return a text; raise ValueError if half of a character stands in it alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = f"{key} is {in_short(ascii(text))}, no text"
+        raise ValueError(message) from None
+    return text
 
 
 def _three(event: _Event, key: str, least: int, most: int) -> tuple[int, int, int]:

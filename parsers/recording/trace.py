@@ -47,7 +47,7 @@ def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
         raise TraceError(inputs[1].name, "is a recording of its own", "extract them one by one")
     if inputs[0].path is None:
         raise TraceError(inputs[0].name, "a recording cannot be piped", "give the file")
-    return Recording(inputs[0].path)
+    return Recording(inputs[0].path, inputs[0].memory_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class RecordedKernels:
     file: FileState
     launches: tuple[Launched, ...]
     input_bytes: int
+    memory_limit: int | None = None
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read what the launches touched.
@@ -80,7 +81,7 @@ class RecordedKernels:
             bytes=self.input_bytes,
             shows_bulk=True,
         )
-        archive = Archive(self.path)
+        archive = Archive(self.path, self.memory_limit)
         try:
             pieces: list[LaunchRows] = []
             first_row = 0
@@ -100,22 +101,25 @@ class Recording:
     Parameters
     ----------
     path : Path
+    memory_limit : int, optional
+        Bytes that what is unpacked of it may take at once; default half of what is free.
 
     Raises
     ------
     TraceError
-        If it is none, or damaged.
+        If it is none, damaged, or takes more memory.
     """
 
     format = FORMAT
     blind_spots = BLIND_SPOTS
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self.name = str(path)
         self.sources = SourceFiles([path])
         self._path = path
         self._file = FileState.of(path)
-        self._events = RecordedEvents(path)
+        self._memory_limit = memory_limit
+        self._events = RecordedEvents(path, memory_limit)
 
     def take_memory_profile(self, path: Path) -> None:
         """Take what PyTorch's caching allocator did from a trace of its profiler.
@@ -147,7 +151,7 @@ class Recording:
     def _part(self, batch: list[Launched]) -> RecordedKernels:
         total = sum(each.bytes for each in self._events.launches)
         share = self._file.size * sum(each.bytes for each in batch) // max(1, total)
-        return RecordedKernels(self._path, self._file, tuple(batch), share)
+        return RecordedKernels(self._path, self._file, tuple(batch), share, self._memory_limit)
 
     def program_order(self) -> _InOrder:
         """Return what numbers the operations."""

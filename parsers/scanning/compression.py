@@ -228,9 +228,12 @@ class TraceInput:
     ----------
     path : Path or None
         None for standard input.
+    memory_limit : int, optional
+        Bytes that what is unpacked of it may take at once, where it is not read as a stream.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, memory_limit: int | None = None) -> None:
+        self.memory_limit = memory_limit
         self.name = "<stdin>" if path is None else str(path)
         self._path = path
         # A pipe, like standard input, can be read only once.

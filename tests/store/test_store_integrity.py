@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from launching import launches_of
-from stores import flip_bit, rewrite, set_values
+from stores import flip_bit, rewrite, set_metadata, set_values
 
 from depgraph.errors import StoreError
 from depgraph.footprint.footprints import Footprints
@@ -364,3 +364,46 @@ def in_bounds(graph):
         graph.arrays, np.ones(graph.n_blocks)
     )
     assert finish.max() <= graph.n_operations
+
+
+OTHER_TYPES = [None, True, -1, 0.5, float("inf"), "a", [None], {"a": []}, [[1]], {"a": "b"}]
+ENTRIES = [
+    "format", "options", "tool_version", "sources", "lines", "input_bytes", "text_bytes", "opcodes",
+    "skipped", "warnings", "blind_spots", "false_edges", "address_spaces", "remarks",
+    "duration_unit", "position_step", "communication", "schema_version",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_metadata_of_other_types_are_refused_or_harmless(folder, entry):
+    refused = 0
+    for value in OTHER_TYPES:
+        set_metadata(folder, **{entry: value})
+        try:
+            content_of(folder)
+        except StoreError as error:
+            refused += 1
+            assert str(error).count("\n") == 0  # noqa: PT017 - some are no fault
+    assert refused >= 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"granularity": 1}, {"kinds": ["RAW"]}, {"granularity": "1", "kinds": []},
+        {"granularity": 2, "kinds": []}, {"granularity": 1, "kinds": ["raw"]},
+        {"granularity": 1, "kinds": "RAW"}, {"granularity": 1, "kinds": [["RAW"]]},
+    ],
+)  # fmt: skip
+def test_options_that_no_extraction_has_are_refused(folder, options):
+    set_metadata(folder, options=options)
+    with pytest.raises(StoreError, match=r"its metadata say .* for 'options'"):
+        Store(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{" * 1000, "1", "[]", "null"])
+def test_metadata_that_are_none_are_refused(folder, text):
+    set_metadata(folder, text)
+    with pytest.raises(StoreError) as caught:
+        Store(folder)
+    assert "\n" not in str(caught.value)

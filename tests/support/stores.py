@@ -53,11 +53,16 @@ def set_values(folder: Path, table: str, column: str, values: Any) -> None:
     rewrite(folder, table, change)
 
 
+def set_metadata(folder: Path, text: str = "", **entries: Any) -> None:
+    """Put other entries, or another text altogether, into the metadata of a store."""
+    known = json.loads(pq.read_schema(folder / "kernels.parquet").metadata[b"depgraph"])
+    metadata = text or json.dumps(known | entries)
+    rewrite(folder, "kernels", lambda t: t.replace_schema_metadata({"depgraph": metadata}))
+
+
 def make_version(folder: Path, version: int) -> None:
     """Let a store say that it is of another schema version; the first had no checksums."""
-    known = json.loads(pq.read_schema(folder / "kernels.parquet").metadata[b"depgraph"])
-    metadata = json.dumps({**known, "schema_version": version})
-    rewrite(folder, "kernels", lambda t: t.replace_schema_metadata({"depgraph": metadata}))
+    set_metadata(folder, schema_version=version)
     if version == 1:
         (folder / "SHA256SUMS").unlink()
 
