@@ -34,6 +34,7 @@ _CONSTANT = re.compile(r"c\[0x([0-9a-f]+)\]\[([^\]]*)\]")
 _INSIDE = re.compile(r"\[([^\]]*)\]\s*$")
 
 _LOADS, _STORES = ("LDG", "LD", "LDGSTS"), ("STG", "ST", "RED", "REDG", "ATOM", "ATOMG")
+_ALWAYS = frozenset({"", "PT", "UPT"})
 _BRANCHES, _ENDS = ("BRA",), ("EXIT", "KILL")
 _OF_TENSORS = {"UTMALDG": False, "UTMAPF": False, "UTMASTG": True, "UTMAREDG": True}
 _WITHOUT_MEMORY = frozenset(
@@ -95,7 +96,16 @@ class _Instruction:
     @property
     def is_sure(self) -> bool:
         """Whether it takes effect whatever a predicate holds."""
-        return self.guard in {"", "PT", "UPT"}
+        return self.guard in _ALWAYS
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether what stands behind a branch or an end may run after it.
+
+        On Blackwell a predicate may be an operand: ``BRA.U !UP0``.
+        """
+        asked = any(_PREDICATE.match(o) and o not in _ALWAYS for o in self.operands)
+        return asked or not self.is_sure or bool({"CONV", "DIV"} & set(self.options))
 
 
 @dataclass(slots=True)
@@ -166,7 +176,7 @@ def _blocks_of(lines: Iterable[str]) -> list[_Block]:
             if each.name in _BRANCHES:
                 jumps.append((len(blocks) - 1, each.target))
             if each.name in _BRANCHES or each.name in _ENDS:
-                if not each.is_sure or {"CONV", "DIV"} & set(each.options):
+                if each.may_go_on:
                     blocks[-1].follows.append(len(blocks))
                 blocks.append(_Block())
     for block, target in jumps:
@@ -221,6 +231,9 @@ class _Followed:
                 if joined != known:
                     entry[after] = dict(joined)
                     waiting.append(after)
+        for block, known in zip(blocks, entry, strict=True):
+            if known is None and any(_touches_memory(each) for each in block.instructions):
+                raise _UnknownError("nobody knows how its code is reached")
         return frozenset(self._stored)
 
     def _step(self, each: _Instruction, state: dict[str, Value]) -> None:
@@ -348,6 +361,11 @@ def _joined(known: dict[str, Value], more: dict[str, Value]) -> dict[str, Value]
         register: _either(known.get(register, _NUMBERS), more.get(register, _NUMBERS))
         for register in known.keys() | more.keys()
     }
+
+
+def _touches_memory(each: _Instruction) -> bool:
+    name = _UNIFORM.sub("", each.name)
+    return name not in _WITHOUT_MEMORY and name not in _BRANCHES and name not in _ENDS
 
 
 def _put(state: dict[str, Value], register: str, value: Value, *, is_sure: bool) -> None:

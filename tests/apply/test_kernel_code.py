@@ -120,9 +120,20 @@ def test_a_loop_is_followed_until_nothing_new_comes_up():
 
 
 def test_code_behind_a_sure_jump_is_reached_by_others_only():
-    lines = [f"MOV R2, {A}", "BRA `(.L_x_1)", "STG.E [R9.64], R0", ".L_x_1:", "STG.E [R2.64], R0"]
-    assert code_of(*lines, "EXIT") == KernelCode(stored=frozenset({0}))
-    assert code_of(*lines[:1], "@P0 BRA `(.L_x_1)", *lines[2:], "EXIT").unknown
+    lines = [
+        f"MOV R2, {A}", f"MOV R4, {B}", "BRA `(.L_x_1)",
+        ".L_x_0:", "STG.E [R4.64], R0", "EXIT", ".L_x_1:", "STG.E [R2.64], R0",
+    ]  # fmt: skip
+    assert code_of(*lines, "@P0 BRA `(.L_x_0)", "EXIT") == KernelCode(stored=frozenset({0, 8}))
+    never = code_of(*lines, "EXIT", ".L_x_2:", "NOP", "BRA `(.L_x_2)")
+    assert never.unknown == "nobody knows how its code is reached"
+
+
+@pytest.mark.parametrize("branch", ["BRA.U !UP0, `(.L_x_0)", "BRA.U UP1, `(.L_x_0)"])
+def test_a_predicate_may_be_an_operand_of_a_branch(branch):
+    """As in code for Blackwell: what stands behind runs where the branch is not taken."""
+    lines = [f"MOV R2, {A}", f"MOV R4, {B}", ".L_x_0:", "STG.E [R2.64], R0", branch]
+    assert code_of(*lines, "STG.E [R4.64], R0", "EXIT") == KernelCode(stored=frozenset({0, 8}))
 
 
 def test_two_kernels_of_one_name_do_what_either_does():
