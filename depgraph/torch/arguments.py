@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
+from depgraph.torch.bindings import is_equal, is_simple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,7 +62,7 @@ class Arguments:
             _kind(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in self.leaves
         ]
         # Positional tensors alone need no flattening.
-        self._is_flat = not keywords and self._tensors == list(range(len(given[0])))
+        self._is_flat = not keywords and all(isinstance(a, torch.Tensor) for a in given[0])
         self._into = [self.buffers[i] for i in self._tensors]
         self._changed: list[int] = []
         self._guarded: list[tuple[int, int]] = []  # ascending, none touching another
@@ -78,6 +79,13 @@ class Arguments:
             )
         if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized:
             raise ApplyError(f"argument {number} is no strided tensor", "give its parts instead")
+        if not is_plain(type(leaf)):
+            raise ApplyError(f"argument {number} is a {type(leaf).__name__}", "give a plain tensor")
+        if leaf.is_conj() or leaf.is_neg():
+            raise ApplyError(
+                f"argument {number} is a tensor that is yet to be conjugated or negated",
+                "call resolve_conj() or resolve_neg() on it",
+            )
         if self.device not in {None, leaf.device}:
             raise ApplyError("the arguments are on several GPUs", "give those of one GPU")
         self.device = leaf.device
@@ -93,9 +101,30 @@ class Arguments:
         return args, keywords
 
     def call(self, function: Callable[..., Any], leaves: Sequence[Any] | None = None) -> Any:
-        """Call a function on the buffers, or on other leaves."""
-        args, keywords = self.nested(self.buffers if leaves is None else leaves)
-        return function(*args, **keywords)
+        """Call a function on the buffers, or on other leaves.
+
+        Raises
+        ------
+        ApplyError
+            If it changes what holds them, or leaves gradients of them: of a graph the caller would
+            see neither.
+        """
+        given = self.buffers if leaves is None else list(leaves)
+        args, keywords = self.nested(given)
+        made = function(*args, **keywords)
+        after, tree = pytree.tree_flatten((args, keywords))
+        if tree != self._tree or any(a is not b for a, b in zip(after, given, strict=True)):
+            raise ApplyError(
+                "the function changes a list or dictionary that it is given", "return it instead"
+            )
+        for number, leaf in enumerate(given):
+            if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None:
+                leaf.grad = None
+                raise ApplyError(
+                    f"the function leaves a gradient of argument {number}",
+                    "return it: torch.autograd.grad does",
+                )
+        return made
 
     def opaque(self) -> dict[str, Any]:
         """Return the objects among the arguments that are neither tensors nor plain values."""
@@ -132,13 +161,16 @@ class Arguments:
         for leaf, kind in zip(leaves, self._kinds, strict=True):
             if kind is None or not isinstance(leaf, torch.Tensor):
                 break
-            shape, dtype, device, strides, needs_grad = kind
+            shape, dtype, device, strides, needs_grad, cls = kind
             if (
                 leaf.dtype is not dtype
                 or leaf.shape != shape
                 or leaf.stride() != strides
                 or leaf.requires_grad is not needs_grad
                 or leaf.device != device
+                or type(leaf) is not cls
+                or leaf.is_neg()
+                or leaf.is_conj()
             ):
                 break
         else:
@@ -152,8 +184,8 @@ class Arguments:
             if kind is None:
                 if not _is_same(leaf, self.leaves[number]):
                     return f"argument {number} is not {self.leaves[number]!r}"
-            elif not isinstance(leaf, torch.Tensor) or _kind(leaf) != kind:
-                return f"argument {number} is of another kind: {_told(leaf, kind)}"
+            elif told := _other_kind(leaf, kind):
+                return f"argument {number} is of another kind: {told}"
         return _SHARED if (self._changed or self._guarded) and self._share(leaves) else ""
 
     def _share(self, leaves: Sequence[Any]) -> bool:
@@ -260,27 +292,37 @@ def _is_overlapping(tensor: Any) -> bool:
     return False
 
 
+def is_plain(cls: type) -> bool:
+    """Tell whether operators treat tensors of a class as they treat any tensor."""
+    return cls is torch.Tensor or cls is torch.nn.Parameter
+
+
 def _kind(tensor: Any) -> tuple[Any, ...]:
-    return tensor.shape, tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad
+    return (
+        tensor.shape, tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad,
+        type(tensor),
+    )  # fmt: skip
 
 
-def _told(leaf: Any, kind: tuple[Any, ...]) -> str:
+def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
+    """Say in what a leaf differs from the example, or ""."""
     if not isinstance(leaf, torch.Tensor):
         return f"{type(leaf).__name__}, not a tensor"
+    if not is_plain(type(leaf)):
+        return f"{type(leaf).__name__}, not a plain tensor"
+    if leaf.is_conj() or leaf.is_neg():
+        return "yet to be conjugated or negated"
     names = "shape", "dtype", "device", "strides", "requires_grad"
-    pairs = zip(names, _kind(leaf), kind, strict=True)
-    name, now, then = next(each for each in pairs if each[1] != each[2])
-    show = [tuple(each) if isinstance(each, torch.Size) else each for each in (now, then)]
-    return f"{name} {show[0]}, not {show[1]}"
+    for name, now, then in zip(names, _kind(leaf), kind, strict=False):
+        if now != then:
+            show = [tuple(each) if isinstance(each, torch.Size) else each for each in (now, then)]
+            return f"{name} {show[0]}, not {show[1]}"
+    return ""
 
 
 def _is_same(leaf: Any, example: Any) -> bool:
-    if leaf is example:
-        return True
-    try:
-        return type(leaf) is type(example) and bool(leaf == example)
-    except Exception:  # noqa: BLE001 - whatever a user's class raises
-        return False
+    """Tell whether a leaf is what the example was: of what is no plain value, the object itself."""
+    return leaf is example or (is_simple(example) and is_equal(leaf, example))
 
 
 def bytes_of(tensor: Any) -> tuple[int, int]:

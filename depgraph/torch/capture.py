@@ -47,6 +47,8 @@ class Program:
         Of memory that is kept so that no two tensors share it.
     gradients : list of (tensor, tensor)
         Parameters, and the gradients that it writes for them.
+    of_host : list of storage
+        What it made on the CPU, which a replay may read.
     """
 
     graph: Any
@@ -59,6 +61,7 @@ class Program:
     first_use: dict[int, str] = field(default_factory=dict)
     kept_bytes: int = 0
     gradients: list[tuple[Any, Any]] = field(default_factory=list)
+    of_host: list[Any] = field(default_factory=list)
 
     @property
     def raw(self) -> int:
@@ -160,8 +163,9 @@ def capture(
         for tensor in call.tensors:
             first_use.setdefault(tensor.storage[0], call.name)
     return Program(
-        graph, pool, outputs, handles, captured, log.outside, log.on_host, first_use, log.kept_bytes
-    )
+        graph, pool, outputs, handles, captured, log.outside, log.on_host, first_use,
+        log.kept_bytes, of_host=log.of_host,
+    )  # fmt: skip
 
 
 def _new_graph() -> Any:

@@ -236,7 +236,15 @@ def _ready(prepared: Prepared, plain: Plain, base: Graph, best: Graph | None) ->
         set_gradients=set_gradients,
         state=prepared.outside(written),
         is_pure=not written and not gradients and not prepared.draws(plain),
-        held=(graph.program, base.program.outside, plain, bindings),
+        # The storages, too: a tensor may be given another one while the graph uses this one.
+        held=(
+            graph.program,
+            base.program.outside,
+            base.program.of_host,
+            plain,
+            bindings,
+            [tensor.untyped_storage() for tensor in outside.values()],
+        ),
         lanes=prepared.lanes,
     )
 

@@ -93,8 +93,8 @@ class _Memory:
     def storage(self, at: tuple[int, int]) -> Allocation:
         """Return the allocation of a tensor's storage."""
         found = self._timeline.holding(at[0])
-        if found is None:
-            return self._outside(at[0]) or Allocation(at[0], at[1])
+        if found is None and (found := self._outside(at[0])) is None:
+            return Allocation(at[0], at[1])
         self._tensors.add(found.number)
         return found
 

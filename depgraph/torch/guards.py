@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import is_
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import ITEM, is_simple, leading_to
+from depgraph.torch.bindings import (
+    CALLED,
+    ITEM,
+    has_other_hooks,
+    is_as_it_was,
+    is_equal,
+    is_simple,
+    leading_to,
+)
 from depgraph.torch.operator_log import addresses_of
 
 if TYPE_CHECKING:
@@ -20,38 +31,69 @@ if TYPE_CHECKING:
 
     from depgraph.torch.bindings import Bindings, Slot
 
-_CALLABLE = (type(lambda: 0), type, type(len))
-_GONE = (LookupError, AttributeError, TypeError, ValueError)
+_CALLABLE = (type(lambda: 0), type, type(len), CodeType, property, classmethod)
+_GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
+_READERS = {
+    "default dtype": torch.get_default_dtype,
+    "autocast's dtype": partial(torch.get_autocast_dtype, "cuda"),
+    "autocast": partial(torch.is_autocast_enabled, "cuda"),
+}
+# The public ways take twenty times as long; not every PyTorch has all of them.
+_PRIVATE = {
+    "float32 matmul precision (TF32)": "_get_float32_matmul_precision",
+    "deterministic algorithms": "_get_deterministic_algorithms",
+    "fp16 reductions": "_get_cublas_allow_fp16_reduced_precision_reduction",
+    "bf16 reductions": "_get_cublas_allow_bf16_reduced_precision_reduction",
+    "fp16 accumulation": "_get_cublas_allow_fp16_accumulation",
+    "TF32 in cuDNN": "_get_cudnn_allow_tf32",
+    "cuDNN": "_get_cudnn_enabled",
+    "cudnn.benchmark": "_get_cudnn_benchmark",
+    "cudnn.deterministic": "_get_cudnn_deterministic",
+    "flash attention": "_get_flash_sdp_enabled",
+    "memory-efficient attention": "_get_mem_efficient_sdp_enabled",
+    "plain attention": "_get_math_sdp_enabled",
+    "cuDNN attention": "_get_cudnn_sdp_enabled",
+    "the order of attention's ways": "_get_sdp_priority_order",
+}
+_PRECISIONS = [("generic", "all"), *(("cuda", part) for part in ("all", "matmul", "conv", "rnn"))]
+
+
+def _readers() -> dict[str, Callable[[], Any]]:
+    """Return what reads the settings that decide which kernels run, and how exact they are."""
+    found: dict[str, Callable[[], Any]] = dict(_READERS)
+    known = vars(torch._C)
+    found |= {name: known[get] for name, get in _PRIVATE.items() if get in known}
+    if (get := known.get("_get_fp32_precision_getter")) is not None:
+        found |= {f"fp32_precision of {a} {b}": partial(get, a, b) for a, b in _PRECISIONS}
+    return found
+
+
+_SETTINGS = _readers()
+_QUICK = tuple(_SETTINGS.values())
 
 
 def settings() -> tuple[Any, ...]:
-    """Return PyTorch's settings that decide which kernels run, and how exact they are."""
-    get = torch._C  # the public ways take twenty times as long
+    """Return PyTorch's settings; of one that PyTorch refuses to tell, that it does."""
+    try:
+        return tuple([read() for read in _QUICK])
+    except RuntimeError:
+        return tuple(map(_told, _QUICK))
+
+
+def _told(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RuntimeError as error:
+        return type(error)
+
+
+def _modes() -> tuple[Any, ...]:
+    """Return the modes that see what a function calls."""
+    get = torch._C
     return (
-        torch.get_default_dtype(),
-        torch.get_autocast_dtype("cuda"),
-        torch.is_autocast_enabled("cuda"),
-        get._get_float32_matmul_precision(),
-        get._get_deterministic_algorithms(),
-        get._get_cublas_allow_fp16_reduced_precision_reduction(),
-        get._get_cublas_allow_bf16_reduced_precision_reduction(),
-        get._get_cudnn_allow_tf32(),
-        get._get_cudnn_enabled(),
-        get._get_cudnn_benchmark(),
-        get._get_cudnn_deterministic(),
-        get._get_flash_sdp_enabled(),
-        get._get_mem_efficient_sdp_enabled(),
-        get._get_math_sdp_enabled(),
-        get._get_cudnn_sdp_enabled(),
+        *map(get._get_function_stack_at, range(get._len_torch_function_stack())),
+        *map(get._get_dispatch_stack_at, range(get._len_torch_dispatch_stack())),
     )
-
-
-_SETTINGS = (
-    "default dtype", "autocast's dtype", "autocast", "float32 matmul precision (TF32)",
-    "deterministic algorithms", "fp16 reductions", "bf16 reductions", "TF32 in cuDNN", "cuDNN",
-    "cudnn.benchmark", "cudnn.deterministic", "flash attention", "memory-efficient attention",
-    "plain attention", "cuDNN attention",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +102,18 @@ class _Check:
 
     slot: Slot
     pointer: Any = None  # of a tensor
+    described: Any = None
 
     def holds(self) -> bool:
         """Tell whether the slot holds what it did."""
         now, then = self.slot.now(), self.slot.value
         if isinstance(then, torch.Tensor):
-            return now is then and bool(_looks_up(now)() == self.pointer)
-        if isinstance(then, (bool, int, float, complex, str, bytes)):
-            return type(now) is type(then) and bool(now == then)
-        return now is then or (not isinstance(now, torch.Tensor) and _is_equal(now, then))
-
-
-def _is_equal(now: Any, then: Any) -> bool:
-    try:
-        return type(now) is type(then) and bool(now == then)
-    except Exception:  # noqa: BLE001 - whatever a user's class raises
-        return False
+            return (
+                now is then
+                and bool(_looks_up(now)() == self.pointer)
+                and _described(now) == self.described
+            )
+        return now is then or (is_simple(then) and is_equal(now, then))
 
 
 class Guards:
@@ -112,12 +150,23 @@ class Guards:
         needs_grad: bool = False,
         ignored: Callable[[Slot], bool] = lambda _: False,
     ) -> None:
-        wanted = {at for tensor in used for at in addresses_of(tensor)}
+        if bindings.too_large:
+            raise ApplyError(
+                f"{bindings.too_large} holds too much to be looked at before each call",
+                "let the function refer to what it needs alone",
+            )
+        wanted = {at for tensor in (*used, *on_host) for at in addresses_of(tensor)}
         bound = {at: s.path for s in bindings.tensors() for at in addresses_of(s.value)}
-        _refuse_unbound([t for t in used if not bound.keys() & addresses_of(t)], names or {})
+        arrays = {_address_of_array(owner): path for owner, _, path in bindings.contents}
+        unbound = [t for t in used if not bound.keys() & addresses_of(t)]
+        unbound += [t for t in on_host if not (bound | arrays).keys() & addresses_of(t)]
+        _refuse_unbound(unbound, names or {})
 
         # Without gradients a parameter is left out by an optimizer, and by nobody else.
         steps = any(isinstance(slot.value, torch.optim.Optimizer) for slot in bindings.slots)
+
+        looked_at = {id(owner) for owner, _, _, is_needed in bindings.sizes if is_needed}
+        looked_at |= {id(owner) for owner, _, _ in bindings.contents}
 
         def is_wanted(slot: Slot) -> bool:
             if ignored(slot):
@@ -126,28 +175,45 @@ class Guards:
                 return not wanted.isdisjoint(addresses_of(slot.value))
             if slot.key == "grad" and isinstance(slot.of, torch.Tensor):
                 return steps
+            if id(slot.value) in looked_at:
+                return True
             return is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
 
         slots = [s for s in leading_to(bindings, is_wanted) if s.kind and not ignored(s)]
-        self._checks = [
-            _Check(s, _looks_up(s.value)()) if isinstance(s.value, torch.Tensor) else _Check(s)
-            for s in slots
-        ]
+        self._checks = [_check_of(slot) for slot in slots]
         held = {id(thing) for s in slots for thing in (s.owner, getattr(s.of, "__dict__", None))}
-        self._sizes = [each for each in bindings.sizes if id(each[0]) in held]
+        self._sizes = [
+            (owner, size, path)
+            for owner, size, path, is_needed in bindings.sizes
+            if is_needed or id(owner) in held
+        ]
+        self._contents = bindings.contents
         self._host = [
             (tensor, tensor.detach().clone(), bound[at])
             for tensor in on_host
             for at in addresses_of(tensor)
             if at in bound
         ]
-        self._hooked = [*bindings.hooks, *((d, len(d), "every module") for d in _of_all_modules())]
+        self._hooked = bindings.hooks
+        self._of_all = _hooks_of_all()
         self._hooks = RemovableHandle.next_id
         self._settings = settings()
+        self._modes = _modes()
+        self._transformation = torch._C._functorch.peek_interpreter_stack()
         self._needs_grad = needs_grad
         self._grad = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         self._fast = self._generated()
         self.count = len(self._checks) + len(self._sizes)
+
+    def in_other_modes(self) -> str:
+        """Say whether something sees what is called that did not when the graph was captured."""
+        get = torch._C
+        if get._functorch.peek_interpreter_stack() is not self._transformation:
+            return "one of functorch's transformations is active"
+        n = get._len_torch_function_stack() + get._len_torch_dispatch_stack()
+        if n != len(self._modes) or (n and not all(map(is_, _modes(), self._modes))):
+            return "other modes see what it calls"
+        return ""
 
     def failed(self) -> str:
         """Say what is not as it was; "" if all is."""
@@ -156,7 +222,7 @@ class Guards:
             return "grad mode or inference mode is another one"
         if (now := settings()) != self._settings:
             changed = zip(_SETTINGS, now, self._settings, strict=True)
-            return next(f"{name} was changed" for name, a, b in changed if a != b)
+            return next(f"{name}: {a}, not {b}" for name, a, b in changed if a != b)
         for tensor, then, path in self._host:
             if not torch.equal(tensor, then):
                 return f"{path}, a tensor on the CPU, was changed"
@@ -177,18 +243,26 @@ class Guards:
                 holds = False
             if not holds:
                 return f"{check.slot.path} was replaced or changed"
-            s = check.slot
-            checks.append(_Check(replace(s, value=s.now()), check.pointer))
-        for owner, size, path in self._sizes:
-            if len(owner) != size:
-                return f"{path} has {len(owner)} items, not {size}"
-        for hooks, size, path in self._hooked:
-            if len(hooks) != size:
-                return f"{path} has other hooks"
+            checks.append(replace(check, slot=replace(check.slot, value=check.slot.now())))
+        if reason := self._other_holders():
+            return reason
         self._hooks = RemovableHandle.next_id
         self._checks = checks
         self._fast = self._generated()
         return ""
+
+    def _other_holders(self) -> str:
+        """Say what holds other things than it did, or has other hooks."""
+        for owner, size, path in self._sizes:
+            if len(owner) != size:
+                return f"{path} has {len(owner)} items, not {size}"
+        for owner, copy, path in self._contents:
+            if not is_as_it_was(owner, copy):
+                return f"what {path} holds was changed"
+        for owner, hooks, path in self._hooked:
+            if has_other_hooks(owner, hooks):
+                return f"{path} has other hooks"
+        return "every module has other hooks" if _hooks_of_all() != self._of_all else ""
 
     def _generated(self) -> Callable[[], bool]:
         """Return one function that looks at everything: a loop takes three times as long."""
@@ -204,7 +278,9 @@ class Guards:
         for check in self._checks:
             slot = check.slot
             owner, value = name_of(slot.owner), name_of(slot.value)
-            if slot.kind != ITEM:
+            if slot.kind == CALLED:
+                place = f"{owner}.{slot.key}()"
+            elif slot.kind != ITEM:
                 place = f"{owner}.{slot.key}"
             elif type(slot.key) in {str, int}:
                 place = f"{owner}[{slot.key!r}]"
@@ -216,6 +292,12 @@ class Guards:
                 held[method] = _looks_up(slot.value)
                 tests.append(f"{method}() == {check.pointer!r}")
         tests += [f"len({name_of(owner)}) == {size}" for owner, size, _ in self._sizes]
+        held["has"] = is_as_it_was
+        tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
+        tensors = [c.slot.value for c in self._checks if c.described is not None]
+        if tensors:
+            held["are_the_same"] = _metadata_of(tensors)
+            tests.append("are_the_same()")
         text = f"def look({', '.join(f'{k}={k}' for k in held)}):\n    return (\n        "
         text += "\n        and ".join(tests or ["True"]) + "\n    )\n"
         scope = dict(held)
@@ -226,14 +308,55 @@ class Guards:
 
 def _looks_up(tensor: Any) -> Callable[[], Any]:
     """Return what tells where a tensor's memory is now."""
-    is_plain = tensor.layout is torch.strided and not tensor.is_nested
-    return tensor.data_ptr if is_plain else partial(addresses_of, tensor)
+    return tensor.data_ptr if _is_strided(tensor) else partial(addresses_of, tensor)
 
 
-def _of_all_modules() -> list[dict[Any, Any]]:
-    """Return the hooks that PyTorch calls for every module."""
-    found = vars(torch.nn.modules.module)
-    return [hooks for name, hooks in found.items() if re.fullmatch("_global_.*_hooks", name)]
+def _check_of(slot: Slot) -> _Check:
+    if not isinstance(slot.value, torch.Tensor):
+        return _Check(slot)
+    return _Check(slot, _looks_up(slot.value)(), _described(slot.value))
+
+
+def _described(tensor: Any) -> Any:
+    """Return what decides what operators do with a tensor, beside its values."""
+    if not _is_strided(tensor):
+        return None
+    bits = tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
+    return tensor.dtype, tensor.shape, tensor.stride(), *bits
+
+
+def _is_strided(tensor: Any) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+def _metadata_of(tensors: Sequence[Any]) -> Callable[[], bool]:
+    """Return what tells whether tensors are described as they are now."""
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+
+        look = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        if look(*tensors):
+            return partial(look, *tensors)
+    except (ImportError, TypeError, RuntimeError, ValueError):  # another PyTorch's
+        pass
+    then = [*map(_described, tensors)]
+    return lambda: [*map(_described, tensors)] == then
+
+
+def _address_of_array(owner: Any) -> int:
+    """Return where the items of a NumPy array lie; -1 for anything else."""
+    found = getattr(owner, "ctypes", None)
+    return -1 if found is None else int(found.data)
+
+
+def _hooks_of_all() -> list[tuple[Any, ...]]:
+    """Return what tells the hooks that PyTorch calls for every module from others."""
+    found = [
+        *vars(torch.nn.modules.module).items(),
+        *vars(sys.modules[torch.optim.Optimizer.__module__]).items(),
+    ]
+    named = (d for name, d in found if re.fullmatch("_global_.*_hooks.*", name))
+    return [tuple(d) for d in named if isinstance(d, dict)]
 
 
 def _refuse_unbound(tensors: Sequence[Any], names: Mapping[int, str]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,6 +92,8 @@ class OperatorLog(TorchDispatchMode):
         From the address of its storage to a tensor on the GPU that was there before.
     on_host : dict
         From the address of its storage to a tensor on the CPU that was there before.
+    of_host : list of storage
+        What the function made on the CPU: copies of a graph may read it again.
     faults : list of str
         What the function does that no graph does again.
     kept_bytes : int
@@ -114,6 +117,7 @@ class OperatorLog(TorchDispatchMode):
         self._left = most_bytes
         self._kept: dict[int, Any] = {}
         self._mine: dict[int, Any] = {}
+        self.of_host: list[Any] = []
         self.calls: list[SeenCall] = []
         self.outside: dict[int, Any] = {}
         self.on_host: dict[int, Any] = {}
@@ -141,10 +145,12 @@ class OperatorLog(TorchDispatchMode):
         """Call an operator, and note it."""
         del types
         kwargs = kwargs or {}
-        if _is_composite(func):
+        if _is_composite(func, self._device.type):
             with self:
                 return func.decompose(*args, **kwargs)
         given = list(_arguments(func, args, kwargs))
+        if func is torch.ops.aten.lift_fresh.default:
+            self._take_fresh(args[0])
         self.before(func, [t for _, t, w in given if w], [t for _, t, w in given if not w])
         call = SeenCall(_name_of(func))
         known = set()
@@ -161,8 +167,6 @@ class OperatorLog(TorchDispatchMode):
         for tensor in pytree.tree_leaves(made):
             if isinstance(tensor, torch.Tensor):
                 self._note_result(call, tensor, known)
-        if "random" in call.name and any(not t.is_cuda for _, t, _ in given):
-            self.faults.append(f"{call.name} draws random numbers on the CPU")
         return made
 
     def _note(self, call: SeenCall, tensor: Any, name: str, *, is_written: bool) -> set[int]:
@@ -192,6 +196,13 @@ class OperatorLog(TorchDispatchMode):
                 call.others.append(at)
         return found
 
+    def _take_fresh(self, tensor: Any) -> None:
+        """Take what was made of Python's numbers for the function's own."""
+        storage = tensor.untyped_storage()
+        if tensor.device.type == "cpu" and storage.resizable():  # not the memory of others
+            self._mine[storage.data_ptr()] = None
+            self.of_host.append(storage)
+
     def _note_result(self, call: SeenCall, tensor: Any, known: set[int]) -> None:
         """Note a result, unless it is a view of an operand; keep its memory if there is room."""
         for part, _ in parts_of(tensor):
@@ -200,6 +211,8 @@ class OperatorLog(TorchDispatchMode):
             if at in known:
                 continue
             self._mine[at] = None
+            if part.device.type == "cpu" and self._device.type != "cpu":
+                self.of_host.append(storage)
             if part.device == self._device and size <= self._left and at not in self._kept:
                 self._kept[at] = storage
                 self._left -= size
@@ -219,15 +232,19 @@ class OperatorLog(TorchDispatchMode):
         for part, at in self.parts_outside(tensor):
             if part.device == self._device:
                 self.outside.setdefault(at, part)
-            elif part.device.type == "cpu":
+            elif part.device.type == "cpu" and at:
                 self.on_host.setdefault(at, part)
                 if is_written:
                     self.faults.append("it changes a tensor on the CPU")
 
 
-def _is_composite(func: Any) -> bool:
+def _is_composite(func: Any, device: str) -> bool:
+    """Tell whether an operator is made of others; on some devices it may have a kernel, too."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return isinstance(func, torch._ops.OpOverload) and has_kernel(func.name(), _COMPOSITE)
+    key = "CUDA" if device == "cuda" else "CPU"
+    return has_kernel(func.name(), _COMPOSITE) and not has_kernel(func.name(), key)
 
 
 def _name_of(func: Any) -> str:
@@ -271,7 +288,9 @@ def parts_of(tensor: Any) -> Iterator[tuple[Any, bool]]:
 
 
 def addresses_of(tensor: Any) -> tuple[int, ...]:
-    """Return where the storages of a tensor, or of its parts, lie."""
+    """Return where the storages of a tensor, or of its parts, lie; nothing if it has no memory."""
+    if isinstance(tensor, FakeTensor):
+        return ()
     return tuple(part.untyped_storage().data_ptr() for part, _ in parts_of(tensor))
 
 

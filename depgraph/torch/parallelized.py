@@ -79,6 +79,10 @@ class Outputs:
                     "return its parts",
                 )
             at = leaf.untyped_storage().data_ptr()
+            if not at:  # nothing is in it
+                self._of_argument.append(None)
+                self._groups.append([number])
+                continue
             self._of_argument.append(of_argument.get(at))
             if at not in of_argument and not outside(at):
                 if at not in group_of:
@@ -88,7 +92,7 @@ class Outputs:
         self._dense = {
             id(leaf): leaf.numel() * leaf.element_size()
             for leaf in self._leaves
-            if isinstance(leaf, torch.Tensor) and is_dense(leaf)
+            if isinstance(leaf, torch.Tensor) and is_dense(leaf) and not _is_lazy(leaf)
         }
         self._is_one = isinstance(outputs, torch.Tensor) and self._groups == [[0]]
 
@@ -154,18 +158,37 @@ class Outputs:
         whole = torch.empty(0, dtype=torch.uint8, device=first.device)
         whole = whole.set_(first.untyped_storage()).clone()
         for number in group:
-            leaf = made[number]
-            made[number] = torch.empty(0, dtype=leaf.dtype, device=leaf.device).set_(
-                whole.untyped_storage(), leaf.storage_offset(), leaf.shape, leaf.stride()
-            )
+            made[number] = _placed_as(made[number], whole, made[number].storage_offset())
+
+
+def _is_lazy(tensor: Any) -> bool:
+    """Tell whether a tensor's bytes are yet to be conjugated or negated."""
+    return bool(tensor.is_conj() or tensor.is_neg())
+
+
+def _placed_as(view: Any, memory: Any, offset: int) -> Any:
+    """Return the tensor that lies in other memory as one lies in its own, from an element on."""
+    made = torch.empty(0, dtype=view.dtype, device=view.device).set_(
+        memory.untyped_storage(), offset, view.shape, view.stride()
+    )
+    made = torch._neg_view(made) if view.is_neg() else made
+    return made.conj() if view.is_conj() else made
 
 
 def _same_view(view: Any, argument: Any) -> Any:
     """Return the view of a caller's argument that another one is of its buffer."""
-    if view.shape == argument.shape and view.stride() == argument.stride():
-        return argument
-    offset = view.storage_offset() + argument.storage_offset()
-    return argument.as_strided(view.shape, view.stride(), offset)
+    if view.dtype == argument.dtype and not _is_lazy(view):
+        if (view.shape, view.stride()) == (argument.shape, argument.stride()) and not (
+            view.storage_offset()
+        ):
+            return argument
+        offset = view.storage_offset() + argument.storage_offset()
+        return argument.as_strided(view.shape, view.stride(), offset)
+    before = argument.storage_offset() * argument.element_size()
+    places, rest = divmod(before, view.element_size())
+    if rest:  # it begins between two elements of the view's type
+        argument, places = argument.clone(memory_format=torch.preserve_format), 0
+    return _placed_as(view, argument, places + view.storage_offset())
 
 
 @dataclass(slots=True)
@@ -263,7 +286,9 @@ class Parallelized:
         ready = self._ready
         if ready is None:
             return self._function(*args, **keywords)
-        leaves, reason = self._arguments.matched(args, keywords)
+        reason, leaves = ready.guards.in_other_modes(), ()
+        if not reason:
+            leaves, reason = self._arguments.matched(args, keywords)
         if not reason and torch._C._cuda_isCurrentStreamCapturing():
             reason = "a graph is being captured"
         if not reason and not ready.is_pure:

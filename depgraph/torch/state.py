@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,8 @@ from depgraph.torch.operator_log import OperatorLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from depgraph.torch.bindings import Executed
 
 
 def whole_storage(tensor: Any) -> Any:
@@ -60,14 +63,20 @@ class Probe(OperatorLog):
     device : torch.device
     saved : Saved
         Takes the copies; of what the function makes itself there are none.
+    executed : Executed
+        Takes what runs in threads of backward passes.
     """
 
-    def __init__(self, device: Any, saved: Saved) -> None:
+    def __init__(self, device: Any, saved: Saved, executed: Executed) -> None:
         super().__init__(device)
         self._saved = saved
+        self._executed = executed
+        self._thread = threading.get_ident()
 
     def before(self, func: Any, written: list[Any], read: list[Any]) -> None:
         """Save what an operator may change, for all that is known of it."""
+        if threading.get_ident() != self._thread:
+            self._executed.note_stack(sys._getframe())
         name = func.name() if hasattr(func, "name") else str(func)
         rule = rule_of(name.split(".", maxsplit=1)[0])
         tensors = written if rule is not None and not rule.also_writes else [*written, *read]
@@ -86,6 +95,18 @@ class RandomState:
         self._python = random.getstate()
         numpy = sys.modules.get("numpy")
         self._numpy = None if numpy is None else numpy.random.get_state()
+
+    def drew_on_host(self) -> bool:
+        """Tell whether random numbers were drawn on the CPU since."""
+        numpy = sys.modules.get("numpy")
+        if self._device.type != "cpu" and not torch.equal(torch.get_rng_state(), self._cpu):
+            return True
+        if random.getstate() != self._python:
+            return True
+        if numpy is None or self._numpy is None:
+            return False
+        _, keys, *rest = numpy.random.get_state()
+        return bool((keys != self._numpy[1]).any() or rest != list(self._numpy[2:]))
 
     def restore(self) -> None:
         """Set them back."""

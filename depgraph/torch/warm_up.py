@@ -164,13 +164,18 @@ def _run_once(
 ) -> None:
     with executed.listening():
         if listens:
-            with Probe(device, now.saved) as probe:
+            with Probe(device, now.saved, executed) as probe:
                 outputs = run()
             now.is_backward = len(probe.threads) > 1
             rules = [rule_of(call.name.split(".", maxsplit=1)[0]) for call in probe.calls]
             now.uses_libraries = any(rule is None or rule.is_library for rule in rules)
         else:
             outputs = run()
+    if now.random.drew_on_host():
+        raise ApplyError(
+            f"{name} draws random numbers on the CPU, which a graph would not draw again",
+            "draw them on the GPU, or pass them as arguments",
+        )
     tensors = (t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor))
     if any(tensor.requires_grad for tensor in tensors):
         raise ApplyError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -123,3 +125,112 @@ def test_views_of_arguments_and_of_state_are_those_of_the_caller(returned):
 def test_what_cannot_be_copied_is_refused(returned):
     with pytest.raises(ApplyError, match="the function returns a object, which cannot be copied"):
         returned(lambda x: (x * 2, object()))
+
+
+class Negating(torch.Tensor):
+    """Tensors that operators treat in another way."""
+
+
+C = torch.tensor([1 + 2j, 3 - 4j])
+
+
+@pytest.mark.parametrize(
+    ("example", "other", "said"),
+    [
+        ((C,), (C.conj(),), "argument 0 is of another kind: yet to be conjugated or negated"),
+        ((C.real,), (C.conj().imag,), "argument 0 is of another kind: yet to be"),
+        ((X,), (X.as_subclass(Negating),), "argument 0 is of another kind: Negating, not a plain"),
+        ((X, 0.0), (X, -0.0), "argument 1 is not 0.0"),
+        ((X, (1, 0.0)), (X, (1, -0.0)), "argument 2 is not 0.0"),
+        ((X, {1}), (X, {1}), "argument 1 is not {1}"),
+        (([X],), (X,), "the arguments are nested in another way"),
+        ((X,), ([X],), "argument 0 is of another kind: list, not a tensor"),
+    ],
+)
+def test_what_looks_alike_need_not_be_the_same(example, other, said):
+    assert arguments(*example).matched(other, {})[1].startswith(said)
+
+
+@pytest.mark.parametrize("given", [({"x": X},), (X, [X * 2]), (X, float("nan")), ((X, X + 1),)])
+def test_the_example_fits_however_it_is_nested(given):
+    made = arguments(*given)
+    leaves, reason = made.matched(given, {})
+    assert reason == ""
+    made.copy_in(leaves)
+
+
+def test_parameters_are_plain_tensors():
+    parameter = torch.nn.Parameter(X.clone(), requires_grad=False)
+    assert arguments(X).matched((parameter,), {})[1] == ""
+
+
+@pytest.mark.parametrize("leaf", [C.conj(), C.conj().imag, X.as_subclass(Negating)])
+def test_examples_are_plain_tensors(leaf):
+    with pytest.raises(ApplyError):
+        arguments(leaf)
+
+
+def test_a_function_that_changes_what_holds_its_arguments_is_refused():
+    def updates(x, state):
+        state["h"] = x + state["h"]
+        return state["h"] * 1
+
+    def appends(x, found):
+        found.append(x * 2)
+
+    def leaves_a_gradient(x):
+        x.square().sum().backward()
+        return x.detach() * 1
+
+    for function, given, said in (
+        (updates, (X, {"h": X}), "changes a list or dictionary that it is given"),
+        (appends, (X, []), "changes a list or dictionary that it is given"),
+        (leaves_a_gradient, (X.clone().requires_grad_(),), "leaves a gradient of argument 0"),
+    ):
+        made = arguments(*given)
+        with pytest.raises(ApplyError, match=said):
+            made.call(function)
+
+
+def handed_out(function, *given):
+    """Return what a call hands out whose graph ran on buffers, as the driver copies."""
+
+    def copy(target, source, size, _):
+        ctypes.memmove(target, source, size)
+        return 0
+
+    made = arguments(*given)
+    outputs = Outputs(made.call(function), made, lambda _: False)
+    made.copy_with(copy)
+    outputs.copy_with(copy)
+    return outputs.handed_out(given)
+
+
+def pair(x):
+    y = x * 2
+    return y, y.conj(), y.imag
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda x: (x * 2).conj(), C),
+        (lambda x: x.conj(), C),
+        (lambda x: x.conj().imag, C),
+        (pair, C),
+        (torch.view_as_real, C),
+        (lambda x: x.view(torch.int32), X),
+        (lambda x: x.view(torch.int16)[:, 1::3], X),
+        (lambda x: x.view(torch.int32), torch.arange(20.0)[3:]),
+        (lambda x: x[1:, ::2].t(), X),
+        (lambda x: (x[:0] * 1.5, x[:, :0].double()), X),
+        (lambda x: torch.view_as_complex(x.view(3, 2, 2)), X),
+        (lambda x: x.view(torch.complex64), torch.arange(12.0)[2:]),
+    ],
+)
+def test_results_are_those_of_the_function(function, given):
+    found, wanted = handed_out(function, given), function(given)
+    found, wanted = (t if isinstance(t, tuple) else (t,) for t in (found, wanted))
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one.resolve_conj().resolve_neg(), other.resolve_conj().resolve_neg())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -146,13 +148,20 @@ def test_a_function_that_is_called_counts(monkeypatch):
 
 def test_settings_of_pytorch_count(net):
     guards = guarded(net, torch.randn(4, 8))
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if before != "high" else "highest")
-    try:
-        assert guards.failed() == "float32 matmul precision (TF32) was changed"
-    finally:
-        torch.set_float32_matmul_precision(before)
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True):
+        assert guards.failed() == "cudnn.deterministic: True, not False"
     assert guards.failed() == ""
+
+
+def test_a_precision_that_pytorch_refuses_to_tell_counts():
+    text = (
+        "import torch\n"
+        "from depgraph.torch.guards import settings\n"
+        "before = settings()\n"
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'\n"
+        "assert settings() != before and settings() == settings()\n"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=120)
 
 
 def test_grad_mode_counts_where_something_needs_gradients():

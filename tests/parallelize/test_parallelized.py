@@ -56,7 +56,9 @@ class Fake:
         self.fast.made_ready(
             Ready(
                 replay=self.replay, replay_plainly=self.plainly, outputs=self.outputs,
-                plain_outputs=self.outputs, guards=SimpleNamespace(failed=lambda: self.reason),
+                plain_outputs=self.outputs, guards=SimpleNamespace(
+                    failed=lambda: self.reason, in_other_modes=lambda: ""
+                ),
                 device=torch.device("cpu"), set_gradients=lambda: None,
                 state=[(str(i), t) for i, t in enumerate(self.state)], is_pure=is_pure, held=None,
                 lanes=SimpleNamespace(given_back=lambda: None),
