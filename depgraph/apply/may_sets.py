@@ -135,7 +135,7 @@ def _of_call(call: Call, nodes: Sequence[Node]) -> Iterator[Access]:
             yield Access(*extent, operand.view, operand.view.memory, writes, DATA)
     tensors = {o.view.memory.number for o in call.operands}
     own = [each for each in call.made if each.number not in tensors]
-    kept = [each for each in pointers if rule.is_library and each.owner == LIBRARY]
+    kept = [each for each in pointers if each.owner == LIBRARY]
     yield from (_whole(each, WORKSPACE) for each in dict.fromkeys([*own, *kept]))
 
 
@@ -158,22 +158,35 @@ def _whole(memory: Allocation, reason: str, *, writes: bool = True) -> Access:
     return Access(memory.start, memory.end, None, memory, writes, reason)
 
 
-def written_outside(captured: Captured, units: Sequence[Unit]) -> list[tuple[Allocation, int]]:
-    """Return what a graph may write of the memory that was there before, and what launches that.
+def written_outside(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
+    """Return what a graph may write of the memory that was there before.
 
-    Returns
-    -------
-    list of (Allocation, int)
-        With the operator's place in `captured.calls`, -1 for none. What libraries keep is left
-        out.
+    What libraries keep is left out.
     """
-    found: dict[Allocation, int] = {}
-    for unit in units:
-        nodes = captured.nodes[unit.first : unit.end]
-        for each in (access.memory for access in unit.accesses if access.writes):
-            if each.number < captured.before and each.owner != LIBRARY:
-                found[each] = min(found.get(each, nodes[0].call), nodes[0].call)
-    return list(found.items())
+    written = (a.memory for unit in units for a in unit.accesses if a.writes)
+    return [
+        each
+        for each in dict.fromkeys(written)
+        if each.number < captured.before and each.owner != LIBRARY
+    ]
+
+
+def reached_by_others(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
+    """Return the memory that was there before and that kernels of no operator have pointers to.
+
+    What libraries keep is left out.
+    """
+    memory = (
+        access.memory
+        for unit in units
+        if captured.nodes[unit.first].call < 0
+        for access in unit.accesses
+    )
+    return [
+        each
+        for each in dict.fromkeys(memory)
+        if each.number < captured.before and each.owner != LIBRARY
+    ]
 
 
 def extent_of(view: View) -> tuple[int, int] | None:

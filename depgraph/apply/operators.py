@@ -16,7 +16,7 @@ class Rule:
     ----------
     family, reason : str
     is_library : bool
-        Whether its kernels may be given a workspace that a library keeps.
+        Whether its kernels may be given a workspace that a library keeps: each lane gets its own.
     also_writes : frozenset of str
         Arguments that are changed although its schema does not say so.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.apply.captured import EMPTY, KERNEL
 from depgraph.apply.may_sets import REUSE, WORKSPACE, conflicts, units_of
-from depgraph.apply.order import along_branches, branches_of, chain, masks_of, nodes_of, reduced
+from depgraph.apply.order import along_branches, branches_of, chain, masks_of, reduced
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -234,14 +234,6 @@ class Plan:
     def why(self, source: int, target: int) -> list[str]:
         """Return the reasons for which a unit must wait for another one."""
         return [reason for reason, mask in self.before[target].items() if mask >> source & 1]
-
-    def waiting_pairs(self) -> list[Edge]:
-        """Return every pair of units that conflict, whether others imply it or not."""
-        return [
-            (source, target)
-            for target, each in enumerate(self.before)
-            for source in nodes_of(_union(each.values()))
-        ]
 
 
 def _union(masks: Iterable[int]) -> int:

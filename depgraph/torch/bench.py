@@ -69,14 +69,16 @@ def first_difference(
     ----------
     spread : sequence of tensor or None, optional
         By how much each element varies from run to run where nothing is wrong: it may differ by
-        some times as much.
+        some times as much. Of whole numbers whether it varies at all.
     """
     for place, (new, old) in enumerate(zip(found, wanted, strict=True)):
         if _same_bits(new.tensor, old.tensor):
             continue
         slack = None if spread is None else spread[place]
-        if slack is None or not new.tensor.is_floating_point():
+        if slack is None:
             wrong = _bits(new.tensor) != _bits(old.tensor)
+        elif slack.dtype is torch.bool:  # of whole numbers that vary nobody knows by how much
+            wrong = (new.tensor != old.tensor) & ~slack
         else:
             wrong = _apart(new.tensor, old.tensor) > _TIMES_SPREAD * (slack + slack.mean())
         if bool(wrong.any()):
@@ -121,7 +123,8 @@ def _same_bits(one: Any, other: Any) -> bool:
 
 def _apart(one: Any, other: Any) -> Any:
     """Return how far numbers are apart: nothing where both are none, or the same infinity."""
-    found = (one.to(torch.float64) - other.to(torch.float64)).abs()
+    exact = torch.complex128 if one.is_complex() else torch.float64
+    found = (one.to(exact) - other.to(exact)).abs()
     same = (one == other) | (one.isnan() & other.isnan())
     return found.nan_to_num(float("inf")).masked_fill(same, 0.0)
 
@@ -133,8 +136,9 @@ def spread_of(runs: Sequence[Sequence[Result]]) -> list[Any] | None:
         first = same[0].tensor
         if all(_same_bits(first, other.tensor) for other in same[1:]):
             found.append(None)
-        elif not first.is_floating_point():
-            found.append(torch.full_like(first, float("inf"), dtype=torch.float64))
+        elif not (first.is_floating_point() or first.is_complex()):
+            varied = [first != other.tensor for other in same[1:]]
+            found.append(torch.stack(varied).any(0))
         else:
             apart = [_apart(first, other.tensor) for other in same[1:]]
             found.append(torch.stack(apart).amax(0))

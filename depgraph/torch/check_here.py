@@ -17,6 +17,7 @@ from depgraph.torch.arguments import own_copy
 from depgraph.torch.bench import copied
 from depgraph.torch.checking import Checker
 from depgraph.torch.choose import guards_of
+from depgraph.torch.parallelized import Outputs
 from depgraph.torch.rerun import Stage
 from depgraph.torch.variations import varied
 
@@ -250,11 +251,19 @@ class Runs:
 
         gradients = [gradient for _, gradient in program.gradients]
         captured = program.captured
+        outputs = Outputs(program.outputs, arguments, program.outside.__contains__, prepared.device)
+        outputs.copy_with(prepared.driver.copier())
+
+        def results() -> list[tuple[str, Any]]:
+            stream = torch.cuda.current_stream(prepared.device).cuda_stream
+            handed_out = outputs.handed_out(arguments.buffers, stream)
+            return self._named(handed_out, gradients, arguments.buffers)
+
         return Checker(
             graph=lambda edges, late: bench.made(program, edges, late=late),
             launch=lambda executable: bench.launch(executable, graph.name),
             calls=[partial(call, leaves) for leaves in self.inputs],
-            results=lambda: self._named(program.outputs, gradients, arguments.buffers),
+            results=results,
             restore=prepared.undo,
             fill=bench.filling(program.pool),
             n=len(program.handles),

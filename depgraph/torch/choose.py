@@ -47,12 +47,15 @@ class _Choice:
     share : float
         Of the plain graph's time that the best takes.
     rows : list of Tried
+    pairs_left : int
+        Free pairs of its nodes that no order of the check turned around.
     """
 
     plain_us: float = 0.0
     best: Graph | None = None
     share: float = _NO_FASTER / _AS_FAST
     rows: list[Tried] = field(default_factory=list)
+    pairs_left: int = 0
 
 
 def choose(
@@ -111,6 +114,11 @@ def choose(
     prepared.undo()
     if warm.made:
         notes.append(f"the first run made {warm.made}, and so it counts as a call")
+    if choice.pairs_left:
+        notes.append(
+            f"{choice.pairs_left} pairs of nodes that may run at once ran in one order alone while "
+            "it was checked: there was no time for more"
+        )
     if graph.program.kept_bytes:
         size = show_bytes(graph.program.kept_bytes)
         notes.append(f"no two tensors share memory, which takes {size}")
@@ -163,7 +171,7 @@ def _measured(
         row = Tried(graph.name, len(graph.edges), predict(graph.edges), us, orders=verdict.orders)
         choice.rows.append(row)
         if share < _AS_FAST * choice.share:
-            choice.best, choice.share = graph, share
+            choice.best, choice.share, choice.pairs_left = graph, share, verdict.pairs_left
     return choice
 
 

@@ -68,11 +68,10 @@ def describe(
         others = [memory.storage(at) for at in call.others]
         made = timeline.until(ended)
         given += [memory.operand(tensor) for tensor in call.tensors if not tensor.name]
-        rule = None if others else rule_of(call.name.split(".", maxsplit=1)[0])
-        if rule is not None and rule.is_library:
-            memory.of_libraries |= {each.number for each in made}
-        looks = rule is None or rule.is_library
-        nodes += (memory.node(handles[i], number, looks=looks) for i in range(len(nodes), end))
+        memory.made_inside |= {each.number for each in made}
+        if not others and rule_of(call.name.split(".", maxsplit=1)[0]) is not None:
+            memory.known_calls.add(number)
+        nodes += (memory.node(handles[i], number) for i in range(len(nodes), end))
         calls.append(Call(call.name, tuple(given), tuple(others), tuple(made)))
     nodes += (memory.node(handles[i]) for i in range(len(nodes), len(handles)))
     number_of = {handle: i for i, handle in enumerate(handles)}
@@ -88,7 +87,8 @@ class _Memory:
         self._timeline = timeline
         self._foreign: dict[int, Allocation] = {}
         self._tensors: set[int] = set()
-        self.of_libraries: set[int] = set()
+        self.made_inside: set[int] = set()  # allocations, by an operator
+        self.known_calls: set[int] = set()  # of operators that touch their tensors alone
 
     def storage(self, at: tuple[int, int]) -> Allocation:
         """Return the allocation of a tensor's storage."""
@@ -105,13 +105,12 @@ class _Memory:
         view = View(tensor.start, tensor.shape, strides, tensor.item, memory)
         return Operand(tensor.name, view, tensor.is_written)
 
-    def node(self, handle: int, call: int = -1, *, looks: bool = True) -> Node:
-        """Return a node, and what a kernel has pointers to if somebody looks."""
+    def node(self, handle: int, call: int = -1) -> Node:
+        """Return a node, and what a kernel has pointers to."""
         kind = self._driver.kind(handle)
         if kind == KERNEL:
             name, grid, block, shared = self._driver.kernel(handle)
-            pointers = tuple(self._pointers(handle)) if looks else ()
-            return Node(kind, name, grid, block, shared, call, pointers)
+            return Node(kind, name, grid, block, shared, call, tuple(self._pointers(handle)))
         if kind == MEMSET:
             ends, to_host = [(TARGET, self._driver.memset(handle))], False
         elif kind == COPY:
@@ -161,7 +160,7 @@ class _Memory:
         place: int,
     ) -> Captured:
         """Return the graph, now that it is known what every allocation was for."""
-        kept = self.of_libraries - self._timeline.freed
+        kept = self.made_inside - self._timeline.freed
 
         def own(each: Allocation) -> Allocation:
             owner = each.owner
@@ -171,6 +170,12 @@ class _Memory:
                 owner = LIBRARY
             return Allocation(each.start, each.size, each.number, owner)
 
+        def pointers(node: Node) -> tuple[Pointer, ...]:
+            """Return the pointers that say something: of a known operator those to workspaces."""
+            found = dict.fromkeys(Pointer(p.at, own(p.memory)) for p in node.pointers)
+            is_known = node.kind == KERNEL and node.call in self.known_calls
+            return tuple(p for p in found if not is_known or p.memory.owner == LIBRARY)
+
         def owned(operand: Operand) -> Operand:
             v = operand.view
             view = View(v.start, v.shape, v.strides, v.item, own(v.memory))
@@ -178,11 +183,7 @@ class _Memory:
 
         return Captured(
             nodes=tuple(
-                Node(
-                    n.kind, n.name, n.grid, n.block, n.shared, n.call,
-                    tuple(dict.fromkeys(Pointer(p.at, own(p.memory)) for p in n.pointers)),
-                    n.to_host,
-                )
+                Node(n.kind, n.name, n.grid, n.block, n.shared, n.call, pointers(n), n.to_host)
                 for n in nodes
             ),
             edges=edges,

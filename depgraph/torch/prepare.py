@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from depgraph.apply.may_sets import written_outside
+from depgraph.apply.may_sets import reached_by_others, written_outside
 from depgraph.apply.order import chain
 from depgraph.apply.plan import PLAIN, Layout, make_plan
 from depgraph.apply.verdicts import fingerprint
@@ -26,6 +26,7 @@ from depgraph.torch.warm_up import warm_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from depgraph.apply.captured import Allocation
     from depgraph.apply.kernel_code import KernelCode
     from depgraph.apply.order import Edge
     from depgraph.apply.plan import Candidate, Plan, Recorded
@@ -178,15 +179,19 @@ class Prepared:
             known |= {part.untyped_storage().data_ptr(): (slot.path, part) for part in parts}
         places = sorted(known)
         found: dict[int, tuple[str, Any]] = {}
-        for memory, call in written_outside(graph.plan.captured, graph.plan.units):
-            inside = places[bisect_left(places, memory.start) : bisect_left(places, memory.end)]
-            found.update((at, known[at]) for at in inside)
-            if not inside and call < 0:
-                raise ApplyError(
-                    "a kernel that no operator launched reaches memory of no tensor that the "
-                    "function refers to",
-                    "make the tensor an argument, an attribute or a global name",
-                )
+        captured, units = graph.plan.captured, graph.plan.units
+
+        def within(memory: Allocation) -> list[int]:
+            return places[bisect_left(places, memory.start) : bisect_left(places, memory.end)]
+
+        if not all(map(within, reached_by_others(captured, units))):
+            raise ApplyError(
+                "a kernel that no operator launched reaches memory of no tensor that the "
+                "function refers to",
+                "make the tensor an argument, an attribute or a global name",
+            )
+        for memory in written_outside(captured, units):
+            found.update((at, known[at]) for at in within(memory))
         return list(found.values())
 
     def outside(self, named: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:

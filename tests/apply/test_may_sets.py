@@ -12,7 +12,15 @@ from small_captures import captured, kernel, memory, operator, view, workspace
 
 from depgraph.apply.captured import COPY, EMPTY, LIBRARY, MEMSET, TARGET, Node, Pointer
 from depgraph.apply.kernel_code import KernelCode
-from depgraph.apply.may_sets import DATA, REUSE, WORKSPACE, conflicts, units_of, written_outside
+from depgraph.apply.may_sets import (
+    DATA,
+    REUSE,
+    WORKSPACE,
+    conflicts,
+    reached_by_others,
+    units_of,
+    written_outside,
+)
 from depgraph.apply.operators import rule_of
 
 X, Y, Z, A, B = (memory(i) for i in range(5))
@@ -166,13 +174,14 @@ def test_what_is_written_of_the_memory_that_was_there_before():
     ]  # fmt: skip
     found = captured(*steps, before=10)
     outside = written_outside(found, units_of(found, CODES))
-    assert outside == [(Y, 0), (Z, -1), (A, 1)]
+    assert outside == [Y, Z, A]
+    assert reached_by_others(found, units_of(found, CODES)) == [Y, Z]
 
 
 def test_what_a_barrier_has_pointers_to_may_be_written():
     found = captured(kernel("loads", X), before=10)
     units = units_of(found, {"loads": KernelCode("it loads addresses")})
-    assert written_outside(found, units) == [(X, -1)]
+    assert written_outside(found, units) == [X]
 
 
 views = st.builds(

@@ -97,7 +97,6 @@ def test_why_nodes_keep_their_place():
     }
     assert plan.edges == ((0, 1), (1, 2))
     assert plan.why(0, 1) == ["host function"]
-    assert plan.waiting_pairs() == [(0, 1), (1, 2)]
 
 
 def test_memory_that_is_used_again_keeps_things_apart_and_is_named():

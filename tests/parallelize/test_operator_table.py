@@ -282,32 +282,40 @@ OTHERS = {
     "_convolution": lambda: A._convolution(
         *tensors((1, 4, 8, 8), (4, 4, 3, 3), (4,)), [1, 1], [1, 1], [1, 1], False, [0, 0], 1,
         False, False, True, True),
-    "_cummax_helper": lambda: torch.cummax(tensors(X)[0], 1),
-    "_cummin_helper": lambda: torch.cummin(tensors(X)[0], 1),
+    "_cummax_helper": lambda: A._cummax_helper(*tensors(X, X), torch.zeros(X, dtype=torch.int64, device=DEVICE), 1),
+    "_cummin_helper": lambda: A._cummin_helper(*tensors(X, X), torch.zeros(X, dtype=torch.int64, device=DEVICE), 1),
     "_logcumsumexp": lambda: A._logcumsumexp(tensors(X)[0], 1),
-    "_efficient_attention_backward": on_gpu(lambda: None),
+    "_efficient_attention_backward": on_gpu(lambda: with_gradients(
+        lambda q, k, v: A._efficient_attention_forward(
+            q, k, v, None, None, None, None, None, 0.0, 0, True)[0],
+        *[(1, 64, 2, 32)] * 3, dtype=torch.float16)),
     "_efficient_attention_forward": on_gpu(lambda: A._efficient_attention_forward(
         *tensors(*[(1, 64, 2, 32)] * 3, dtype=torch.float16), None, None, None, None, None, 0.0, 0)),
-    "_flash_attention_backward": on_gpu(lambda: None),
+    "_flash_attention_backward": on_gpu(lambda: with_gradients(
+        lambda q, k, v: A._flash_attention_forward(q, k, v, None, None, 64, 64, 0.0, False, False)[0],
+        *[(1, 64, 2, 32)] * 3, dtype=torch.float16)),
     "_flash_attention_forward": on_gpu(lambda: A._flash_attention_forward(
         *tensors(*[(1, 64, 2, 32)] * 3, dtype=torch.float16), None, None, 64, 64, 0.0, False, False)),
-    "_embedding_bag_dense_backward": lambda: with_gradients(
+    "_embedding_bag_backward": lambda: with_gradients(
         lambda w: F.embedding_bag(torch.tensor([[0, 2], [1, 1]], device=DEVICE), w), X),
     "_fused_adam": lambda: step("_fused_adam_"),
     "_fused_adamw": lambda: step("_fused_adamw_"),
     "_fused_sgd": lambda: step("_fused_sgd_"),
-    "_fused_rms_norm": lambda: with_gradients(lambda x, w: F.rms_norm(x, (6,), w), X, (6,)),
-    "_fused_rms_norm_backward": lambda: with_gradients(lambda x, w: F.rms_norm(x, (6,), w), X, (6,)),
-    "_fused_sdp_choice": lambda: None,
+    "_fused_rms_norm": on_gpu(lambda: with_gradients(lambda x, w: F.rms_norm(x, (6,), w), X, (6,))),
+    "_fused_rms_norm_backward": on_gpu(lambda: with_gradients(lambda x, w: F.rms_norm(x, (6,), w), X, (6,))),
+    "_fused_sdp_choice": lambda: A._fused_sdp_choice(*tensors(*[(1, 2, 8, 8)] * 3)),
     "_int_mm": lambda: A._int_mm(*(t.to(torch.int8) for t in tensors((32, 32), (32, 32)))),
-    "_scaled_mm": on_gpu(lambda: None),
+    "_scaled_mm": on_gpu(lambda: A._scaled_mm(
+        tensors((32, 32))[0].to(torch.float8_e4m3fn), tensors((32, 32))[0].to(torch.float8_e4m3fn).t(),
+        torch.ones((), device=DEVICE), torch.ones((), device=DEVICE), out_dtype=torch.bfloat16)),
     "_scaled_dot_product_cudnn_attention": attend("CUDNN_ATTENTION"),
     "_scaled_dot_product_cudnn_attention_backward": attend("CUDNN_ATTENTION"),
     "_scaled_dot_product_efficient_attention": attend("EFFICIENT_ATTENTION"),
     "_scaled_dot_product_efficient_attention_backward": attend("EFFICIENT_ATTENTION"),
     "_scaled_dot_product_flash_attention": attend("FLASH_ATTENTION"),
     "_scaled_dot_product_flash_attention_backward": attend("FLASH_ATTENTION"),
-    "_slow_conv2d_backward": on_gpu(lambda: None),
+    "_slow_conv2d_backward": on_gpu(lambda: with_gradients(
+        lambda x, w: A._slow_conv2d_forward(x, w, [3, 3], None, [1, 1], [1, 1]), (1, 4, 8, 8), (4, 4, 3, 3))),
     "_slow_conv2d_forward": on_gpu(lambda: A._slow_conv2d_forward(
         *tensors((1, 4, 8, 8), (4, 4, 3, 3)), [3, 3], None, [1, 1], [1, 1])),
     "slow_conv_dilated2d": lambda: A.slow_conv_dilated2d(
@@ -331,7 +339,7 @@ OTHERS = {
         lambda x: F.interpolate(x, scale_factor=2), (1, 2, 4, 4)),
     "upsample_nearest3d": lambda: F.interpolate(tensors((1, 2, 4, 4, 4))[0], scale_factor=2),
     "affine_grid_generator": lambda: A.affine_grid_generator(tensors((1, 2, 3))[0], [1, 1, 4, 4], False),
-    "conj_physical": lambda: torch.conj_physical(torch.complex(*tensors(X, Y))),
+    "conj_physical": lambda: torch.complex(*tensors(X, Y)).conj_physical_(),
     "mish_backward": lambda: with_gradients(F.mish, X),
     "silu_backward": lambda: with_gradients(F.silu, X),
     "native_dropout": lambda: A.native_dropout(tensors(X)[0], 0.5, True),
@@ -344,13 +352,18 @@ OTHERS = {
         lambda x: F.pad(x, (1, 1, 1, 1), "reflect"), (1, 2, 4, 4)),
     "cudnn_batch_norm": on_gpu(lambda: A.cudnn_batch_norm(
         *tensors((2, 4, 5, 5), *[(4,)] * 4), True, 0.1, 1e-5)),
-    "cudnn_batch_norm_backward": on_gpu(lambda: None),
+    "cudnn_batch_norm_backward": on_gpu(lambda: with_gradients(
+        lambda x, w, b: A.cudnn_batch_norm(x, w, b, *tensors((4,), (4,)), True, 0.1, 1e-5)[0],
+        (2, 4, 5, 5), (4,), (4,))),
     "cudnn_convolution": on_gpu(lambda: A.cudnn_convolution(
         *tensors((1, 4, 8, 8), (4, 4, 3, 3)), [1, 1], [1, 1], [1, 1], 1, False, True, False)),
-    "cudnn_convolution_add_relu": on_gpu(lambda: None),
+    "cudnn_convolution_add_relu": on_gpu(lambda: A.cudnn_convolution_add_relu(
+        *tensors((1, 4, 8, 8), (4, 4, 3, 3), (1, 4, 8, 8)), 1.0, tensors((4,))[0],
+        [1, 1], [1, 1], [1, 1], 1)),
     "cudnn_convolution_relu": on_gpu(lambda: A.cudnn_convolution_relu(
         *tensors((1, 4, 8, 8), (4, 4, 3, 3), (4,)), [1, 1], [1, 1], [1, 1], 1)),
-    "cudnn_convolution_transpose": on_gpu(lambda: None),
+    "cudnn_convolution_transpose": on_gpu(lambda: A.cudnn_convolution_transpose(
+        *tensors((1, 4, 8, 8), (4, 4, 3, 3)), [1, 1], [0, 0], [1, 1], [1, 1], 1, False, True, False)),
 }  # fmt: skip
 
 
@@ -363,6 +376,8 @@ def test_an_operator_that_pytorch_has_no_example_of(name):
         warnings.simplefilter("ignore")
         OTHERS[name]()
     assert log.faults_found == []
+    seen = {each.split(".")[0].removeprefix("aten::") for each in log.seen}
+    assert not seen.isdisjoint({name, f"{name}_"})
 
 
 @pytest.mark.slow
