@@ -16,21 +16,20 @@ from pages import replace_tables
 
 _HEADS = (
     "program", "kernels", "replay as captured, us", "replay, us", "faster", "call as captured, us",
-    "call, us", "faster", "graph", "more memory",
+    "call, us", "faster", "graph",
 )  # fmt: skip
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the table and what it comes to."""
-    lines = [f"| {' | '.join(_HEADS)} |", "|---|---:|---:|---:|---:|---:|---:|---:|---|---:|"]
-    for row in sorted(rows, key=lambda r: -_of_replays(r)):
-        memory = f"{row['more_bytes'] / 1024:.0f} KiB" if row["more_bytes"] else ""
-        lines.append(
-            f"| {row['program']} | {row['kernels']} | {row['captured_measured_us']:.1f} | "
-            f"{row['applied_measured_us']:.1f} | {_of_replays(row):.2f}x | "
-            f"{row['plain_call_us']:.1f} | {row['call_us']:.1f} | {row['speedup']:.2f}x | "
-            f"{row['graph']} | {memory} |"
-        )
+    lines = [f"| {' | '.join(_HEADS)} |", "|---|---:|---:|---:|---:|---:|---:|---:|---|"]
+    lines += [
+        f"| {row['program']} | {row['kernels']} | {row['captured_measured_us']:.1f} | "
+        f"{row['applied_measured_us']:.1f} | {_of_replays(row):.2f}x | "
+        f"{row['plain_call_us']:.1f} | {row['call_us']:.1f} | {row['speedup']:.2f}x | "
+        f"{row['graph']} |"
+        for row in sorted(rows, key=lambda r: -_of_replays(r))
+    ]
     return "\n".join([*_summary(rows), "", *lines, ""])
 
 

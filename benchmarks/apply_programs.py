@@ -3,7 +3,8 @@
 ``python benchmarks/apply_programs.py --add-to rows.jsonl --prove 3`` measures every program of
 ``samples/validation/applied.py``: a call of it beside a call of the graph as PyTorch captures it.
 With `--prove` so many edges of each chosen graph are drawn and taken away, one at a time: the
-comparison with the function must notice.
+comparison with the function must notice. Checks may run side by side, measurements must not:
+``--check --verdicts FOLDER NAME`` in several processes, then one with ``--verdicts FOLDER`` alone.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from depgraph.apply.may_sets import DATA
+from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import DepgraphError
 from depgraph.samples.validation.applied import PROGRAMS
 from depgraph.torch.arguments import Arguments
@@ -26,18 +28,18 @@ from depgraph.torch.parallel import Request, prepared_for
 from depgraph.torch.parallelized import Parallelized
 from depgraph.torch.rerun import Stage
 
+if TYPE_CHECKING:
+    from depgraph.apply.applied import Applied
 
-def measured(name: str, prove: int, chance: random.Random) -> dict[str, object]:
-    """Return a row of what came of a program, and how many missing edges were noticed."""
-    torch.manual_seed(0)
-    function, inputs = PROGRAMS[name]()
-    request = Request(0, function, inputs, None, (), 1 << 30, name, False, "own", 0, 600.0)  # noqa: FBT003
-    arguments = Arguments(inputs)
-    started = time.perf_counter()
+Kept = tuple[Verdicts, int, int]  # what a check found, edges that it missed, of how many
+
+
+def checked(name: str, prove: int, chance: random.Random) -> tuple[Verdicts, int, int]:
+    """Return what a check finds of a program, and how many missing edges it noticed of how many."""
+    request, arguments = _asked(name)
     prepared = prepared_for(request, arguments)
     check = Check(prepared, request, Stage())
     verdicts = check.found()
-    checked = time.perf_counter()
     noticed = drawn = 0
     best = {v.name for v in verdicts.graphs[:1] if not v.wrong}
     for graph in prepared.graphs(prepared.graph(weights=verdicts.weights), best.__contains__):
@@ -53,24 +55,53 @@ def measured(name: str, prove: int, chance: random.Random) -> dict[str, object]:
                 nodes = graph.plan.captured.nodes
                 print(f"  not noticed: {edge}, {nodes[edge[0]].label} -> {nodes[edge[1]].label}")
     prepared.lanes.given_back()
-    made = Parallelized(function, arguments, name)
-    again = prepared_for(request, arguments)
-    begun = time.perf_counter()
-    report = choose(again, request, verdicts, None, made)
-    seconds = checked - started, time.perf_counter() - begun
-    row = {**report.row(), "edges_drawn": drawn, "edges_noticed": noticed, "guards": report.guards}
+    return verdicts, noticed, drawn
+
+
+def measured(name: str, verdicts: Verdicts) -> Applied:
+    """Measure the graphs of a program that passed a check, and a call of it."""
+    request, arguments = _asked(name)
+    made = Parallelized(request.function, arguments, name)
+    return choose(prepared_for(request, arguments), request, verdicts, None, made)
+
+
+def _asked(name: str) -> tuple[Request, Arguments]:
+    torch.manual_seed(0)
+    function, inputs = PROGRAMS[name]()
+    request = Request(0, function, inputs, None, (), 1 << 30, name, False, "own", 0, 600.0)  # noqa: FBT003
+    return request, Arguments(inputs)
+
+
+def _row(report: Applied, noticed: int, drawn: int) -> dict[str, object]:
     reasons = [(each.reason, each.edges, round(each.costs_us, 1)) for each in report.edges[:3]]
     print(
-        f"{name:20s} replay {report.before.measured:8.1f} -> {report.after.measured:8.1f} us, call "
-        f"{report.plain_call_us:8.1f} -> {report.call_us:8.1f} us, {report.speedup:.2f}x, "
-        f"{report.chosen}, noticed {noticed}/{drawn}, {seconds[0]:.1f} + {seconds[1]:.1f} s "
-        f"{reasons}",
+        f"{report.name:20s} replay {report.before.measured:8.1f} -> {report.after.measured:8.1f} "
+        f"us, call {report.plain_call_us:8.1f} -> {report.call_us:8.1f} us, "
+        f"{report.speedup:.2f}x, {report.chosen}, noticed {noticed}/{drawn}, {reasons}",
         flush=True,
     )
     for each in report.tried:
         if each.refused:
             print(f"  refused: {each.name}: {each.refused}")
-    return row
+    for note in report.notes:
+        print(f"  note: {note}")
+    row = report.row()
+    return {**row, "edges_drawn": drawn, "edges_noticed": noticed, "guards": report.guards}
+
+
+def _kept(name: str, arguments: argparse.Namespace, chance: random.Random) -> Kept:
+    """Return what a check found, of this run or of one before that kept it in a folder."""
+    folder = arguments.verdicts
+    path = None if folder is None else folder / f"{name}.json"
+    counts = None if folder is None else folder / f"{name}.counts"
+    if path is not None and counts is not None and path.is_file():
+        noticed, drawn = map(int, counts.read_text(encoding="utf-8").split())
+        return Verdicts.read(path), noticed, drawn
+    found = checked(name, arguments.prove, chance)
+    if path is not None and counts is not None:
+        found[0].write(path)
+        counts.write_text(f"{found[1]} {found[2]}", encoding="utf-8")
+    return found
 
 
 def main() -> None:
@@ -79,6 +110,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(PROGRAMS))
     parser.add_argument("--add-to", type=Path, metavar="FILE", help="add a line of JSON for each")
     parser.add_argument("--prove", type=int, default=0, metavar="N", help="edges to take away")
+    parser.add_argument(
+        "--verdicts",
+        type=Path,
+        metavar="FOLDER",
+        help="keep what checks find there, and take it",
+    )
+    parser.add_argument("--check", action="store_true", help="measure nothing: fill --verdicts")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -88,12 +126,16 @@ def main() -> None:
     rows = []
     for name in arguments.names:
         try:
-            rows.append(measured(name, arguments.prove, chance))
+            verdicts, noticed, drawn = _kept(name, arguments, chance)
+            if not arguments.check:
+                rows.append(_row(measured(name, verdicts), noticed, drawn))
         except DepgraphError as error:
             print(f"{name:20s} refused: {error}", flush=True)
         if arguments.add_to is not None and rows:
             with arguments.add_to.open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
+    if arguments.check:
+        return
     product = 1.0
     for row in rows:
         product *= float(str(row["speedup"])) ** (1 / len(rows))

@@ -39,10 +39,10 @@ def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
         for link in known.links.values():
             numbers += [link.bandwidth, link.alpha, link.dma_bandwidth, link.dma_alpha]
             numbers += [link.engines, link.computation_slowed, link.communication_slowed]
-        is_right = all(map(isfinite, numbers))
+        is_finite = all(map(isfinite, numbers))
     except (KeyError, TypeError, ValueError, AttributeError):
-        is_right = False
-    if not is_right:
+        is_finite = False
+    if not is_finite:
         raise _refused(file, "describe communication in a way that depgraph does not write")
 
 
@@ -89,7 +89,7 @@ def _is_space(value: object) -> bool:
 
 
 def _is_step(value: object) -> bool:
-    return type(value) in {int, float} and 0 <= value <= 1
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _is_remarks(value: object) -> bool:

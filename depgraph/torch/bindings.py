@@ -115,8 +115,12 @@ class Bindings:
     too_large: str = ""
 
     def tensors(self) -> list[Slot]:
-        """Return the slots that hold tensors."""
-        return [slot for slot in self.slots if isinstance(slot.value, torch.Tensor)]
+        """Return the slots that hold tensors, but for those that have no memory."""
+        return [
+            slot
+            for slot in self.slots
+            if isinstance(slot.value, torch.Tensor) and addresses_of(slot.value)
+        ]
 
     def state(self) -> dict[str, list[Any]]:
         """Return what the slots hold, by their paths: to tell later what has changed.

@@ -160,8 +160,8 @@ def capture(
     captured = describe(driver, handles, edges, log.calls, timeline, place)
     first_use: dict[int, str] = {}
     for call in log.calls:
-        for tensor in call.tensors:
-            first_use.setdefault(tensor.storage[0], call.name)
+        for at in [*(tensor.storage for tensor in call.tensors), *call.others]:
+            first_use.setdefault(at[0], call.name)
     return Program(
         graph, pool, outputs, handles, captured, log.outside, log.on_host, first_use,
         log.kept_bytes, of_host=log.of_host,

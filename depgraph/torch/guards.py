@@ -275,6 +275,7 @@ class Guards:
             return name
 
         tests = []
+        tensors: dict[int, _Check] = {}  # a parameter stands in its module and in an optimizer
         for check in self._checks:
             slot = check.slot
             owner, value = name_of(slot.owner), name_of(slot.value)
@@ -287,16 +288,17 @@ class Guards:
             else:
                 place = f"{owner}[{name_of(slot.key)}]"
             tests.append(f"{place} is {value}")
-            if check.pointer is not None:
+            if check.pointer is not None and id(slot.value) not in tensors:
+                tensors[id(slot.value)] = check
                 method = f"p{len(held)}"
                 held[method] = _looks_up(slot.value)
                 tests.append(f"{method}() == {check.pointer!r}")
         tests += [f"len({name_of(owner)}) == {size}" for owner, size, _ in self._sizes]
         held["has"] = is_as_it_was
         tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
-        tensors = [c.slot.value for c in self._checks if c.described is not None]
-        if tensors:
-            held["are_the_same"] = _metadata_of(tensors)
+        strided = [c.slot.value for c in tensors.values() if c.described is not None]
+        if strided:
+            held["are_the_same"] = _metadata_of(strided)
             tests.append("are_the_same()")
         text = f"def look({', '.join(f'{k}={k}' for k in held)}):\n    return (\n        "
         text += "\n        and ".join(tests or ["True"]) + "\n    )\n"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -289,9 +288,10 @@ def parts_of(tensor: Any) -> Iterator[tuple[Any, bool]]:
 
 def addresses_of(tensor: Any) -> tuple[int, ...]:
     """Return where the storages of a tensor, or of its parts, lie; nothing if it has no memory."""
-    if isinstance(tensor, FakeTensor):
+    try:
+        return tuple(part.untyped_storage().data_ptr() for part, _ in parts_of(tensor))
+    except (RuntimeError, NotImplementedError):  # what PyTorch compiles with
         return ()
-    return tuple(part.untyped_storage().data_ptr() for part, _ in parts_of(tensor))
 
 
 def _all(*parts: Any) -> Iterator[tuple[Any, bool]]:

@@ -286,7 +286,8 @@ class Parallelized:
         ready = self._ready
         if ready is None:
             return self._function(*args, **keywords)
-        reason, leaves = ready.guards.in_other_modes(), ()
+        leaves: Sequence[Any] = ()
+        reason = ready.guards.in_other_modes()
         if not reason:
             leaves, reason = self._arguments.matched(args, keywords)
         if not reason and torch._C._cuda_isCurrentStreamCapturing():
