@@ -266,8 +266,11 @@ class _Task:
     def write(self, left: Leavings, label: str, timed: list[Events] | None, scratch: Path) -> None:
         """Write the store of a process on a GPU, and its times where there was a run for them."""
         from depgraph.recorder.times import take_times
+        from depgraph.recorder.unseen import note_unseen
         from depgraph.store.companions import remove_stale
 
+        if reason := note_unseen(left.events, scratch.parent, left.process):
+            say(f"depgraph: what hooks do not see is guessed: no machine code was read, {reason}")
         store = self.output.with_name(self.output.name + label)
         kept = self.keep.with_name(self.keep.name + label) if self.keep else None
         events = take_times(timed, left.events) if timed else []

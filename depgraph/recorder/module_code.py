@@ -8,14 +8,19 @@ import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from depgraph.errors import RecorderError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER, _SECTION = struct.Struct("<16xHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ")
 _TEXT, _INFO = ".text.", ".nv.info."
 _OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
+_SYMBOL, _FUNCTION = struct.Struct("<IBBHQQ"), 2  # STT_FUNC
 _SECONDS = 300
 
 
@@ -29,10 +34,13 @@ class Module:
     begin_of : dict
         From the mangled name of a kernel to the byte of the constant bank that its parameters
         begin at.
+    symbol_of : dict
+        From the name of a function to the number of its symbol.
     """
 
     path: Path
     begin_of: dict[str, int]
+    symbol_of: dict[str, int]
 
 
 def read_module(path: Path) -> Module:
@@ -48,9 +56,11 @@ def read_module(path: Path) -> Module:
         sections = _sections(raw)
         kernels = {n.removeprefix(_TEXT) for n in sections if n.startswith(_TEXT)}
         begins = {name: _begin(raw, sections.get(_INFO + name)) for name in kernels}
+        symbols = _functions(raw, sections)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise RecorderError(f"{path}: no module of machine code ({error})") from None
-    return Module(path, {name: begin for name, begin in begins.items() if begin is not None})
+    begin_of = {name: begin for name, begin in begins.items() if begin is not None}
+    return Module(path, begin_of, symbols)
 
 
 def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
@@ -66,6 +76,19 @@ def _sections(raw: bytes) -> dict[str, tuple[int, int]]:
     for row in rows:
         begin = text + row[0]
         found[raw[begin : raw.index(b"\0", begin)].decode()] = (row[4], row[5])
+    return found
+
+
+def _functions(raw: bytes, sections: dict[str, tuple[int, int]]) -> dict[str, int]:
+    """Return the numbers of the symbols of functions."""
+    at, size = sections.get(".symtab", (0, 0))
+    text, _ = sections.get(".strtab", (0, 0))
+    found = {}
+    for number in range(size // _SYMBOL.size):
+        name, kind, *_ = _SYMBOL.unpack_from(raw, at + number * _SYMBOL.size)
+        if kind & 15 == _FUNCTION:
+            begin = text + name
+            found[raw[begin : raw.index(b"\0", begin)].decode()] = number
     return found
 
 
@@ -99,18 +122,26 @@ def find_nvdisasm() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def disassembled(path: Path, nvdisasm: Path) -> str:
+def disassembled(path: Path, nvdisasm: Path, symbols: Sequence[int] = ()) -> str:
     """Return the code of a module as text.
+
+    Parameters
+    ----------
+    path, nvdisasm : Path
+    symbols : sequence of int
+        Numbers of the functions that are wanted; default all.
 
     Raises
     ------
     RecorderError
         If the disassembler cannot read it.
     """
+    chosen = ["-fun", ",".join(map(str, symbols))] if symbols else []
     try:
         done = subprocess.run(  # noqa: S603 - the user's own tool
-            [nvdisasm, "-c", path], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+            [nvdisasm, "-c", *chosen, path],
+            capture_output=True, text=True, timeout=_SECONDS, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RecorderError(f"{nvdisasm}: {error}") from None
     if done.returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
@@ -53,6 +54,10 @@ _NO_MANIFEST = (
 )
 _MOST_REGISTERS = 1 << 10
 _MOST_SHARED = 1 << 24
+_OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
+_STORES_TILES = "stores tiles by TMA"
+_READS_CONSTANTS = "reads __constant__ memory"
+_CONSTANTS = "reads __constant__ memory, which a copy or memset may have written"
 _Event = dict[str, Any]
 
 
@@ -72,6 +77,8 @@ class Launched:
         Of its tables.
     maps : tuple of (int, TensorMap)
         Tensors that it was given, and where their maps stand among its parameters.
+    stores_tiles : bool or None
+        Whether its machine code stores tiles by TMA, which no hook sees; None if nobody read it.
     """
 
     number: int
@@ -80,6 +87,7 @@ class Launched:
     untraced: str | None
     bytes: int
     maps: tuple[tuple[int, TensorMap], ...] = ()
+    stores_tiles: bool | None = None
 
 
 class RecordedEvents:
@@ -103,6 +111,10 @@ class RecordedEvents:
         self.allocations: list[Allocation] = []
         self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
         self._live: dict[int, int] = {}  # of each address where it stands in `allocations`
+        self._starts: list[int] = []  # these addresses, ascending
+        self._data: set[int] = set()  # those of memory that is no module's
+        self._reads_constants: set[int] = set()  # numbers of launches
+        self._writes_constants = False
         self.skipped: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.lines = 0
@@ -121,7 +133,7 @@ class RecordedEvents:
                     raise TraceError(path, found, "record the program again") from None
         finally:
             archive.close()
-        self.launches = [self._with_maps(launched) for launched in self.launches]
+        self.launches = [self._finished(launched) for launched in self.launches]
 
     def take_memory_profile(self, path: Path) -> None:
         """Add the tensors of PyTorch's caching allocator; see `Placed`."""
@@ -131,6 +143,12 @@ class RecordedEvents:
         if placed.left_out:
             self.warnings["allocations and frees of the profile in memory that the recorded "
                           "program lacks: left out"] = placed.left_out  # fmt: skip
+
+    def _finished(self, launched: Launched) -> Launched:
+        """Add what is known only when all events are: tensors, and constants that are written."""
+        if launched.number in self._reads_constants and self._writes_constants:
+            launched = replace(launched, untraced=launched.untraced or _CONSTANTS)
+        return self._with_maps(launched)
 
     def _with_maps(self, launched: Launched) -> Launched:
         """Add the tensors that a launch was given; one outside all allocations is none."""
@@ -223,7 +241,17 @@ class RecordedEvents:
             reason = _INCOMPLETE
             self.warnings["kernels that touched more than the recorder had room for (record with "
                           "more --gpu-memory)"] += 1  # fmt: skip
-        self.launches.append(Launched(number, launch, cluster, reason, archive.bytes_of(number)))
+        unseen = set(_texts(event, "unseen"))
+        if _READS_CONSTANTS in unseen:
+            self._reads_constants.add(number)
+        others = sorted(unseen - {_STORES_TILES, _READS_CONSTANTS})
+        stores_tiles = _STORES_TILES in unseen if "unseen" in event else None
+        self.launches.append(
+            Launched(
+                number, launch, cluster, reason or "; ".join(others) or None,
+                archive.bytes_of(number), stores_tiles=stores_tiles,
+            )
+        )  # fmt: skip
 
     def _take_copy(self, event: _Event) -> None:
         what = _DIRECTIONS[_whole(event, "direction", most=len(_DIRECTIONS) - 1)]
@@ -236,14 +264,18 @@ class RecordedEvents:
             pitch = max(_whole(event, f"{end}_pitch", most=_ADDRESS_END) for end in ("from", "to"))
             size = (rows - 1) * pitch + _whole(event, "width", most=_ADDRESS_END)
             self.warnings["copies of rows with gaps, taken for copies of the gaps, too"] += 1
-        self.operations.append(
-            MemoryOperation(
-                None if what == TO_HOST else _place(event, "to", size),
-                size,
-                None if what == TO_DEVICE else _place(event, "from", size),
-                what,
-            )
-        )
+        if _whole(event, "depth") > 1:  # nobody tells how far apart the slices lie
+            size = max([size, *(self._rest(event[end]) for end in ("from", "to"))])
+            self.warnings["copies in three dimensions, taken for copies of all that lies behind "
+                          "them in their memory"] += 1  # fmt: skip
+        to = None if what == TO_HOST else _place(event, "to", size)
+        if to is not None:
+            self._note_constants(to, size)
+        source = _whole(event, "from", most=LARGEST_ID)
+        # Of host memory the driver tells what is pinned or mapped: kernels may write that.
+        is_read = what != TO_DEVICE or self._holding(source, size) is not None
+        source = _place(event, "from", size) if is_read else None
+        self.operations.append(MemoryOperation(to, size, source, what))
 
     def _take_memset(self, event: _Event) -> None:
         width, pitch = (_whole(event, key, most=_ADDRESS_END) for key in ("width", "pitch"))
@@ -253,13 +285,20 @@ class RecordedEvents:
             self.warnings["memsets of rows with gaps, taken for memsets of the gaps, too"] += 1
         size += (rows - 1) * pitch
         place = _place(event, "address", size)
+        self._note_constants(place, size)
         self.operations.append(MemoryOperation(place, size, what=MEMSET))
 
     def _take_allocation(self, event: _Event) -> None:
         size = _whole(event, "bytes", most=_ADDRESS_END)
         address = _place(event, "address", size)
         self._free(address)  # what was there is not any more, whoever freed it
+        if address not in self._live:
+            insort(self._starts, address)
         self._live[address] = len(self.allocations)
+        if _whole(event, "flags") & _OF_A_MODULE:  # of __constant__ variables, too
+            self._data.discard(address)
+        else:
+            self._data.add(address)
         self.allocations.append(Allocation(address, size, len(self.operations)))
 
     def _take_free(self, event: _Event) -> None:
@@ -269,11 +308,35 @@ class RecordedEvents:
                 Allocation(_place(event, "address", size), size, 0, len(self.operations))
             )
 
+    def _rest(self, address: object) -> int:
+        """Return how much of its allocation lies behind an address; 0 where none is known."""
+        start = self._holding(address, 0) if type(address) is int else None
+        if start is None:
+            return 0
+        return start + self.allocations[self._live[start]].size - address
+
+    def _holding(self, address: int, size: int) -> int | None:
+        """Return where the allocation that holds some bytes now begins; None if there is none."""
+        at = bisect_right(self._starts, address) - 1
+        if at < 0:
+            return None
+        start = self._starts[at]
+        place = self._live.get(start)
+        if place is None or address + size > start + self.allocations[place].size:
+            return None
+        return start
+
+    def _note_constants(self, address: int, size: int) -> None:
+        """Note that memory is written that may be a module's: __constant__ variables."""
+        if self._holding(address, size) not in self._data:
+            self._writes_constants = True
+
     def _free(self, address: int) -> bool:
         """Note that what begins at an address is freed; False if nothing is known to."""
         place = self._live.pop(address, None)
         if place is None:
             return False
+        del self._starts[bisect_left(self._starts, address)]
         freed = replace(self.allocations[place], freed=len(self.operations))
         self.allocations[place] = freed
         return True

@@ -79,11 +79,14 @@ def read_touches(
     loads = _loads_of(tiles, maps, launched)
     readers, reads = _tile_reads(loads or ())
     reason = _NOT_UNDERSTOOD if loads is None else launched.untraced
-    if not reason and not len(sectors) and not len(tiles) and _has_tma(launch):
-        reason = _NOTHING
+    if not reason and launched.stores_tiles is not False and not loads:
+        if launched.stores_tiles:
+            reason = _TMA
+        elif not len(sectors) and not len(tiles) and _has_tma(launch):
+            reason = _NOTHING
     if reason:
         part.untraced[place] = reason
-    elif loads:
+    elif loads and launched.stores_tiles is not False:
         _note_stores(loads, launched, place, part)
     all_blocks = distinct(
         np.concatenate(

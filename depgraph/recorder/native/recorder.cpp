@@ -40,6 +40,7 @@ constexpr int MOST_LATE = 4;  // batches that were let go, in one context
 constexpr double PATIENCE = 2, PATIENCE_ONCE_LET_GO = 0.02;  // seconds
 constexpr size_t MOST_PARAMETERS = 32768;
 constexpr size_t MAP_BYTES = 64;  // what of a tensor map is used
+constexpr size_t MOST_CODE = 16 * MIB;
 
 const std::pair<Sanitizer_InstructionId, const char*> PATCHES[] = {
     {SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "depgraph_access"},
@@ -523,7 +524,20 @@ void finish(CUcontext context, CUstream stream, Sanitizer_StreamHandle handle) {
     read_late();
 }
 
+// Keep the machine code of a module, which says what no hook sees; a library's own may be too large.
+void keep(const Sanitizer_ResourceModuleData* data) {
+    static int next_module = 0;
+    if (data->pCubin == nullptr || data->cubinSize > MOST_CODE) return;
+    const std::string path = options.folder + "/module-" + std::to_string(getpid()) + "-"
+        + std::to_string(next_module++) + ".cubin";
+    FILE* file = fopen(path.c_str(), "wb");
+    if (file == nullptr) return;
+    fwrite(data->pCubin, 1, data->cubinSize, file);
+    fclose(file);
+}
+
 void patch(const Sanitizer_ResourceModuleData* data) {
+    keep(data);
     Context& context = context_of[data->context];
     if (!context.is_patched) {
         context.is_patched = true;

@@ -1,0 +1,169 @@
+"""What no hook sees: kernels whose machine code does it are opaque, and say why."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recordings import COPY, KERNEL, MEMSET, recording
+
+from depgraph.extraction.pipeline import analyse
+from depgraph.parsers import open_trace
+from depgraph.parsers.recording.archive import SECTORS, pack
+from depgraph.recorder import unseen
+from depgraph.recorder.module_code import find_nvdisasm
+from depgraph.recorder.unseen import (
+    READS_CONSTANTS,
+    READS_TEXTURES,
+    STORES_TILES,
+    UNKNOWN,
+    USES_SURFACES,
+    note_unseen,
+    unseen_in,
+)
+
+SASS = Path(__file__).parents[2] / "apply/data/kernels.sass"
+MODULE = {"event": "alloc", "address": 1 << 20, "bytes": 4096, "flags": 1, "stream": 0}
+DATA = MODULE | {"address": 1 << 21, "flags": 0}
+PINNED = MODULE | {"address": 1 << 30, "flags": 12}
+
+
+def code(*instructions):
+    return [f"        /*{16 * i:04x}*/    {each} ;" for i, each in enumerate(instructions)]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "found"),
+    [
+        ("UTMASTG.2D [UR8], [UR4]", {STORES_TILES}),
+        ("@P0 UTMAREDG.2D.ADD [UR8], [UR4]", {STORES_TILES}),
+        ("TLD.LZ RZ, R5, R7, UR4, 0x0, 1D, 0x1", {READS_TEXTURES}),
+        ("@!P2 TEX.SCR R4, R2, R4, 0x0, 2D", {READS_TEXTURES}),
+        ("SUST.D.BA.1D.STRONG.SM.TRAP [R2], R0, 0x0", {USES_SURFACES}),
+        ("LDC R0, c[0x3][R0]", {READS_CONSTANTS}),
+        ("FADD R0, R0, c[0x3][0x10]", {READS_CONSTANTS}),
+        ("LDG.E R4, desc[UR4][R2.64]", set()),
+        ("FADD R0, R0, c[0x0][0x10]", set()),
+        ("STXYZ [R2], R0", {UNKNOWN.format("STXYZ")}),
+    ],
+)
+def test_instructions_tell_what_hooks_miss(instruction, found):
+    assert unseen_in(code("S2R R0, SR_TID.X", instruction, "EXIT")) == found
+
+
+def test_what_a_kernel_calls_counts():
+    called = code("TLD.LZ RZ, R5, R7, UR4, 0x0, 1D, 0x1", "RET.REL.NODEC R4")
+    assert unseen_in(code("CALL.REL.NOINC `(f)", "EXIT"), called) == {READS_TEXTURES}
+    assert unseen_in(code("EXIT"), called) == set()
+
+
+def test_modules_that_a_process_leaves_are_read(tmp_path, monkeypatch):
+    """As nvdisasm prints the kernels of tests/apply/data."""
+    text = SASS.read_text()
+    names = ["texture", "of_constants", "tile", "axpy"]
+    monkeypatch.setattr(unseen, "find_nvdisasm", lambda: Path("nvdisasm"))
+    monkeypatch.setattr(unseen, "disassembled", lambda *_: text)
+    made = type("Module", (), {})()
+    made.begin_of, made.symbol_of = dict.fromkeys(names, 0x210), {n: i for i, n in enumerate(names)}
+    monkeypatch.setattr(unseen, "read_module", lambda _: made)
+    (tmp_path / "module-7-0.cubin").write_bytes(b"")
+    events = [{"event": "kernel", "mangled": name} for name in (*names, "of another module")]
+    assert note_unseen(events, tmp_path, 7) == ""
+    assert [event.get("unseen") for event in events] == [
+        [READS_TEXTURES], [READS_CONSTANTS], [STORES_TILES], [], None,
+    ]  # fmt: skip
+
+
+def test_without_a_disassembler_nothing_is_claimed(tmp_path, monkeypatch):
+    monkeypatch.setattr(unseen, "find_nvdisasm", lambda: None)
+    events = [{"event": "kernel", "mangled": "k"}]
+    assert "nvdisasm" in note_unseen(events, tmp_path, 7)
+    assert "unseen" not in events[0]
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None or find_nvdisasm() is None, reason="this needs: nvcc, nvdisasm"
+)
+def test_functions_have_symbols(tmp_path):
+    made = tmp_path / "module-1-0.cubin"
+    source = SASS.with_name("kernels.cu")
+    command = ["nvcc", "-arch", "sm_90", "-cubin", "-o", made, source]
+    if subprocess.run(command, check=False).returncode:
+        pytest.skip("this nvcc does not know sm_90")
+    events = [{"event": "kernel", "mangled": name} for name in ("texture", "tile", "sums")]
+    assert note_unseen(events, tmp_path, 1) == ""
+    assert [event["unseen"] for event in events] == [[READS_TEXTURES], [STORES_TILES], []]
+
+
+def untraced(tmp_path, *events, **more):
+    return [k.untraced for k in analyse(open_trace(recording(tmp_path, *events, **more))).kernels]
+
+
+@pytest.mark.parametrize(
+    ("unseen_", "reason"),
+    [
+        ([], None),
+        ([READS_TEXTURES], "reads textures"),
+        ([READS_TEXTURES, USES_SURFACES], "reads textures; uses surfaces"),
+        ([STORES_TILES], "tiles stored by TMA"),
+        ([READS_CONSTANTS], None),  # which nothing has written
+    ],
+)
+def test_a_kernel_that_does_what_no_hook_sees_is_opaque(tmp_path, unseen_, reason):
+    assert untraced(tmp_path, KERNEL | {"unseen": unseen_}) == [reason]
+
+
+def test_a_kernel_without_accesses_is_opaque_only_if_nobody_read_its_code(tmp_path):
+    hopper = {"architecture": 90}
+    silent = untraced_on(tmp_path, hopper, KERNEL)
+    assert silent == ["nothing that the recorder sees: it may use TMA alone"]
+    assert untraced_on(tmp_path, hopper, KERNEL | {"unseen": []}) == [None]
+
+
+def untraced_on(tmp_path, about, kernel):
+    path = tmp_path / "it.recording"
+    second = kernel | {"number": 2, "sectors": 1, "sectors_at": 0, "grid_id": 2}
+    rows = np.array([(128, 0, 2, 1, 0, 0, 1)], SECTORS)
+    pack(path, {"process": 1, **about}, [kernel, second], rows.view(np.uint8))
+    return [k.untraced for k in analyse(open_trace(path)).kernels][:1]
+
+
+@pytest.mark.parametrize(
+    ("events", "is_opaque"),
+    [
+        ([MODULE, DATA, COPY | {"to": DATA["address"]}], False),
+        ([MODULE, DATA, COPY | {"to": MODULE["address"]}], True),
+        ([MODULE, DATA, MEMSET | {"address": MODULE["address"]}], True),
+        ([DATA, COPY | {"to": 1 << 22}], True),  # of which nobody knows what it is
+        ([MODULE, COPY | {"direction": 3, "from": MODULE["address"]}], False),
+    ],
+)
+def test_constants_count_where_something_wrote_them(tmp_path, events, is_opaque):
+    kernel = KERNEL | {"unseen": [READS_CONSTANTS]}
+    (reason,) = untraced(tmp_path, *events, kernel)
+    assert (reason is not None) == is_opaque
+
+
+def test_host_memory_that_kernels_can_write_is_a_source_of_copies(tmp_path):
+    at = PINNED["address"]
+    copy = COPY | {"from": at, "to": DATA["address"]}
+    sectors = [(at // 32, 0, 1, 0, 15, 0, 1)]
+    path = recording(tmp_path, PINNED, DATA, KERNEL, copy, sectors=sectors)
+    found = analyse(open_trace(path))
+    assert [(c.source, c.what) for c in found.copies] == [(at, "memcpy HtoD")]
+    assert [(p.source, p.target, p.raw) for p in found.pairs] == [(0, -1, 1)]
+    pageable = analyse(open_trace(recording(tmp_path, DATA, KERNEL, copy, sectors=sectors)))
+    assert [c.source for c in pageable.copies] == [None]
+
+
+def test_a_copy_in_three_dimensions_may_reach_all_that_lies_behind(tmp_path):
+    copy = COPY | {
+        "to": DATA["address"] + 96, "bytes": 64, "width": 16, "height": 2, "depth": 2,
+        "to_pitch": 512, "from_pitch": 16,
+    }  # fmt: skip
+    found = analyse(open_trace(recording(tmp_path, DATA, copy, KERNEL)))
+    assert [c.size for c in found.copies] == [DATA["bytes"] - 96]
+    assert any("three dimensions" in warning for warning in found.metadata["warnings"])
