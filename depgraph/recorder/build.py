@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from depgraph.errors import RecorderError
+from depgraph.ownership import is_ours
 from depgraph.recorder.toolkit import sees_tiles
 
 if TYPE_CHECKING:
@@ -95,6 +96,12 @@ class Builder:
             target = self._folder / f"{Path(name).stem}-{digest.hexdigest()[:16]}.so"
             if not target.is_file():
                 _compile([*words, str(sources / name), *links], target)
+        for path in (self._folder, target):
+            if not is_ours(path):
+                raise RecorderError(
+                    f"{path}: others may write there, and it would be loaded into your program",
+                    "remove it, or set XDG_CACHE_HOME to a folder of yours",
+                )
         return target
 
 
@@ -113,7 +120,7 @@ def _latest(header: str, name: str) -> str:
 
 def _compile(command: Sequence[str], target: Path) -> None:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, made = tempfile.mkstemp(dir=target.parent)
         os.close(handle)
     except OSError as error:

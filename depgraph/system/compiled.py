@@ -11,6 +11,7 @@ allocated in the caller, and functions are few.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sys
@@ -20,6 +21,8 @@ from contextlib import suppress
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from depgraph.ownership import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -165,6 +168,30 @@ def announce_compiling() -> None:
 
 
 _announcements: list[Callable[[], object]] = []
+
+
+def if_distrusted(say: Callable[[Path], object] | None) -> None:
+    """Have a function called, once, if others may write where compiled code is kept.
+
+    Nothing is loaded from there then, and nothing kept: it is compiled in memory.
+
+    Parameters
+    ----------
+    say : callable or None
+        Is given the folder. None: nothing is called.
+    """
+    _complaints[:] = [say] if say is not None else []
+
+
+def _distrust(folder: Path) -> None:
+    try:
+        say = _complaints.pop()
+    except IndexError:
+        return
+    say(folder)
+
+
+_complaints: list[Callable[[Path], object]] = []
 
 
 class CompiledFunction:
@@ -358,11 +385,33 @@ def _cache_class() -> type:
 
     base: Any = caching.FunctionCache
 
+    files: Any = caching.IndexDataCacheFile
+
+    class Files(files):  # type: ignore[misc]
+        """Files of the cache, which are unpickled: those that others may have written are not."""
+
+        def _load_index(self) -> Any:
+            if not is_ours(Path(self._index_path)):
+                return {}
+            return super()._load_index()  # type: ignore[no-untyped-call, unused-ignore]
+
+        def _load_data(self, name: str) -> Any:
+            path = Path(self._data_path(name))
+            if not is_ours(path):
+                raise OSError(errno.EACCES, "others may write there", str(path))
+            return super()._load_data(name)  # type: ignore[no-untyped-call, unused-ignore]
+
     class Cache(base):  # type: ignore[misc]
         """The cache of numba, which takes note of one file alone and of no name of a field."""
 
         def __init__(self, function: Callable[..., Any]) -> None:
             super().__init__(function)  # type: ignore[no-untyped-call, unused-ignore]
+            folder = Path(self._cache_file._cache_path)  # noqa: SLF001
+            if not is_ours(folder):
+                _distrust(folder)
+                message = "others may write there"
+                raise RuntimeError(message)
+            self._cache_file.__class__ = Files
             own = self._cache_file._source_stamp  # noqa: SLF001
             self._cache_file._source_stamp = own, _imports(function.__module__)  # noqa: SLF001
 

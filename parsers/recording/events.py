@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import Archive
+from depgraph.parsers.recording.live_memory import LiveMemory
 from depgraph.parsers.recording.pytorch_memory import Placed
 from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.system.limits import LARGEST_ID
@@ -21,7 +21,6 @@ from depgraph.trace.records import (
     SOMEWHERE,
     TO_DEVICE,
     TO_HOST,
-    Allocation,
     KernelLaunch,
     MemoryOperation,
 )
@@ -54,7 +53,6 @@ _NO_MANIFEST = (
 )
 _MOST_REGISTERS = 1 << 10
 _MOST_SHARED = 1 << 24
-_OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
 _STORES_TILES = "stores tiles by TMA"
 _READS_CONSTANTS = "reads __constant__ memory"
 _CONSTANTS = "reads __constant__ memory, which a copy or memset may have written"
@@ -108,11 +106,8 @@ class RecordedEvents:
         self.operations: list[Operation] = []
         self.place: dict[int, int] = {}
         self.launches: list[Launched] = []
-        self.allocations: list[Allocation] = []
         self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
-        self._live: dict[int, int] = {}  # of each address where it stands in `allocations`
-        self._starts: list[int] = []  # these addresses, ascending
-        self._data: set[int] = set()  # those of memory that is no module's
+        self._memory = LiveMemory()
         self._reads_constants: set[int] = set()  # numbers of launches
         self._writes_constants = False
         self.skipped: Counter[str] = Counter()
@@ -133,6 +128,7 @@ class RecordedEvents:
                     raise TraceError(path, found, "record the program again") from None
         finally:
             archive.close()
+        self.allocations = self._memory.all
         self.launches = [self._finished(launched) for launched in self.launches]
 
     def take_memory_profile(self, path: Path) -> None:
@@ -265,15 +261,16 @@ class RecordedEvents:
             size = (rows - 1) * pitch + _whole(event, "width", most=_ADDRESS_END)
             self.warnings["copies of rows with gaps, taken for copies of the gaps, too"] += 1
         if _whole(event, "depth") > 1:  # nobody tells how far apart the slices lie
-            size = max([size, *(self._rest(event[end]) for end in ("from", "to"))])
+            ends = (_whole(event, end, most=LARGEST_ID) for end in ("from", "to"))
+            size = max([size, *map(self._memory.behind, ends)])
             self.warnings["copies in three dimensions, taken for copies of all that lies behind "
                           "them in their memory"] += 1  # fmt: skip
         to = None if what == TO_HOST else _place(event, "to", size)
         if to is not None:
-            self._note_constants(to, size)
-        source = _whole(event, "from", most=LARGEST_ID)
+            self._writes_constants |= self._memory.may_be_a_modules(to, size)
+        at = _whole(event, "from", most=LARGEST_ID)
         # Of host memory the driver tells what is pinned or mapped: kernels may write that.
-        is_read = what != TO_DEVICE or self._holding(source, size) is not None
+        is_read = what != TO_DEVICE or self._memory.holding(at, size) is not None
         source = _place(event, "from", size) if is_read else None
         self.operations.append(MemoryOperation(to, size, source, what))
 
@@ -285,61 +282,17 @@ class RecordedEvents:
             self.warnings["memsets of rows with gaps, taken for memsets of the gaps, too"] += 1
         size += (rows - 1) * pitch
         place = _place(event, "address", size)
-        self._note_constants(place, size)
+        self._writes_constants |= self._memory.may_be_a_modules(place, size)
         self.operations.append(MemoryOperation(place, size, what=MEMSET))
 
     def _take_allocation(self, event: _Event) -> None:
         size = _whole(event, "bytes", most=_ADDRESS_END)
         address = _place(event, "address", size)
-        self._free(address)  # what was there is not any more, whoever freed it
-        if address not in self._live:
-            insort(self._starts, address)
-        self._live[address] = len(self.allocations)
-        if _whole(event, "flags") & _OF_A_MODULE:  # of __constant__ variables, too
-            self._data.discard(address)
-        else:
-            self._data.add(address)
-        self.allocations.append(Allocation(address, size, len(self.operations)))
+        self._memory.allocate(address, size, _whole(event, "flags"), len(self.operations))
 
     def _take_free(self, event: _Event) -> None:
-        address = _place(event, "address", 0)
-        if not self._free(address) and (size := _whole(event, "bytes", most=_ADDRESS_END)):
-            self.allocations.append(
-                Allocation(_place(event, "address", size), size, 0, len(self.operations))
-            )
-
-    def _rest(self, address: object) -> int:
-        """Return how much of its allocation lies behind an address; 0 where none is known."""
-        start = self._holding(address, 0) if type(address) is int else None
-        if start is None:
-            return 0
-        return start + self.allocations[self._live[start]].size - address
-
-    def _holding(self, address: int, size: int) -> int | None:
-        """Return where the allocation that holds some bytes now begins; None if there is none."""
-        at = bisect_right(self._starts, address) - 1
-        if at < 0:
-            return None
-        start = self._starts[at]
-        place = self._live.get(start)
-        if place is None or address + size > start + self.allocations[place].size:
-            return None
-        return start
-
-    def _note_constants(self, address: int, size: int) -> None:
-        """Note that memory is written that may be a module's: __constant__ variables."""
-        if self._holding(address, size) not in self._data:
-            self._writes_constants = True
-
-    def _free(self, address: int) -> bool:
-        """Note that what begins at an address is freed; False if nothing is known to."""
-        place = self._live.pop(address, None)
-        if place is None:
-            return False
-        del self._starts[bisect_left(self._starts, address)]
-        freed = replace(self.allocations[place], freed=len(self.operations))
-        self.allocations[place] = freed
-        return True
+        size = _whole(event, "bytes", most=_ADDRESS_END)
+        self._memory.free(_place(event, "address", size), len(self.operations), size)
 
 
 def _whole(event: _Event, key: str, least: int = 0, most: int = _LARGEST) -> int:

@@ -1,0 +1,112 @@
+"""What others may have written is neither unpickled nor loaded into a program."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from depgraph.errors import RecorderError
+from depgraph.ownership import is_ours
+from depgraph.recorder.build import Builder
+from depgraph.recorder.toolkit import Toolkit
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
+
+
+def test_files_that_others_may_write_are_not_ours(tmp_path):
+    path = tmp_path / "it"
+    path.write_text("")
+    path.chmod(0o644)
+    assert is_ours(path)
+    path.chmod(0o646)
+    assert not is_ours(path)
+    assert not is_ours(tmp_path / "missing")
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs root")
+def test_files_of_others_are_not_ours(tmp_path):
+    path = tmp_path / "it"
+    path.write_text("")
+    os.chown(path, 12345, 12345)
+    assert not is_ours(path)
+
+
+STEPS = """
+from depgraph.system.compiled import compiled
+
+@compiled
+def step(x):
+    return x + 1
+"""
+
+
+@pytest.mark.jit_only
+@pytest.mark.parametrize(("mode", "is_kept"), [(0o755, True), (0o777, False)])
+def test_compiled_code_is_kept_only_where_nobody_else_writes(tmp_path, mode, is_kept):
+    module = tmp_path / "steps.py"
+    module.write_text(STEPS)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from depgraph.cli.first_run import announce_first_run\n"
+        "announce_first_run(quiet=False)\n"
+        "import steps\n"
+        "print(steps.step(1), steps.step.can_be_kept)\n"
+    )
+    kept = tmp_path / "__pycache__"
+    kept.mkdir()
+    kept.chmod(mode)
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert done.stdout.split() == ["2", str(is_kept)], done.stderr
+    assert bool(list(kept.glob("*.nbi"))) == is_kept
+    assert ("others may write there" in done.stderr) == (not is_kept)
+
+
+class Boom:
+    def __reduce__(self):
+        return os.system, ("echo unpickled",)
+
+
+@pytest.mark.jit_only
+def test_an_index_that_others_may_have_written_is_not_unpickled(tmp_path):
+    module = tmp_path / "steps.py"
+    module.write_text(STEPS)
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import steps; print(steps.step(1))"
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+
+    def run():
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)],
+            capture_output=True, text=True, check=False, env=environment,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    (tmp_path / "__pycache__").mkdir(mode=0o755)
+    assert run() == ["2"]
+    (index,) = (tmp_path / "__pycache__").glob("*.nbi")
+    index.write_bytes(pickle.dumps(Boom()))
+    index.chmod(0o666)
+    assert run() == ["2"]
+
+
+def test_native_code_that_others_may_have_written_is_refused(tmp_path, monkeypatch):
+    def compile_(_, target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("")
+        target.chmod(0o666)
+
+    monkeypatch.setattr("depgraph.recorder.build._compile", compile_)
+    toolkit = Toolkit()
+    for name in ("compiler", "sanitizer", "headers", "nvcc"):
+        monkeypatch.setattr(Toolkit, name, Path("/opt/it"), raising=False)
+    monkeypatch.setattr("depgraph.recorder.build.sees_tiles", lambda _: True)
+    with pytest.raises(RecorderError, match="others may write there"):
+        Builder(toolkit, tmp_path / "kept").recorder()
