@@ -14,7 +14,7 @@ Anything else is a `Finding`.
 import random
 from typing import NamedTuple
 
-from faults import damaged_inputs, damaged_stores, while_running
+from faults import damaged_inputs, damaged_recordings, damaged_stores, while_running
 
 
 class Kind(NamedTuple):
@@ -26,13 +26,15 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "trace": Kind("traces", 34, damaged_inputs.trace),
+    "trace": Kind("traces", 28, damaged_inputs.trace),
     "profile": Kind("profiles", 18, damaged_inputs.profile),
     "workload": Kind("described programs", 5, damaged_inputs.workload),
     "gpu": Kind("GPU models", 3, damaged_inputs.gpu),
     "option": Kind("what-ifs and other options", 5, damaged_inputs.option),
     "store": Kind("a file of a store", 16, damaged_stores.store),
     "mixture": Kind("files of two stores mixed", 5, damaged_stores.mixture),
+    "recording": Kind("recordings", 3, damaged_recordings.recording),
+    "companion": Kind("what lies beside a store", 3, damaged_recordings.companion),
     "checkpoint": Kind("what `--resume` kept", 4, damaged_stores.checkpoint),
     "source": Kind("a trace that changes while it is read", 3, while_running.source),
     "replaced": Kind("a store that is replaced while it is read", 2, while_running.replaced),

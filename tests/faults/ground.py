@@ -1,5 +1,6 @@
 """Undamaged stores and their answers, made once by each process that runs cases."""
 
+import contextlib
 import csv
 import functools
 import hashlib
@@ -10,8 +11,13 @@ from faults import inputs
 from faults.profiles import profiles
 from faults.program import must, run
 
+from depgraph.apply.captured import Captured, write_captures
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
+from depgraph.recorder.times import as_trace
+from depgraph.samples import RECORDING, sample_path
+from depgraph.store.companions import captures_of, times_of, write_companion
+from depgraph.store.store import Store
 
 PROFILE = "profile.json"
 ANSWERS = {
@@ -40,6 +46,13 @@ ANSWERS = {
     "report": ("report", "{}", "--sms", "4", "-o", "page"),
 }  # fmt: skip
 """The questions that are asked of a store; `{}` stands for its folder."""
+
+
+OF_RECORDED = (
+    ("bound", "store", "--sms", "8", "--format", "json"),
+    ("show", "kernels", "store", "--format", "json"),
+)
+"""Those that are asked of the store of a recording."""
 
 
 class Ground:
@@ -87,6 +100,28 @@ class Ground:
         return {name: folder / name for name in words}
 
     @functools.cached_property
+    def recorded(self):
+        """The store of a recording, with its times and captured graphs beside it."""
+        folder = self.folder / "recorded"
+        folder.mkdir()
+        return make_recorded(folder)
+
+    @functools.cached_property
+    def edges_of_recording(self):
+        """The edges of that store."""
+        return edges_in(self.recorded)
+
+    @functools.cached_property
+    def answers_of_recorded(self):
+        """What it answers, asked by the same names as a damaged one."""
+        shutil.copytree(self.recorded, "whole/store")
+        shutil.copy(times_of(self.recorded), "whole")
+        with contextlib.chdir("whole"):
+            found = {question: must(*question).out for question in OF_RECORDED}
+        shutil.rmtree("whole")
+        return found
+
+    @functools.cached_property
     def checkpoint(self):
         """An Accel-Sim trace, the folder that `--resume` keeps of it, and its edges."""
         folder = self.folder / "checkpoint"
@@ -125,6 +160,22 @@ class Ground:
             shutil.copytree(self.stores["chain"], "base", dirs_exist_ok=True)
         outcome = run(*(word.format(store) for word in ANSWERS[question]))
         return outcome, outcome.out + written()
+
+
+def make_recorded(folder):
+    """Make the store of a recording with times and captured graphs beside it."""
+    must("extract", sample_path(RECORDING), "-o", folder / "store")
+    store = Store(folder / "store")
+    events = [
+        {
+            "ph": "X", "cat": "kernel", "name": k.name, "ts": 10.0 * k.kernel, "dur": 5.0,
+            "args": {"device": 0, "stream": 7, "grid": k.grid, "block": k.block},
+        }
+        for k in store.kernels
+    ]  # fmt: skip
+    write_companion(times_of(store.path), as_trace(events, ["H100"]), store=store.identity)
+    write_captures(captures_of(store.path), [Captured((), ())], store=store.identity)
+    return store.path
 
 
 def written():
