@@ -40,6 +40,10 @@ _OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
 _SOURCES = (torch.__file__, 0), (__file__, 1)  # this package, too
 # A slot's first fields, and whether its name was read.
 _Found = tuple[Any, str, Any, Any, str, bool]
+# Of Python's own modules those whose objects hold others for a user; loggers and locks do not.
+_HOLDERS = frozenset(
+    {"_contextvars", "_thread", "builtins", "collections", "functools", "types", "weakref"}
+)
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
 )  # fmt: skip
@@ -145,12 +149,20 @@ def _held(value: Any) -> Any:
 
 
 class Executed:
-    """The code of Python functions that ran, and the names that they read."""
+    """The code of Python functions that ran, and the names that they read.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    is_compiled : bool
+        Whether functions run in a compiled form, so that not all of them are seen.
+    """
+
+    def __init__(self, *, is_compiled: bool = False) -> None:
+        self._is_compiled = is_compiled
         self._globals_of: dict[types.CodeType, dict[str, Any]] = {}
         self._of_class: dict[type, Container[str]] = {}
-        self._names: Container[str] = frozenset()
+        self._names: frozenset[str] = frozenset()
+        self._attributes: Container[str] = frozenset()
         self._searched: frozenset[str] = frozenset()
         self._counted = -1
 
@@ -195,11 +207,11 @@ class Executed:
         self._counted = len(self._globals_of)
         self._of_class.clear()
         own = list(self.own())
-        found = frozenset(name for code in own for name in _names_in(code))
+        self._names = frozenset(name for code in own for name in _names_in(code))
         searching = [code for code in own if _searches(code)]
         # What a method searches is its object, or what it has; of a function nobody knows.
         is_anything = any("." not in _home_of(code) for code in searching)
-        self._names = _Everything() if is_anything else found
+        self._attributes = _Everything() if is_anything else self._names
         self._searched = frozenset(name for code in searching for name in code.co_names)
 
     @property
@@ -214,13 +226,18 @@ class Executed:
         self._count()
         return self._searched
 
+    def may_have_run(self, function: Any) -> bool:
+        """Tell whether a function was called, for all that is known."""
+        return self._is_compiled or self.ran(function)
+
     def ran(self, function: Any) -> bool:
-        """Tell whether a function was called."""
+        """Tell whether a function was seen to be called."""
         return getattr(function, "__code__", None) in self._globals_of
 
     def read_of(self, cls: type) -> Container[str]:
         """Return the names that the methods of a class have read."""
-        names = self.names
+        self._count()
+        names = self._attributes
         if cls not in self._of_class:
             codes = list(self._methods_of(cls))
             own = (code for code in codes if not _lies_in_library(code.co_filename))
@@ -309,7 +326,11 @@ class _Everything:
 
 
 class _All(Executed):
-    """Takes every name for one that was read."""
+    """Takes every name for one that was read, and every function for one that ran."""
+
+    def may_have_run(self, function: Any) -> bool:
+        del function
+        return True
 
     @property
     def names(self) -> Container[str]:
@@ -370,6 +391,7 @@ def _take_sizes(
     owner: Any, path: str, executed: Executed, found: Bindings, *, is_read: bool
 ) -> None:
     """Take the sizes of what an object holds, its hooks, and what has no slots of its own."""
+    is_named = path.rpartition(".")[2] in executed.names
     if hooks := _hooks_on(owner):
         found.hooks.append((owner, hooks, path))
     if isinstance(owner, torch.nn.Module):
@@ -381,17 +403,25 @@ def _take_sizes(
     if isinstance(owner, (*_MAPPINGS, list)):
         if len(owner) <= _MOST_ITEMS:
             found.sizes.append((owner, len(owner), path, is_read))
-        elif is_read:
+        elif is_read and is_named:
             found.too_large = path
-    elif is_read and (copy := _copy_of(owner)) is not None:
-        if _size_of(copy) > _MOST_BYTES:
-            found.too_large = path
-        else:
-            found.contents.append((owner, copy, path))
+    elif is_read:
+        _take_contents(owner, path, found, is_named=is_named)
     mine = getattr(owner, "__dict__", None)
     if type(mine) is dict:  # an attribute may hide what the class has
         asks = not isinstance(owner, types.FunctionType) and executed.asks_of(type(owner))
         found.sizes.append((mine, len(mine), path, asks))
+
+
+def _take_contents(owner: Any, path: str, found: Bindings, *, is_named: bool) -> None:
+    """Take a copy of what is compared as a whole."""
+    copy = _copy_of(owner)
+    if copy is None:
+        return
+    if _size_of(copy) <= _MOST_BYTES:
+        found.contents.append((owner, copy, path))
+    elif is_named:
+        found.too_large = path
 
 
 def _copy_of(value: Any) -> Any:
@@ -466,7 +496,9 @@ def _is_leaf(value: Any) -> bool:
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
         name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         return _is_library(str(name))
-    return isinstance(value, _LEAVES)
+    home = type(value).__module__.split(".", maxsplit=1)[0]
+    is_of_python = home in sys.stdlib_module_names and home not in _HOLDERS
+    return is_of_python or isinstance(value, _LEAVES)
 
 
 def _is_library(module: str) -> bool:
@@ -517,6 +549,8 @@ def _slots_of(  # noqa: C901, PLR0912
 
 
 def _of_function(function: types.FunctionType, path: str, executed: Executed) -> Iterator[_Found]:
+    if not executed.may_have_run(function):
+        return
     code = function.__code__
     if executed.ran(function):
         yield (function, ATTRIBUTE, "__code__", code, path, True)

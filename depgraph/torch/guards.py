@@ -287,14 +287,16 @@ class Guards:
                 place = f"{owner}[{slot.key!r}]"
             else:
                 place = f"{owner}[{name_of(slot.key)}]"
-            tests.append(f"{place} is {value}")
+            # What an object of C tells is another number each time.
+            is_told = slot.kind != ITEM and is_simple(slot.value)
+            tests.append(f"same({place}, {value})" if is_told else f"{place} is {value}")
             if check.pointer is not None and id(slot.value) not in tensors:
                 tensors[id(slot.value)] = check
                 method = f"p{len(held)}"
                 held[method] = _looks_up(slot.value)
                 tests.append(f"{method}() == {check.pointer!r}")
         tests += [f"len({name_of(owner)}) == {size}" for owner, size, _ in self._sizes]
-        held["has"] = is_as_it_was
+        held |= {"has": is_as_it_was, "same": _is_the_same}
         tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
         strided = [c.slot.value for c in tensors.values() if c.described is not None]
         if strided:
@@ -306,6 +308,10 @@ class Guards:
         exec(text, scope)  # noqa: S102 - of names made here, keys as Python writes them
         look: Callable[[], bool] = scope["look"]
         return look
+
+
+def _is_the_same(now: Any, then: Any) -> bool:
+    return now is then or is_equal(now, then)
 
 
 def _looks_up(tensor: Any) -> Callable[[], Any]:

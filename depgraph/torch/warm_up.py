@@ -107,7 +107,7 @@ def warm_up(
     ApplyError
         If it returns what needs gradients, or binds other values to what it reads in each run.
     """
-    executed = Executed()
+    executed = Executed(is_compiled=not listens)
     runs = _until_settled(run, bindings, device, name, executed, also, listens=listens)
     warm = _settled(runs, executed)
     for _ in range(_MORE_RUNS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -214,3 +215,40 @@ def test_a_tensor_that_nothing_leads_to_is_refused():
     get = iter([hidden[0], hidden[0]]).__next__
     with pytest.raises(ApplyError, match=r"float32\[8\].* that nothing it refers to leads to"):
         guarded(lambda x: x * get(), torch.ones(8))
+
+
+def test_what_did_not_run_and_loggers_are_not_looked_at(net):
+    """A library is full of functions that lead everywhere."""
+    guards = guarded(net, torch.randn(4, 8))
+    count = guards.count
+
+    class Logging(Net):
+        def forward(self, x):
+            if x.shape[0] > 100:
+                LOGGER.warning("large")
+                return elsewhere(x)
+            return super().forward(x)
+
+    logging_net = Logging().requires_grad_(requires_grad=False)
+    assert guarded(logging_net, torch.randn(4, 8)).count < count + 12
+
+
+LOGGER = logging.getLogger("depgraph.tests")
+TABLE = {str(i): i for i in range(1000)}
+
+
+def elsewhere(x):
+    return x * TABLE["1"]
+
+
+def test_numbers_that_c_objects_make_anew_are_compared_by_value():
+    class Kept:
+        __slots__ = ("number",)
+
+    kept, weight = Kept(), torch.ones(8)
+    kept.number = 123_456
+    guards = guarded(lambda x: x * weight * kept.number, torch.ones(4, 8))
+    kept.number = int("123456")
+    assert guards._fast()
+    kept.number = 3
+    assert guards.failed() == "kept.number was replaced or changed"

@@ -274,6 +274,22 @@ def test_what_a_backward_pass_reads_in_another_thread_is_noticed(monkeypatch):
     assert guards.failed() == "FACTOR was replaced or changed"
 
 
+def test_a_function_that_searches_attributes_does_not_read_whole_modules():
+    """Models are full of functions such as getattr(config, name): that is no reason to refuse."""
+
+    def picked(thing, name):
+        return getattr(thing, name)
+
+    module = Scaled(
+        lambda m, x: x * picked(m, "kept"), kept=2.0, vocabulary={str(i): i for i in range(20_000)}
+    )
+    guards = guarded(module, X)
+    assert guards.count < 200
+    assert guards.failed() == ""
+    module.kept = 3.0
+    assert guards.failed() == "function.kept was replaced or changed"
+
+
 def test_what_is_too_large_to_be_looked_at_is_refused():
     with pytest.raises(ApplyError, match=r"function\.kept holds too much"):
         guarded(Scaled(lambda m, x: x * m.kept[3], kept=[1.0] * 20_001), X)

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,39 @@ def test_files_of_others_are_not_ours(tmp_path):
     path.write_text("")
     os.chown(path, 12345, 12345)
     assert not is_ours(path)
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "is_mine"),
+    [
+        ([], [], True),  # as systems have it that make a group for each user
+        (["me"], [], True),
+        (["me", "you"], [], False),
+        ([], ["you"], False),
+        (None, [], False),
+    ],
+)
+def test_a_group_of_the_user_alone_is_the_user(tmp_path, monkeypatch, members, others, is_mine):
+    path = tmp_path / "it"
+    path.write_text("")
+    path.chmod(0o664)
+    group = path.stat().st_gid
+
+    def group_of(number):
+        if members is None:
+            raise KeyError(number)
+        return SimpleNamespace(gr_mem=members)
+
+    users = [SimpleNamespace(pw_name=name, pw_gid=group) for name in ("me", *others)]
+    monkeypatch.setattr("grp.getgrgid", group_of)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: users[0])
+    monkeypatch.setattr("pwd.getpwall", lambda: users)
+    assert is_ours(path) == is_mine
+
+
+def test_where_files_have_no_owners_all_are_ours(tmp_path, monkeypatch):
+    monkeypatch.delattr("os.getuid")
+    assert is_ours(tmp_path)
 
 
 STEPS = """
