@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from functools import cache
+from pathlib import Path
 
 _ROOT = 0
 
 
 def is_ours(path: Path) -> bool:
-    """Tell whether a file or folder belongs to the user or root, and nobody else may write there.
+    """Tell whether nobody but the user, root, and who owns this package may write a file or folder.
 
-    A group that has no member but the user is the user, as on systems that make one for each.
+    A group named as the user, without other members, is the user's own.
 
     Parameters
     ----------
@@ -26,22 +24,23 @@ def is_ours(path: Path) -> bool:
         return True
     try:
         status = path.stat()
+        owners = {_ROOT, os.getuid(), Path(__file__).stat().st_uid}
     except OSError:
         return False
-    if status.st_uid not in {_ROOT, os.getuid()} or status.st_mode & stat.S_IWOTH:
+    if status.st_uid not in owners or status.st_mode & stat.S_IWOTH:
         return False
-    return not status.st_mode & stat.S_IWGRP or _is_alone_in(status.st_gid)
+    return not status.st_mode & stat.S_IWGRP or _is_own(status.st_gid)
 
 
-def _is_alone_in(group: int) -> bool:
-    """Tell whether a group has no member but the user, or is root's."""
+@cache
+def _is_own(group: int) -> bool:
+    """Tell whether a group is root's, or one that was made for the user alone."""
     import grp
     import pwd
 
     try:
-        user = pwd.getpwuid(os.getuid())
-        members = {*grp.getgrgid(group).gr_mem}
-        others = {each.pw_name for each in pwd.getpwall() if each.pw_gid == group}
+        found = grp.getgrgid(group)
+        user = "root" if group == _ROOT else pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return False
-    return members | others <= {user.pw_name, "root"}
+        return group == _ROOT
+    return found.gr_name == user and set(found.gr_mem) <= {user, "root"}

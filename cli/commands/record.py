@@ -275,7 +275,8 @@ class _Task:
         kept = self.keep.with_name(self.keep.name + label) if self.keep else None
         events = take_times(timed, left.events) if timed else []
         identity = self._write_store(left, store, kept, scratch)
-        remove_stale(store, identity)
+        if self.force:
+            remove_stale(store, identity)
         if events:
             self._write_times(events, store, identity)
         elif timed is not None:

@@ -210,13 +210,16 @@ def scenario_from(
     """
     from depgraph.gpu.model import load_gpu_file
     from depgraph.scenario.build_scenario import build_scenario
-    from depgraph.store.companions import recorded_times, store_named_by
+    from depgraph.store.companions import recorded_times, store_named_by, times_of
 
     gpu, gpu_file = options["gpu"], options["gpu_file"]
     timing = options["timing"] or recorded_times(store)
     if gpu and gpu_file:
         raise click.UsageError(ONE_GPU)
     profile = None
+    left = times_of(store.path)
+    if timing is None and left.is_file() and store_named_by(left) == "":
+        say(f"depgraph: {left} is of no store: pass it with --timing to use it")
     if timing is not None:
         from depgraph.parsers.profiles import read_profile
 

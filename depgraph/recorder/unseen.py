@@ -35,8 +35,8 @@ _OF_NAMES = {
 _ACCESS = re.compile("LD|ST|RED|ATOM|UBLK|UTMA|SU|TEX|TLD")
 _SEEN = frozenset(
     """
-    ATOM ATOMG ATOMS LD LDC LDCU LDG LDGDEPBAR LDGSTS LDL LDS LDSM LDT LDTM RED REDG REDUX ST STG
-    STL STS STSM STT STTM SUB UBLKCP UBLKPF UBLKRED UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF
+    ATOM ATOMG ATOMS LD LDC LDCU LDG LDGDEPBAR LDGSTS LDL LDS LDSM LDT LDTM RED REDAS REDG REDUX ST
+    STAS STG STL STS STSM STT STTM SUB UBLKCP UBLKPF UBLKRED UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF
     """.split()  # noqa: SIM905 - easier to read
 )
 
@@ -72,7 +72,9 @@ def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) ->
     for event in kernels:
         if event["mangled"] in found:
             event["unseen"] = sorted(found[event["mangled"]])
-    return ""
+    left = sum("unseen" not in event for event in kernels)
+    large = "its module is too large, or nvdisasm does not read it"
+    return f"of {left} of {len(kernels)} kernels: {large}" if left else ""
 
 
 def _of_module(path: Path, nvdisasm: Path, wanted: Collection[str]) -> dict[str, set[str]]:

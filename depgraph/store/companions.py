@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _BEGINNING = re.compile(rb'\{\n"store": "([0-9a-f]*)",\n"digest": "([0-9a-f]{64})",\n')
 _LONGEST_BEGINNING = 200
 _HINT = "remove it, or record the program again"
+_OF_ANOTHER = "pass it with --timing if it is of the same program, else remove it"
 
 
 def times_of(store: Path) -> Path:
@@ -111,8 +112,7 @@ def _intact(path: Path, store: str | None) -> bytes:
     if _digest(begins[1], text[begins.end() :]).encode() != begins[2]:
         raise StoreError(path, "has changed since it was written", _HINT)
     if store is not None and begins[1].decode() != store:
-        whose = "goes with another store" if begins[1] else "was taken before there was a store"
-        raise StoreError(path, f"{whose}, not with the one beside it", _HINT)
+        raise StoreError(path, "goes with another store, not with the one beside it", _OF_ANOTHER)
     return text
 
 
@@ -124,7 +124,7 @@ def store_named_by(path: Path) -> str | None:
 
 
 def remove_stale(store: Path, identity: str) -> None:
-    """Remove what goes with the store that was in a place before.
+    """Remove what goes with the store that was in a place before, or is of an earlier version.
 
     Parameters
     ----------
@@ -133,12 +133,14 @@ def remove_stale(store: Path, identity: str) -> None:
         Of the store that is there now.
     """
     for path in (times_of(store), captures_of(store), *verdicts_beside(store)):
-        if path.is_file() and store_named_by(path) not in {None, identity}:
+        if path.is_file() and store_named_by(path) not in {"", identity}:
             path.unlink()
 
 
 def recorded_times(store: Store) -> Path | None:
     """Return the times that `depgraph record` has left beside a store; None where there are none.
+
+    Those that were taken before there was a store (``--time-only``) are nobody's.
 
     Raises
     ------
@@ -147,6 +149,8 @@ def recorded_times(store: Store) -> Path | None:
     """
     path = times_of(store.path)
     if store.metadata.get("format") != "recording" or not path.is_file():
+        return None
+    if store_named_by(path) == "":
         return None
     check_companion(path, store.identity)
     return path

@@ -40,7 +40,7 @@ def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
             numbers += [link.bandwidth, link.alpha, link.dma_bandwidth, link.dma_alpha]
             numbers += [link.engines, link.computation_slowed, link.communication_slowed]
         is_finite = all(map(isfinite, numbers))
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         is_finite = False
     if not is_finite:
         raise _refused(file, "describe communication in a way that depgraph does not write")

@@ -13,14 +13,19 @@ import gc
 import sys
 import types
 import weakref
+from array import array
 from collections import deque
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field
+from datetime import date, time, timedelta
 from enum import Enum
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from depgraph.torch.operator_log import OperatorLog, addresses_of
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 ITEM, ATTRIBUTE, CALLED = "item", "attribute", "called"
 _SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, torch.Size,
-    torch.layout, torch.memory_format, range, slice,
+    torch.layout, torch.memory_format, range, slice, np.generic, Number, date, time, timedelta,
 )  # fmt: skip
 _MAPPINGS = dict, types.MappingProxyType
 _CACHE = type(functools.lru_cache(len))
@@ -40,9 +45,13 @@ _OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
 _SOURCES = (torch.__file__, 0), (__file__, 1)  # this package, too
 # A slot's first fields, and whether its name was read.
 _Found = tuple[Any, str, Any, Any, str, bool]
-# Of Python's own modules those whose objects hold others for a user; loggers and locks do not.
-_HOLDERS = frozenset(
-    {"_contextvars", "_thread", "builtins", "collections", "functools", "types", "weakref"}
+# Modules of Python whose objects lead everywhere, and hold nothing that decides about operators.
+_TOOLS = frozenset(
+    """
+    _abc _ctypes _frozen_importlib _frozen_importlib_external _io abc asyncio concurrent ctypes http
+    importlib inspect io json linecache logging multiprocessing pathlib re socket ssl tempfile
+    traceback typing urllib warnings zipimport
+    """.split()  # noqa: SIM905 - easier to read
 )
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
@@ -76,6 +85,8 @@ class Slot:
         What a message calls it.
     of : object
         What a user would say that it belongs to: the module whose dictionary the owner is.
+    is_named : bool
+        Whether the function's code has its name.
     """
 
     owner: Any
@@ -84,6 +95,7 @@ class Slot:
     value: Any
     path: str
     of: Any
+    is_named: bool = False
 
     def now(self) -> Any:
         """Return what the slot holds now; raise LookupError, AttributeError or ValueError."""
@@ -199,7 +211,12 @@ class Executed:
 
     def own(self) -> dict[types.CodeType, dict[str, Any]]:
         """Return the code that is of no library, and the globals that it reads."""
-        return {c: g for c, g in self._globals_of.items() if not _is_of_library(c, g)}
+        others = {getattr(each, "__code__", None) for each in gc.callbacks}
+        return {
+            code: names
+            for code, names in self._globals_of.items()
+            if code not in others and not _is_of_library(code, names)
+        }
 
     def _count(self) -> None:
         if len(self._globals_of) == self._counted:
@@ -377,7 +394,7 @@ def _go_through(
         for owner_, kind, key, value, where, is_named in _slots_of(
             owner, path, executed, is_searched=is_searched
         ):
-            found.slots.append(Slot(owner_, kind, key, value, where, owner))
+            found.slots.append(Slot(owner_, kind, key, value, where, owner, is_named))
             # An item is read if what holds it is; a name if some code has it.
             waiting.append((where, value, is_named or (is_read and _is_container(owner))))
         _take_sizes(owner, path, executed, found, is_read=is_read)
@@ -415,39 +432,40 @@ def _take_sizes(
 
 def _take_contents(owner: Any, path: str, found: Bindings, *, is_named: bool) -> None:
     """Take a copy of what is compared as a whole."""
-    copy = _copy_of(owner)
-    if copy is None:
+    kept = _copy_of(owner)
+    if kept is None:
         return
-    if _size_of(copy) <= _MOST_BYTES:
-        found.contents.append((owner, copy, path))
+    if _size_of(kept) <= _MOST_BYTES:
+        found.contents.append((owner, kept, path))
     elif is_named:
         found.too_large = path
 
 
 def _copy_of(value: Any) -> Any:
     """Return a copy of what is compared as a whole; None if there is no need."""
-    if isinstance(value, (set, frozenset, deque, bytearray)):
-        return type(value)(value) if type(value) in {set, deque, bytearray} else None
-    if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray":
-        return value.copy()
+    if type(value) in {set, bytearray}:
+        return type(value)(value)
+    if type(value) in {deque, array, np.ndarray}:
+        return copy(value)
     return None
 
 
-def _size_of(copy: Any) -> int:
-    return int(copy.nbytes) if hasattr(copy, "nbytes") else len(copy)
+def _size_of(kept: Any) -> int:
+    return int(kept.nbytes) if isinstance(kept, np.ndarray) else len(kept)
 
 
-def is_as_it_was(now: Any, copy: Any) -> bool:
+def is_as_it_was(now: Any, then: Any) -> bool:
     """Tell whether a set, queue or array has what its copy has."""
-    if isinstance(copy, set):
-        return len(now) == len(copy) and all(each in now for each in copy)
-    if isinstance(copy, deque):
-        return len(now) == len(copy) and all(map(_is_the_same, now, copy))
-    if isinstance(copy, bytearray):
-        return bool(now == copy)
-    return bool(
-        now.dtype == copy.dtype and now.shape == copy.shape and now.tobytes() == copy.tobytes()
-    )
+    if isinstance(then, set):
+        return len(now) == len(then) and all(each in now for each in then)
+    if isinstance(then, deque):
+        return len(now) == len(then) and all(map(_is_the_same, now, then))
+    if isinstance(then, bytearray):
+        return bool(now == then)
+    if isinstance(then, array):
+        return bool(now.tobytes() == then.tobytes())
+    is_alike = now.dtype == then.dtype and now.shape == then.shape
+    return bool(is_alike and now.tobytes() == then.tobytes())
 
 
 def _is_the_same(now: Any, then: Any) -> bool:
@@ -479,7 +497,7 @@ def _read_by(
         for name in sorted(_names_in(code) & names.keys()):
             if (id(names), name) not in seen:
                 seen.add((id(names), name))
-                found.slots.append(Slot(names, ITEM, name, names[name], name, names))
+                found.slots.append(Slot(names, ITEM, name, names[name], name, names, is_named=True))
                 yield name, names[name], True
     with_more = [code for code in own if code.co_freevars or code.co_argcount]
     if with_more:
@@ -497,8 +515,7 @@ def _is_leaf(value: Any) -> bool:
         name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         return _is_library(str(name))
     home = type(value).__module__.split(".", maxsplit=1)[0]
-    is_of_python = home in sys.stdlib_module_names and home not in _HOLDERS
-    return is_of_python or isinstance(value, _LEAVES)
+    return home in _TOOLS or isinstance(value, _LEAVES)
 
 
 def _is_library(module: str) -> bool:
@@ -542,7 +559,7 @@ def _slots_of(  # noqa: C901, PLR0912
     elif isinstance(owner, weakref.ref):
         yield (owner, CALLED, "__call__", owner(), path, True)
     elif isinstance(owner, (type, types.ModuleType)):
-        yield from _of_namespace(owner, path, executed)
+        yield from _of_namespace(owner, path, executed, is_searched=is_searched)
     else:
         wanted = _Everything() if is_searched else executed.read_of(type(owner))
         yield from _of_object(owner, path, wanted)
@@ -571,7 +588,9 @@ def _of_function(function: types.FunctionType, path: str, executed: Executed) ->
         yield (vars(function), ITEM, key, value, f"{path}.{key}", key in executed.names)
 
 
-def _of_namespace(owner: Any, path: str, executed: Executed) -> Iterator[_Found]:
+def _of_namespace(
+    owner: Any, path: str, executed: Executed, *, is_searched: bool
+) -> Iterator[_Found]:
     """Yield what was read of a class or a module."""
     wanted = executed.names if isinstance(owner, types.ModuleType) else executed.read_of(owner)
     for key, value in list(vars(owner).items()):
@@ -579,7 +598,7 @@ def _of_namespace(owner: Any, path: str, executed: Executed) -> Iterator[_Found]
         if not isinstance(key, str):
             continue
         is_wanted = key in wanted and not key.startswith("__")
-        if isinstance(owner, types.ModuleType) and isinstance(executed, _Everything):
+        if isinstance(owner, types.ModuleType) and (is_searched or isinstance(executed, _All)):
             is_wanted = is_simple(value) or isinstance(value, (torch.Tensor, dict, list))
         if not is_wanted and not executed.ran(function):
             continue
@@ -624,8 +643,8 @@ def is_equal(now: Any, then: Any) -> bool:
         return False
     if isinstance(then, tuple):
         return len(now) == len(then) and all(map(is_equal, now, then))
-    if isinstance(then, (float, complex)):  # zeros have signs, and what is no number is itself
-        return repr(now) == repr(then)
+    if isinstance(then, Number):  # zeros have signs, and what is no number is itself
+        return now is then or repr(now) == repr(then)
     return bool(now == then)
 
 

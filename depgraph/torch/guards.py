@@ -175,7 +175,7 @@ class Guards:
                 return not wanted.isdisjoint(addresses_of(slot.value))
             if slot.key == "grad" and isinstance(slot.of, torch.Tensor):
                 return steps
-            if id(slot.value) in looked_at:
+            if id(slot.value) in looked_at or slot.is_named:
                 return True
             return is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
 
@@ -235,7 +235,7 @@ class Guards:
 
     def _found(self) -> str:
         """Look at each slot: what it holds is expected from now on if all is well after all."""
-        checks = []
+        checks, is_as_before = [], True
         for check in self._checks:
             try:
                 holds = check.holds()
@@ -243,12 +243,15 @@ class Guards:
                 holds = False
             if not holds:
                 return f"{check.slot.path} was replaced or changed"
-            checks.append(replace(check, slot=replace(check.slot, value=check.slot.now())))
+            now = check.slot.now()
+            is_as_before &= now is check.slot.value
+            checks.append(replace(check, slot=replace(check.slot, value=now)))
         if reason := self._other_holders():
             return reason
         self._hooks = RemovableHandle.next_id
-        self._checks = checks
-        self._fast = self._generated()
+        if not is_as_before:
+            self._checks = checks
+            self._fast = self._generated()
         return ""
 
     def _other_holders(self) -> str:
@@ -296,6 +299,7 @@ class Guards:
                 held[method] = _looks_up(slot.value)
                 tests.append(f"{method}() == {check.pointer!r}")
         tests += [f"len({name_of(owner)}) == {size}" for owner, size, _ in self._sizes]
+        tests += [f"len({name_of(hooks)}) == {len(hooks)}" for hooks in _global_hooks()]
         held |= {"has": is_as_it_was, "same": _is_the_same}
         tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
         strided = [c.slot.value for c in tensors.values() if c.described is not None]
@@ -359,12 +363,16 @@ def _address_of_array(owner: Any) -> int:
 
 def _hooks_of_all() -> list[tuple[Any, ...]]:
     """Return what tells the hooks that PyTorch calls for every module from others."""
+    return [tuple(hooks) for hooks in _global_hooks()]
+
+
+def _global_hooks() -> list[dict[Any, Any]]:
     found = [
         *vars(torch.nn.modules.module).items(),
         *vars(sys.modules[torch.optim.Optimizer.__module__]).items(),
     ]
     named = (d for name, d in found if re.fullmatch("_global_.*_hooks.*", name))
-    return [tuple(d) for d in named if isinstance(d, dict)]
+    return [d for d in named if isinstance(d, dict)]
 
 
 def _refuse_unbound(tensors: Sequence[Any], names: Mapping[int, str]) -> None:

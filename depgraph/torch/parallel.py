@@ -278,7 +278,7 @@ def _verdicts(request: Request, store: Path | None) -> Verdicts:
 
     kept = None if store is None else verdicts_of(store, request.call)
     identity = "" if store is None else Store(store).identity
-    if kept is not None and kept.is_file() and store_named_by(kept) in {None, identity}:
+    if kept is not None and kept.is_file() and store_named_by(kept) == identity:
         return Verdicts.read(kept, identity)
     if why := why_not_again(os.environ):
         raise ApplyError(why)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import operator
 import threading
 import types
 import weakref
+from array import array
 from collections import deque
 from contextvars import ContextVar
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -88,6 +91,8 @@ PLAIN = Plain()
 PLAIN.value = 2.0
 WEAK = weakref.ref(PLAIN)
 SHARED = {"a": 2.0}
+SETTINGS = types.ModuleType("settings_of_mine")
+SETTINGS.scale_1 = 2.0
 
 
 def scaled_in_order(m, x):
@@ -127,6 +132,37 @@ CASES = {
     "a read-only dictionary": (
         lambda: Scaled(lambda m, x: x * m.kept["a"], kept=types.MappingProxyType(SHARED)),
         lambda m: SHARED.update(a=SHARED["a"] + 1),
+    ),
+    "a module without weights": (
+        lambda: Scaled(lambda m, x: m.kept(x / 9), kept=nn.Tanh()),
+        lambda m: setattr(m, "kept", nn.Sigmoid()),
+    ),
+    "a module of several without weights": (
+        lambda: nn.Sequential(nn.Tanh(), nn.Tanh()), lambda m: m.__setitem__(1, nn.Sigmoid()),
+    ),
+    "an object that is asked for": (
+        lambda: Scaled(lambda m, x: x * (1 if m.kept is None else 2), kept=object()),
+        lambda m: setattr(m, "kept", None),
+    ),
+    "a namespace": (
+        lambda: Scaled(lambda m, x: x * m.kept.scale, kept=argparse.Namespace(scale=2.0)),
+        lambda m: setattr(m.kept, "scale", 5.0),
+    ),
+    "a number of NumPy": (
+        lambda: Scaled(lambda m, x: x * float(m.kept), kept=np.float32(2)),
+        lambda m: setattr(m, "kept", np.float32(5)),
+    ),
+    "a fraction": (
+        lambda: Scaled(lambda m, x: x * float(m.kept), kept=Fraction(1, 2)),
+        lambda m: setattr(m, "kept", Fraction(1, 3)),
+    ),
+    "an array of Python's": (
+        lambda: Scaled(lambda m, x: x * m.kept[0], kept=array("d", [2.0])),
+        lambda m: m.kept.__setitem__(0, 5.0),
+    ),
+    "a computed name of a module": (
+        lambda: Scaled(lambda _, x: x * getattr(SETTINGS, "scale_" + "1")),
+        lambda _: setattr(SETTINGS, "scale_1", SETTINGS.scale_1 + 1),
     ),
     "the sign of a zero": (
         lambda: Scaled(lambda m, x: x / m.kept, kept=0.0), lambda m: setattr(m, "kept", -0.0),
@@ -238,6 +274,14 @@ def test_what_a_step_of_training_would_see_is_noticed(change):
     assert guards.failed() == ""
     change(step)
     assert guards.failed() != ""
+
+
+def test_a_hook_of_every_module_that_is_gone_counts():
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    guards = guarded(nn.Linear(4, 4).requires_grad_(requires_grad=False), X)
+    assert guards.failed() == ""
+    handle.remove()
+    assert guards.failed() == "every module has other hooks"
 
 
 class Doubled(torch.autograd.Function):

@@ -85,9 +85,8 @@ def test_each_changed_byte_is_refused(tmp_path):
             read_companion(path, OTHER)
 
 
-@pytest.mark.parametrize("identity", [OTHER, ""])
-def test_another_stores_times_are_refused_through_every_entry(program, store, identity):
-    write_times(store, identity)
+def test_another_stores_times_are_refused_through_every_entry(program, store):
+    write_times(store, OTHER)
     for words in (
         ["bound", "--sms", "80"],
         ["report", "-o", "page"],
@@ -102,6 +101,14 @@ def test_another_stores_times_are_refused_through_every_entry(program, store, id
     for ask in (depgraph.open, lambda path: recorded_profile(Store(path))):
         with pytest.raises(StoreError, match="not with the one beside it"):
             ask(store.path)
+
+
+def test_times_of_no_store_are_not_used_without_a_word(program, store):
+    write_times(store, "")
+    result = program("bound", str(store.path), "--sms", "80", "--format", "json")
+    assert result.code == 0
+    assert "times.json" not in json.loads(result.out)["durations"]
+    assert "is of no store: pass it with --timing" in result.err
 
 
 def test_changed_times_are_refused(program, store):
@@ -127,6 +134,11 @@ def test_captures_and_verdicts_go_with_their_store(store):
     assert not captures_of(store.path).exists()
     assert not verdicts_of(store.path, 0).exists()
     assert times_of(store.path).exists()
+    times_of(store.path).write_text('{"traceEvents": []}')  # as an earlier version left them
+    captures_of(store.path).write_text("[]")
+    remove_stale(store.path, store.identity)
+    assert not times_of(store.path).exists()
+    assert not captures_of(store.path).exists()
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"captures": Infinity}'])

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from depgraph.errors import RecorderError
-from depgraph.ownership import is_ours
+from depgraph.ownership import _is_own, is_ours
 from depgraph.recorder.build import Builder
 from depgraph.recorder.toolkit import Toolkit
 
@@ -38,31 +38,32 @@ def test_files_of_others_are_not_ours(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("members", "others", "is_mine"),
+    ("name", "members", "is_mine"),
     [
-        ([], [], True),  # as systems have it that make a group for each user
-        (["me"], [], True),
-        (["me", "you"], [], False),
-        ([], ["you"], False),
+        ("me", [], True),  # as systems have it that make a group for each user
+        ("me", ["me"], True),
+        ("me", ["me", "you"], False),
+        ("staff", [], False),  # whose members a directory does not list
         (None, [], False),
     ],
 )
-def test_a_group_of_the_user_alone_is_the_user(tmp_path, monkeypatch, members, others, is_mine):
+def test_a_group_of_the_user_alone_is_the_user(tmp_path, monkeypatch, name, members, is_mine):
     path = tmp_path / "it"
     path.write_text("")
     path.chmod(0o664)
-    group = path.stat().st_gid
+    monkeypatch.setattr("depgraph.ownership._ROOT", -1)
+    monkeypatch.setattr("depgraph.ownership.os.getuid", lambda: path.stat().st_uid)
+    _is_own.cache_clear()
 
     def group_of(number):
-        if members is None:
+        if name is None:
             raise KeyError(number)
-        return SimpleNamespace(gr_mem=members)
+        return SimpleNamespace(gr_name=name, gr_mem=members)
 
-    users = [SimpleNamespace(pw_name=name, pw_gid=group) for name in ("me", *others)]
     monkeypatch.setattr("grp.getgrgid", group_of)
-    monkeypatch.setattr("pwd.getpwuid", lambda _: users[0])
-    monkeypatch.setattr("pwd.getpwall", lambda: users)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="me"))
     assert is_ours(path) == is_mine
+    _is_own.cache_clear()
 
 
 def test_where_files_have_no_owners_all_are_ours(tmp_path, monkeypatch):
