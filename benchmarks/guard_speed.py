@@ -10,7 +10,8 @@ from timeit import repeat
 import torch
 from torch import nn
 
-from depgraph.torch.bindings import Executed, find_bindings
+from depgraph.torch.bindings import find_bindings
+from depgraph.torch.executed import Executed
 from depgraph.torch.guards import Guards
 from depgraph.torch.operator_log import OperatorLog
 

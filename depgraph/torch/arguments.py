@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import is_equal, is_simple
+from depgraph.torch.held import is_equal, is_simple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

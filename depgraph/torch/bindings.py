@@ -7,42 +7,36 @@ functions that decide which operators it calls.
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
-import sys
 import types
 import weakref
-from array import array
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import dataclass, field
-from datetime import date, time, timedelta
-from enum import Enum
-from numbers import Number
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
+from depgraph.torch.executed import (
+    Everything,
+    EverythingRan,
+    Executed,
+    function_in,
+    is_library,
+    names_in,
+)
+from depgraph.torch.held import HOOKS_OF_TENSORS, SIMPLE, copy_of, hooks_on, is_simple, size_of
 from depgraph.torch.operator_log import OperatorLog, addresses_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
 
 ITEM, ATTRIBUTE, CALLED = "item", "attribute", "called"
-_SIMPLE = (
-    bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, torch.Size,
-    torch.layout, torch.memory_format, range, slice, np.generic, Number, date, time, timedelta,
-)  # fmt: skip
 _MAPPINGS = dict, types.MappingProxyType
 _CACHE = type(functools.lru_cache(len))
-_LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "triton"})
 _OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
-_SOURCES = (torch.__file__, 0), (__file__, 1)  # this package, too
 # A slot's first fields, and whether its name was read.
 _Found = tuple[Any, str, Any, Any, str, bool]
 # Modules of Python whose objects lead everywhere, and hold nothing that decides about operators.
@@ -56,13 +50,9 @@ _TOOLS = frozenset(
 _LEAVES = (
     torch.cuda.Stream, torch.cuda.Event, torch.Generator, types.CodeType, OperatorLog,
 )  # fmt: skip
-_IMPORTING = "<frozen importlib._bootstrap>"
 _MOST_OBJECTS = 200_000
 _MOST_ITEMS = 10_000
 _MOST_BYTES = 1 << 16
-_DYNAMIC = frozenset({"getattr", "hasattr", "vars", "attrgetter"})
-_DYNAMIC_ATTRIBUTES = frozenset({"__dict__", "__getattribute__"})
-_HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
 _ITERATED = (
     torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential, torch.nn.ParameterList,
     torch.nn.ParameterDict,
@@ -153,209 +143,11 @@ class Bindings:
 def _held(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return id(value), addresses_of(value)
-    if isinstance(value, _SIMPLE):
+    if isinstance(value, SIMPLE):
         return type(value), value
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         return type(value), len(value)
     return type(value)
-
-
-class Executed:
-    """The code of Python functions that ran, and the names that they read.
-
-    Parameters
-    ----------
-    is_compiled : bool
-        Whether functions run in a compiled form, so that not all of them are seen.
-    """
-
-    def __init__(self, *, is_compiled: bool = False) -> None:
-        self._is_compiled = is_compiled
-        self._globals_of: dict[types.CodeType, dict[str, Any]] = {}
-        self._of_class: dict[type, Container[str]] = {}
-        self._names: frozenset[str] = frozenset()
-        self._attributes: Container[str] = frozenset()
-        self._searched: frozenset[str] = frozenset()
-        self._counted = -1
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Note what runs in this thread meanwhile, and nothing of what ran before."""
-        self._globals_of.clear()
-        self._counted = -1
-        before = sys.getprofile()
-        globals_of = self._globals_of
-        importing: list[types.FrameType] = []  # what a module does once is not what a function does
-
-        def note(frame: types.FrameType, event: str, _: object) -> None:
-            if importing:
-                if event == "return" and frame is importing[0]:
-                    importing.clear()
-            elif event == "call":
-                if frame.f_code.co_filename == _IMPORTING:
-                    importing.append(frame)
-                else:
-                    globals_of[frame.f_code] = frame.f_globals
-
-        sys.setprofile(note)
-        try:
-            yield
-        finally:
-            sys.setprofile(before)
-
-    def note_stack(self, frame: types.FrameType | None) -> None:
-        """Note what runs in another thread, such as one of a backward pass."""
-        while frame is not None:
-            self._globals_of[frame.f_code] = frame.f_globals
-            frame = frame.f_back
-
-    def own(self) -> dict[types.CodeType, dict[str, Any]]:
-        """Return the code that is of no library, and the globals that it reads."""
-        others = {getattr(each, "__code__", None) for each in gc.callbacks}
-        return {
-            code: names
-            for code, names in self._globals_of.items()
-            if code not in others and not _is_of_library(code, names)
-        }
-
-    def _count(self) -> None:
-        if len(self._globals_of) == self._counted:
-            return
-        self._counted = len(self._globals_of)
-        self._of_class.clear()
-        own = list(self.own())
-        self._names = frozenset(name for code in own for name in _names_in(code))
-        searching = [code for code in own if _searches(code)]
-        # What a method searches is its object, or what it has; of a function nobody knows.
-        is_anything = any("." not in _home_of(code) for code in searching)
-        self._attributes = _Everything() if is_anything else self._names
-        self._searched = frozenset(name for code in searching for name in code.co_names)
-
-    @property
-    def names(self) -> Container[str]:
-        """What functions read that are of no library."""
-        self._count()
-        return self._names
-
-    @property
-    def searched(self) -> Container[str]:
-        """Names of objects whose attributes are read by names that are computed."""
-        self._count()
-        return self._searched
-
-    def may_have_run(self, function: Any) -> bool:
-        """Tell whether a function was called, for all that is known."""
-        return self._is_compiled or self.ran(function)
-
-    def ran(self, function: Any) -> bool:
-        """Tell whether a function was seen to be called."""
-        return getattr(function, "__code__", None) in self._globals_of
-
-    def read_of(self, cls: type) -> Container[str]:
-        """Return the names that the methods of a class have read."""
-        self._count()
-        names = self._attributes
-        if cls not in self._of_class:
-            codes = list(self._methods_of(cls))
-            own = (code for code in codes if not _lies_in_library(code.co_filename))
-            if isinstance(names, frozenset) and not any(map(_searches, own)):
-                names = names.union(*map(_names_in, codes))
-            else:
-                names = _Everything()
-            self._of_class[cls] = names
-        return self._of_class[cls]
-
-    def asks_of(self, cls: type) -> bool:
-        """Tell whether methods of a class ask for attributes that need not be there."""
-        own = (c for c in self._methods_of(cls) if not _lies_in_library(c.co_filename))
-        return any(not _DYNAMIC.isdisjoint(code.co_names) for code in own)
-
-    def _methods_of(self, cls: type) -> Iterator[types.CodeType]:
-        for each in cls.__mro__:
-            for value in vars(each).values():
-                function = _function_in(value)
-                if self.ran(function):
-                    yield function.__code__
-
-
-def _is_of_library(code: types.CodeType, names: dict[str, Any]) -> bool:
-    return _is_library(str(names.get("__name__", ""))) or _lies_in_library(code.co_filename)
-
-
-@functools.cache
-def _lies_in_library(filename: str) -> bool:
-    path = Path(filename)
-    if any(path.is_relative_to(Path(file).parents[up]) for file, up in _SOURCES):
-        return True
-    is_installed = "site-packages" in path.parts
-    return not is_installed and any(map(path.is_relative_to, (sys.prefix, sys.base_prefix)))
-
-
-def _names_in(code: types.CodeType) -> set[str]:
-    found = {*code.co_names, *code.co_freevars}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= _names_in(constant)
-        elif isinstance(constant, str) and constant.isidentifier():
-            found.add(constant)  # getattr may be told so
-    return found
-
-
-@functools.cache
-def _searches(code: types.CodeType) -> bool:
-    """Tell whether code reads attributes by names that it computes."""
-    if not _DYNAMIC_ATTRIBUTES.isdisjoint(code.co_names) or "vars" in code.co_names:
-        return True
-    if _DYNAMIC.isdisjoint(code.co_names):
-        return False
-    is_open = has_name = False
-    for each in dis.get_instructions(code):
-        if each.argval in _DYNAMIC and each.opname.startswith("LOAD_"):
-            is_open, has_name = True, False
-        elif is_open and each.opname == "LOAD_CONST" and isinstance(each.argval, str):
-            has_name = True
-        elif is_open and (each.opname.startswith(("BINARY_", "FORMAT_", "BUILD_"))):
-            return True
-        elif is_open and each.opname.startswith("CALL"):
-            if not has_name:
-                return True
-            is_open = False
-    return False
-
-
-def _home_of(code: types.CodeType) -> str:
-    """Return the name of code within its module, such as ``Model.forward``."""
-    return code.co_qualname if sys.version_info >= (3, 11) else code.co_name
-
-
-def _function_in(value: Any) -> Any:
-    """Return the function that a descriptor of a class wraps."""
-    if isinstance(value, (staticmethod, classmethod)):
-        return value.__func__
-    return value.fget if isinstance(value, property) else value
-
-
-class _Everything:
-    """All names."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-class _All(Executed):
-    """Takes every name for one that was read, and every function for one that ran."""
-
-    def may_have_run(self, function: Any) -> bool:
-        del function
-        return True
-
-    @property
-    def names(self) -> Container[str]:
-        return _Everything()
-
-    def read_of(self, cls: type) -> Container[str]:
-        del cls
-        return _Everything()
 
 
 def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bindings:
@@ -371,7 +163,8 @@ def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bi
     """
     found = Bindings()
     known: set[int] = set()
-    _go_through(deque((p, o, True) for p, o in roots.items()), executed or _All(), found, known)
+    waiting = deque((path, owner, True) for path, owner in roots.items())
+    _go_through(waiting, executed or EverythingRan(), found, known)
     if executed is not None:
         own = executed.own()
         _go_through(deque(_read_by(own, found, known)), executed, found, known)
@@ -409,7 +202,7 @@ def _take_sizes(
 ) -> None:
     """Take the sizes of what an object holds, its hooks, and what has no slots of its own."""
     is_named = path.rpartition(".")[2] in executed.names
-    if hooks := _hooks_on(owner):
+    if hooks := hooks_on(owner):
         found.hooks.append((owner, hooks, path))
     if isinstance(owner, torch.nn.Module):
         modules, parameters = vars(owner)["_modules"], vars(owner)["_parameters"]
@@ -432,60 +225,13 @@ def _take_sizes(
 
 def _take_contents(owner: Any, path: str, found: Bindings, *, is_named: bool) -> None:
     """Take a copy of what is compared as a whole."""
-    kept = _copy_of(owner)
+    kept = copy_of(owner)
     if kept is None:
         return
-    if _size_of(kept) <= _MOST_BYTES:
+    if size_of(kept) <= _MOST_BYTES:
         found.contents.append((owner, kept, path))
     elif is_named:
         found.too_large = path
-
-
-def _copy_of(value: Any) -> Any:
-    """Return a copy of what is compared as a whole; None if there is no need."""
-    if type(value) in {set, bytearray}:
-        return type(value)(value)
-    if type(value) in {deque, array, np.ndarray}:
-        return copy(value)
-    return None
-
-
-def _size_of(kept: Any) -> int:
-    return int(kept.nbytes) if isinstance(kept, np.ndarray) else len(kept)
-
-
-def is_as_it_was(now: Any, then: Any) -> bool:
-    """Tell whether a set, queue or array has what its copy has."""
-    if isinstance(then, set):
-        return len(now) == len(then) and all(each in now for each in then)
-    if isinstance(then, deque):
-        return len(now) == len(then) and all(map(_is_the_same, now, then))
-    if isinstance(then, bytearray):
-        return bool(now == then)
-    if isinstance(then, array):
-        return bool(now.tobytes() == then.tobytes())
-    is_alike = now.dtype == then.dtype and now.shape == then.shape
-    return bool(is_alike and now.tobytes() == then.tobytes())
-
-
-def _is_the_same(now: Any, then: Any) -> bool:
-    return now is then or (is_simple(then) and is_equal(now, then))
-
-
-def _hooks_on(owner: Any) -> tuple[Any, ...]:
-    """Return what tells the hooks of a module, tensor or optimizer from others."""
-    if isinstance(owner, torch.Tensor):
-        hooks = [getattr(owner, name, None) for name in _HOOKS_OF_TENSORS]
-    elif isinstance(owner, (torch.nn.Module, torch.optim.Optimizer)):
-        hooks = [d for key, d in vars(owner).items() if key.endswith("_hooks")]
-    else:
-        return ()
-    return tuple(tuple(d) if isinstance(d, dict) else None for d in hooks)
-
-
-def has_other_hooks(owner: Any, hooks: tuple[Any, ...]) -> bool:
-    """Tell whether the hooks of a module, tensor or optimizer are not those that it had."""
-    return _hooks_on(owner) != hooks
 
 
 def _read_by(
@@ -494,7 +240,7 @@ def _read_by(
     """Yield what code reads that ran, whatever leads to it: hooks, backward passes."""
     seen = {(id(slot.owner), slot.key) for slot in found.slots if slot.kind == ITEM}
     for code, names in own.items():
-        for name in sorted(_names_in(code) & names.keys()):
+        for name in sorted(names_in(code) & names.keys()):
             if (id(names), name) not in seen:
                 seen.add((id(names), name))
                 found.slots.append(Slot(names, ITEM, name, names[name], name, names, is_named=True))
@@ -507,19 +253,15 @@ def _read_by(
 
 
 def _is_leaf(value: Any) -> bool:
-    if isinstance(value, _SIMPLE):
+    if isinstance(value, SIMPLE):
         return True
     if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
         return True
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
         name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
-        return _is_library(str(name))
+        return is_library(str(name))
     home = type(value).__module__.split(".", maxsplit=1)[0]
     return home in _TOOLS or isinstance(value, _LEAVES)
-
-
-def _is_library(module: str) -> bool:
-    return module.split(".", maxsplit=1)[0] in _LIBRARIES or module.startswith("depgraph.torch.")
 
 
 def _slots_of(  # noqa: C901, PLR0912
@@ -538,7 +280,7 @@ def _slots_of(  # noqa: C901, PLR0912
     elif isinstance(owner, torch.Tensor):
         if owner.is_leaf and owner.requires_grad:
             yield (owner, ATTRIBUTE, "grad", owner.grad, f"{path}.grad", False)
-        for name in _HOOKS_OF_TENSORS:
+        for name in HOOKS_OF_TENSORS:
             for key, hook in (getattr(owner, name, None) or {}).items():
                 yield (getattr(owner, name), ITEM, key, hook, f"{path}'s hook", True)
     elif isinstance(owner, _MAPPINGS):
@@ -561,7 +303,7 @@ def _slots_of(  # noqa: C901, PLR0912
     elif isinstance(owner, (type, types.ModuleType)):
         yield from _of_namespace(owner, path, executed, is_searched=is_searched)
     else:
-        wanted = _Everything() if is_searched else executed.read_of(type(owner))
+        wanted = Everything() if is_searched else executed.read_of(type(owner))
         yield from _of_object(owner, path, wanted)
 
 
@@ -577,7 +319,7 @@ def _of_function(function: types.FunctionType, path: str, executed: Executed) ->
         except ValueError:  # nothing is bound there yet
             continue
     names = function.__globals__
-    for name in sorted(_names_in(code) & names.keys()):
+    for name in sorted(names_in(code) & names.keys()):
         yield (names, ITEM, name, names[name], name, True)
     if function.__defaults__:
         defaults = function.__defaults__
@@ -594,11 +336,12 @@ def _of_namespace(
     """Yield what was read of a class or a module."""
     wanted = executed.names if isinstance(owner, types.ModuleType) else executed.read_of(owner)
     for key, value in list(vars(owner).items()):
-        function = _function_in(value)
+        function = function_in(value)
         if not isinstance(key, str):
             continue
         is_wanted = key in wanted and not key.startswith("__")
-        if isinstance(owner, types.ModuleType) and (is_searched or isinstance(executed, _All)):
+        is_open = is_searched or isinstance(executed, EverythingRan)
+        if isinstance(owner, types.ModuleType) and is_open:
             is_wanted = is_simple(value) or isinstance(value, (torch.Tensor, dict, list))
         if not is_wanted and not executed.ran(function):
             continue
@@ -625,27 +368,11 @@ def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found
             if isinstance(value, types.MemberDescriptorType) and hasattr(owner, key):
                 there = getattr(owner, key)
                 yield (owner, ATTRIBUTE, key, there, f"{path}.{key}", key in wanted)
-        if not _is_library(each.__module__):
+        if not is_library(each.__module__):
             yield (owner, "", each, each, each.__qualname__, False)
     if cls is _CACHE:  # what else holds objects out of sight may hold others next time
         referents = gc.get_referents(owner)
         yield from ((owner, "", None, value, f"{path}...", False) for value in referents)
-
-
-def is_simple(value: Any) -> bool:
-    """Tell whether a value is a number, a text, a flag, or a tuple of such."""
-    return isinstance(value, _SIMPLE) or (type(value) is tuple and all(map(is_simple, value)))
-
-
-def is_equal(now: Any, then: Any) -> bool:
-    """Tell whether two simple values are of one type and cannot be told apart."""
-    if type(now) is not type(then):
-        return False
-    if isinstance(then, tuple):
-        return len(now) == len(then) and all(map(is_equal, now, then))
-    if isinstance(then, Number):  # zeros have signs, and what is no number is itself
-        return now is then or repr(now) == repr(then)
-    return bool(now == then)
 
 
 def _shown(key: Any) -> str:

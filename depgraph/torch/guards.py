@@ -18,12 +18,9 @@ from depgraph.errors import ApplyError
 from depgraph.torch.bindings import (
     CALLED,
     ITEM,
-    has_other_hooks,
-    is_as_it_was,
-    is_equal,
-    is_simple,
     leading_to,
 )
+from depgraph.torch.held import has_other_hooks, is_as_it_was, is_equal, is_simple
 from depgraph.torch.operator_log import addresses_of
 
 if TYPE_CHECKING:

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from depgraph.apply.order import Edge
     from depgraph.apply.plan import Candidate, Plan, Recorded
     from depgraph.torch.arguments import Arguments
-    from depgraph.torch.bindings import Bindings, Executed
+    from depgraph.torch.bindings import Bindings
     from depgraph.torch.capture import Program
     from depgraph.torch.driver import Driver
+    from depgraph.torch.executed import Executed
     from depgraph.torch.warm_up import Warm
 
 _COMPILED = "_torchdynamo_orig_callable", "_orig_mod"  # what torch.compile leaves

@@ -15,7 +15,7 @@ from depgraph.torch.operator_log import OperatorLog
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from depgraph.torch.bindings import Executed
+    from depgraph.torch.executed import Executed
 
 
 def whole_storage(tensor: Any) -> Any:

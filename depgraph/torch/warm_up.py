@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import Executed
+from depgraph.torch.executed import Executed
 from depgraph.torch.state import Probe, RandomState, Saved
 
 if TYPE_CHECKING:

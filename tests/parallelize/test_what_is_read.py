@@ -20,7 +20,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from depgraph.errors import ApplyError  # noqa: E402
-from depgraph.torch.bindings import Executed, find_bindings  # noqa: E402
+from depgraph.torch.bindings import find_bindings  # noqa: E402
+from depgraph.torch.executed import Executed  # noqa: E402
 from depgraph.torch.guards import Guards  # noqa: E402
 from depgraph.torch.operator_log import OperatorLog  # noqa: E402
 from depgraph.torch.state import Probe, Saved  # noqa: E402

@@ -1,0 +1,84 @@
+"""What objects hold: simple values, contents that are compared as a whole, hooks."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from copy import copy
+from datetime import date, time, timedelta
+from enum import Enum
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+
+SIMPLE = (
+    bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, torch.Size,
+    torch.layout, torch.memory_format, range, slice, np.generic, Number, date, time, timedelta,
+)  # fmt: skip
+HOOKS_OF_TENSORS = "_backward_hooks", "_post_accumulate_grad_hooks"
+
+
+def copy_of(value: Any) -> Any:
+    """Return a copy of what is compared as a whole; None if there is no need."""
+    if type(value) in {set, bytearray}:
+        return type(value)(value)
+    if type(value) in {deque, array, np.ndarray}:
+        return copy(value)
+    return None
+
+
+def size_of(kept: Any) -> int:
+    """Return the bytes of an array, or how much else holds."""
+    return int(kept.nbytes) if isinstance(kept, np.ndarray) else len(kept)
+
+
+def is_as_it_was(now: Any, then: Any) -> bool:
+    """Tell whether a set, queue or array has what its copy has."""
+    if isinstance(then, set):
+        return len(now) == len(then) and all(each in now for each in then)
+    if isinstance(then, deque):
+        return len(now) == len(then) and all(map(_is_the_same, now, then))
+    if isinstance(then, bytearray):
+        return bool(now == then)
+    if isinstance(then, array):
+        return bool(now.tobytes() == then.tobytes())
+    is_alike = now.dtype == then.dtype and now.shape == then.shape
+    return bool(is_alike and now.tobytes() == then.tobytes())
+
+
+def _is_the_same(now: Any, then: Any) -> bool:
+    return now is then or (is_simple(then) and is_equal(now, then))
+
+
+def hooks_on(owner: Any) -> tuple[Any, ...]:
+    """Return what tells the hooks of a module, tensor or optimizer from others."""
+    if isinstance(owner, torch.Tensor):
+        hooks = [getattr(owner, name, None) for name in HOOKS_OF_TENSORS]
+    elif isinstance(owner, (torch.nn.Module, torch.optim.Optimizer)):
+        hooks = [d for key, d in vars(owner).items() if key.endswith("_hooks")]
+    else:
+        return ()
+    return tuple(tuple(d) if isinstance(d, dict) else None for d in hooks)
+
+
+def has_other_hooks(owner: Any, hooks: tuple[Any, ...]) -> bool:
+    """Tell whether the hooks of a module, tensor or optimizer are not those that it had."""
+    return hooks_on(owner) != hooks
+
+
+def is_simple(value: Any) -> bool:
+    """Tell whether a value is a number, a text, a flag, or a tuple of such."""
+    return isinstance(value, SIMPLE) or (type(value) is tuple and all(map(is_simple, value)))
+
+
+def is_equal(now: Any, then: Any) -> bool:
+    """Tell whether two simple values are of one type and cannot be told apart."""
+    if type(now) is not type(then):
+        return False
+    if isinstance(then, tuple):
+        return len(now) == len(then) and all(map(is_equal, now, then))
+    if isinstance(then, Number):  # zeros have signs, and what is no number is itself
+        return now is then or repr(now) == repr(then)
+    return bool(now == then)
