@@ -145,6 +145,9 @@ class Archive:
             digest = about.get("sha256")
             if about.get("bytes") != there[name].file_size or not isinstance(digest, str):
                 raise self._damaged(f"{in_short(repr(name))} is not as large as its manifest says")
+            table = TABLES.get(name.partition("/")[0])
+            if table is not None and about.get("rows") != about["bytes"] / table.itemsize:
+                raise self._damaged(f"{in_short(repr(name))} has other rows than its manifest says")
             self._digests[name] = digest
 
     def _check_version(self) -> None:

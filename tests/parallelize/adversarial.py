@@ -10,7 +10,7 @@ import sys
 import threading
 
 import torch
-from torch import nn
+from torch import library, nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
@@ -866,7 +866,7 @@ def triton_kernels_with_tables_of_pointers():
 
 @program
 def an_operator_of_ones_own():
-    @torch.library.custom_op("adversarial::bump", mutates_args={"y"})
+    @library.custom_op("adversarial::bump", mutates_args={"y"})
     def bump(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y.add_(x)
         return x * 2

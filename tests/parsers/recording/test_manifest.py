@@ -98,6 +98,17 @@ def test_a_manifest_that_is_none_is_refused(tmp_path, manifest):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("rows", [0, 1, None, "many", 2**70])
+def test_row_counts_are_held_against_sizes(tmp_path, rows):
+    members = members_of(SAMPLE)
+    manifest = json.loads(members["manifest.json"])
+    name = next(name for name in manifest["members"] if name.startswith("sectors/"))
+    manifest["members"][name]["rows"] = rows
+    members["manifest.json"] = json.dumps(manifest).encode()
+    with pytest.raises(TraceError, match=f"'{name}' has other rows"):
+        Archive(packed(tmp_path / "it.recording", members))
+
+
 REFUSED = "refused in one line"
 
 
