@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 # Modules carry compiled code: they are imported when a trace is opened, in this order.
 _FORMATS = (
+    "depgraph.parsers.nvbit.log",
     "depgraph.parsers.recording.trace",
     "depgraph.parsers.accelsim.trace",
-    "depgraph.parsers.nvbit.log",
     "depgraph.parsers.simlog.accesses",
 )
 # How much of a file is looked at: a program may print for long before its first kernel.
 _HEAD_BYTES = (1 << 16, 1 << 20, 1 << 24)
+_TAR_AT = 257
 _STORE_MARK = "kernels.parquet"
 
 PathLike = str | Path
@@ -132,8 +133,6 @@ def _open_inputs(inputs: list[TraceInput]) -> Trace:
 
 
 def _format_of(source: TraceInput) -> Format:
-    from depgraph.parsers.refusals import is_archive, refusal
-
     head = b""
     for size in _HEAD_BYTES:
         head = source.head(size)
@@ -145,4 +144,11 @@ def _format_of(source: TraceInput) -> Format:
                 return module
         if len(head) < size:
             break
+    from depgraph.parsers.refusals import refusal
+
     raise refusal(source.name, head)
+
+
+def is_archive(head: bytes) -> bool:
+    """Tell whether a file is a tar archive, whatever is in it."""
+    return head[_TAR_AT:].startswith(b"ustar")

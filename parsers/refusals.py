@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from depgraph.errors import ProfileError, TraceError
+from depgraph.parsers.formats import is_archive
 
 _HINT = (
     "give the standard output of a program under NVBit's mem_trace, or an Accel-Sim kernelslist,"
@@ -73,7 +74,6 @@ _TOOLS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         _AS_TIMES,
     ),
 )
-_TAR_AT = 257
 _PROFILE_HEAD_BYTES = 1 << 17  # every line of it is looked at in turn
 _PROFILES = {
     "kineto": "is a PyTorch profiler trace",
@@ -82,11 +82,6 @@ _PROFILES = {
     "nvprof": "is a profile of nvprof",
     "own-csv": "is a table of times",
 }
-
-
-def is_archive(head: bytes) -> bool:
-    """Tell whether a file is a tar archive, whatever is in it."""
-    return head[_TAR_AT:].startswith(b"ustar")
 
 
 def refusal(name: str, head: bytes) -> TraceError:

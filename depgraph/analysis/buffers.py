@@ -9,8 +9,7 @@ import numpy as np
 
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.errors import NotApplicableError
-from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints
-from depgraph.footprint.frees import renumbered
+from depgraph.footprint.footprints import Footprints, cut_to_spans, join_footprints, renumbered
 from depgraph.graph.builder import assemble, join_order
 from depgraph.graph.kinds import ALL_KINDS
 from depgraph.graph.lists import concatenate_lists

@@ -25,8 +25,7 @@ from depgraph.analysis.outcome import Paths, limits_of, work_done
 from depgraph.analysis.verdict import verdict_of
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.queries import critical_path
-from depgraph.graph.slack import kernel_slacks
+from depgraph.graph.queries import critical_path, kernel_slacks
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.priorities import PRIORITIES
@@ -48,8 +47,7 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
-    from depgraph.graph.queries import PathStep
-    from depgraph.graph.slack import KernelSlack
+    from depgraph.graph.queries import KernelSlack, PathStep
     from depgraph.mechanisms import Mechanism
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario

@@ -16,7 +16,7 @@ from depgraph.dependence.positions_jit import overlay_ranges
 from depgraph.dependence.possible import with_joins_in_known_memory, with_possible_joins
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.range_store import touched_by_copies
+from depgraph.footprint.spill import touched_by_copies
 from depgraph.trace.records import MemoryOperation
 
 if TYPE_CHECKING:

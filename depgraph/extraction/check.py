@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.extraction.collect import BLOCK_BYTES, Collector
-from depgraph.extraction.kernel_table import kernel_rows, remarks
+from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.scan import without_ranges
 from depgraph.extraction.shards import Analysed
-from depgraph.graph.program import BlockCounts
+from depgraph.graph.program import BlockCounts, remarks
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.text import kernels_text
 from depgraph.system.workers import Threads

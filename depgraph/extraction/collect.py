@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from depgraph.dependence.possible import waits_inside
 from depgraph.dependence.sweep import address_spaces
 from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, with_room
-from depgraph.footprint.footprints import Footprints, concatenate_footprints
-from depgraph.footprint.frees import freed_between
+from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_between
+from depgraph.graph.program import Kernel
 from depgraph.system.text import counted
 from depgraph.trace.records import Damage, KernelLaunch, MemoryOperation
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.extraction.shards import Analysed
     from depgraph.footprint.spill import Run
+    from depgraph.graph.program import BlockCounts
     from depgraph.trace.records import Allocation, BlockTouches, Operation, ScannedPart, Trace
 
 # Above this many damaged access lines in a hundred, what is left is no basis for a graph.
@@ -292,3 +295,42 @@ class Collector:
         if self._shows_bulk or not isinstance(launch, KernelLaunch):
             return None
         return self.trace.untraced(launch)
+
+
+def kernel_rows(collector: Collector, counts: BlockCounts, found: Analysed) -> list[Kernel]:
+    """Describe the kernels of a trace."""
+    first_block = collector.numbers.first_block
+    numbers = collector.numbers.kernel.tolist()
+    read, written, ldgsts = found.operation_bytes.tolist()
+    shared, inside = found.shared_bytes.tolist(), found.inside.tolist()
+
+    def per_operation(values: NDArray[Any]) -> list[int]:
+        running = np.append(0, np.cumsum(values))
+        return np.diff(running[first_block]).tolist()  # type: ignore[no-any-return]
+
+    accesses = per_operation(counts.accesses)
+    instructions = per_operation(counts.instructions)
+    active = per_operation(counts.instructions > 0)
+    rows = []
+    for index, launch in enumerate(collector.operations):
+        if not isinstance(launch, KernelLaunch):
+            continue
+        rows.append(
+            Kernel.launched(
+                launch,
+                kernel=numbers[index],
+                operation=index,
+                first_block=int(first_block[index]),
+                active_blocks=active[index],
+                accesses=accesses[index],
+                instructions=instructions[index],
+                read_bytes=read[index],
+                written_bytes=written[index],
+                shared_written_bytes=shared[index],
+                untraced=collector.untraced_of(index),
+                reach=collector.reach.get(index),
+                waits_inside=waits_inside(inside[index]),
+                ldgsts_bytes=ldgsts[index],
+            )
+        )
+    return rows

@@ -14,22 +14,20 @@ import nvtx
 from depgraph.dependence.possible import with_possible_joins, with_possible_writes
 from depgraph.dependence.sweep import build_graph
 from depgraph.errors import ModelError
-from depgraph.extraction.checkpoint import ResumableScan, open_folder
-from depgraph.extraction.collect import BLOCK_BYTES, Collector
+from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.compile_ahead import CompileAhead
-from depgraph.extraction.kernel_table import kernel_rows, remarks
 from depgraph.extraction.scan import most_ranges, scan_parts
 from depgraph.extraction.shards import ShardAnalysis, analyse_shards
 from depgraph.footprint.footprints import GRANULARITIES
-from depgraph.footprint.range_store import RangeStore
+from depgraph.footprint.spill import RangeStore
 from depgraph.graph.kinds import ALL_KINDS
-from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources
+from depgraph.graph.program import BlockCounts, Copy, Extraction, launch_resources, remarks
 from depgraph.store.files import not_a_store
 from depgraph.store.writer import write_store
 from depgraph.system.interrupts import closed_on_interrupt
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.output import refuse_existing
-from depgraph.system.scratch import Scratch
+from depgraph.system.work_folder import Scratch
 from depgraph.system.workers import Threads, available_jobs
 from depgraph.trace.records import MemoryOperation
 
@@ -210,6 +208,8 @@ def _scanned(
 ) -> Generator[Scanned]:
     if resume is None:
         return scan_parts(trace, workers, files, most_ranges)
+    from depgraph.extraction.checkpoint import ResumableScan, open_folder
+
     files.keep_open(open_folder(resume))
     return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
 

@@ -15,14 +15,14 @@ import nvtx
 
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.spill import write_run_by_start
-from depgraph.system.output import one_line_errors
+from depgraph.system.work_folder import one_line_errors
 from depgraph.trace.records import BlockTouches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from depgraph.footprint.spill import Run
-    from depgraph.system.scratch import Scratch
+    from depgraph.system.work_folder import Scratch
     from depgraph.system.workers import Workers
     from depgraph.trace.records import Overflow, PartTask, Ranges, ScannedPart, Trace
 

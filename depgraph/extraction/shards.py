@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.dependence.sweep import SetPairs
-    from depgraph.footprint.range_store import RangeStore
-    from depgraph.footprint.spill import Run
-    from depgraph.system.scratch import Scratch
+    from depgraph.footprint.spill import RangeStore, Run
+    from depgraph.system.work_folder import Scratch
     from depgraph.system.workers import Workers
 
 # Boundaries are multiples of the coarsest granularity, so that rounding stays inside a shard.

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.graph.arrays import GraphArrays
-from depgraph.graph.edges import EDGE_BATCH, coded_edges
 from depgraph.graph.kinds import CODES, KIND_OF_CODE, Basis
 from depgraph.graph.lists import gather_lists, list_of_each
-from depgraph.graph.pairs import count_pairs
+from depgraph.graph.pairs import EDGE_BATCH, GraphArrays, coded_edges, count_pairs
 from depgraph.graph.paths_jit import earliest_finish, longest_tail
 
 if TYPE_CHECKING:

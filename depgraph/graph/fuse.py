@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import ModelError
-from depgraph.footprint.frees import renumbered
+from depgraph.footprint.footprints import renumbered
 from depgraph.graph.builder import assemble
 from depgraph.graph.lists import distinct, gather_lists, list_of_each, list_offsets
 

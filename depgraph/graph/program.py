@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.graph.block_graph import Resources
+from depgraph.trace.records import RANGE, TILES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Self
 
     from numpy.typing import NDArray
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
     from depgraph.footprint.spill import SpilledFootprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
-    from depgraph.system.scratch import Scratch
+    from depgraph.system.work_folder import Scratch
     from depgraph.trace.records import Allocation, KernelLaunch
+
+
+_OPAQUE = {
+    None: "opaque",
+    RANGE: "opaque in memory that is known",
+    TILES: "inferred, block by block",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,44 @@ class Extraction:
         """Remove intermediate files; footprints that stood in them are gone then."""
         if self.scratch is not None:
             self.scratch.remove()
+
+
+def kernel_remarks(kernel: Kernel, *, is_traced: bool = True) -> list[str]:
+    """Say what a user should know of a kernel before trusting a graph made from its trace.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    is_traced : bool
+        Rather than described, by whoever knows what it does.
+    """
+    found: list[str] = []
+    if not is_traced:
+        return found
+    if kernel.active_blocks == 0:
+        found.append("no instruction in the trace")
+    elif kernel.accesses == 0:
+        found.append("no global-memory access in the trace")
+    elif kernel.read_bytes and not kernel.written_bytes and not kernel.untraced:
+        found.append("writes nothing to global memory in the trace")
+    if 0 < kernel.active_blocks < kernel.blocks:
+        found.append("blocks of the grid without an instruction in the trace")
+    if kernel.registers is None:
+        found.append("registers per thread unknown")
+    if kernel.shared_bytes is None:
+        found.append("shared memory unknown")
+    if kernel.untraced:
+        found.append(f"{_OPAQUE[kernel.reach]}: {kernel.untraced}")
+    return found
+
+
+def remarks(kernels: Iterable[Kernel], *, is_traced: bool = True) -> dict[str, list[int]]:
+    """Return each remark with the numbers of the kernels that it is about."""
+    found: dict[str, list[int]] = {}
+    for kernel in kernels:
+        for remark in kernel_remarks(kernel, is_traced=is_traced):
+            found.setdefault(remark, []).append(kernel.kernel)
+    return found
 
 
 def launch_resources(kernels: Sequence[Kernel], n_operations: int) -> Resources:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.graph.builder import assemble, join_order
-from depgraph.graph.edges import group_targets, pair_joins
 from depgraph.graph.kinds import RAW
 from depgraph.graph.lists import (
     concatenate_lists,
@@ -16,6 +15,7 @@ from depgraph.graph.lists import (
     list_of_each,
     list_offsets,
 )
+from depgraph.graph.pairs import group_targets, pair_joins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ModelError, StoreError
-from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.frees import freed_between
+from depgraph.footprint.footprints import Footprints, freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
 from depgraph.graph.launches import JOINS, DeviceLaunches

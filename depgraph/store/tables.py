@@ -25,7 +25,7 @@ from depgraph.store.schema import (
 )
 from depgraph.store.table_checks import check_nulls
 from depgraph.system.arrow import read_parquet
-from depgraph.system.placing import recover
+from depgraph.system.output import recover
 from depgraph.system.text import in_short
 
 _READABLE = range(OLDEST_VERSION, SCHEMA_VERSION + 1)

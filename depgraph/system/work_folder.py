@@ -6,16 +6,19 @@ that works in the same place: the lock of a folder tells whether its process liv
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 import zlib
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from depgraph.errors import OutputError
 from depgraph.system.interrupts import interrupts_held, keep, remove_on_interrupt, remove_tree
 
 if TYPE_CHECKING:
@@ -54,6 +57,45 @@ class WorkFolder:
             self._remove()
 
 
+class Scratch:
+    """A folder for intermediate files, made when it is first needed.
+
+    Parameters
+    ----------
+    parent : Path or None
+        Where to make it; None for the system's folder for temporary files.
+    """
+
+    def __init__(self, parent: Path | None) -> None:
+        self._parent = parent or Path(tempfile.gettempdir())
+        self._folder: WorkFolder | None = None
+        self._locks: list[int] = []
+        self._files = 0
+        self._lock = threading.Lock()
+
+    def new_file(self, name: str) -> Path:
+        """Return the path of a file that does not exist yet; any thread may ask."""
+        with self._lock:
+            if self._folder is None:
+                with one_line_errors(self._parent):
+                    self._folder = WorkFolder(self._parent, "scratch")
+            self._files += 1
+            return self._folder.path / f"{name}-{self._files}.parquet"
+
+    def keep_open(self, descriptor: int | None) -> None:
+        """Close a descriptor, such as that of a lock, once the folder is removed and not before."""
+        if descriptor is not None:
+            self._locks.append(descriptor)
+
+    def remove(self) -> None:
+        """Delete the folder, if it was made."""
+        while self._locks:
+            os.close(self._locks.pop())
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+
 @contextmanager
 def work_folder(parent: Path, name: str) -> Iterator[Path]:
     """Yield the path of a `WorkFolder`, and remove it at the end."""
@@ -62,6 +104,19 @@ def work_folder(parent: Path, name: str) -> Iterator[Path]:
         yield work.path
     finally:
         work.remove()
+
+
+@contextmanager
+def one_line_errors(path: Path) -> Iterator[None]:
+    """Raise what the system says against writing as an `OutputError` about `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise OutputError(path, "no space is left on the disk", "free some") from None
+        if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
+            raise OutputError(path, f"there is no folder {path.parent}", "make it first") from None
+        raise OutputError(path, f"cannot be written ({error.strerror or error})") from None
 
 
 def remove_abandoned(parent: Path) -> None:

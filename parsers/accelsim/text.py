@@ -13,15 +13,16 @@ from depgraph.parsers.accelsim import bulk_scanner_jit as bulk_scanner
 from depgraph.parsers.accelsim import scanner_jit as scanner
 from depgraph.parsers.accelsim.header import find_layout, parse_header
 from depgraph.parsers.scanning.line_buffers import whole_lines
-from depgraph.parsers.scanning.opcode_table import (
+from depgraph.parsers.scanning.opcode_table_jit import IGNORE
+from depgraph.parsers.scanning.opcodes import (
     MAX_OPCODES,
     OpcodeTable,
+    Space,
     TooManyOpcodesError,
     effect_on_global,
     global_meaning,
+    untraced_by,
 )
-from depgraph.parsers.scanning.opcode_table_jit import IGNORE
-from depgraph.parsers.scanning.opcodes import Space, untraced_by
 from depgraph.parsers.scanning.text_jit import overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
 from depgraph.parsers.scanning.touch_table_jit import LANES

@@ -14,8 +14,7 @@ import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, begun_launch, wording_of
-from depgraph.parsers.nvbit.opaque_names import copies_by_tma
-from depgraph.parsers.nvbit.text import OVERLONG, is_launch, scan_text, text_buffer
+from depgraph.parsers.nvbit.text import OVERLONG, copies_by_tma, is_launch, scan_text, text_buffer
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.scanning.line_buffers import end_of_line, last_line_end, whole_lines
 from depgraph.parsers.scanning.text_jit import MAX_LINE_BYTES, PADDING

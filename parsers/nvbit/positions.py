@@ -13,7 +13,7 @@ from depgraph.parsers.nvbit.log import NvbitTrace
 from depgraph.parsers.nvbit.text import LaunchTable
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.scanning.line_buffers import whole_lines
-from depgraph.parsers.scanning.opcode_table import OpcodeTable
+from depgraph.parsers.scanning.opcodes import OpcodeTable
 from depgraph.parsers.scanning.text_jit import overlapping_words
 from depgraph.parsers.scanning.touch_table_jit import LANES
 from depgraph.trace.records import Ranges

@@ -10,7 +10,6 @@ import numpy as np
 
 from depgraph.errors import TraceError
 from depgraph.parsers.nvbit import scanner_jit as scanner
-from depgraph.parsers.nvbit.opaque_names import reads_textures
 from depgraph.parsers.scanning.launch_limits import (
     check_dimensions,
     signed64,
@@ -18,14 +17,15 @@ from depgraph.parsers.scanning.launch_limits import (
     usable_shared_bytes,
 )
 from depgraph.parsers.scanning.line_buffers import find_text
-from depgraph.parsers.scanning.opcode_table import (
+from depgraph.parsers.scanning.opcode_table_jit import IGNORE
+from depgraph.parsers.scanning.opcodes import (
     MAX_OPCODES,
     OpcodeTable,
+    Space,
     TooManyOpcodesError,
     global_meaning,
+    untraced_by,
 )
-from depgraph.parsers.scanning.opcode_table_jit import IGNORE
-from depgraph.parsers.scanning.opcodes import Space, untraced_by
 from depgraph.parsers.scanning.text_jit import (
     PADDING,
     overlapping_words,
@@ -38,6 +38,37 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.trace.records import Overflow
+
+
+# (what the name holds, whose kernels are named so and where that can be seen)
+TMA_NAMES: tuple[tuple[str, str], ...] = (
+    (r"\bnvjet_", "cuBLAS for sm_90 and later; recorded on an H100: all operands come by TMA"),
+    (
+        r"(?i:sm_?(?:90|10[0-9]|12[0-9])(?![0-9]))",
+        "compute capability in names of cuBLAS, cuDNN, CUTLASS 3, FlashAttention 3, DeepGEMM",
+    ),
+    (r"(?i:cutlass_?3x)", "CUTLASS 3 kernels in cuBLAS and PyTorch: cutlass3x_sm90_tensorop_..."),
+    (r"(?i:warp_?specialized)", "CUTLASS 3 kernel schedules: KernelTmaWarpSpecializedPingpong"),
+    (r"(?i:w?gmma)", "warpgroup MMA of sm_90, fed by TMA: CUTLASS 3, MainloopSm90TmaGmma"),
+    (
+        r"Tma(?![a-z])|(?<![A-Za-z])(?:tma|TMA)(?![A-Za-z])",
+        "the word itself, as in MainloopSm90Tma, tma_copy; not softmax",
+    ),
+)
+_TMA = re.compile("|".join(f"(?:{pattern})" for pattern, _ in TMA_NAMES))
+_TEXTURE_MARKS = ("tex1d", "tex2d", "tex3d", "texture", "surf2d")
+
+
+def copies_by_tma(name: str) -> bool:
+    """Tell whether the name of a kernel says that it copies by TMA."""
+    return _TMA.search(name) is not None
+
+
+def reads_textures(name: str) -> bool:
+    """Tell whether the name of a kernel says that it reads textures or surfaces."""
+    lowered = name.lower()
+    return any(mark in lowered for mark in _TEXTURE_MARKS)
+
 
 _LAUNCH = re.compile(
     rb"MEMTRACE: CTX 0x([0-9a-f]+) - LAUNCH - Kernel pc 0x[0-9a-f]+ - Kernel name (.*)"

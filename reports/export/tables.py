@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from depgraph.graph.edges import labelled_edges
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.pairs import labelled_edges
 from depgraph.store.schema import arrow_schema
 from depgraph.system.arrow import from_codes, from_numpy
 from depgraph.system.output import new_file

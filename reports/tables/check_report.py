@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.extraction.kernel_table import kernel_remarks
+from depgraph.graph.program import kernel_remarks
 from depgraph.reports.tables.table import (
     Column,
     Report,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.dependence.possible import uncertainty
-from depgraph.extraction.kernel_table import remarks
 from depgraph.extraction.workload import FORMAT as WORKLOAD
+from depgraph.graph.program import remarks
 from depgraph.reports.tables.table import Column, Table, show_number
 from depgraph.system.text import kernels_text
 

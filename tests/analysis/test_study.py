@@ -7,7 +7,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 from depgraph.analysis.study import study, sweep_sizes
 from depgraph.errors import ModelError
 from depgraph.graph.pair_matrix import pair_matrix, telling_pair
-from depgraph.graph.slack import kernel_slacks
+from depgraph.graph.queries import kernel_slacks
 
 
 def study_of(graph, sms=2, **options):

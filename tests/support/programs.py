@@ -11,8 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from depgraph.dependence.sweep import find_dependences
-from depgraph.footprint.footprints import Footprints
-from depgraph.footprint.frees import freed_between
+from depgraph.footprint.footprints import Footprints, freed_between
 from depgraph.graph.block_graph import BlockGraph
 from depgraph.graph.kinds import Basis
 from depgraph.trace.records import Allocation

@@ -19,9 +19,9 @@ from depgraph.errors import ModelError, TraceError
 from depgraph.extraction.pipeline import analyse, extract
 from depgraph.extraction.scan import FileOverflow
 from depgraph.footprint.footprints import Footprints, concatenate_footprints
-from depgraph.footprint.range_store import RangeStore
 from depgraph.footprint.spill import (
     PAGE_BYTES,
+    RangeStore,
     SpilledFootprints,
     read_slice,
     write_run,

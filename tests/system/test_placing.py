@@ -19,7 +19,7 @@ import depgraph
 from depgraph.errors import OutputError, OutputExistsError
 from depgraph.parsers import open_trace
 from depgraph.store.files import not_a_store
-from depgraph.system import output, placing, work_folder
+from depgraph.system import output, work_folder
 from depgraph.system.work_folder import WorkFolder
 
 
@@ -27,10 +27,10 @@ from depgraph.system.work_folder import WorkFolder
 def renames(request, monkeypatch):
     """Run every test as on Linux, and as where the system or the file system knows less."""
     if request.param == "renameat2":
-        if placing._renameat2_function() is None:
+        if output._renameat2_function() is None:
             pytest.skip("no renameat2 here")
     else:
-        monkeypatch.setattr(placing, "_renameat2_function", lambda: None)
+        monkeypatch.setattr(output, "_renameat2_function", lambda: None)
 
 
 def names(folder):
@@ -154,7 +154,7 @@ def test_force_leaves_alone_what_is_not_ours_any_more(tmp_path):
 def test_what_is_not_ours_goes_back_if_it_came_in_the_last_moment(tmp_path, monkeypatch):
     path = tmp_path / "out"
     make_folder(path)
-    exchange = placing.exchange
+    exchange = output.exchange
 
     def just_before(new, old):
         monkeypatch.setattr(output, "exchange", exchange)
@@ -291,9 +291,9 @@ def killed_in(what: str, folder: Path, *, plain_renames: bool) -> None:
     script = textwrap.dedent(f"""
         import os, signal, sys
         from pathlib import Path
-        from depgraph.system import output, placing, work_folder
+        from depgraph.system import output, work_folder
         if {plain_renames}:
-            placing._renameat2_function = lambda: None
+            output._renameat2_function = lambda: None
         def killed(*_): os.kill(os.getpid(), signal.SIGKILL)
         def kill_after(renames, killed, real=Path.rename):
             left = iter(range(renames))
@@ -344,7 +344,7 @@ def test_a_kill_between_two_renames_is_made_good(tmp_path):
 
 
 def test_a_kill_after_the_renames_leaves_what_the_next_run_takes_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(placing, "_renameat2_function", lambda: None)
+    monkeypatch.setattr(output, "_renameat2_function", lambda: None)
     path = tmp_path / "out"
     make_folder(path)
     killed_in("kill_after(2, killed)", path, plain_renames=True)
