@@ -85,15 +85,7 @@ _PROFILES = {
 
 
 def refusal(name: str, head: bytes) -> TraceError:
-    """Return the error for a file of no known format.
-
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    head : bytes
-        How it begins, unpacked.
-    """
+    """Return the error for a file of no known format, by how it begins."""
     found, hint = _described(name, head)
     return TraceError(name, found, hint)
 

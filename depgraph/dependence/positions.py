@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.program import Extraction
+    from depgraph.system.arrays import AccessKinds, Addresses, Blocks
 
 STEPS = 16
 """Positions are counted in sixteenths of a block's accesses."""
@@ -32,26 +33,15 @@ STEPS = 16
 
 @dataclass(frozen=True, slots=True)
 class PositionedRanges:
-    """Byte ranges with the positions of the accesses that touched them.
+    """Byte ranges with the positions of the accesses that touched them."""
 
-    Attributes
-    ----------
-    block : int32[n]
-        Global block number.
-    kind : uint8[n]
-    start, end : uint64[n]
-    first : uint8[n]
-        Sixteenths of the block's accesses before the first one here, rounded up.
-    last : uint8[n]
-        Sixteenths done with the last one here, rounded down.
-    """
-
-    block: NDArray[np.int32]
-    kind: NDArray[np.uint8]
-    start: NDArray[np.uint64]
-    end: NDArray[np.uint64]
+    block: Blocks
+    kind: AccessKinds
+    start: Addresses
+    end: Addresses
+    # Sixteenths of the block's accesses before the first one here, rounded up
     first: NDArray[np.uint8]
-    last: NDArray[np.uint8]
+    last: NDArray[np.uint8]  # sixteenths done with the last one here, rounded down
 
     @classmethod
     def reserve(cls, size: int) -> PositionedRanges:
@@ -74,11 +64,6 @@ def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
     """Cut ranges where positions differ, and join what touches and has equal ones.
 
     Of a byte that a block touches several times the earliest `first` and the latest `last` count.
-
-    Returns
-    -------
-    PositionedRanges
-        Sorted by block, kind and start; those of one block and kind are disjoint.
     """
     empty = PositionedRanges.reserve(0)
     columns = [
@@ -94,15 +79,7 @@ def join_positioned(pieces: Sequence[PositionedRanges]) -> PositionedRanges:
 
 
 def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extraction:
-    """Return an extraction whose graph knows where inside blocks dependences are needed.
-
-    Parameters
-    ----------
-    extraction : Extraction
-        At byte granularity.
-    ranges : PositionedRanges
-        As `join_positioned` returns them.
-    """
+    """Return an extraction, at byte granularity, that knows where in blocks dependences matter."""
     graph = extraction.graph
     touched = touched_by_copies(
         (c.block, MemoryOperation(c.address, c.size, c.source)) for c in extraction.copies

@@ -11,23 +11,8 @@ from depgraph.system.compiled import compiled
 def overlay_ranges(group, start, end, first, last, steps):
     """Cut the ranges of each group where they overlap; keep least `first` and largest `last`.
 
-    Parameters
-    ----------
-    group : int64[n]
-        Four times a block number plus a kind; ascending.
-    start, end : uint64[n]
-        Ascending starts within a group.
-    first, last : uint8[n]
-        At most `steps`.
-    steps : int
-
-    Returns
-    -------
-    block : int32[m]
-    kind : uint8[m]
-    start, end : uint64[m]
-        Disjoint within a group; those that touch differ in first or last.
-    first, last : uint8[m]
+    `group`, four times a block plus a kind, ascends, as does `start` within it; positions are at
+    most `steps`. What comes back is disjoint within a group; what touches differs in positions.
     """
     n = len(group)
     out_group = np.empty(2 * n, np.int64)

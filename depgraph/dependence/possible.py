@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
+    from depgraph.system.arrays import AddressSpaces, Mask, OperationOfBlock
 
 FOUND = "found"
 SUSPECTED = "suspected"
@@ -40,19 +41,7 @@ _EVERY_KIND = RAW, WAR, WAW
 
 
 def waits_inside(evidence: int) -> str | None:
-    """Say whether blocks of a kernel wait for one another, by what they do with shared bytes.
-
-    Parameters
-    ----------
-    evidence : int
-        `SYNCHRONISES`, `EXCHANGES`, both or none, as `sum_sharing` finds it.
-
-    Returns
-    -------
-    str or None
-        `FOUND` where they synchronise and read what others wrote; `SUSPECTED` where they only
-        synchronise, as a histogram does.
-    """
+    """Say whether blocks of a kernel wait for one another, by what `sum_sharing` found of it."""
     if not evidence & SYNCHRONISES:
         return None
     return FOUND if evidence & EXCHANGES else SUSPECTED
@@ -65,11 +54,6 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
     the opaque kernel before it, and those up to the next one wait for it. Of a kernel whose blocks
     wait for one another, every block of another kernel that waits for one of its blocks waits for
     all of them.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-        Without possible joins. Those of its kinds are added.
     """
     reads, writes, opaque, unit = np.zeros((4, graph.n_operations), np.bool_)
     writes[graph.kernel < 0] = True
@@ -91,22 +75,12 @@ def with_possible_joins(graph: BlockGraph, kernels: Sequence[Kernel]) -> BlockGr
 def sweep_possible(
     footprints: Footprints,
     writes: Footprints,
-    operation_of_block: NDArray[np.int32],
+    operation_of_block: OperationOfBlock,
     n_operations: int,
-    space: NDArray[np.int32] | None,
+    space: AddressSpaces | None,
     frees: Footprints | None,
 ) -> list[SetPairs]:
-    """Sweep over what blocks may write out of sight, and what touches the same bytes.
-
-    Parameters
-    ----------
-    footprints : Footprints
-        Of all blocks.
-    writes : Footprints
-        What blocks may write beyond that.
-    operation_of_block, n_operations, space, frees
-        As for `sweep_spaces`.
-    """
+    """Sweep over what blocks may write out of sight, and what touches the same bytes."""
     if not len(writes):
         return []
     nothing = np.zeros(len(writes), np.int32)
@@ -119,13 +93,7 @@ def sweep_possible(
 def with_possible_writes(
     graph: BlockGraph, swept: Sequence[SetPairs], kernels: Sequence[Kernel]
 ) -> BlockGraph:
-    """Add the joins that writes out of sight make possible, where it is known how far they reach.
-
-    Parameters
-    ----------
-    swept : sequence of SetPairs
-        As `sweep_possible` returns them.
-    """
+    """Add the joins that writes out of sight make possible, as `sweep_possible` found them."""
     if not swept:
         return graph
     reach = np.zeros(graph.n_operations, np.uint8)
@@ -151,28 +119,15 @@ def with_joins_in_known_memory(graph: BlockGraph, other: BlockGraph) -> BlockGra
 
 
 def opaque_pairs(
-    opaque: NDArray[np.bool_],
-    reads: NDArray[np.bool_],
-    writes: NDArray[np.bool_],
-    space: NDArray[np.int32] | None,
+    opaque: Mask,
+    reads: Mask,
+    writes: Mask,
+    space: AddressSpaces | None,
 ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Yield which operation may wait for which because one of them is opaque, and how.
+    """Yield (source, target, kinds) of operations of which one is opaque, in one address space.
 
     Twice as many as operations at most: what stands on two sides of an opaque operation is
     ordered through it.
-
-    Parameters
-    ----------
-    opaque, reads, writes : bool[n_operations]
-        Whether an operation may touch anything, and what it is seen to do.
-    space : int32[n_operations] or None
-        Number of the address space of each operation; operations of two share no memory.
-
-    Yields
-    ------
-    source, target : int
-    kinds : tuple of int
-        Indices into `KIND_NAMES`.
     """
     barrier: dict[int, int] = {}
     since: dict[int, list[int]] = {}
@@ -196,7 +151,7 @@ def opaque_pairs(
 
 
 def _unit_joins(
-    graph: BlockGraph, unit: NDArray[np.bool_], opaque: NDArray[np.bool_]
+    graph: BlockGraph, unit: Mask, opaque: Mask
 ) -> Iterator[tuple[int, Basis, int, NDArray[np.int32]]]:
     """Yield (kind, basis, source operation, target sets) of the joins for whole kernels.
 
@@ -224,32 +179,18 @@ def _unit_joins(
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """What of a program is not certain, counted.
+    """What of a program is not certain, counted."""
 
-    Attributes
-    ----------
-    opaque : tuple of int
-        Kernels whose accesses the trace cannot show.
-    ranged, inferred : tuple of int
-        Kernels that write out of sight, to memory that is known, and to tiles that are inferred.
-    units, suspected : tuple of int
-        Kernels whose blocks wait for one another, and those that only may.
-    edges : int
-        Certain edges, each kind by itself.
-    ldgsts_edges : int
-        Of those the ones that rest on LDGSTS reads alone.
-    possible_edges : int
-        Edges of any kind that are only possible.
-    """
-
-    opaque: tuple[int, ...]
+    opaque: tuple[int, ...]  # kernels whose accesses the trace cannot show
+    # Kernels that write out of sight, to memory that is known, and to tiles that are inferred
     ranged: tuple[int, ...]
     inferred: tuple[int, ...]
+    # Kernels whose blocks wait for one another, and those that only may
     units: tuple[int, ...]
     suspected: tuple[int, ...]
-    edges: int
-    ldgsts_edges: int
-    possible_edges: int
+    edges: int  # certain edges, each kind by itself
+    ldgsts_edges: int  # of those the ones that rest on LDGSTS reads alone
+    possible_edges: int  # edges of any kind that are only possible
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -294,13 +235,7 @@ class Uncertainty:
 
 
 def uncertainty(kernels: Sequence[Kernel], pairs: Sequence[PairSummary]) -> Uncertainty:
-    """Count what of a program is not certain.
-
-    Parameters
-    ----------
-    pairs : sequence of PairSummary
-        Of the graph whose edges are meant.
-    """
+    """Count what of a program is not certain; `pairs` are of the graph whose edges are meant."""
     return Uncertainty(
         opaque=tuple(k.kernel for k in kernels if k.is_opaque),
         ranged=tuple(k.kernel for k in kernels if k.reach == RANGE),

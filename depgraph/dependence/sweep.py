@@ -28,50 +28,40 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.lists import Lists
+    from depgraph.system.arrays import (
+        AddressSpaces,
+        Blocks,
+        FirstBlocks,
+        KernelNumbers,
+        Lists,
+        Offsets,
+        OperationOfBlock,
+        PerOperation,
+    )
     from depgraph.trace.records import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class SetPairs:
-    """Sets of blocks, and pairs of them that depend on one another, of some addresses.
+    """Sets of blocks, and pairs of them that depend on one another, of some addresses."""
 
-    Attributes
-    ----------
-    set_label : int64[n_sets]
-        Twice the operation, plus one where the blocks read by LDGSTS alone.
-    set_hash : uint64[n_sets, 2]
-        Names the blocks, whatever their order.
-    sets : (int64[n_sets + 1], int32[...])
-        Blocks of each set, in no order.
-    pairs : uint64[n_pairs]
-        As `pair_changes` returns them.
-    shared_bytes, inside : int64[n_operations], uint8[n_operations]
-        As `sum_sharing` returns them.
-    """
-
+    # [n_sets]: twice the operation, plus one where the blocks read by LDGSTS alone
     set_label: NDArray[np.int64]
-    set_hash: NDArray[np.uint64]
-    sets: Lists
-    pairs: NDArray[np.uint64]
-    shared_bytes: NDArray[np.int64]
+    set_hash: NDArray[np.uint64]  # [n_sets, 2]: names the blocks, whatever their order
+    sets: Lists  # blocks of each set, in no order
+    pairs: NDArray[np.uint64]  # [n_pairs]: as `pair_changes` returns them
+    # As `sum_sharing` returns them
+    shared_bytes: PerOperation
     inside: NDArray[np.uint8]
 
 
 def sweep(
     footprints: Footprints,
-    operation_of_block: NDArray[np.int32],
+    operation_of_block: OperationOfBlock,
     n_operations: int,
     frees: Footprints | None = None,
 ) -> SetPairs:
-    """Sweep over some addresses; see `depgraph.dependence.sweep_jit`.
-
-    Parameters
-    ----------
-    operation_of_block : int32[n_blocks]
-    frees : Footprints, optional
-        Memory that was freed; in place of a block stands the operation after that.
-    """
+    """Sweep over some addresses; `frees` has the operation after each free in place of a block."""
     ranges = Ranges(
         footprints.block,
         4 * operation_of_block[footprints.block] + footprints.kind,
@@ -100,21 +90,12 @@ def _ends_of(frees: Footprints | None) -> Frees:
 
 def sweep_spaces(
     footprints: Footprints,
-    operation_of_block: NDArray[np.int32],
+    operation_of_block: OperationOfBlock,
     n_operations: int,
-    space: NDArray[np.int32] | None,
+    space: AddressSpaces | None,
     frees: Footprints | None,
 ) -> list[SetPairs]:
-    """Sweep over each address space by itself.
-
-    Parameters
-    ----------
-    operation_of_block : int32[n_blocks]
-    space : int32[n_operations] or None
-        Number of the address space of each operation; None if there is one.
-    frees : Footprints or None
-        As `sweep` takes it. Contexts of one process have different addresses.
-    """
+    """Sweep over each address space by itself: contexts of one process differ in addresses."""
     if space is None:
         return [sweep(footprints, operation_of_block, n_operations, frees)]
     of_range = space[operation_of_block[footprints.block]]
@@ -125,14 +106,9 @@ def sweep_spaces(
 
 
 def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
-    """Give each CUDA context of each process an address space, and say which operation is in which.
+    """Give each CUDA context of each process an address space; None if there is only one.
 
     A copy or memset is taken to be of the context of the kernel after it.
-
-    Returns
-    -------
-    int32[n_operations] or None
-        None if there is only one.
     """
     numbers: dict[tuple[int, int], int] = {}
     result = np.zeros(len(operations), np.int32)
@@ -148,48 +124,25 @@ def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
 
 def find_dependences(
     footprints: Footprints,
-    first_block: NDArray[np.int64],
-    kernel: NDArray[np.int32],
+    first_block: FirstBlocks,
+    kernel: KernelNumbers,
     frees: Footprints | None = None,
 ) -> tuple[BlockGraph, NDArray[np.int64]]:
-    """Find which blocks depend on which, byte by byte, last writer first.
-
-    Parameters
-    ----------
-    first_block : int64[n_operations + 1]
-        Global number of the first block of each operation, in program order.
-    kernel : int32[n_operations]
-        Kernel number of each operation, ``-1 - i`` for copy or memset i.
-    frees : Footprints, optional
-        As `sweep` takes it.
-
-    Returns
-    -------
-    graph : BlockGraph
-    shared_bytes : int64[n_operations]
-        Bytes that a block writes and another block of the same operation touches.
-    """
+    """Find who depends on whom, byte by byte, and the bytes that blocks of a kernel share."""
     swept = sweep(footprints, list_of_each(first_block), len(kernel), frees)
     return build_graph([swept], first_block, kernel, frees), swept.shared_bytes
 
 
 def build_graph(
     swept: Sequence[SetPairs],
-    first_block: NDArray[np.int64],
-    kernel: NDArray[np.int32],
+    first_block: FirstBlocks,
+    kernel: KernelNumbers,
     frees: Footprints | None = None,
 ) -> BlockGraph:
-    """Put together what sweeps over disjoint addresses found.
+    """Put together what sweeps over disjoint addresses found, at least one.
 
     The numbering of sets and joins depends on their contents alone, not on the order in which the
     sweep met them, so that an analysis in pieces gives the same graph.
-
-    Parameters
-    ----------
-    swept : sequence of SetPairs
-        At least one.
-    first_block, kernel, frees
-        As for `find_dependences`.
     """
     label = np.concatenate([piece.set_label for piece in swept])
     names = np.concatenate([piece.set_hash for piece in swept])
@@ -258,7 +211,7 @@ def _one_of_equals(operation: NDArray[np.int32], names: NDArray[np.uint64]) -> N
     return one
 
 
-def _sorted_members(offsets: NDArray[np.int64], blocks: NDArray[np.int32]) -> NDArray[np.int32]:
+def _sorted_members(offsets: Offsets, blocks: Blocks) -> NDArray[np.int32]:
     key = list_of_each(offsets).astype(np.int64) << 32 | blocks
     key.sort()
     return (key & (1 << 32) - 1).astype(np.int32)

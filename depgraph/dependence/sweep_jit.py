@@ -24,6 +24,8 @@ from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Addresses, Blocks, Mask
+
 # What the blocks of an operation do with each other's bytes.
 SYNCHRONISES = 1
 EXCHANGES = 2
@@ -36,78 +38,42 @@ _RAW, _WAR, _WAW, _REUSE = (np.int64(kind) for kind in range(len(kinds.KIND_NAME
 
 
 class Ranges(NamedTuple):
-    """The byte ranges to sweep over.
+    """The byte ranges to sweep over."""
 
-    Attributes
-    ----------
-    block : int32[n]
-        Global block number.
-    role : int32[n]
-    start, end : uint64[n]
-        Those of one block and kind are disjoint and do not touch.
-    by_start, by_end : int64[n]
-        Order by start and by end.
-    """
-
-    block: NDArray[np.int32]
+    block: Blocks  # global block number
     role: NDArray[np.int32]
-    start: NDArray[np.uint64]
-    end: NDArray[np.uint64]
+    # Those of one block and kind are disjoint and do not touch
+    start: Addresses
+    end: Addresses
+    # Order by start and by end
     by_start: NDArray[np.int64]
     by_end: NDArray[np.int64]
 
 
 class Changes(NamedTuple):
-    """Where the set of blocks in a role becomes another one.
+    """Where the set of blocks in a role becomes another one."""
 
-    Attributes
-    ----------
-    address : uint64[n]
-        Ascending.
-    role : int32[n]
-    set_ : int32[n]
-        Number of the set from there on, -1 for none.
-    sharing : uint8[n]
-        What the blocks of the operation do with each other's bytes from there on: `SYNCHRONISES`,
-        `EXCHANGES` and `_SHARES`, where some write what others touch.
-    """
-
-    address: NDArray[np.uint64]
+    address: NDArray[np.uint64]  # ascending
     role: NDArray[np.int32]
-    set_: NDArray[np.int32]
+    set_: NDArray[np.int32]  # number of the set from there on, -1 for none
+    # What the blocks of the operation do with each other's bytes from there on: `SYNCHRONISES`,
+    # `EXCHANGES` and `_SHARES`, where some write what others touch
     sharing: NDArray[np.uint8]
 
 
 class Frees(NamedTuple):
-    """Where memory begins and ends that was freed between two operations.
+    """Where memory begins and ends that was freed between two operations."""
 
-    Attributes
-    ----------
-    address : uint64[n]
-        Ascending.
-    operation : int32[n]
-        The operation after the free.
-    begins : bool[n]
-        Whether the freed memory begins there; else it ends.
-    """
-
-    address: NDArray[np.uint64]
-    operation: NDArray[np.int32]
-    begins: NDArray[np.bool_]
+    address: NDArray[np.uint64]  # ascending
+    operation: NDArray[np.int32]  # the operation after the free
+    begins: Mask  # whether the freed memory begins there; else it ends
 
 
 class History(NamedTuple):
-    """The history of one address.
+    """The history of one address."""
 
-    Attributes
-    ----------
-    current : int32[4 * n_operations]
-        Set of blocks in each role, -1 for none.
-    readers, writers, freed : uint64[2, words]
-        Bit sets of the operations that read and write it, and before which it was freed.
-    """
-
-    current: NDArray[np.int32]
+    current: NDArray[np.int32]  # [4 * n_operations]: set of blocks in each role, -1 for none
+    # [2, words]: bit sets of the operations that read and write it, and before which it was freed
     readers: NDArray[np.uint64]
     writers: NDArray[np.uint64]
     freed: NDArray[np.uint64]
@@ -121,17 +87,9 @@ def _doubled(array):
 
 @compiled_helper
 def _set_slot(slots, names, label, hash_1, hash_2):
-    """Return the slot of a set in a hash table, or the free one where it belongs.
+    """Return the slot of a set in a hash table of numbers plus one, or the free one for it.
 
-    Parameters
-    ----------
-    slots : int32[a power of two]
-        Number of a set plus one, 0 for none.
-    names : uint64[..., 3]
-        Of each set.
-    label, hash_1, hash_2 : uint64
-        The name of the set: twice the operation, plus one where its blocks read by LDGSTS alone;
-        two sums over its blocks.
+    A set's name is its label (see `find_changes`) and two sums over its blocks.
     """
     last = len(slots) - 1
     slot = np.int64(mix64(hash_1 ^ (label * OTHER_SALT), SALT)) & last
@@ -180,20 +138,8 @@ def _sharing(block, head, count, hash_1, operation):
 def find_changes(ranges, n_operations):
     """Find the sets of blocks that share bytes, and where in memory they do.
 
-    Parameters
-    ----------
-    ranges : Ranges
-        The readers of each kind, `READ`, `SYNC_READ` and `LDGSTS_READ`, are a set.
-    n_operations : int
-
-    Returns
-    -------
-    changes : Changes
-    names : uint64[n_sets, 3]
-        Of each set twice the operation, plus one where its blocks read by LDGSTS alone, and two
-        hashes of its members.
-    offsets, blocks : int64[n_sets + 1], int32[...]
-        Members of each set, in no order.
+    Returns changes; of each set a name, uint64[n_sets, 3]: twice the operation, plus one where its
+    blocks read by LDGSTS alone, and two hashes of its members; and these, as lists, in no order.
     """
     block, role_of, start, end, by_start, by_end = ranges
     n = len(block)
@@ -317,13 +263,8 @@ def find_changes(ranges, n_operations):
 def sum_sharing(changes, n_operations):
     """Sum up what the blocks of each operation do with each other's bytes.
 
-    Returns
-    -------
-    shared_bytes : int64[n_operations]
-        Bytes written by a block and touched by another block of the same operation.
-    inside : uint8[n_operations]
-        `SYNCHRONISES` where a block reads what another block of the operation writes by an atomic
-        or an ordered load, `EXCHANGES` where it reads such bytes by a load.
+    Returns bytes written by a block and touched by another of the operation; and `SYNCHRONISES`
+    where one reads what another writes by an atomic or an ordered load, `EXCHANGES` by a load.
     """
     shared_bytes = np.zeros(n_operations, np.int64)
     inside = np.zeros(n_operations, np.uint8)
@@ -529,22 +470,12 @@ def _roles_of(history, roles):
 
 @compiled_if_large
 def pair_changes(changes, frees, n_operations):
-    """Find the pairs of sets that depend on one another.
+    """Find the pairs of sets that depend on one another, packed as in `_pack`.
 
     For byte b and operation k, let j be the last operation before k that wrote b. Then each block
     of k that reads b follows (RAW) and each that writes b follows (WAW) all blocks of j that wrote
     b; and each that writes b follows (WAR) all blocks that read b in j or between j and k. If b was
     freed between the two operations of a pair, it is of kind REUSE instead.
-
-    Parameters
-    ----------
-    changes : Changes
-    frees : Frees
-
-    Returns
-    -------
-    uint64[n_pairs]
-        Source set, target set and kind of dependence, packed as in `_pack`.
     """
     address, role_of, set_of, _ = changes
     words = (n_operations >> 6) + 1

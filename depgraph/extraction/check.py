@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import Kernel
+    from depgraph.system.arrays import Blocks
     from depgraph.system.workers import Workers
     from depgraph.trace.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
 
@@ -36,47 +37,25 @@ _LDGSTS = (
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that a user should know of a trace.
+    """Something that a user should know of a trace."""
 
-    Attributes
-    ----------
-    is_error : bool
-        Whether a graph made from the trace would be wrong.
-    count : int
-        How often; 1 where that means nothing.
-    place : str
-        File and line, or kernels, where that is known.
-    """
-
-    is_error: bool
+    is_error: bool  # whether a graph made from the trace would be wrong
     found: str
-    count: int = 1
-    place: str = ""
+    count: int = 1  # how often; 1 where that means nothing
+    place: str = ""  # file and line, or kernels, where that is known
 
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """The findings about one trace.
-
-    Attributes
-    ----------
-    kernels : list of Kernel
-        Without their traffic in bytes.
-    problems : list of Problem
-        Errors first.
-    skipped : dict
-        What was left out, by reason.
-    blind_spots : tuple of str
-        What no trace of the format shows.
-    """
+    """The findings about one trace."""
 
     trace: str
     format: str
-    kernels: list[Kernel]
+    kernels: list[Kernel]  # without their traffic in bytes
     copies: int
-    problems: list[Problem]
-    skipped: dict[str, int]
-    blind_spots: tuple[str, ...]
+    problems: list[Problem]  # errors first
+    skipped: dict[str, int]  # what was left out, by reason
+    blind_spots: tuple[str, ...]  # what no trace of the format shows
     lines: int
     bytes: int
     text_bytes: int
@@ -99,7 +78,7 @@ class _LdgstsBlocks:
         self.blocks: list[NDArray[np.int32]] = []
 
     def add(
-        self, touches: BlockTouches, runs: Sequence[Run], blocks: NDArray[np.int32], n_blocks: int
+        self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
     ) -> None:
         """Note the blocks of a part of which a range remains, see `_scan_counts`."""
         del runs, n_blocks
@@ -116,19 +95,7 @@ def check_trace(
     allow_empty: bool = False,
     on_progress: Callable[[int], object] = lambda _: None,
 ) -> Checkup:
-    """Read a whole trace and say what is in it and what is wrong with it.
-
-    Parameters
-    ----------
-    trace : Trace
-        As `depgraph.parsers.open_trace` returns it.
-    workers : Workers, optional
-        Default threads on all processors.
-    allow_empty : bool
-        Find nothing wrong with a trace that has not one access to global memory.
-    on_progress : callable
-        Is called with the number of input bytes that have just been scanned.
-    """
+    """Read a whole trace; `on_progress` is called with the bytes that were just scanned."""
     faults: list[Problem] = []
 
     def note(damage: Damage) -> None:

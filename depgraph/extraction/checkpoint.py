@@ -45,18 +45,7 @@ MARK = "depgraph-partial"
 
 
 def open_folder(folder: Path) -> int | None:
-    """Make the folder of an interrupted run, or check that an existing one is such a folder.
-
-    Returns
-    -------
-    int or None
-        A descriptor that keeps other runs from using it as long as it is open.
-
-    Raises
-    ------
-    OutputError
-        If it exists and depgraph did not make it, another run is using it, or the disk is full.
-    """
+    """Make or check the folder of an interrupted run; return a descriptor that locks it."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(folder, "is not a folder", "move it away")
     if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
@@ -76,15 +65,10 @@ class ResumableScan:
 
     A part is taken again if the version of this tool, the part's place in the trace, and size and
     time of change of its files are the same.
-
-    Attributes
-    ----------
-    most_ranges : int
-        How many ranges of a part may be in memory.
     """
 
     folder: Path
-    most_ranges: int
+    most_ranges: int  # how many ranges of a part may be in memory
 
     def __call__(self, task: PartTask) -> Scanned:
         """Return the part, its ranges in files."""
@@ -102,13 +86,7 @@ class ResumableScan:
 
 
 def fingerprint(task: PartTask) -> str:
-    """Name a part by all that its scan depends on.
-
-    Parameters
-    ----------
-    task : PartTask
-        A dataclass; the size and time of change of every path in it count as well.
-    """
+    """Name a part by all its scan depends on: its fields, and the state of every path in them."""
     digest = hashlib.sha256(tool_version().encode())
     digest.update(pickle.dumps(task))
     for path in sorted(set(_paths_in(task))):

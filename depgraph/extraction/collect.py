@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from depgraph.extraction.shards import Analysed
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import BlockCounts
+    from depgraph.system.arrays import AddressSpaces, Blocks
     from depgraph.trace.records import Allocation, BlockTouches, Operation, ScannedPart, Trace
 
 # Above this many damaged access lines in a hundred, what is left is no basis for a graph.
@@ -38,7 +39,7 @@ class KeepsRanges(Protocol):
     """What takes the byte ranges of the parts, as `RangeStore` does."""
 
     def add(
-        self, touches: BlockTouches, runs: Sequence[Run], blocks: NDArray[np.int32], n_blocks: int
+        self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
     ) -> None:
         """Take the ranges of a part."""
         ...
@@ -62,7 +63,7 @@ class BlockCounters:
         self.instructions = with_room(self.instructions, n_blocks, 0)
         self.durations = with_room(self.durations, n_blocks, np.nan)
 
-    def add(self, part: ScannedPart, blocks: NDArray[np.int32]) -> None:
+    def add(self, part: ScannedPart, blocks: Blocks) -> None:
         """Add the rows of a part, whose blocks are -1 where they do not count."""
         kept = blocks >= 0
         np.add.at(self.accesses, blocks[kept], part.touches.accesses[kept])
@@ -73,29 +74,7 @@ class BlockCounters:
 
 
 class Collector:
-    """Takes the parts of a trace one after another.
-
-    Parameters
-    ----------
-    kernels : (int or None, int or None)
-        First kernel, and last kernel plus one, in launch order.
-    allow_damaged : bool
-        Count damage instead of raising it.
-    allow_empty : bool
-        Take a trace without a single access to global memory.
-    most_blocks : int
-        A trace whose grids have more is refused, before room for them is made.
-    on_damage : callable, optional
-        Is called with each fault, its place known, instead of raising or counting it.
-
-    Attributes
-    ----------
-    numbers : BlockNumbers
-    skipped, warnings, opcodes : Counter
-    lines, bytes : int
-    reach : dict
-        Of operations that write out of sight, though not anywhere: one of `REACHES`.
-    """
+    """Takes the parts of a trace one after another; `on_damage` gets faults instead of raising."""
 
     def __init__(
         self,
@@ -138,13 +117,7 @@ class Collector:
         return self.numbers.operations
 
     def add(self, part: ScannedPart, runs: Sequence[Run] = ()) -> None:
-        """Take the next part, in the order of the trace.
-
-        Parameters
-        ----------
-        runs : sequence of Run
-            Hold ranges of the part that are not in the part itself.
-        """
+        """Take the next part, in the order of the trace; `runs` hold more of its ranges."""
         for damage in part.damage:
             self._on_damage(self._placed(damage, part))
         if part.damaged_line and self._damaged_at is None:
@@ -260,7 +233,7 @@ class Collector:
         return freed_between(self.allocations, len(self.operations))
 
     @cached_property
-    def space(self) -> NDArray[np.int32] | None:
+    def space(self) -> AddressSpaces | None:
         """The number of the address space of each operation; None if there is one."""
         return address_spaces(self.operations)
 

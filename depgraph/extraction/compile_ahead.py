@@ -77,13 +77,7 @@ class CompileAhead:
         self._is_decided = False
 
     def start_if_large(self, n_ranges: int) -> None:
-        """Begin, unless there is nothing to do or too little to do it for.
-
-        Parameters
-        ----------
-        n_ranges : int
-            Ranges read so far; more are to come.
-        """
+        """Begin, unless there is nothing to do or too little, by the ranges read so far."""
         if self._is_decided or n_ranges < _LARGE:
             return
         self._is_decided = True

@@ -36,22 +36,7 @@ def with_room(values: NDArray[Number], size: int, fill: float) -> NDArray[Number
 
 
 class BlockNumbers:
-    """Numbers the operations and blocks of a trace in program order.
-
-    Parameters
-    ----------
-    kernels : (int or None, int or None)
-        First kernel, and last kernel plus one, in launch order; others are left out.
-    most_blocks : int
-        A trace whose grids have more is refused, before room for them is made.
-
-    Attributes
-    ----------
-    operations : list of Operation
-        Those that are not left out.
-    launches : int
-        Kernels so far, with those that are left out.
-    """
+    """Numbers operations and blocks in program order, of `kernels` ``[first, end)`` alone."""
 
     def __init__(
         self, trace: Trace, kernels: tuple[int | None, int | None], most_blocks: int
@@ -93,18 +78,7 @@ class BlockNumbers:
         return not self._order.operations
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
-        """Take the operations of the next part.
-
-        Returns
-        -------
-        int64[len(part.keys)]
-            For each launch of the part its place among `operations`, below 0 for none.
-
-        Raises
-        ------
-        TraceError
-            If there are too many blocks.
-        """
+        """Take a part's operations; return the place of each of its launches, or below 0."""
         indices = self._order.add(part)
         operations = self._order.operations
         self._place = with_room(self._place, len(operations), _LEFT_OUT)
@@ -136,13 +110,7 @@ class BlockNumbers:
         self._first_block.append(self.n_blocks + blocks)
 
     def of_possible(self, writes: PossibleWrites, places: NDArray[np.int64]) -> Footprints:
-        """Return what blocks may write, by their global numbers.
-
-        Parameters
-        ----------
-        places : int64[len(part.keys)]
-            As `add` returns them.
-        """
+        """Return what blocks may write, by global numbers; `places` are as `add` returns them."""
         operation = places[writes.launch]
         blocks = self._grid[operation].prod(axis=1)
         is_kept = (operation >= 0) & (writes.block < blocks)
@@ -179,20 +147,7 @@ class BlockNumbers:
     def of_rows(
         self, part: ScannedPart, places: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], list[Damage]]:
-        """Return the global block number of each row of a part, and what is wrong with them.
-
-        Parameters
-        ----------
-        places : int64[len(part.keys)]
-            As `add` returns them.
-
-        Returns
-        -------
-        blocks : int32[n_rows]
-            -1 for rows that do not count.
-        damage : list of Damage
-            Rows of no known launch, or outside its grid.
-        """
+        """Return the block of each row, -1 for none, and rows off any grid as damage."""
         damage = []
         touches = part.touches
         operation = places[touches.launch]

@@ -44,15 +44,7 @@ def most_ranges(memory: int, jobs: int) -> int:
 
 
 class FileOverflow:
-    """Leaves the ranges of a part that are too many to hold in files.
-
-    Parameters
-    ----------
-    new_file : callable
-        Returns the path of a file that does not exist yet.
-    most_ranges : int
-        How many a scanner may hold.
-    """
+    """Leaves the ranges of a part that are too many to hold in files."""
 
     def __init__(self, new_file: Callable[[], Path], most_ranges: int) -> None:
         self.most_ranges = most_ranges
@@ -74,15 +66,7 @@ def without_ranges(part: ScannedPart) -> ScannedPart:
 
 
 def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> Scanned:
-    """Scan a part and leave its ranges in files, for whoever reads them on another machine.
-
-    Parameters
-    ----------
-    path : Path
-        Of the first file; those beside it, for parts of many ranges, have names of their own.
-    most_ranges : int
-        How many ranges may be in memory.
-    """
+    """Scan a part and leave its ranges in `path` and files beside it, for another machine."""
     # A worker that was taken for lost may still be writing what another one scans again.
     with (
         nvtx.annotate("scan part", domain="depgraph"),
@@ -146,13 +130,7 @@ def _filed_if_large(task: PartTask, files: Scratch) -> PartTask:
 def scan_parts(
     trace: Trace, workers: Workers, files: Scratch, most_ranges: int
 ) -> Generator[Scanned]:
-    """Yield the parts of a trace in its order, and what of their ranges is in files.
-
-    Parameters
-    ----------
-    most_ranges : int
-        How many ranges of a part may be in memory.
-    """
+    """Yield the parts of a trace in its order, and what of their ranges is in files."""
     if workers.remote:
         return _scan_remotely(trace, workers, files, most_ranges)
     return workers.map(_ScanHere(files, most_ranges), trace.tasks())

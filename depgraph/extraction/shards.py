@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from depgraph.dependence.sweep import SetPairs
     from depgraph.footprint.spill import RangeStore, Run
+    from depgraph.system.arrays import AddressSpaces, FirstBlocks
     from depgraph.system.work_folder import Scratch
     from depgraph.system.workers import Workers
 
@@ -48,21 +49,14 @@ _ADDRESS_END = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The footprints between two addresses: pieces in memory, or where they stand in files.
-
-    Attributes
-    ----------
-    low, high : int
-        The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`.
-    output : Path or None
-        Where to leave the joined footprints; None to return them.
-    """
+    """The footprints between two addresses: pieces in memory, or where they stand in files."""
 
     pieces: Sequence[Footprints] = ()
     runs: Sequence[Run] = ()
+    # The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`
     low: int = 0
     high: int = _ADDRESS_END
-    output: Path | None = None
+    output: Path | None = None  # where to leave the joined footprints; None to return them
 
     def load(self) -> list[Footprints]:
         """Return the footprints of the shard, by global block number."""
@@ -71,33 +65,18 @@ class Shard:
 
 @dataclass(slots=True)
 class Analysed:
-    """What is found between some addresses: in one shard, or in all of them.
+    """What is found between some addresses: in one shard, or in all of them."""
 
-    Attributes
-    ----------
-    footprints : Footprints or SpilledFootprints
-        None of them where a shard left them in a file.
-    operation_bytes : int64[3, n_operations]
-        Distinct bytes that each operation reads, writes, and reads by LDGSTS alone.
-    block_bytes : int64[2, n_blocks]
-        Distinct bytes that each block reads and writes.
-    block_ranges : int64[n_blocks]
-        Number of ranges of each block.
-    exact : list of SetPairs
-        Found byte by byte, one for each address space of each shard.
-    rounded : list of SetPairs
-        Found at a coarser granularity, where one was asked for.
-    possible : list of SetPairs
-        As `sweep_possible` returns them.
-    """
-
-    footprints: Footprints | SpilledFootprints
+    footprints: Footprints | SpilledFootprints  # none of them where a shard left them in a file
+    # [3, n_operations]: distinct bytes that each operation reads, writes, and reads by LDGSTS alone
     operation_bytes: NDArray[np.int64]
-    block_bytes: NDArray[np.int64]
-    block_ranges: NDArray[np.int64]
+    block_bytes: NDArray[np.int64]  # [2, n_blocks]: distinct bytes that each block reads and writes
+    block_ranges: NDArray[np.int64]  # [n_blocks]: number of ranges of each block
+    # Found byte by byte, one for each address space of each shard
     exact: list[SetPairs] = field(default_factory=list)
+    # Found at a coarser granularity, where one was asked for
     rounded: list[SetPairs] = field(default_factory=list)
-    possible: list[SetPairs] = field(default_factory=list)
+    possible: list[SetPairs] = field(default_factory=list)  # as `sweep_possible` returns them
 
     @classmethod
     def none(cls, n_operations: int, n_blocks: int) -> Self:
@@ -137,26 +116,13 @@ class Analysed:
 
 @dataclass(frozen=True, slots=True)
 class ShardAnalysis:
-    """Joins the footprints inside a shard and finds the dependences there.
+    """Joins the footprints inside a shard and finds the dependences there."""
 
-    Attributes
-    ----------
-    first_block : int64[n_operations + 1]
-    granularity : int
-        Bytes; above 1, dependences are looked for at both granularities.
-    space : int32[n_operations] or None
-        Address space of each operation; None if there is one.
-    frees : Footprints or None
-        As `sweep` takes it.
-    possible : Footprints or None
-        What blocks may write out of sight.
-    """
-
-    first_block: NDArray[np.int64]
-    granularity: int
-    space: NDArray[np.int32] | None = None
-    frees: Footprints | None = None
-    possible: Footprints | None = None
+    first_block: FirstBlocks
+    granularity: int  # bytes; above 1, dependences are looked for at both granularities
+    space: AddressSpaces | None = None
+    frees: Footprints | None = None  # as `sweep` takes it
+    possible: Footprints | None = None  # what blocks may write out of sight
 
     @property
     def n_blocks(self) -> int:
@@ -224,19 +190,7 @@ def _bytes_by_kind(footprints: Footprints, n: int) -> NDArray[np.int64]:
 def choose_boundaries(
     samples: Sequence[NDArray[np.uint64]], shards: int, alignment: int = _ALIGNMENT
 ) -> NDArray[np.uint64]:
-    """Choose addresses that cut the samples into about equal shards.
-
-    Parameters
-    ----------
-    samples : sequence of uint64 arrays
-    alignment : int
-        A power of two.
-
-    Returns
-    -------
-    uint64[at most shards - 1]
-        Ascending, distinct, multiples of `alignment`, none of them 0.
-    """
+    """Choose at most `shards` - 1 multiples of `alignment` that cut samples about equally."""
     starts = np.sort(np.concatenate([*samples, np.empty(0, np.uint64)]))
     if not len(starts) or shards <= 1:
         return np.empty(0, np.uint64)
@@ -258,17 +212,7 @@ def cut_footprints(footprints: Footprints, boundaries: NDArray[np.uint64]) -> li
 def analyse_shards(
     ranges: RangeStore, analysis: ShardAnalysis, workers: Workers, scratch: Scratch, memory: int
 ) -> Analysed:
-    """Cut the ranges of a trace into shards, analyse them side by side, and sum up.
-
-    Parameters
-    ----------
-    ranges : RangeStore
-        Its pieces are used up.
-    scratch : Scratch
-        For the footprints of shards, where those of the trace were in files.
-    memory : int
-        Bytes that all shards under analysis may take.
-    """
+    """Cut ranges, using them up, into shards, analyse them side by side in `memory`, and sum up."""
     sweeps = 1 if analysis.possible is None or not len(analysis.possible) else 2
     most_ranges = max(1, memory // workers.jobs // (sweeps * _BYTES_PER_RANGE))
     side_by_side = 1 if ranges.n_ranges < _SMALL else 2 * workers.jobs

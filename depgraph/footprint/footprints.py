@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import AccessKinds, Addresses, Blocks, Mask
     from depgraph.trace.records import Allocation
 
 
@@ -26,24 +27,16 @@ _WAYS = np.array([0, 0, 1, 2], np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Footprints:
-    """Disjoint, sorted byte ranges of every block.
+    """Disjoint, sorted byte ranges of every block."""
 
-    Attributes
-    ----------
-    block : int32[n]
-        Global block number.
-    kind : uint8[n]
-        `READ`, `WRITE`, `SYNC_READ` where a block reads by atomics or ordered loads, not plainly,
-        `LDGSTS_READ` where it reads by LDGSTS alone. Atomics write as well.
-    start, end : uint64[n]
-        Half-open byte range. Sorted by (block, kind, start); those of one block and kind neither
-        overlap nor touch, nor do the kinds of reads of a block overlap.
-    """
-
-    block: NDArray[np.int32]
-    kind: NDArray[np.uint8]
-    start: NDArray[np.uint64]
-    end: NDArray[np.uint64]
+    block: Blocks
+    # `READ`, `WRITE`, `SYNC_READ` where a block reads by atomics or ordered loads, not plainly,
+    # `LDGSTS_READ` where it reads by LDGSTS alone. Atomics write as well
+    kind: AccessKinds
+    # Half-open byte range. Sorted by (block, kind, start); those of one block and kind neither
+    # overlap nor touch, nor do the kinds of reads of a block overlap
+    start: Addresses
+    end: Addresses
 
     def __len__(self) -> int:
         """Return the number of ranges."""
@@ -61,7 +54,7 @@ class Footprints:
         way: NDArray[np.uint8] = _WAYS[self.kind]
         return way
 
-    def take(self, chosen: NDArray[np.bool_] | NDArray[np.integer[Any]] | slice) -> Footprints:
+    def take(self, chosen: Mask | NDArray[np.integer[Any]] | slice) -> Footprints:
         """Return the ranges that a mask, indices or a slice pick, in that order."""
         return Footprints(
             self.block[chosen], self.kind[chosen], self.start[chosen], self.end[chosen]
@@ -76,20 +69,7 @@ class Footprints:
         return self
 
     def rounded(self, granularity: int, n_blocks: int) -> Footprints:
-        """Round every range out to whole sectors or lines.
-
-        Parameters
-        ----------
-        granularity : int
-            Bytes, a power of two: 32 for a sector, 128 for a cache line, 1 for no change.
-        n_blocks : int
-            Number of blocks in the program.
-
-        Raises
-        ------
-        ModelError
-            If `granularity` is not a power of two.
-        """
+        """Round every range out to whole sectors (32 bytes) or cache lines (128)."""
         if granularity < 1 or granularity & (granularity - 1):
             message = f"granularity {granularity} is not a power of two"
             raise ModelError(message)
@@ -108,7 +88,7 @@ class Footprints:
         """Return how many distinct bytes each block reads by LDGSTS alone."""
         return self._bytes(self.kind == LDGSTS_READ, n_blocks)
 
-    def _bytes(self, chosen: NDArray[np.bool_], n_blocks: int) -> NDArray[np.int64]:
+    def _bytes(self, chosen: Mask, n_blocks: int) -> NDArray[np.int64]:
         sizes = (self.end[chosen] - self.start[chosen]).astype(np.float64)
         return np.bincount(self.block[chosen], weights=sizes, minlength=n_blocks).astype(np.int64)
 
@@ -133,10 +113,10 @@ class Footprints:
 
 
 def join_footprints(
-    block: NDArray[np.int32],
-    kind: NDArray[np.uint8],
-    start: NDArray[np.uint64],
-    end: NDArray[np.uint64],
+    block: Blocks,
+    kind: AccessKinds,
+    start: Addresses,
+    end: Addresses,
     n_blocks: int,
 ) -> Footprints:
     """Sort ranges by block and kind and join those that overlap or touch."""
@@ -169,21 +149,9 @@ def concatenate_footprints(pieces: Sequence[Footprints], n_blocks: int) -> Footp
 
 
 def cut_to_spans(
-    footprints: Footprints, start: NDArray[np.uint64], end: NDArray[np.uint64]
+    footprints: Footprints, start: Addresses, end: Addresses
 ) -> tuple[Footprints, NDArray[np.int64]]:
-    """Cut footprints down to disjoint spans of memory.
-
-    Parameters
-    ----------
-    start, end : uint64[n]
-        Ascending.
-
-    Returns
-    -------
-    pieces : Footprints
-    span : int64[n_pieces]
-        Which each lies in.
-    """
+    """Cut footprints down to disjoint, ascending spans; return also which span each piece is in."""
     low = np.searchsorted(end, footprints.start, side="right")
     high = np.searchsorted(start, footprints.end, side="left")
     count = np.maximum(high - low, 0)
@@ -200,13 +168,7 @@ def cut_to_spans(
 
 
 def freed_between(allocations: Sequence[Allocation], n_operations: int) -> Footprints | None:
-    """Return which memory was freed, and before which operation, in place of a block of footprints.
-
-    Returns
-    -------
-    Footprints or None
-        None if there are no allocations: whether anything was freed is not known then.
-    """
+    """Return what was freed, by the operation after that; None where that is not known."""
     if not allocations:
         return None
     freed = [(a.freed, a.address, a.address + a.size) for a in allocations if a.freed is not None]
@@ -219,15 +181,7 @@ def freed_between(allocations: Sequence[Allocation], n_operations: int) -> Footp
 def renumbered(
     frees: Footprints | None, operation: NDArray[np.int32], n_operations: int
 ) -> Footprints | None:
-    """Return frees with other numbers of operations.
-
-    Parameters
-    ----------
-    operation : int32[old n_operations + 1]
-        The new number of each.
-    n_operations : int
-        New ones.
-    """
+    """Return frees with the new number of each operation, one behind the last included."""
     if frees is None:
         return None
     moved = operation[frees.block]

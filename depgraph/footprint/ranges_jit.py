@@ -11,13 +11,15 @@ from depgraph.system.compiled import compiled, compiled_helper, compiled_if_larg
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Offsets
+
 
 class Groups(NamedTuple):
     """Ranges grouped by row and kind: group ``4 * row + kind`` is ``[offsets[g], stops[g])``."""
 
     starts: NDArray[np.uint64]
     ends: NDArray[np.uint64]
-    offsets: NDArray[np.int64]
+    offsets: Offsets
     stops: NDArray[np.int64]
 
 
@@ -152,22 +154,10 @@ def _cut_reads(group, start, end):
 
 @compiled_if_larger(400_000, _join_by_sorting)
 def join_ranges(row, kind, start, end, n_ranges, n_rows):
-    """Sort ranges by (row, kind, start) and join those that overlap or touch.
+    """Sort ranges by row and kind and join those of one row and kind that overlap or touch.
 
-    Parameters
-    ----------
-    row : int32[>= n_ranges]
-        Group of each range, below `n_rows`.
-    kind : uint8[>= n_ranges]
-        0 to 3. What stands in kind 0 of a row is left out of kinds 2 and 3, and what stands in
-        kind 2 is left out of kind 3.
-    start, end : uint64[>= n_ranges]
-        Half-open byte ranges.
-    n_ranges, n_rows : int
-
-    Returns
-    -------
-    row, kind, start, end : arrays of the joined ranges, in order
+    `row` is below `n_rows`, `kind` 0 to 3. What stands in kind 0 of a row is left out of kinds 2
+    and 3, and what stands in kind 2 is left out of kind 3.
     """
     offsets = np.zeros(4 * n_rows + 1, np.int64)
     for i in range(n_ranges):
@@ -240,19 +230,7 @@ def join_ranges(row, kind, start, end, n_ranges, n_rows):
 
 @compiled
 def cut_ranges(block, kind, start, end, boundaries):
-    """Cut ranges at address boundaries and deal the pieces out to the shards between them.
-
-    Parameters
-    ----------
-    block, kind, start, end : int32[n], uint8[n], uint64[n], uint64[n]
-    boundaries : uint64[n_shards - 1]
-        Ascending. Shard i holds the addresses from ``boundaries[i - 1]`` below ``boundaries[i]``.
-
-    Returns
-    -------
-    offsets : int64[n_shards + 1]
-    block, kind, start, end : arrays of the pieces, shard after shard, in the order of the input
-    """
+    """Cut ranges at address boundaries and deal the pieces out to the shards between them."""
     n_shards = len(boundaries) + 1
     offsets = np.zeros(n_shards + 1, np.int64)
     first = np.empty(len(start), np.int32)

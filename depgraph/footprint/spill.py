@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Blocks
     from depgraph.system.work_folder import Scratch
     from depgraph.trace.records import BlockTouches
 
@@ -37,13 +38,7 @@ _SCHEMA = pa.schema(
 
 
 def write_run(footprints: Footprints, path: Path) -> None:
-    """Write footprints in their present order, which is that of the column to slice by.
-
-    Raises
-    ------
-    OutputError
-        If the disk is full, or may not be written.
-    """
+    """Write footprints in their present order, which is that of the column to slice by."""
     table = pa.Table.from_arrays(
         [from_numpy(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
     )
@@ -55,23 +50,14 @@ def write_run(footprints: Footprints, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Ranges in a file, sorted by start address and cut into pages.
-
-    Attributes
-    ----------
-    n_ranges : int
-        Before they were cut.
-    samples : uint64[...]
-        Some of the start addresses.
-    blocks : int32[n_rows] or None
-        Where the file numbers rows of a part instead of blocks: the global block number of each
-        row, -1 for none.
-    """
+    """Ranges in a file, sorted by start address and cut into pages."""
 
     path: Path
-    n_ranges: int
-    samples: NDArray[np.uint64]
-    blocks: NDArray[np.int32] | None = None
+    n_ranges: int  # before they were cut
+    samples: NDArray[np.uint64]  # some of the start addresses
+    # Where the file numbers rows of a part instead of blocks: the global block number of each row,
+    # -1 for none
+    blocks: Blocks | None = None
 
     def read(self, low: int, high: int) -> Footprints:
         """Return the ranges between two multiples of `PAGE_BYTES`, by global block number."""
@@ -103,13 +89,7 @@ def sample_starts(footprints: Footprints) -> NDArray[np.uint64]:
 
 
 def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
-    """Read the rows of a run whose sort column is in ``[low, high)``.
-
-    Parameters
-    ----------
-    column : {"block", "start"}
-        The column that the run is sorted by.
-    """
+    """Read the rows of a run whose `column`, by which it is sorted, is in ``[low, high)``."""
     with pq.ParquetFile(path) as file:
         index = _SCHEMA.get_field_index(column)
         groups = []
@@ -135,21 +115,13 @@ def read_slice(path: Path, column: str, low: int, high: int) -> Footprints:
 
 @dataclass(frozen=True, slots=True)
 class SpilledFootprints:
-    """Footprints in files, one a shard of the address space, each sorted by block.
+    """Footprints in files, one a shard of the address space, each sorted by block."""
 
-    Attributes
-    ----------
-    paths : sequence of Path
-        In the order of the addresses.
-    ranges_before : int64[n_blocks + 1]
-        Ranges of all blocks below each block, before those that a shard boundary cut are joined.
-    batch_ranges : int
-        Ranges that may be in memory at once.
-    """
-
-    paths: Sequence[Path]
+    paths: Sequence[Path]  # in the order of the addresses
+    # [n_blocks + 1]: ranges of all blocks below each block, before those that a shard boundary cut
+    # are joined
     ranges_before: NDArray[np.int64]
-    batch_ranges: int
+    batch_ranges: int  # ranges that may be in memory at once
 
     def batches(self) -> Iterator[Footprints]:
         """Yield the ranges of some blocks after another, in the order of the blocks.
@@ -209,23 +181,7 @@ def touched_by_copies(copies: Iterable[tuple[int, MemoryOperation]]) -> Footprin
 
 
 class RangeStore:
-    """Collects byte ranges by global block number.
-
-    Parameters
-    ----------
-    memory : int
-        Bytes that ranges may take before they are written to a file.
-
-    Attributes
-    ----------
-    pieces : list of Footprints
-        What is in memory; ranges of two pieces may overlap.
-    runs : list of Run
-        What is in files.
-    samples : list of uint64 arrays
-        Some of all start addresses.
-    n_ranges : int
-    """
+    """Collects ranges by global block number, beyond `memory` bytes in files."""
 
     def __init__(self, memory: int, scratch: Scratch) -> None:
         self.pieces: list[Footprints] = []
@@ -237,19 +193,9 @@ class RangeStore:
         self._scratch = scratch
 
     def add(
-        self, touches: BlockTouches, runs: Sequence[Run], blocks: NDArray[np.int32], n_blocks: int
+        self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
     ) -> None:
-        """Take the ranges of a part.
-
-        Parameters
-        ----------
-        runs : sequence of Run
-            Hold ranges of the part that are not in `touches`.
-        blocks : int32[n_rows]
-            Global block number of each row of the part; -1 for none.
-        n_blocks : int
-            Blocks so far.
-        """
+        """Take the ranges of a part by the block of each row, -1 for none, and its runs."""
         if len(touches.row):
             block = blocks[touches.row]
             piece = Footprints(block, touches.kind, touches.start, touches.end)

@@ -23,26 +23,19 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.launches import DeviceLaunches
+    from depgraph.system.arrays import AddressSpaces, BlockTimes, KernelNumbers, PerOperation
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What each operation takes to run; -1 where the trace does not say, 0 for copies and memsets.
+    """What each operation takes; -1 where the trace does not say, 0 for copies and memsets."""
 
-    Attributes
-    ----------
-    threads, registers, shared_bytes : int64[n_operations]
-        Threads a block, registers a thread, bytes of shared memory a block.
-    stream : int64[n_operations]
-    architecture : int or None
-        SASS version of the program, such as 80.
-    """
-
-    threads: NDArray[np.int64]
-    registers: NDArray[np.int64]
-    shared_bytes: NDArray[np.int64]
-    stream: NDArray[np.int64]
-    architecture: int | None
+    # [n_operations]: threads a block, registers a thread, bytes of shared memory a block
+    threads: PerOperation
+    registers: PerOperation
+    shared_bytes: PerOperation
+    stream: PerOperation
+    architecture: int | None  # SASS version of the program, such as 80
 
 
 @dataclass(frozen=True)
@@ -75,10 +68,10 @@ class BlockGraph(FactoredGraph):
     kinds: frozenset[str] = field(default=KINDS_WITHOUT_FREES)
     cost: NDArray[np.float64] | None = None
     resources: Resources | None = None
-    duration: NDArray[np.float64] | None = None
+    duration: BlockTimes | None = None
     duration_unit: str = "us"
-    occupancy: NDArray[np.int64] | None = None
-    space: NDArray[np.int32] | None = None
+    occupancy: PerOperation | None = None
+    space: AddressSpaces | None = None
     frees: Footprints | None = None
     copies: Mapping[int, str] = field(default_factory=dict)
 
@@ -172,7 +165,7 @@ class BlockGraph(FactoredGraph):
 
 
 def kernel_digraph(
-    kernel: NDArray[np.int32], blocks: NDArray[np.int64], pairs: Iterable[PairSummary]
+    kernel: KernelNumbers, blocks: NDArray[np.int64], pairs: Iterable[PairSummary]
 ) -> nx.DiGraph[Any]:
     """Return one node a kernel, copy or memset, and one edge a pair of them."""
     import networkx as nx

@@ -16,21 +16,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from depgraph.graph.lists import Lists
+    from depgraph.system.arrays import FirstBlocks, KernelNumbers, Lists
 
 
 class GraphBuilder:
-    """Collects joins one by one; equal sets become one.
-
-    Parameters
-    ----------
-    kernel : sequence of int
-        Kernel number of each operation, ``-1 - i`` for copy or memset i.
-    sizes : sequence of int
-        Blocks of each operation.
-    positions : bool
-        Whether it is known where inside blocks dependences are needed.
-    """
+    """Collects joins one by one; equal sets become one. `sizes` are blocks of operations."""
 
     def __init__(
         self, kernel: Sequence[int], sizes: Sequence[int], *, positions: bool = False
@@ -54,20 +44,7 @@ class GraphBuilder:
         done_at: float = 1.0,
         basis: Basis = Basis.SEEN,
     ) -> None:
-        """Let every block of `target` wait for every block of `source`.
-
-        Parameters
-        ----------
-        kind : {"RAW", "WAR", "WAW", "REUSE"}
-        source, target : int[n]
-            Global numbers of blocks of one operation each.
-        needed_at : float
-            Share of a target's work that it can do before.
-        done_at : float
-            Share of a source's work that has to be done.
-        basis : Basis
-            What the dependence rests on.
-        """
+        """Let every block of `target` wait for every block of `source`, global numbers both."""
         first = self._set(source, 0.0, done_at)
         second = self._set(target, needed_at, 1.0)
         key = KIND_NAMES.index(kind), basis, self._operations[second], (first,)
@@ -116,28 +93,15 @@ class GraphBuilder:
 
 
 def assemble(
-    kernel: NDArray[np.int32],
-    first_block: NDArray[np.int64],
+    kernel: KernelNumbers,
+    first_block: FirstBlocks,
     sets: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
     join_kind: NDArray[np.uint8],
     sources: Lists,
     targets: Lists,
     join_basis: NDArray[np.uint8] | None = None,
 ) -> BlockGraph:
-    """Put sets and joins, in any order, into the order of a `BlockGraph`.
-
-    Parameters
-    ----------
-    kernel : int32[n_operations]
-    first_block : int64[n_operations + 1]
-    sets : (int32[n_sets], int64[n_sets + 1], int32[...])
-        Operation, offsets and blocks.
-    join_kind : uint8[n_joins]
-    sources, targets : (int64[n_joins + 1], int32[...])
-        Lists of sets, none empty.
-    join_basis : uint8[n_joins], optional
-        What each join rests on; default accesses that were seen.
-    """
+    """Put sets and joins, in any order, into the order of a `BlockGraph`; no list may be empty."""
     if join_basis is not None and (join_basis == Basis.SEEN).all():
         join_basis = None
     set_operation, set_offsets, set_blocks = sets
@@ -174,14 +138,9 @@ def extend(
     whole: Sequence[tuple[int, Basis, int, int]],
     partial: Sequence[tuple[int, Basis, int, NDArray[np.int32]]],
 ) -> BlockGraph:
-    """Add joins whose sources are all blocks of an operation.
+    """Add joins whose sources are all blocks of an operation: (kind, basis, source, target).
 
-    Parameters
-    ----------
-    whole : sequence of (kind, basis, source operation, target operation)
-        Joins whose targets are all blocks, too. The kind is an index into `KIND_NAMES`.
-    partial : sequence of (kind, basis, source operation, target sets)
-        Joins whose targets are sets of the graph, all of one operation.
+    Their targets are all blocks of an operation in `whole`, sets of the graph in `partial`.
     """
     if not whole and not partial:
         return graph
@@ -220,13 +179,7 @@ def extend(
 
 
 def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
-    """Add the possible joins of another graph over the same blocks; positions are left out.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-        With other certain joins than `other`, such as those that a mechanism sees.
-    """
+    """Add the possible joins of a graph over the same blocks; positions are left out."""
     chosen = np.flatnonzero(~other.join_certain)
     if not len(chosen):
         return graph

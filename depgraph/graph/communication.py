@@ -15,26 +15,17 @@ _KEY = "communication"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What collectives cross, and what happens to computation beside them.
-
-    Attributes
-    ----------
-    bandwidth, dma_bandwidth : float
-        10**9 bytes a second that blocks on SMs move, and that one copy engine does.
-    alpha, dma_alpha : float
-        What a transfer takes besides, in the unit of the program.
-    engines : int
-        Copy engines, each of which moves one transfer at a time.
-    computation_slowed, communication_slowed : float
-        How much longer each takes while the other runs: 0.2 is a fifth.
-    """
+    """What collectives cross, and what happens to computation beside them."""
 
     name: str
+    # 10**9 bytes a second that blocks on SMs move, and that one copy engine does
     bandwidth: float
+    # What a transfer takes besides, in the unit of the program
     alpha: float = 0.0
     dma_bandwidth: float
     dma_alpha: float = 0.0
-    engines: int = 1
+    engines: int = 1  # copy engines, each of which moves one transfer at a time
+    # How much longer each takes while the other runs: 0.2 is a fifth
     computation_slowed: float = 0.0
     communication_slowed: float = 0.0
 
@@ -49,23 +40,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """A kernel that moves data between GPUs, or a part of one.
+    """A kernel that moves data between GPUs, or a part of one."""
 
-    Attributes
-    ----------
-    engine : {"sm", "dma"}
-        Blocks that each keep an SM, or a copy engine that needs none.
-    link : str
-    sms : int
-        Blocks, 1 by a copy engine.
-    time : float
-        How long it takes alone, in the unit of the program.
-    """
-
-    engine: Engine
+    engine: Engine  # blocks that each keep an SM, or a copy engine that needs none
     link: str
-    sms: int
-    time: float
+    sms: int  # blocks, 1 by a copy engine
+    time: float  # how long it takes alone, in the unit of the program
 
     def slower_by(self, engine: Engine, link: Link) -> float:
         """Return how many times as long it takes alone if another engine moves the bytes."""

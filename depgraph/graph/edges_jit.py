@@ -17,43 +17,22 @@ from depgraph.system.hashing_jit import SALT, mix64
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Blocks, Offsets
+
 
 class Groups(NamedTuple):
-    """The blocks of an operation, grouped by the joins that they wait for.
+    """The blocks of an operation, grouped by the joins that they wait for."""
 
-    Attributes
-    ----------
-    number : int32[blocks of the operation]
-        Group of each block.
-    join_offsets, joins : int64[n_groups + 1], int32[...]
-    member_offsets, members : int64[n_groups + 1], int32[blocks of the operation]
-        Global block numbers.
-    """
-
-    number: NDArray[np.int32]
-    join_offsets: NDArray[np.int64]
+    number: NDArray[np.int32]  # [blocks of the operation]: group of each block
+    join_offsets: Offsets
     joins: NDArray[np.int32]
-    member_offsets: NDArray[np.int64]
-    members: NDArray[np.int32]
+    member_offsets: Offsets
+    members: Blocks
 
 
 @compiled_if_large
 def joins_of_targets(graph, low_join, high_join, target):
-    """List for each block of an operation the joins that it waits for, of some.
-
-    Parameters
-    ----------
-    graph : GraphArrays
-    low_join, high_join : int
-        A range of joins with one target operation.
-    target : int
-        That operation.
-
-    Returns
-    -------
-    offsets, joins : int64[n_blocks + 1], int32[...]
-        Each join of a block once, ascending.
-    """
+    """List the joins of each block of an operation, ascending, of a range that has its target."""
     first_block = graph.first_block[target]
     n_blocks = graph.first_block[target + 1] - first_block
     offsets = np.zeros(n_blocks + 1, np.int64)
@@ -85,19 +64,9 @@ def joins_of_targets(graph, low_join, high_join, target):
 
 @compiled_if_large
 def union_sources(graph, groups, group, source, masks, found):
-    """Collect the blocks that a group waits for, with a mask for each.
+    """Collect the blocks that a group waits for in `found`, a mask for each; return how many.
 
-    Parameters
-    ----------
-    masks : uint16[blocks of the source operation]
-        Scratch, all zero. The caller resets the entries in `found`.
-    found : int32[blocks of the source operation]
-        Receives the distinct sources (global block numbers), in order of discovery.
-
-    Returns
-    -------
-    int
-        The number of distinct sources.
+    `masks`, uint16[blocks of `source`], is all zero; the caller resets the entries in `found`.
     """
     first_block = graph.first_block[source]
     n = 0
@@ -140,14 +109,10 @@ def count_bits(mask):
 def describe_pair(graph, groups, source):
     """Count the distinct edges between two operations and measure their pattern.
 
-    Returns
-    -------
-    counts : int64[10]
-        Edges of kind RAW, WAR, WAW, REUSE, of any kind; target blocks that wait; source blocks
-        waited for; largest number of sources of a target; of targets of a source; edges of a kind
-        that rest on LDGSTS alone.
-    names, sizes : uint64[n], int64[n]
-        A hash and the size of the source set of each group of targets; equal sets may recur.
+    Returns int64[10]: edges of kind RAW, WAR, WAW, REUSE, of any kind; target blocks that wait;
+    source blocks waited for; largest number of sources of a target; of targets of a source; edges
+    of a kind that rest on LDGSTS alone. Then a hash and the size of the sources of each group;
+    equal ones may recur.
     """
     result = np.zeros(10, np.int64)
     first_block = graph.first_block[source]
@@ -193,12 +158,7 @@ def describe_pair(graph, groups, source):
 def count_lacking(graph, groups, other, other_groups, source, both):
     """Count the edges and kinds between two operations that one graph has and another lacks.
 
-    Parameters
-    ----------
-    other, other_groups : GraphArrays, Groups
-        Of the other graph, over the same blocks.
-    both : int64[n, 3]
-        Group in one graph, group in the other, and how many blocks are in both.
+    Rows of `both` are a group in one graph, a group in the other, and how many blocks are in both.
     """
     first_block = graph.first_block[source]
     source_blocks = graph.first_block[source + 1] - first_block
@@ -223,19 +183,10 @@ def count_lacking(graph, groups, other, other_groups, source, both):
 
 @compiled_if_large
 def fill_edges(graph, groups, source, cursor, out):
-    """Write expanded edges into the output arrays until they are full.
+    """Write source, target and strongest code of edges until `out` is full; return how many.
 
-    Parameters
-    ----------
-    cursor : int64[2]
-        Group and member to go on with; updated. The group is past the end when all is written.
-    out : (int32[n], int32[n], uint8[n])
-        Receive source, target, and of each kind the strongest code.
-
-    Returns
-    -------
-    int
-        Number of edges written. 0 with groups left means that one block's edges do not fit.
+    `cursor` is the group and member to go on with, past the end when all is written. 0 with groups
+    left means that one block's edges do not fit.
     """
     out_source, out_target, out_code = out
     n = 0

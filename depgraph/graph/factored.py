@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.graph.lists import Lists
     from depgraph.graph.pairs import PairSummary
+    from depgraph.system.arrays import (
+        Blocks,
+        BlockTimes,
+        FirstBlocks,
+        KernelNumbers,
+        Lists,
+        Mask,
+        Offsets,
+    )
 
 
 @dataclass(frozen=True)
@@ -61,17 +69,17 @@ class FactoredGraph:
         What `pairs` returns, where that is known already.
     """
 
-    kernel: NDArray[np.int32]
-    first_block: NDArray[np.int64]
+    kernel: KernelNumbers
+    first_block: FirstBlocks
     set_operation: NDArray[np.int32]
-    set_offsets: NDArray[np.int64]
-    set_blocks: NDArray[np.int32]
+    set_offsets: Offsets
+    set_blocks: Blocks
     join_kind: NDArray[np.uint8]
     join_source_operation: NDArray[np.int32]
     join_target_operation: NDArray[np.int32]
-    source_offsets: NDArray[np.int64]
+    source_offsets: Offsets
     sources: NDArray[np.int32]
-    target_offsets: NDArray[np.int64]
+    target_offsets: Offsets
     targets: NDArray[np.int32]
     join_basis: NDArray[np.uint8] | None = None
     first_use: NDArray[np.float64] | None = None
@@ -121,7 +129,7 @@ class FactoredGraph:
         return np.zeros_like(self.join_kind) if self.join_basis is None else self.join_basis
 
     @cached_property
-    def join_certain(self) -> NDArray[np.bool_]:
+    def join_certain(self) -> Mask:
         """Whether each join is certain, not only possible: bool[n_joins]."""
         return self.basis < Basis.OPAQUE
 
@@ -156,7 +164,7 @@ class FactoredGraph:
         return self.kernel[operation].astype(np.int64), index
 
     def earliest_finish(
-        self, durations: NDArray[np.float64]
+        self, durations: BlockTimes
     ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
         """Return when each block ends with unlimited SMs, and which block it waits for last.
 
@@ -174,7 +182,7 @@ class FactoredGraph:
         finish, critical = earliest_finish(self.arrays, durations)
         return finish, critical
 
-    def longest_tail(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
+    def longest_tail(self, durations: BlockTimes) -> NDArray[np.float64]:
         """Return the longest path from the start of each block to the end: float64[n_blocks]."""
         tail: NDArray[np.float64] = longest_tail(self.arrays, durations)
         return tail
@@ -219,7 +227,7 @@ class FactoredGraph:
         """Return the graph with the sets and joins of another one over the same blocks."""
         return replace(self, **{f.name: getattr(other, f.name) for f in fields(FactoredGraph)})
 
-    def only_joins(self, is_kept: NDArray[np.bool_]) -> Self:
+    def only_joins(self, is_kept: Mask) -> Self:
         """Return the graph with some of its joins, and the sets that they need."""
         if is_kept.all():
             return self

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import BlockGraph, Resources
     from depgraph.graph.program import Kernel
+    from depgraph.system.arrays import FirstBlocks
 
 _ALONE = -1
 
@@ -26,30 +27,12 @@ _ALONE = -1
 def merge_kernels(
     graph: BlockGraph, kernels: Sequence[Kernel], first: int, second: int
 ) -> tuple[BlockGraph, list[Kernel], NDArray[np.int64]]:
-    """Fuse a kernel with the one launched next.
+    """Fuse a kernel with the one launched next; return graph, kernels and new block numbers.
 
     A block of the second that waits for one block of the first becomes a part of that block, as
     a compiler would fuse them; one that waits for none becomes a block of its own. The new kernel
     keeps the number of the first. It takes the larger of the registers and shared memory of the
     two, and what waits for a part of a block waits for the whole.
-
-    Parameters
-    ----------
-    first, second : int
-        Kernel numbers.
-
-    Returns
-    -------
-    graph : BlockGraph
-    kernels : list of Kernel
-    block : int64[n_blocks]
-        New global number of each block of the old graph.
-
-    Raises
-    ------
-    ModelError
-        If there is no such kernel, the second is not launched right after the first, one of its
-        blocks waits for several blocks of the first, or the program launches child kernels.
     """
     if graph.launches is not None:
         message = "kernels of a program that launches child kernels cannot be merged"
@@ -172,7 +155,7 @@ def _larger_resources(resources: Resources, one: int) -> Resources:
 
 
 def _kernel_rows(
-    kernels: Sequence[Kernel], one: Kernel, two: Kernel, first_block: NDArray[np.int64]
+    kernels: Sequence[Kernel], one: Kernel, two: Kernel, first_block: FirstBlocks
 ) -> list[Kernel]:
     rows = []
     for kernel in kernels:

@@ -11,6 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import BlockTimes, Mask
+
 MOST_CHILD_BLOCKS = 1 << 21
 JOINS = ("none", "block", "kernel")
 """Who waits: nobody inside the kernel; the block, for its child; the child, for the kernel."""
@@ -27,46 +29,24 @@ def no_launches() -> DeviceLaunches:
 
 @dataclass(frozen=True)
 class DeviceLaunches:
-    """The launches that blocks of a program can make, or do the work of themselves.
+    """Launches that blocks can make, or do the work of: sorted by block, warp, then `at`."""
 
-    Attributes
-    ----------
-    block : int64[n]
-        Global number of the block that launches.
-    at : float64[n]
-        Share of the block's own work that comes before, 0 to 1.
-    warp : int64[n]
-        Warp of the block that launches, -1 where that is not said. Warps of a block run side by
-        side; launches of one warp at the same share are lanes of one instruction. Those without a
-        warp come one after another.
-    lanes : int64[n]
-        Lanes of the warp that launch: what the launch costs depends on it.
-    child_grid : int64[n]
-        Blocks of the child, of all lanes together. They take the room of the parent's blocks.
-    child_duration, inline : float64[n]
-        Time of each child block; time that the parent takes if it does the child's work itself.
-    join : uint8[n]
-        Which of `JOINS`.
-    stream : int64[n]
-        Children that one block launches into the same stream run in order; -1: a stream of its own.
-    items : int64[n]
-        Work items of the child, that thresholds are about.
-
-    Notes
-    -----
-    Sorted by block; those of a block by warp, then by `at`.
-    """
-
-    block: NDArray[np.int64]
-    at: NDArray[np.float64]
+    block: NDArray[np.int64]  # global number of the block that launches
+    at: NDArray[np.float64]  # share of the block's own work that comes before, 0 to 1
+    # Warp of the block that launches, -1 where that is not said. Warps of a block run side by side;
+    # launches of one warp at the same share are lanes of one instruction. Those without a warp come
+    # one after another
     warp: NDArray[np.int64]
-    lanes: NDArray[np.int64]
+    lanes: NDArray[np.int64]  # lanes of the warp that launch: what the launch costs depends on it
+    # Blocks of the child, of all lanes together. They take the room of the parent's blocks
     child_grid: NDArray[np.int64]
+    # Time of each child block; time that the parent takes if it does the child's work itself
     child_duration: NDArray[np.float64]
     inline: NDArray[np.float64]
-    join: NDArray[np.uint8]
+    join: NDArray[np.uint8]  # which of `JOINS`
+    # Children that one block launches into the same stream run in order; -1: a stream of its own
     stream: NDArray[np.int64]
-    items: NDArray[np.int64]
+    items: NDArray[np.int64]  # work items of the child, that thresholds are about
 
     def __len__(self) -> int:
         return len(self.block)
@@ -77,17 +57,17 @@ class DeviceLaunches:
         return DeviceLaunches(*(getattr(self, f.name)[order] for f in fields(self)))
 
     @cached_property
-    def begins_warp(self) -> NDArray[np.bool_]:
+    def begins_warp(self) -> Mask:
         """Whether a launch is the first of its warp: bool[n]."""
         changes = (np.diff(self.block) != 0) | (np.diff(self.warp) != 0)
         return np.concatenate([np.ones(min(1, len(self)), np.bool_), changes])
 
     @cached_property
-    def begins_instruction(self) -> NDArray[np.bool_]:
+    def begins_instruction(self) -> Mask:
         """Whether a launch is the first lane of its instruction: bool[n]."""
         apart = (np.diff(self.at) != 0) | (self.warp[1:] < 0)
         apart = np.concatenate([np.ones(min(1, len(self)), np.bool_), apart])
-        begins: NDArray[np.bool_] = self.begins_warp | apart
+        begins: Mask = self.begins_warp | apart
         return begins
 
     @property
@@ -102,28 +82,17 @@ class DeviceLaunches:
         first = np.cumsum(self.child_grid) - self.child_grid
         return launch, np.arange(len(launch)) - first[launch]
 
-    def inlined(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return durations of blocks that do all work themselves: float64[n_blocks].
-
-        Parameters
-        ----------
-        durations : float64[n_blocks]
-            Of their own work.
-        """
+    def inlined(self, durations: BlockTimes) -> NDArray[np.float64]:
+        """Return durations of blocks that do all work themselves, not only their own."""
         inline = self._of_instructions(np.maximum, self.inline)
         return durations + self._of_blocks(inline, len(durations))
 
-    def without_work_of(self, launched: NDArray[np.bool_]) -> DeviceLaunches:
-        """Return the same launches, parents having nothing to do for those that are made.
-
-        Parameters
-        ----------
-        launched : bool[n]
-        """
+    def without_work_of(self, launched: Mask) -> DeviceLaunches:
+        """Return the same launches, parents having nothing to do for those that are made."""
         return replace(self, inline=np.where(launched, 0.0, self.inline))
 
-    def least_work(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the least time of each block and its children together: float64[n_blocks].
+    def least_work(self, durations: BlockTimes) -> NDArray[np.float64]:
+        """Return the least time of each block and its children together.
 
         Launches are free here, and of each instruction the cheaper is taken: all done by the
         parent, or the smallest child launched.
@@ -132,16 +101,8 @@ class DeviceLaunches:
         child = self._of_instructions(np.minimum, self.child_work)
         return durations + self._of_blocks(np.minimum(inline, child), len(durations))
 
-    def least_durations(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the least time from a block's start until its children have ended, too.
-
-        Launches are free here, and each is made if that is shorter.
-
-        Parameters
-        ----------
-        durations : float64[n_blocks]
-            Of their own work.
-        """
+    def least_durations(self, durations: BlockTimes) -> NDArray[np.float64]:
+        """Return the least time until a block's children have ended; launches are free here."""
         own = durations[self.block]
         before = np.where(self.join == JOIN_BLOCK, own, self.at * own)
         least = durations.copy()

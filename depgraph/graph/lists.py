@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from depgraph.system.arrays import Lists, Offsets
+
 Value = TypeVar("Value", bound="np.generic[Any]")
-Lists = tuple["NDArray[np.int64]", "NDArray[np.int32]"]
 
 
 def lists_of(lists: Iterable[ArrayLike]) -> Lists:
@@ -43,7 +44,7 @@ def list_offsets(sizes: ArrayLike) -> NDArray[np.int64]:
 
 
 def gather_lists(
-    offsets: NDArray[np.int64], values: NDArray[Value], chosen: NDArray[np.integer[Any]]
+    offsets: Offsets, values: NDArray[Value], chosen: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.int64], NDArray[Value]]:
     """Return the chosen lists, in the order in which they are chosen."""
     begins = offsets[chosen]
@@ -60,6 +61,6 @@ def concatenate_lists(pieces: Sequence[Lists]) -> Lists:
     return list_offsets(np.concatenate(sizes)), np.concatenate([values for _, values in pieces])
 
 
-def list_of_each(offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+def list_of_each(offsets: Offsets) -> NDArray[np.int32]:
     """Return in which list each value stands: int32[...]."""
     return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))

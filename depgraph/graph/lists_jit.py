@@ -27,20 +27,7 @@ def invert_lists(offsets, values, n_values):
 
 @compiled_if_large
 def intern_lists(offsets, values, label):
-    """Give lists numbers, equal ones where lists and labels are equal.
-
-    Parameters
-    ----------
-    offsets, values : int64[n + 1], int32[...]
-        The lists.
-    label : int64[n]
-
-    Returns
-    -------
-    number : int32[n]
-    first : int64[n_distinct]
-        The first list of each number.
-    """
+    """Give lists numbers, equal ones with equal labels the same; return also the first of each."""
     n = len(offsets) - 1
     slots = 16
     while slots < 2 * n:

@@ -23,19 +23,13 @@ _EXACT_CELLS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class PairMatrix:
-    """Dependences between two kernels, binned.
+    """Dependences between two kernels, binned."""
 
-    Attributes
-    ----------
-    source, target : int
-        Kernel numbers.
-    density : float64[rows, columns]
-        Share of the block pairs in a cell that are edges, 0 to 1; rows are blocks of `target`,
-        columns blocks of `source`.
-    """
-
+    # Kernel numbers
     source: int
     target: int
+    # [rows, columns]: share of the block pairs in a cell that are edges, 0 to 1; rows are blocks of
+    # `target`, columns blocks of `source`
     density: NDArray[np.float64]
     source_blocks: int
     target_blocks: int
@@ -47,13 +41,7 @@ class PairMatrix:
 
 
 def telling_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
-    """Choose the pair of kernels whose matrix shows most: RAW, many edges, but not all to all.
-
-    Returns
-    -------
-    (source, target) or None
-        None where no kernel depends on another.
-    """
+    """Choose the pair whose matrix shows most: RAW, many edges, but not all to all."""
     between_kernels = [p for p in pairs if p.source >= 0]
     shaped = [p for p in between_kernels if p.pattern is not Pattern.ALL_TO_ALL]
     wide = [p for p in shaped if p.awaited > 1 and p.waiting > 1]
@@ -67,18 +55,7 @@ def telling_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
 
 
 def pair_matrix(graph: BlockGraph, source: int, target: int, size: int = 256) -> PairMatrix:
-    """Return the matrix of edges between two kernels, in at most `size` by `size` cells.
-
-    Parameters
-    ----------
-    source, target : int
-        Kernel numbers.
-
-    Raises
-    ------
-    ModelError
-        If there is no such kernel.
-    """
+    """Return the matrix of edges between two kernels, in at most `size` by `size` cells."""
     operations = {int(kernel): i for i, kernel in enumerate(graph.kernel)}
     for kernel in (source, target):
         if kernel not in operations:

@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Blocks, FirstBlocks, KernelNumbers, Mask, Offsets
+
 
 class GraphArrays(NamedTuple):
     """Arrays of a `BlockGraph`, under the same names."""
 
-    first_block: NDArray[np.int64]
+    first_block: FirstBlocks
     set_operation: NDArray[np.int32]
-    set_offsets: NDArray[np.int64]
-    set_blocks: NDArray[np.int32]
+    set_offsets: Offsets
+    set_blocks: Blocks
     join_code: NDArray[np.uint8]
     join_source_operation: NDArray[np.int32]
     join_target_operation: NDArray[np.int32]
-    source_offsets: NDArray[np.int64]
+    source_offsets: Offsets
     sources: NDArray[np.int32]
-    target_offsets: NDArray[np.int64]
+    target_offsets: Offsets
     targets: NDArray[np.int32]
 
 
@@ -80,19 +82,9 @@ def group_targets(graph: GraphArrays, low: int, high: int, target: int) -> Group
 def coded_edges(
     graph: GraphArrays, batch: int
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]]:
-    """Yield the expanded edges in batches: source block, target block, and what each rests on.
+    """Yield batches of source blocks, target blocks and codes, each edge and kind once.
 
-    Parameters
-    ----------
-    batch : int
-        Edges a batch holds at most; raised where a single block has more.
-
-    Yields
-    ------
-    source, target : int32[n]
-        Global block numbers.
-    code : uint8[n]
-        One of `CODES`. Each edge and kind occurs once, with the code that says most.
+    The code is the one of `CODES` that says most. A batch is larger where a single block has more.
     """
     for low, high, source, target in pair_joins(graph):
         source_blocks = int(graph.first_block[source + 1] - graph.first_block[source])
@@ -111,25 +103,14 @@ def coded_edges(
 
 
 class LabelledEdges(NamedTuple):
-    """Expanded edges, and what each rests on.
+    """Expanded edges, and what each rests on."""
 
-    Attributes
-    ----------
-    source, target : int32[n]
-        Global block numbers.
-    kind : uint8[n]
-        Index into `KIND_NAMES`. Each edge and kind occurs once.
-    certain : bool[n]
-        False for an edge of a kind that is only possible.
-    ldgsts : bool[n]
-        Whether it is certain by reads of LDGSTS alone.
-    """
-
+    # Global block numbers
     source: NDArray[np.int32]
     target: NDArray[np.int32]
-    kind: NDArray[np.uint8]
-    certain: NDArray[np.bool_]
-    ldgsts: NDArray[np.bool_]
+    kind: NDArray[np.uint8]  # index into `KIND_NAMES`. Each edge and kind occurs once
+    certain: Mask  # false for an edge of a kind that is only possible
+    ldgsts: Mask  # whether it is certain by reads of LDGSTS alone
 
 
 def labelled_edges(graph: GraphArrays, batch: int = EDGE_BATCH) -> Iterator[LabelledEdges]:
@@ -174,67 +155,38 @@ class Pattern(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PairSummary:
-    """The dependences between two operations, counted.
+    """The dependences between two operations, counted."""
 
-    Attributes
-    ----------
-    source, target : int
-        Kernel numbers; ``-1 - i`` for copy or memset i.
-    raw, war, waw, reuse : int
-        Distinct edges of each kind.
-    edges : int
-        Distinct edges of any kind.
-    waiting : int
-        Blocks of `target` that wait for a block of `source`.
-    awaited : int
-        Blocks of `source` that a block of `target` waits for.
-    most_sources, most_targets : int
-        Largest number of blocks that one block waits for, and that wait for one block.
-    ldgsts : int
-        Of the edges of each kind those that rest on reads by LDGSTS alone.
-    possible : int
-        Distinct edges of any kind that are only possible. All that stands above counts certain
-        edges; where there is none, pattern, blocks and numbers of blocks are of the possible ones.
-    """
-
+    # Kernel numbers; ``-1 - i`` for copy or memset i
     source: int
     target: int
+    # Distinct edges of each kind
     raw: int
     war: int
     waw: int
-    edges: int
+    edges: int  # distinct edges of any kind
     pattern: Pattern
-    waiting: int
-    awaited: int
+    waiting: int  # blocks of `target` that wait for a block of `source`
+    awaited: int  # blocks of `source` that a block of `target` waits for
+    # Largest number of blocks that one block waits for, and that wait for one block
     most_sources: int
     most_targets: int
-    ldgsts: int = 0
+    ldgsts: int = 0  # of the edges of each kind those that rest on reads by LDGSTS alone
+    # Distinct edges of any kind that are only possible. All that stands above counts certain edges;
+    # where there is none, pattern, blocks and numbers of blocks are of the possible ones
     possible: int = 0
     reuse: int = 0
 
 
-def count_pairs(
-    graph: GraphArrays, kernel: NDArray[np.int32], is_certain: NDArray[np.bool_]
-) -> list[PairSummary]:
-    """Count the distinct edges of each pair of operations that depend on one another.
-
-    Parameters
-    ----------
-    kernel : int32[n_operations]
-    is_certain : bool[n_joins]
-
-    Returns
-    -------
-    list of PairSummary
-        In the order of the target, then of the source.
-    """
+def count_pairs(graph: GraphArrays, kernel: KernelNumbers, is_certain: Mask) -> list[PairSummary]:
+    """Count the distinct edges of each pair, in the order of the target, then of the source."""
     return [_summarise(graph, kernel, is_certain, pair) for pair in pair_joins(graph)]
 
 
 def _summarise(
     graph: GraphArrays,
-    kernel: NDArray[np.int32],
-    is_certain: NDArray[np.bool_],
+    kernel: KernelNumbers,
+    is_certain: Mask,
     pair: PairJoins,
 ) -> PairSummary:
     low, high, source, target = pair

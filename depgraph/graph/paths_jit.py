@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 @compiled_if_large
 def earliest_finish(graph, durations):
-    """Return when each block ends if it starts as soon as all it depends on has ended.
-
-    Returns
-    -------
-    finish : float64[n_blocks]
-    critical : int32[n_blocks]
-        A block that the start of each block waits for last, -1 if it waits for none.
-    """
+    """Return when each block ends at the earliest, and which it waits for last, -1 for none."""
     n_sets = len(graph.set_operation)
     finish = np.zeros(len(durations), np.float64)
     critical = np.full(len(durations), -1, np.int32)
@@ -72,13 +65,7 @@ def earliest_finish(graph, durations):
 
 @compiled_if_large
 def longest_tail(graph, durations):
-    """Return the longest path from the start of each block to the end of the program.
-
-    Returns
-    -------
-    float64[n_blocks]
-        Including the block's own duration.
-    """
+    """Return the longest path from the start of each block, itself included, to the end."""
     n_sets = len(graph.set_operation)
     after_set = np.zeros(n_sets, np.float64)
     tail = np.zeros(len(durations), np.float64)
@@ -110,20 +97,13 @@ def longest_tail(graph, durations):
 
 
 class Shares(NamedTuple):
-    """Where inside blocks dependences are needed; an empty array where that is not known.
+    """Where inside blocks dependences are needed; an empty array where that is not known."""
 
-    Attributes
-    ----------
-    join_need : float64[n_joins]
-        Share of a target's work before it needs the join; default none.
-    member_need : float64[n_set_blocks]
-        The same for each member of a target set; the larger counts.
-    member_done : float64[n_set_blocks]
-        Share of a source's work that others wait for; default all.
-    """
-
+    # [n_joins]: share of a target's work before it needs the join; default none
     join_need: NDArray[np.float64]
+    # [n_set_blocks]: the same for each member of a target set; the larger counts
     member_need: NDArray[np.float64]
+    # [n_set_blocks]: share of a source's work that others wait for; default all
     member_done: NDArray[np.float64]
 
 
@@ -134,16 +114,6 @@ def intra_block_finish(graph, durations, shares):
     A block that has to wait after a share q of its work goes on from there once what it waits for
     is ready. It reaches share p at the latest of p times its duration and, for every wait at a
     share q below p, that wait's end plus (p - q) times its duration.
-
-    Parameters
-    ----------
-    graph : GraphArrays
-    durations : float64[n_blocks]
-    shares : Shares
-
-    Returns
-    -------
-    float64[n_blocks]
     """
     n_sets = len(graph.set_operation)
     finish = np.zeros(len(durations), np.float64)

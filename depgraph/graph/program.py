@@ -75,13 +75,7 @@ class Kernel:
 
     @classmethod
     def launched(cls, launch: KernelLaunch, **row: Any) -> Self:
-        """Return the row of a launch.
-
-        Parameters
-        ----------
-        **row
-            Kernel, operation and first block, and what was counted, by default nothing.
-        """
+        """Return the row of a launch; what `row` does not count is 0."""
         counted = ("accesses", "instructions", "read_bytes", "written_bytes")
         grid_x, grid_y, grid_z = launch.grid
         block_x, block_y, block_z = launch.block
@@ -146,18 +140,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """Counts of every block, by global block number.
+    """Counts of every block, by global block number."""
 
-    Attributes
-    ----------
-    accesses, instructions : int64[n_blocks]
-        Global-memory access records and traced instructions, both a warp each.
-    read_bytes, written_bytes : int64[n_blocks]
-        Distinct bytes.
-    """
-
+    # [n_blocks]: global-memory access records and traced instructions, both a warp each
     accesses: NDArray[np.int64]
     instructions: NDArray[np.int64]
+    # [n_blocks]: distinct bytes
     read_bytes: NDArray[np.int64]
     written_bytes: NDArray[np.int64]
 
@@ -170,29 +158,19 @@ class BlockCounts:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """All that a store holds.
-
-    Attributes
-    ----------
-    graph : BlockGraph
-        With durations where the input states any; NaN for blocks of which it does not. They are
-        in cycles unless ``metadata["duration_unit"]`` says otherwise.
-    metadata : dict
-        Provenance: sources, format, options, what was skipped and why, warnings.
-    allocations : list of Allocation
-        Where the input knows of frees.
-    scratch : Scratch or None
-        Holds the files of footprints that were too large for memory.
-    """
+    """All that a store holds."""
 
     kernels: list[Kernel]
     copies: list[Copy]
     counts: BlockCounts
     footprints: Footprints | SpilledFootprints
+    # With durations where the input states any; NaN for blocks of which it does not. They are in
+    # cycles unless ``metadata["duration_unit"]`` says otherwise
     graph: BlockGraph
+    # Provenance: sources, format, options, what was skipped and why, warnings
     metadata: dict[str, Any]
-    allocations: list[Allocation] = field(default_factory=list)
-    scratch: Scratch | None = None
+    allocations: list[Allocation] = field(default_factory=list)  # where the input knows of frees
+    scratch: Scratch | None = None  # holds the files of footprints that were too large for memory
 
     @property
     def pairs(self) -> list[PairSummary]:
@@ -209,14 +187,7 @@ class Extraction:
 
 
 def kernel_remarks(kernel: Kernel, *, is_traced: bool = True) -> list[str]:
-    """Say what a user should know of a kernel before trusting a graph made from its trace.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    is_traced : bool
-        Rather than described, by whoever knows what it does.
-    """
+    """Say what a user should know of a kernel before trusting a graph of its trace."""
     found: list[str] = []
     if not is_traced:
         return found

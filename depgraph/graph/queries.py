@@ -16,27 +16,20 @@ from depgraph.trace.records import READ, WRITE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.system.arrays import BlockTimes
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A block that another one waits for, or that waits for it.
+    """A block that another one waits for, or that waits for it."""
 
-    Attributes
-    ----------
-    kernel, block : int
-        Kernel number and number within the kernel.
-    raw_bytes, war_bytes, waw_bytes, reuse_bytes : int
-        Bytes that both touch in the way of each kind, at byte granularity. Of these some may have
-        been written by a third block in between.
-    """
-
+    # Kernel number and number within the kernel
     kernel: int
     block: int
     kinds: tuple[str, ...]
+    # Bytes that both touch in the way of each kind, at byte granularity. Of these some may have
+    # been written by a third block in between
     raw_bytes: int
     war_bytes: int
     waw_bytes: int
@@ -45,21 +38,13 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """A block on the critical path; a kernel has one at most, its blocks never wait for another.
-
-    Attributes
-    ----------
-    block : int
-        Number within the kernel.
-    kinds : tuple of str
-        Kinds of dependence on the step before; empty for the first.
-    """
+    """A block on the critical path; a kernel has one at most, its blocks never wait for another."""
 
     kernel: int
-    block: int
+    block: int  # number within the kernel
     start: float
     duration: float
-    kinds: tuple[str, ...]
+    kinds: tuple[str, ...]  # kinds of dependence on the step before; empty for the first
 
 
 def block_number(graph: BlockGraph, kernel: int, block: int) -> int:
@@ -121,17 +106,7 @@ def describe_neighbours(
     *,
     is_source: bool,
 ) -> list[Neighbour]:
-    """Say by how many bytes a block depends on each of some blocks, or they on it.
-
-    Parameters
-    ----------
-    block : int
-        Global number.
-    found : mapping
-        As `neighbour_kinds` returns it, or a part of that.
-    is_source : bool
-        Whether `found` holds blocks that `block` waits for.
-    """
+    """Say by how many bytes a block depends on each of `found`, its sources, or they on it."""
     own = footprints.of_block(block)
     kernel, index = graph.block_names()
     operation = graph.operation_of_block
@@ -161,15 +136,7 @@ def describe_neighbours(
 def _bytes_by_kind(
     touched: Mapping[str, tuple[Footprints, Footprints]], freed: Footprints | None
 ) -> dict[str, int]:
-    """Count the bytes that two blocks share in the way of each kind.
-
-    Parameters
-    ----------
-    touched : mapping
-        Of each kind what the earlier block and what the later one touches.
-    freed : Footprints or None
-        What was freed between them: such bytes are allocator reuse instead.
-    """
+    """Count the bytes that an earlier and a later block share in the way of each kind."""
     shared = {name: common_ranges(*both) for name, both in touched.items()}
     if freed is None:
         return {"REUSE": 0, **{name: _size(ranges) for name, ranges in shared.items()}}
@@ -194,13 +161,8 @@ def common_ranges(first: Footprints, second: Footprints) -> Footprints:
     return Footprints(nothing, nothing.astype(np.uint8), start[kept], end[kept])
 
 
-def critical_path(graph: BlockGraph, durations: NDArray[np.float64]) -> list[PathStep]:
-    """Return the blocks of a longest path, first to last.
-
-    Parameters
-    ----------
-    durations : float64[n_blocks]
-    """
+def critical_path(graph: BlockGraph, durations: BlockTimes) -> list[PathStep]:
+    """Return the blocks of a longest path, first to last."""
     finish, critical = graph.earliest_finish(durations)
     if not len(finish):
         return []
@@ -236,34 +198,17 @@ def _kinds_between(graph: BlockGraph, source: int, target: int) -> tuple[str, ..
 
 @dataclass(frozen=True, slots=True)
 class KernelSlack:
-    """Where a kernel stands with unlimited SMs.
-
-    Attributes
-    ----------
-    slack : float
-        Least delay of a block of the kernel that the critical path would notice; 0 on it.
-    critical_blocks : int
-        Blocks without slack.
-    """
+    """Where a kernel stands with unlimited SMs."""
 
     kernel: int
+    # Least delay of a block of the kernel that the critical path would notice; 0 on it
     slack: float
-    critical_blocks: int
+    critical_blocks: int  # blocks without slack
     blocks: int
 
 
-def kernel_slacks(graph: BlockGraph, durations: NDArray[np.float64]) -> list[KernelSlack]:
-    """Say how much slack each kernel has against the critical path.
-
-    Parameters
-    ----------
-    durations : float64[n_blocks]
-
-    Returns
-    -------
-    list of KernelSlack
-        In launch order, without copies and memsets.
-    """
+def kernel_slacks(graph: BlockGraph, durations: BlockTimes) -> list[KernelSlack]:
+    """Say how much slack each kernel has against the critical path, in launch order."""
     if not graph.n_blocks:
         return []
     finish, _ = graph.earliest_finish(durations)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.lists import Lists
+    from depgraph.system.arrays import Lists
 
     Numbers = NDArray[np.int64]
     StepRule = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
@@ -33,17 +33,7 @@ _MOST_STEPS = 16
 
 
 def joined_source_blocks(graph: BlockGraph, joins: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the distinct pairs of a join and a block among its sources, sorted.
-
-    Parameters
-    ----------
-    joins : int64[n]
-        Numbers of the joins to look at.
-
-    Returns
-    -------
-    join, block : int64[n_pairs]
-    """
+    """Return the distinct pairs of a join and a block among its sources, sorted."""
     offsets, sets = gather_lists(*graph.source_lists, joins)
     member_offsets, blocks = gather_lists(*graph.set_lists, sets)
     join = np.repeat(joins[list_of_each(offsets)], np.diff(member_offsets))
@@ -54,15 +44,7 @@ def joined_source_blocks(graph: BlockGraph, joins: Numbers) -> tuple[Numbers, Nu
 def grouped_pairs(
     graph: BlockGraph,
 ) -> Iterator[tuple[int, int, list[tuple[Numbers, NDArray[np.int32]]]]]:
-    """Yield the dependent pairs of operations with their blocks grouped by what they wait for.
-
-    Yields
-    ------
-    source, target : int
-        Operations.
-    groups : list of (int64[n], int32[m])
-        Blocks waited for, and the blocks that wait for all of them.
-    """
+    """Yield source, target, and for each group the blocks waited for and those that wait."""
     for low, high, source, target in pair_joins(graph.arrays):
         _, join_offsets, joins, member_offsets, members = group_targets(
             graph.arrays, low, high, target
@@ -77,13 +59,7 @@ def grouped_pairs(
 
 
 def columns_and_rows(graph: BlockGraph, shape: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the column of every block, and its row, numbered through all operations.
-
-    Parameters
-    ----------
-    shape : int64[n_operations, 3]
-        Grids; blocks of a row have equal y and z.
-    """
+    """Return the column of every block and its row (of one y and z), numbered through all."""
     operation = graph.operation_of_block
     index = np.arange(graph.n_blocks) - graph.first_block[operation]
     width = shape[operation, 0]
@@ -97,20 +73,7 @@ def row_graph(graph: BlockGraph, shape: Numbers) -> BlockGraph:
 
 
 def widen_sources(graph: BlockGraph, group: Numbers) -> tuple[BlockGraph, Numbers]:
-    """Let blocks depend on all blocks that are in a group with those they depend on.
-
-    Parameters
-    ----------
-    group : int64[n_blocks]
-        Number of the group of each block; those of two operations are never the same.
-
-    Returns
-    -------
-    graph : BlockGraph
-        With the joins of `graph` and their targets, and more sets, of sources.
-    origin : int64[n_set_blocks]
-        Place of each member of a set in the sets of `graph`; -1 for those that were added.
-    """
+    """Let blocks wait for whole groups; return also the former place of set members, -1 if new."""
     joins = np.arange(len(graph.join_kind))
     _, group = np.unique(group, return_inverse=True)
     n_groups = max(int(group.max(initial=-1)) + 1, 1)
@@ -134,19 +97,8 @@ def stepped_graph(
 ) -> tuple[BlockGraph, NDArray[np.float64]]:
     """Split certain read-after-write joins by the step at which their targets need a column.
 
-    Parameters
-    ----------
-    shape : int64[n_operations, 3]
-        Grids.
-    step : callable
-        From the rank of a column among those a join needs, and their number, to the step that
-        needs it and the number of steps.
-
-    Returns
-    -------
-    graph : BlockGraph
-    join_need : float64[n_joins]
-        Share of a target's work that comes before the step.
+    `step` gives the step that needs a column, of how many, by the column's rank among so many. Also
+    returns, for each join, the share of a target's work that comes before the step.
     """
     column, _ = columns_and_rows(graph, shape)
     is_split = (graph.join_kind == RAW) & graph.join_certain
@@ -187,17 +139,7 @@ def stepped_graph(
 def _with_sets(
     graph: BlockGraph, added: Lists, origin: Numbers, sources: Lists
 ) -> tuple[BlockGraph, Numbers]:
-    """Return a graph with more sets and other joins, and the order of its sets.
-
-    Parameters
-    ----------
-    added : (int64[n + 1], int32[...])
-        Members of the sets to add.
-    origin : int64[n_joins]
-        For each new join the one of `graph` that it has kind, basis and targets of.
-    sources : (int64[n_joins + 1], int32[...])
-        Its source sets; those that are added come after those of `graph`.
-    """
+    """Return a graph with more sets and joins like those of `origin`; and the order of its sets."""
     of_added = graph.operation_of_block[added[1][added[0][:-1]]]
     operation = np.append(graph.set_operation, of_added)
     changed = assemble(

@@ -27,10 +27,6 @@ class ClusterWorkers:
 
     Tasks of a worker that is lost are run again on another. Results come in the order of the
     items, so that a cluster gives what one machine gives, bit by bit.
-
-    Parameters
-    ----------
-    client : distributed.Client
     """
 
     remote = True
@@ -87,18 +83,7 @@ class ClusterWorkers:
 
 @contextmanager
 def cluster_workers(address: str) -> Iterator[ClusterWorkers]:
-    """Connect to a scheduler, or start one on this machine.
-
-    Parameters
-    ----------
-    address : str
-        ``tcp://host:port`` of a dask scheduler, or ``local:N`` for N processes here.
-
-    Raises
-    ------
-    ClusterError
-        If dask.distributed is not installed, the address makes no sense, or nobody answers.
-    """
+    """Connect to a scheduler, ``tcp://host:port``, or start one here, ``local:N`` processes."""
     try:
         from distributed import Client, LocalCluster
     except ImportError:

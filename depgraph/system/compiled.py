@@ -69,15 +69,7 @@ def compiled_if_large(function: Function) -> Function:
 def compiled_if_larger(
     elements: int, otherwise: Callable[..., Any]
 ) -> Callable[[Function], Function]:
-    """As `compiled_if_large`, but call another function instead of interpreting.
-
-    Parameters
-    ----------
-    elements : int
-        Of the arguments of one call: with more, the function is compiled.
-    otherwise : callable
-        Gives the same, with NumPy alone.
-    """
+    """As `compiled_if_large`, but call `otherwise`, by NumPy alone, up to some elements."""
 
     def decorate(function: Function) -> Function:
         if _IS_OFF:
@@ -102,12 +94,8 @@ def compiled_in_place(function: Function) -> Function:
 def compiled_scanner(begin: int) -> Callable[[Function], Function]:
     """As `compiled_in_place`, for functions that take time in proportion to a piece of text.
 
-    Their other arguments are tables to be filled, which say nothing about that.
-
-    Parameters
-    ----------
-    begin : int
-        Which argument says where the piece begins; the next one says where it ends.
+    Argument `begin` says where the piece begins, the next one where it ends; the others are tables
+    to be filled, which say nothing about that.
     """
 
     def decorate(function: Function) -> Function:
@@ -148,13 +136,7 @@ def compile_always() -> None:
 
 
 def before_compiling(announce: Callable[[], object] | None) -> None:
-    """Have a function called before anything is compiled that no earlier run has.
-
-    Parameters
-    ----------
-    announce : callable or None
-        Is called once, on whatever thread compiles first. None: nothing is called.
-    """
+    """Have a function called, once, by the thread that first compiles what no run has kept."""
     _announcements[:] = [announce] if announce is not None else []
 
 
@@ -171,14 +153,9 @@ _announcements: list[Callable[[], object]] = []
 
 
 def if_distrusted(say: Callable[[Path], object] | None) -> None:
-    """Have a function called, once, if others may write where compiled code is kept.
+    """Have a function called, once, with the folder of compiled code if others may write there.
 
     Nothing is loaded from there then, and nothing kept: it is compiled in memory.
-
-    Parameters
-    ----------
-    say : callable or None
-        Is given the folder. None: nothing is called.
     """
     _complaints[:] = [say] if say is not None else []
 
@@ -195,26 +172,7 @@ _complaints: list[Callable[[Path], object]] = []
 
 
 class CompiledFunction:
-    """A function that numba compiles, or loads from its cache, when it is first called.
-
-    Parameters
-    ----------
-    function : callable
-        What is compiled.
-    otherwise : callable, optional
-        What is called while compiling is not worth it.
-    most_elements : int
-        Of the arguments of one call of `otherwise`.
-    options : mapping, optional
-        Numba's own.
-
-    Attributes
-    ----------
-    py_func : callable
-        What is compiled.
-    size_of : callable
-        Returns what counts of the arguments of a call.
-    """
+    """A function that numba compiles, or loads from its cache, when it is first called."""
 
     def __init__(
         self,
@@ -324,14 +282,7 @@ def _elements(argument: Any) -> int:
 
 
 class _Part:
-    """A function for compiled functions alone; called from Python it is interpreted.
-
-    Attributes
-    ----------
-    py_func : callable
-    targetoptions : dict
-        By these names numba finds what to compile in line.
-    """
+    """A function for compiled functions alone; called from Python it is interpreted."""
 
     def __init__(self, function: Callable[..., Any], *, in_line: bool) -> None:
         update_wrapper(self, function)
@@ -443,17 +394,7 @@ def _imports(module: str) -> bytes:
 
 
 class _Interpreter(threading.local):
-    """What is run uncompiled.
-
-    Attributes
-    ----------
-    is_running : bool
-        In this thread: what is called now is part of an interpreted function.
-    is_off : bool
-        Of the class: nothing is to be interpreted.
-    seconds : float
-        Of the class: how long all threads have interpreted.
-    """
+    """What is run uncompiled."""
 
     is_running = False
     is_off = False

@@ -29,17 +29,7 @@ def in_copies(
     """Apply a function to the numbers from 0, in this process and in copies of it.
 
     Copies need nothing that would have to be sent to them. What one of them fails to do is done
-    here, where an error can be raised.
-
-    Parameters
-    ----------
-    function : callable
-    items : int
-        How many numbers.
-    jobs : int
-        Processes; with 1, or where processes cannot be copied, all is done in this one.
-    without : callable, optional
-        Takes from a result what need not come back from a copy.
+    here, where an error can be raised. `without` takes from a result what need not come back.
     """
     jobs = min(jobs, items) if _CAN_COPY and items <= _MOST_ITEMS else 1
     if jobs <= 1:

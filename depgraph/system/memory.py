@@ -21,18 +21,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def parse_size(text: str, least: int = LEAST_LIMIT) -> int:
-    """Turn ``512MiB``, ``2G`` or ``1.5GB`` into bytes.
-
-    Parameters
-    ----------
-    least : int
-        Bytes below which a size is refused: by default those with which nothing can be done.
-
-    Raises
-    ------
-    ModelError
-        If it is not a size, or too small.
-    """
+    """Turn ``512MiB``, ``2G`` or ``1.5GB`` into bytes, not below `least`."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[3] and not match[2]):
         message = f"{text!r} is not a size: give one such as 512MiB or 8GiB"
@@ -80,12 +69,7 @@ def default_limit() -> int:
 def _free_in_groups(membership: str, root: Path) -> list[int]:
     """Return what the control groups of this process leave it: a container, or a batch job.
 
-    Parameters
-    ----------
-    membership : str
-        Lines ``number:controllers:path``; a container may see its own group as the root.
-    root : Path
-        Where the groups are mounted.
+    `membership` has lines ``number:controllers:path``; a container may see its own as the root.
     """
     free = []
     for line in ["0::/", "1:memory:/", *membership.splitlines()]:

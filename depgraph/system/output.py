@@ -32,20 +32,8 @@ _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, err
 def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None) -> None:
     """Raise an error if `path` may not be replaced or cannot be made.
 
-    What an earlier run took away from there as it was killed is brought back first.
-
-    Commands call this before they begin their work, so that hours are not spent for nothing.
-
-    Parameters
-    ----------
-    force : bool
-        Whether an existing `path` may be replaced.
-    not_ours : callable, optional
-        For a folder: says what keeps an existing one from being a result of ours.
-
-    Raises
-    ------
-    OutputExistsError, OutputError
+    What a killed run took away from there is brought back first. Commands call this before they
+    begin their work, so that hours are not spent for nothing.
     """
     path = stable_path(path)
     recover(path)
@@ -67,18 +55,7 @@ def refuse_existing(path: Path, *, force: bool, not_ours: NotOurs | None = None)
 
 
 def stranger_in(folder: Path, is_known: Callable[[Path], bool]) -> str:
-    """Name something in a folder that is not among the files of a result of ours.
-
-    Parameters
-    ----------
-    is_known : callable
-        Tells whether an entry is. What systems leave in folders does not count.
-
-    Returns
-    -------
-    str
-        As `new_folder` takes it: "" if there is nothing.
-    """
+    """Name something in a folder that is not ours, nor what systems leave there; "" for nothing."""
     for entry in sorted(folder.iterdir()):
         if not is_known(entry) and not entry.name.startswith(_LEFT_BY_SYSTEMS):
             return f"holds {entry.name}, which depgraph did not write"
@@ -95,18 +72,7 @@ def _irreplaceable(folder: Path, not_ours: NotOurs) -> str:
 def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a path to write to, and put what is written in the place of `path` at the end.
 
-    Parameters
-    ----------
-    force : bool
-        Replace an existing file. Without it `path` must be free, at the end as well.
-
-    Raises
-    ------
-    OutputExistsError
-        If `path` exists and `force` is not given.
-    OutputError
-        If the disk is full, the folder is missing or may not be written, or if something else has
-        taken the place meanwhile: what was written stands beside it then.
+    If something else has taken the place meanwhile, what was written stands beside it.
     """
     refuse_existing(path, force=force)
     path = stable_path(path)
@@ -144,24 +110,8 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield a folder to write to, and put it in the place of `path` at the end.
 
-    Parameters
-    ----------
-    force : bool
-        Replace an existing folder, provided that it is empty or a result of ours. Without it
-        `path` must be free, at the end as well.
-    not_ours : callable
-        Says what keeps a folder from being a result of ours, "" if nothing does.
-    place_checked : bool
-        Long work came before this, and before it the caller asked `refuse_existing`: what is there
-        now has come since, and must not cost the result.
-
-    Raises
-    ------
-    OutputExistsError
-        If `path` exists and `force` is not given.
-    OutputError
-        If an existing `path` is something else, the disk is full or may not be written, or if
-        something else has taken the place meanwhile: what was written stands beside it then.
+    With `force` it replaces a folder that is empty or a result of ours. With `place_checked` long
+    work came after `refuse_existing`: what is there now must not cost the result.
     """
     if not place_checked:
         refuse_existing(path, force=force, not_ours=not_ours)
@@ -217,20 +167,7 @@ def folder_bytes(path: Path) -> int:
 
 
 def place(new: Path, path: Path) -> bool:
-    """Rename `new` to `path` if nothing is there.
-
-    Parameters
-    ----------
-    new : Path
-        A file or a folder.
-    path : Path
-        On the same file system.
-
-    Returns
-    -------
-    bool
-        False if `path` is taken; then nothing has changed.
-    """
+    """Rename a file or folder to `path`, on the same file system, if nothing is there."""
     try:
         if _renameat2(new, path, _NOREPLACE):
             return True
@@ -268,15 +205,10 @@ def _place_file(new: Path, path: Path) -> bool:
 
 
 def exchange(new: Path, path: Path) -> None:
-    """Let two folders change places, in one step where the system can.
+    """Let two folders change places, in one step where the system can; `new` is removed later.
 
     Where it cannot, a process that is killed between two renames leaves nothing at `path`, and
     what was there beside it; `recover` brings that back.
-
-    Parameters
-    ----------
-    new : Path
-        In a folder that is removed afterwards.
     """
     if _renameat2(new, path, _EXCHANGE):
         return

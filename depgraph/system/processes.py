@@ -23,24 +23,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What came of an item whose process did not return.
-
-    Attributes
-    ----------
-    reason : str
-    """
+    """What came of an item whose process did not return."""
 
     reason: str
 
 
 class Processes:
-    """Processes of this machine.
-
-    Parameters
-    ----------
-    jobs : int
-        How many run at a time.
-    """
+    """Processes of this machine, `jobs` at a time."""
 
     remote = False
 
@@ -57,14 +46,7 @@ class Processes:
     def attempt(
         self, function: Callable[[Item], Result], items: Iterable[Item]
     ) -> Generator[tuple[int, Result | Lost]]:
-        """Yield the number of each item and its result, whichever ends first.
-
-        Parameters
-        ----------
-        function : callable
-            Of a module, as are its arguments and results to be: they pass between processes.
-        items : iterable
-        """
+        """Yield the number of each item and its result; all must pass between processes."""
         if hasattr(self._context, "set_forkserver_preload"):
             self._context.set_forkserver_preload([function.__module__])
         waiting = deque(enumerate(items))

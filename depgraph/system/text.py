@@ -35,9 +35,7 @@ def clean_text(text: str) -> str:
 def csv_cell(text: str) -> str:
     """Return a text as a cell of a CSV file, which no spreadsheet takes for a formula.
 
-    Control and formatting characters go as in `clean_text`. What would begin a formula gets an
-    apostrophe in front, which says that text follows. Numbers are no text: hand them over as they
-    are.
+    What would begin one gets an apostrophe in front. Numbers are no text: hand them over as such.
     """
     text = clean_text(text)
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
@@ -72,15 +70,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: ``1 kernel``, ``25 kernels``, ``1024 blocks``.
-
-    Parameters
-    ----------
-    noun : str
-        For one; more get an "s".
-    plural : str, optional
-        For more than one, where that is something else.
-    """
+    """Return a count with its noun: ``1 kernel``, ``25 kernels``, ``1024 blocks``."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -89,15 +79,7 @@ COPIES = ("copy or memset", "copies and memsets")
 
 
 def operations_text(numbers: Collection[int], kernels: int | None = None) -> str:
-    """Return how many kernels and how many copies or memsets some operations are.
-
-    Parameters
-    ----------
-    numbers : collection of int
-        Of kernels; below 0 those of copies.
-    kernels : int, optional
-        How many kernels there are in all.
-    """
+    """Return how many kernels, of how many, and copies (below 0) some operations are."""
     copies = sum(number < 0 for number in numbers)
     n = len(numbers) - copies
     text = counted(n, "kernel") if kernels is None else f"{n} of {counted(kernels, 'kernel')}"

@@ -7,15 +7,7 @@ TIMES = frozenset({*MICROSECONDS, "cycles"})
 
 
 def convert_time(value: float, unit: str, wanted: str, clock_mhz: float | None) -> float | None:
-    """Return a time in another unit; None where there is no telling.
-
-    Parameters
-    ----------
-    unit, wanted : str
-        Units; what is none of `TIMES` cannot be converted.
-    clock_mhz : float or None
-        Cycles a microsecond, where known.
-    """
+    """Return a time in another unit; None where there is no telling."""
     if value == 0 or unit == wanted:
         return value
     if not {unit, wanted} <= TIMES:

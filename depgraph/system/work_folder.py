@@ -29,19 +29,7 @@ _NAME_LENGTH = 40
 
 
 class WorkFolder:
-    """A folder that this process alone uses.
-
-    Parameters
-    ----------
-    parent : Path
-        Where to make it.
-    name : str
-        What it is for; its own name is hidden and holds this one.
-
-    Attributes
-    ----------
-    path : Path
-    """
+    """A folder that this process alone uses; its hidden name holds `name`."""
 
     def __init__(self, parent: Path, name: str) -> None:
         with interrupts_held():
@@ -58,13 +46,7 @@ class WorkFolder:
 
 
 class Scratch:
-    """A folder for intermediate files, made when it is first needed.
-
-    Parameters
-    ----------
-    parent : Path or None
-        Where to make it; None for the system's folder for temporary files.
-    """
+    """A folder for intermediate files, made when it is first needed (default: in /tmp)."""
 
     def __init__(self, parent: Path | None) -> None:
         self._parent = parent or Path(tempfile.gettempdir())
@@ -128,20 +110,7 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def lock(folder: Path) -> int | None:
-    """Lock a folder until the descriptor returned is closed, or the process ends.
-
-    Returns
-    -------
-    int or None
-        None where the file system knows no locks on folders.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process has the lock.
-    OSError
-        If there is no such folder, or it may not be opened.
-    """
+    """Lock a folder until the descriptor is closed; None where the file system knows no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

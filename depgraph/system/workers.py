@@ -42,13 +42,7 @@ class Workers(Protocol):
 
 
 class Threads:
-    """Threads of this process. Compiled functions and Arrow let them run at the same time.
-
-    Parameters
-    ----------
-    jobs : int, optional
-        Default all processors.
-    """
+    """Threads of this process. Compiled functions and Arrow let them run at the same time."""
 
     remote = False
 

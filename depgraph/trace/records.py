@@ -74,40 +74,23 @@ Operation = KernelLaunch | MemoryOperation
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory of a GPU from its allocation to its free.
-
-    Attributes
-    ----------
-    address, size : int
-    allocated : int
-        Which operation of the program comes next after it was allocated; 0 if it was before.
-    freed : int or None
-        Which comes next after it was freed; None if it was not.
-    op, line : str or None
-        The operator and the line of the program that allocated it, where that is known.
-    """
+    """Memory of a GPU from its allocation to its free."""
 
     address: int
     size: int
+    # Which operation of the program comes next after it was allocated; 0 if it was before
     allocated: int
-    freed: int | None = None
+    freed: int | None = None  # which comes next after it was freed; None if it was not
+    # The operator and the line of the program that allocated it, where that is known
     op: str | None = None
     line: str | None = None
 
 
 class Ranges(NamedTuple):
-    """Bytes ``[start, end)`` of global memory, each touched by a row of some `BlockTouches`.
-
-    Attributes
-    ----------
-    row : int32[n]
-    kind : uint8[n]
-        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`.
-    start, end : uint64[n]
-    """
+    """Bytes ``[start, end)`` of global memory, each touched by a row of some `BlockTouches`."""
 
     row: NDArray[np.int32]
-    kind: NDArray[np.uint8]
+    kind: NDArray[np.uint8]  # `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
 
@@ -119,31 +102,18 @@ class BlockTouches:
     A *row* is one block of one launch. A *range* belongs to a row and is ``[start, end)`` in
     bytes of global memory. Ranges are sorted by (row, kind, start); those of one row and kind
     are disjoint and do not touch, and no byte of a row is in two kinds of reads.
-
-    Attributes
-    ----------
-    launch : int32[n_rows]
-        Index into the launches of the part.
-    x, y, z : int32[n_rows]
-        Block coordinates in the grid.
-    accesses : int64[n_rows]
-        Global-memory access records (one a warp instruction and address operand).
-    instructions : int64[n_rows]
-        Traced warp instructions of any kind.
-    row : int32[n_ranges]
-    kind : uint8[n_ranges]
-        `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`.
-    start, end : uint64[n_ranges]
     """
 
-    launch: NDArray[np.int32]
+    launch: NDArray[np.int32]  # index into the launches of the part
+    # Block coordinates in the grid
     x: NDArray[np.int32]
     y: NDArray[np.int32]
     z: NDArray[np.int32]
+    # Global-memory access records (one a warp instruction and address operand)
     accesses: NDArray[np.int64]
-    instructions: NDArray[np.int64]
+    instructions: NDArray[np.int64]  # traced warp instructions of any kind
     row: NDArray[np.int32]
-    kind: NDArray[np.uint8]
+    kind: NDArray[np.uint8]  # `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ`
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
 
@@ -171,65 +141,41 @@ class Damage:
 
 @dataclass(slots=True)
 class ScannedPart:
-    """The result of scanning one part of a trace (a byte range of a log, a kernel file).
+    """The result of scanning one part of a trace (a byte range of a log, a kernel file)."""
 
-    Attributes
-    ----------
-    keys : list of tuple
-        For each launch that the part mentions, how the trace names it (format specific).
-    launches : list
-        For each of them its description, or None where it was announced in an earlier part.
-    touches : BlockTouches
-        ``touches.launch`` indexes `keys` and `launches`.
-    skipped : Counter
-        Lines or instructions left out, by reason.
-    opcodes : Counter
-        Traced instructions by opcode text (or by mnemonic, where that is all there is).
-    warnings : Counter
-        Things the user should know, each with the number of times they occurred.
-    untraced : dict
-        What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
-    reach : dict
-        Where that is not anywhere, but among `possible`: one of `REACHES`, by the same index.
-    possible : list of PossibleWrites
-    shows_bulk : bool
-        Whether bulk or tensor copies are among the instructions, so that they are traced.
-    allocations : list of Allocation
-        Where the trace knows of frees.
-    durations : float64[n_rows] or None
-        Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
-    damage : list of Damage
-        What makes the graph wrong: a cut last line, a damaged launch.
-    damaged_line : Damage or None
-        The first of `damaged_lines` access lines (of `access_lines`) that lost something.
-    lines, bytes : int
-        Size of the part, as it lies in its file.
-    text_bytes : int
-        Size of its text, decompressed.
-    path : str or None
-        The file that the part is cut from, if the trace has several.
-    """
-
+    # For each launch that the part mentions, how the trace names it (format specific)
     keys: list[tuple[int, ...]] = field(default_factory=list)
+    # For each of them its description, or None where it was announced in an earlier part
     launches: list[KernelLaunch | None] = field(default_factory=list)
+    # ``touches.launch`` indexes `keys` and `launches`
     touches: BlockTouches = field(default_factory=BlockTouches.empty)
+    # Lines or instructions left out, by reason
     skipped: Counter[str] = field(default_factory=Counter)
+    # Traced instructions by opcode text (or by mnemonic, where that is all there is)
     opcodes: Counter[str] = field(default_factory=Counter)
+    # Things the user should know, each with the number of times they occurred
     warnings: Counter[str] = field(default_factory=Counter)
+    # What the opcodes of a launch show it does out of the trace's sight; index in `launches`
     untraced: dict[int, str] = field(default_factory=dict)
+    # Where that is not anywhere, but among `possible`: one of `REACHES`, by the same index
     reach: dict[int, str] = field(default_factory=dict)
     possible: list[PossibleWrites] = field(default_factory=list)
+    # Whether bulk or tensor copies are among the instructions, so that they are traced
     shows_bulk: bool = False
-    allocations: list[Allocation] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)  # where the trace knows of frees
+    # Cycles that each row of `touches` ran, where the trace says so; NaN for the others
     durations: NDArray[np.float64] | None = None
+    # What makes the graph wrong: a cut last line, a damaged launch
     damage: list[Damage] = field(default_factory=list)
+    # The first of `damaged_lines` access lines (of `access_lines`) that lost something
     damaged_line: Damage | None = None
     damaged_lines: int = 0
     access_lines: int = 0
+    # Size of the part, as it lies in its file
     lines: int = 0
     bytes: int = 0
-    text_bytes: int = 0
-    path: str | None = None
+    text_bytes: int = 0  # size of its text, decompressed
+    path: str | None = None  # the file that the part is cut from, if the trace has several
 
 
 RANGE, TILES = "range", "tiles"
@@ -239,19 +185,10 @@ tiles, of which it is inferred which block writes which."""
 
 
 class PossibleWrites(NamedTuple):
-    """What blocks may write out of sight of the trace.
+    """What blocks may write out of sight of the trace."""
 
-    Attributes
-    ----------
-    launch : int32[n]
-        Index into the launches of the part.
-    block : int64[n]
-        Number within the grid; -1 for every block.
-    start, end : uint64[n]
-    """
-
-    launch: NDArray[np.int32]
-    block: NDArray[np.int64]
+    launch: NDArray[np.int32]  # index into the launches of the part
+    block: NDArray[np.int64]  # number within the grid; -1 for every block
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
 
@@ -285,13 +222,7 @@ class ProgramOrder(Protocol):
     operations: list[Operation]
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
-        """Take the next part, in the order of the trace.
-
-        Returns
-        -------
-        int64[len(part.keys)]
-            For each launch of the part its index in `operations`; -1 where no launch is known.
-        """
+        """Take the next part; return for each launch its index in `operations`, -1 for none."""
         ...
 
 

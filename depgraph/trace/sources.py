@@ -15,42 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What tells that a file is still the same.
+    """What tells that a file is still the same."""
 
-    Attributes
-    ----------
-    size : int
-        Bytes.
-    changed : int
-        Time of the last change, in ns.
-    inode : int
-        Of another file that was put in its place this differs.
-    """
-
-    size: int
-    changed: int
-    inode: int
+    size: int  # bytes
+    changed: int  # time of the last change, in ns
+    inode: int  # of another file that was put in its place this differs
 
     @classmethod
     def of(cls, path: Path) -> FileState:
-        """Return the present state of a file.
-
-        Raises
-        ------
-        OSError
-            If there is none, or it cannot be looked at.
-        """
+        """Return the present state of a file."""
         status = path.stat()
         return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
     def verify(self, path: Path) -> None:
-        """Refuse a file that is not in this state any more.
-
-        Raises
-        ------
-        TraceError
-            If its size, its time of change or the file itself is another, or it is gone.
-        """
+        """Refuse a file that is not in this state any more."""
         try:
             now = FileState.of(path)
         except OSError:
@@ -67,12 +45,7 @@ class FileState:
 
 
 class SourceFiles:
-    """The files of a trace, each with its state when it was first looked at.
-
-    Parameters
-    ----------
-    paths : iterable of Path
-    """
+    """The files of a trace, each with its state when it was first looked at."""
 
     def __init__(self, paths: Iterable[Path] = ()) -> None:
         self._states: dict[Path, FileState] = {}
@@ -80,13 +53,7 @@ class SourceFiles:
             self.add(path)
 
     def add(self, path: Path, state: FileState | None = None) -> FileState:
-        """Take another file, as it is now or was; return its state.
-
-        Raises
-        ------
-        TraceError
-            If it cannot be looked at.
-        """
+        """Take another file, as it is now or was; return its state."""
         if path not in self._states:
             try:
                 self._states[path] = state or FileState.of(path)
@@ -105,13 +72,7 @@ class SourceFiles:
         return sum(state.size for state in self._states.values())
 
     def verify(self) -> None:
-        """Refuse files that have changed since.
-
-        Raises
-        ------
-        TraceError
-            Names the first of them.
-        """
+        """Refuse files that have changed since."""
         for path, state in self._states.items():
             state.verify(path)
 

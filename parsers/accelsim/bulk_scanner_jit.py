@@ -92,26 +92,7 @@ def add_bulk(text, position, stop, head, row, meaning, ranges, n):
 
 @compiled_in_place
 def scan_bulk_lines(text, words, first, kernel, opcodes, touches, counters):
-    """Scan the bulk copies that `scan_lines` has noted, from the `first` on.
-
-    Parameters
-    ----------
-    text, words : uint8[n], uint64[n - 7]
-        The buffer they stand in.
-    first : int
-    kernel : Kernel
-    opcodes : Opcodes
-    touches : Touches
-        Ranges are appended.
-    counters : int64[N_COUNTERS]
-
-    Returns
-    -------
-    next : int
-        The line to go on with.
-    ranges : int
-        How many it may need; 0 if all are done.
-    """
+    """Append what bulk lines touch; return the line to go on with, and the ranges it may need."""
     for i in range(first, kernel.state[N_BULK_LINES]):
         noted = kernel.bulk_lines[i]
         stop, slot, row = noted[BULK_STOP], noted[BULK_SLOT], noted[BULK_ROW]

@@ -51,18 +51,11 @@ _BLOCK_COLUMNS = 4  # block x, y, z and warp
 
 @dataclass(frozen=True, slots=True)
 class KernelHeader:
-    """The header of one kernel file.
-
-    Attributes
-    ----------
-    version : int
-        Of the tracer; 0 where the header has none, 1 for "1.2".
-    shared_base, local_base : int
-        Where the windows of generic addresses begin; 0 where that is not known.
-    """
+    """The header of one kernel file."""
 
     launch: KernelLaunch
-    version: int = 0
+    version: int = 0  # of the tracer; 0 where the header has none, 1 for "1.2"
+    # Where the windows of generic addresses begin; 0 where that is not known
     shared_base: int = 0
     local_base: int = 0
     has_line_numbers: bool = False
@@ -83,35 +76,14 @@ class KernelHeader:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the lines of a kernel file are laid out.
+    """How the lines of a kernel file are laid out."""
 
-    Attributes
-    ----------
-    is_grouped : bool
-        Whether instructions stand below their thread block and warp.
-    columns : int
-        Columns in front of the program counter.
-    """
-
-    is_grouped: bool
-    columns: int
+    is_grouped: bool  # whether instructions stand below their thread block and warp
+    columns: int  # columns in front of the program counter
 
 
 def parse_header(text: bytes, *, context: int = 0) -> KernelHeader:
-    """Decode the header at the start of a kernel file.
-
-    Parameters
-    ----------
-    text : bytes
-        The first lines of the file; what follows the header does no harm.
-    context : int
-        Of the CUDA context, as the file name gives it.
-
-    Raises
-    ------
-    ValueError
-        If there is no header, or no kernel could be launched so; the message says what is wrong.
-    """
+    """Decode the header; a `ValueError` says why no kernel could be launched so."""
     pairs = _pairs(text)
     if not text.strip():
         raise ValueError("the file is empty")
@@ -178,11 +150,6 @@ def find_layout(text: bytes, header: KernelHeader) -> Layout:
 
     The header does not tell: files of version 3 describe raw columns though they are grouped, and
     the columns for source lines and cores come and go with options of the tracer.
-
-    Raises
-    ------
-    ValueError
-        If no line can name its thread block.
     """
     is_grouped = b"#BEGIN_TB" in text or b"\nthread block = " in text
     seen: Counter[int] = Counter()

@@ -44,37 +44,20 @@ _IGNORED_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class KernelFile:
-    """A kernel file of the list.
-
-    Attributes
-    ----------
-    state : FileState
-        As the file was when it was found.
-    context : int
-        Of the CUDA context, 0 where the name does not give it.
-    """
+    """A kernel file of the list."""
 
     path: Path
-    state: FileState
-    context: int = 0
+    state: FileState  # as the file was when it was found
+    context: int = 0  # of the CUDA context, 0 where the name does not give it
 
 
 @dataclass(slots=True)
 class KernelList:
-    """What to read, in launch order, and what is wrong with it.
+    """What to read, in launch order, and what is wrong with it."""
 
-    Attributes
-    ----------
-    name : str
-        Of the list, or of the folder without one.
-    entries : list of KernelFile or MemoryOperation
-    sources : SourceFiles
-        The list and every file it names.
-    """
-
-    name: str
+    name: str  # of the list, or of the folder without one
     entries: list[KernelFile | MemoryOperation] = field(default_factory=list)
-    sources: SourceFiles = field(default_factory=SourceFiles)
+    sources: SourceFiles = field(default_factory=SourceFiles)  # the list and every file it names
     skipped: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     damage: list[Damage] = field(default_factory=list)
@@ -124,18 +107,7 @@ def kernel_number(path: Path) -> tuple[int, int] | None:
 
 
 def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
-    """Read a list and find the files that it names, beside it.
-
-    Parameters
-    ----------
-    allow_outside : bool
-        Read files outside the list's folder, where the list names such.
-
-    Raises
-    ------
-    TraceError
-        If it cannot be read, names a file outside its folder, or none of its files is there.
-    """
+    """Read a list and find the files that it names, beside it."""
     result = KernelList(str(path), sources=SourceFiles([path]))
     result.bytes = result.sources.bytes
     finder = _Finder(path, allow_outside=allow_outside)
@@ -196,13 +168,7 @@ def _refuse_without_kernels(path: Path, absent: list[tuple[int, str]]) -> None:
 
 
 def parse_copy(entry: str) -> MemoryOperation:
-    """Decode ``MemcpyHtoD,ADDRESS,BYTES[,FILE]``.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged, or no GPU has such memory; the message says what was found.
-    """
+    """Decode ``MemcpyHtoD,ADDRESS,BYTES[,FILE]``; a `ValueError` says what is wrong with it."""
     match = _COPY.fullmatch(entry)
     if match is None:
         raise ValueError(f"host copy is damaged ({entry[:80]})")
@@ -319,13 +285,7 @@ def _names_to_try(entry: str) -> Iterable[str]:
 
 
 def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
-    """Find what to read in a folder: its list, else its kernel files by their numbers.
-
-    Raises
-    ------
-    TraceError
-        If the folder holds no trace, or several.
-    """
+    """Find what to read in a folder: its list, else its kernel files by their numbers."""
     try:
         items = sorted(folder.iterdir())
     except OSError as error:
@@ -396,13 +356,7 @@ def _one_list(folder: Path, lists: list[Path]) -> Path | None:
 
 
 def from_files(files: list[Path], *, name: str, allow_outside: bool = True) -> KernelList:
-    """Order kernel files that come without a list, by their numbers.
-
-    Raises
-    ------
-    TraceError
-        If they belong to several contexts, or lie outside their folder as links.
-    """
+    """Order kernel files that come without a list, by their numbers."""
     chosen: dict[tuple[int, int] | str, Path] = {}
     for path in sorted(files, key=lambda path: (_preference(path), path.name)):
         chosen.setdefault(kernel_number(path) or str(path), path)

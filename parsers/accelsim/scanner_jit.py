@@ -122,53 +122,25 @@ _SEVEN_BYTES = np.uint64(0x00FFFFFFFFFFFFFF)
 
 
 class Kernel(NamedTuple):
-    """The kernel whose text is scanned.
+    """The kernel whose text is scanned."""
 
-    Attributes
-    ----------
-    launch : int
-        Its index in the part.
-    is_grouped : bool
-        Whether instructions stand below their thread block.
-    columns : int
-        Columns in front of the program counter.
-    lists_active_lanes : bool
-        Whether more lanes may be listed than the mask has (old tracers).
-    windows : uint64[4]
-        Where the shared and the local window of generic addresses begin and end.
-    state : int64[STATE_SIZE]
-    lanes : uint64[32]
-        Scratch.
-    bulk_lines : int64[n, BULK_COLUMNS]
-        Bulk copies that were met.
-    """
-
-    launch: int
-    is_grouped: bool
-    columns: int
-    lists_active_lanes: bool
+    launch: int  # its index in the part
+    is_grouped: bool  # whether instructions stand below their thread block
+    columns: int  # columns in front of the program counter
+    lists_active_lanes: bool  # whether more lanes may be listed than the mask has (old tracers)
+    # [4]: where the shared and the local window of generic addresses begin and end
     windows: NDArray[np.uint64]
-    state: NDArray[np.int64]
-    lanes: NDArray[np.uint64]
-    bulk_lines: NDArray[np.int64]
+    state: NDArray[np.int64]  # [STATE_SIZE]
+    lanes: NDArray[np.uint64]  # [32]: scratch
+    bulk_lines: NDArray[np.int64]  # [n, BULK_COLUMNS]: bulk copies that were met
 
 
 class Instruction(NamedTuple):
-    """The columns of an instruction up to its opcode.
+    """The columns of an instruction up to its opcode."""
 
-    Attributes
-    ----------
-    block : int
-        Coordinates as `read_coordinates` packs them; -1 if there is no block.
-    mask : uint64
-        The lanes that take part.
-    at_opcode : int
-        Where the opcode starts; -1 if the line is damaged.
-    """
-
-    block: np.int64
-    mask: np.uint64
-    at_opcode: np.int64
+    block: np.int64  # coordinates as `read_coordinates` packs them; -1 if there is no block
+    mask: np.uint64  # the lanes that take part
+    at_opcode: np.int64  # where the opcode starts; -1 if the line is damaged
 
 
 @compiled_helper
@@ -324,12 +296,7 @@ def is_shared_side(lanes, count, largest, windows):
 
 @compiled_within
 def read_instruction(text, words, p, stop, kernel):
-    """Decode the columns of the line at `p` up to its opcode.
-
-    Returns
-    -------
-    Instruction
-    """
+    """Decode the columns of the line at `p` up to its opcode."""
     block = kernel.state[BLOCK]
     destinations = np.int64(-1)
     mask = _ZERO
@@ -468,29 +435,11 @@ def take_access(text, words, instruction, stop, slot, row, kernel, opcodes, touc
 
 @compiled_scanner(2)
 def scan_lines(text, words, position, end, kernel, opcodes, touches, counters):
-    """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
+    """Scan the lines in ``text[position:end]``, each of which ends with a newline or at `end`.
 
-    Parameters
-    ----------
-    text, words : uint8[n], uint64[n - 7]
-        The buffer, as bytes and as overlapping words, padded by `PADDING` bytes.
-    position, end : int
-        Where to start (a line start, or where the last call stopped) and stop.
-    kernel : Kernel
-        Its `bulk_lines` are to be read before the buffer or `opcodes` change.
-    opcodes : Opcodes
-    touches : Touches
-        Rows and ranges are appended.
-    counters : int64[N_COUNTERS]
-
-    Returns
-    -------
-    status : int
-        `DONE`, or what the caller has to do before it calls again.
-    position : int
-        Start of the line to go on with.
-    detail : int
-        For `NEW_OPCODE` its position.
+    Returns `DONE`, or what the caller has to do before it calls again; the start of the line to go
+    on with; and for `NEW_OPCODE` its position. `kernel.bulk_lines` are to be read before the buffer
+    or `opcodes` change.
     """
     while position < end:
         line_end = find_line_end(words, position, end)

@@ -29,11 +29,10 @@ from depgraph.parsers.scanning.touch_table_jit import LANES
 from depgraph.trace.records import Damage, ScannedPart
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from depgraph.parsers.accelsim.header import KernelHeader, Layout
     from depgraph.parsers.scanning.line_buffers import LineBuffer, Readable
     from depgraph.parsers.scanning.opcodes import MemoryOpcode
+    from depgraph.system.arrays import Text, Words
     from depgraph.trace.records import Overflow
 
 BUFFER_BYTES = 1 << 20
@@ -90,15 +89,7 @@ _workspace = _Workspace()
 
 
 class PartScanner:
-    """Scans the kernel files, or the section of one, that make a part.
-
-    Parameters
-    ----------
-    buffer_bytes : int
-        Text held in memory at a time.
-    overflow : Overflow, optional
-        Takes ranges that are too many to hold.
-    """
+    """Scans the kernel files, or the section of one, that make a part."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES, overflow: Overflow | None = None) -> None:
         self.part = ScannedPart()
@@ -117,23 +108,7 @@ class PartScanner:
         announces: bool = True,
         is_end_of_file: bool = True,
     ) -> None:
-        """Scan the text of one kernel.
-
-        Parameters
-        ----------
-        key : int
-            Place of the kernel in launch order.
-        path : str
-            For messages.
-        context : int
-            Of the CUDA context.
-        header, layout : optional
-            As found before; default they are found in the text.
-        announces : bool
-            Whether the part announces the launch.
-        is_end_of_file : bool
-            Whether the text ends because the file does.
-        """
+        """Scan the text of a kernel, `key` in launch order, or what follows its header."""
         kernel: _KernelScanner | None = None
         damage: list[Damage] = []
         index = len(self.part.keys)
@@ -224,7 +199,7 @@ class _KernelScanner:
             self._failed = True
             self._note(buffer.failure)
 
-    def _scan_bulk_lines(self, text: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    def _scan_bulk_lines(self, text: Text, words: Words) -> None:
         opcodes, touches = _workspace.opcodes, _workspace.touches
         first = 0
         while True:
@@ -235,7 +210,7 @@ class _KernelScanner:
                 break
             touches.make_room(int(ranges))
 
-    def _add_opcode(self, text: NDArray[np.uint8], words: NDArray[np.uint64], at: int) -> None:
+    def _add_opcode(self, text: Text, words: Words, at: int) -> None:
         try:
             opcode = _workspace.opcodes.add(words, at)
         except TooManyOpcodesError:

@@ -54,13 +54,7 @@ def sniff(head: bytes) -> bool:
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> AccelSimTrace:
-    """Open kernel files of one run.
-
-    Raises
-    ------
-    TraceError
-        If it is a list whose kernel files are not at hand, or a pipe among several files.
-    """
+    """Open kernel files of one run."""
     name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} kernel files"
     if looks_like_list(inputs[0].head(_LIST_HEAD_BYTES)):
         raise TraceError(
@@ -76,26 +70,14 @@ def open_inputs(inputs: Sequence[TraceInput]) -> AccelSimTrace:
 
 @dataclass(frozen=True, slots=True)
 class KernelBatch:
-    """Whole kernel files, each in turn.
+    """Whole kernel files, each in turn."""
 
-    Attributes
-    ----------
-    files : tuple of (int, KernelFile)
-        Each with its place in launch order.
-    """
-
-    files: tuple[tuple[int, KernelFile], ...]
+    files: tuple[tuple[int, KernelFile], ...]  # each with its place in launch order
     input_bytes: int
     buffer_bytes: int = BUFFER_BYTES
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read and scan the files.
-
-        Raises
-        ------
-        TraceError
-            If one is not as it was when the trace was opened.
-        """
+        """Read and scan the files."""
         scanner = PartScanner(self.buffer_bytes, overflow)
         for key, file in self.files:
             with _open(file.path) as stream:
@@ -125,13 +107,7 @@ class KernelSection:
         return self.end - self.begin
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read and scan the section.
-
-        Raises
-        ------
-        TraceError
-            If the file cannot be read, or is not as it was when the trace was opened.
-        """
+        """Read and scan the section."""
         scanner = PartScanner(self.buffer_bytes, overflow)
         try:
             with self.path.open("rb") as file:
@@ -250,17 +226,7 @@ class ListPart:
 
 
 class AccelSimTrace:
-    """The kernel files of a run, in launch order, and the host copies between them.
-
-    Parameters
-    ----------
-    source : TraceInput, optional
-        A single kernel on standard input, instead of the files of `kernels`.
-    section_bytes : int
-        Size of the sections of a large plain kernel file that are scanned independently.
-    buffer_bytes : int
-        Text that a thread holds in memory at a time.
-    """
+    """The kernel files of a run in launch order and host copies, or one kernel, `source`."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS

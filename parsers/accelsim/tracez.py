@@ -65,13 +65,7 @@ class TracezStream:
         self._file.close()
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer as far as the text goes; return the number of bytes.
-
-        Raises
-        ------
-        TraceError
-            If the file is damaged where the last call stopped.
-        """
+        """Fill the buffer as far as the text goes; raise where the last call met damage."""
         if self._failure is not None:
             raise self._failure
         filled = 0

@@ -43,26 +43,16 @@ _LAST_LINES_OF_LAUNCH = re.compile(rb"^LAUNCH KERNEL: .*\n(?:.*\n)?\Z", re.MULTI
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One way of putting launches and accesses into words.
-
-    Attributes
-    ----------
-    mark : compiled pattern
-        What its text holds and no other wording's does.
-    rewrite : callable or None
-        From whole lines of it to lines that `scan_text` reads; None if they are that.
-    has_ids : bool
-        Whether an access names its launch. If not, `rewrite` numbers the launches of each text
-        from 1, and gives id 0 to the accesses above the first.
-    in_order : bool
-        Whether lines belong together across a cut of the text.
-    """
+    """One way of putting launches and accesses into words."""
 
     name: str
-    mark: re.Pattern[bytes]
+    mark: re.Pattern[bytes]  # what its text holds and no other wording's does
+    # From whole lines of it to lines that `scan_text` reads; None if they are that
     rewrite: Callable[[bytes], bytes] | None = None
+    # Whether an access names its launch. If not, `rewrite` numbers the launches of each text from
+    # 1, and gives id 0 to the accesses above the first
     has_ids: bool = True
-    in_order: bool = False
+    in_order: bool = False  # whether lines belong together across a cut of the text
 
 
 def _rewrite_old(text: bytes) -> bytes:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from depgraph.parsers.nvbit.dialects import Wording
     from depgraph.parsers.scanning.compression import TraceStream
     from depgraph.parsers.scanning.line_buffers import LineBuffer
+    from depgraph.system.arrays import Text
     from depgraph.trace.records import Operation, Overflow, PartTask
 
 FORMAT = "nvbit"
@@ -57,7 +58,7 @@ def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
 
 
 def scan_lines(
-    text: NDArray[np.uint8],
+    text: Text,
     begin: int,
     end: int,
     *,
@@ -92,13 +93,7 @@ class LogRange:
         return self.end - self.begin
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read and scan the part.
-
-        Raises
-        ------
-        TraceError
-            If the file cannot be read, or is not as it was when the trace was opened.
-        """
+        """Read and scan the part."""
         part = self._scan(overflow)
         self.file.verify(self.path)
         part.bytes = part.text_bytes = self.input_bytes
@@ -204,15 +199,7 @@ def check_last_line(part: ScannedPart, tail: bytes, wording: Wording = CURRENT) 
 
 
 class NvbitTrace:
-    """One or several ``mem_trace`` logs of a run, from files or standard input.
-
-    Parameters
-    ----------
-    *inputs : TraceInput or Path or None
-        In the order in which they are read; None for standard input.
-    part_bytes : int
-        Size of the parts that are scanned independently.
-    """
+    """One or several ``mem_trace`` logs of a run, in order, from files or standard input."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.parsers.nvbit.scanner_jit import Launches
+    from depgraph.system.arrays import FirstBlocks, Grids
     from depgraph.trace.records import Ranges
 
 # Why `scan_positions` returned.
@@ -48,53 +49,27 @@ STATE_SIZE = 2
 
 
 class Program(NamedTuple):
-    """What the first reading has found.
+    """What the first reading has found."""
 
-    Attributes
-    ----------
-    launches : Launches
-        `index` is that of an operation.
-    first_block : int64[n_operations + 1]
-    grid : int64[n_operations, 3]
-    """
-
-    launches: Launches
-    first_block: NDArray[np.int64]
-    grid: NDArray[np.int64]
+    launches: Launches  # `index` is that of an operation
+    first_block: FirstBlocks
+    grid: Grids
 
 
 class Warps(NamedTuple):
-    """Accesses of each warp.
+    """Accesses of each warp."""
 
-    Attributes
-    ----------
-    steps : int
-        Positions are counted in 1/steps of a warp's accesses; 0 to count accesses only.
-    seen : int32[n_blocks, WARPS]
-        So far; updated.
-    totals : int32[n_blocks, WARPS]
-        In all.
-    """
-
-    steps: int
-    seen: NDArray[np.int32]
-    totals: NDArray[np.int32]
+    steps: int  # positions are counted in 1/steps of a warp's accesses; 0 to count accesses only
+    seen: NDArray[np.int32]  # [n_blocks, WARPS]: so far; updated
+    totals: NDArray[np.int32]  # [n_blocks, WARPS]: in all
 
 
 class Positioned(NamedTuple):
-    """Ranges, whose rows are blocks, with their positions.
-
-    Attributes
-    ----------
-    first : uint8[capacity]
-        Share done before the access, in steps, rounded up.
-    last : uint8[capacity]
-        Share done with it, rounded down.
-    """
+    """Ranges, whose rows are blocks, with their positions."""
 
     ranges: Ranges
-    first: NDArray[np.uint8]
-    last: NDArray[np.uint8]
+    first: NDArray[np.uint8]  # share done before the access, in steps, rounded up
+    last: NDArray[np.uint8]  # share done with it, rounded down
 
 
 @compiled_within
@@ -143,27 +118,7 @@ def place_lanes(out, n, block, warp, warps, lanes, count, meaning, width):
 
 @compiled_in_place
 def scan_positions(text, words, position, end, opcodes, program, warps, out, state, lanes):
-    """Scan the lines in ``text[position:end]``.
-
-    Parameters
-    ----------
-    text, words : uint8[n], uint64[n - 7]
-        The buffer, as bytes and as overlapping words.
-    position, end : int
-    opcodes : Opcodes
-    program : Program
-    warps : Warps
-    out : Positioned
-    state : int64[STATE_SIZE]
-        What is known of the line that `position` is in, and the ranges in use.
-    lanes : uint64[32]
-        Scratch.
-
-    Returns
-    -------
-    status, position, detail : int
-        `detail` is where the new opcode starts.
-    """
+    """Scan lines in ``text[position:end]``; return status, position, where a new opcode is."""
     while position < end:
         line_end = line_end_at(words, position, end, state[LINE_END])
         state[LINE_END] = line_end

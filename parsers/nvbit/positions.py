@@ -21,9 +21,8 @@ from depgraph.trace.records import Ranges
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
     from depgraph.graph.program import Extraction
+    from depgraph.system.arrays import Text
     from depgraph.trace.records import Trace
 
 _PART_BYTES = 32 << 20
@@ -32,20 +31,7 @@ _ID_OFFSETS = (0, 1)  # by how much launch lines may count ahead of access lines
 
 
 def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
-    """Read a trace again, for where inside blocks its accesses stand.
-
-    Parameters
-    ----------
-    extraction : Extraction
-        What the first reading found.
-
-    Raises
-    ------
-    ModelError
-        If the format does not tell warps apart, or the trace can be read only once.
-    TraceError
-        If the two readings disagree, or the file has changed since the first.
-    """
+    """Read a trace a second time, for where inside blocks its accesses stand."""
     if not isinstance(trace, NvbitTrace) or trace.input_bytes is None:
         raise ModelError("--positions needs an NVBit log in a file: it is read a second time")
     items = [TraceInput(path) for path in trace.sources.paths]
@@ -89,9 +75,7 @@ class _Reader:
                     yield from self._scan_text(buffer.text, buffer.size, steps)
                     buffer.release()
 
-    def _scan_text(
-        self, text: NDArray[np.uint8], end: int, steps: int
-    ) -> Iterator[PositionedRanges]:
+    def _scan_text(self, text: Text, end: int, steps: int) -> Iterator[PositionedRanges]:
         words = overlapping_words(text)
         position = 0
         out = PositionedRanges.reserve(_RANGES)

@@ -94,14 +94,7 @@ _CR = 0x0D
 
 
 class Launches(NamedTuple):
-    """A hash table from (context, launch id) to a launch; `index` is -1 where it is empty.
-
-    Attributes
-    ----------
-    context : uint64[slots]
-    identifier : int64[slots]
-    index : int32[slots]
-    """
+    """A hash table from (context, launch id) to a launch; `index` is -1 where it is empty."""
 
     context: NDArray[np.uint64]
     identifier: NDArray[np.int64]
@@ -109,28 +102,14 @@ class Launches(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The head of an access line.
-
-    Attributes
-    ----------
-    identifier : int
-        Of the launch.
-    cta : int
-        Coordinates as `read_coordinates` packs them.
-    at_opcode : int
-        Where the opcode starts; -1 if the line is no access line.
-    slot : int
-        Of the opcode; negative if it is not in the table.
-    at_lanes : int
-        Where the addresses start, if there are any.
-    """
+    """The head of an access line."""
 
     context: np.uint64
-    identifier: np.int64
-    cta: np.int64
-    at_opcode: np.int64
-    slot: np.int64
-    at_lanes: np.int64
+    identifier: np.int64  # of the launch
+    cta: np.int64  # coordinates as `read_coordinates` packs them
+    at_opcode: np.int64  # where the opcode starts; -1 if the line is no access line
+    slot: np.int64  # of the opcode; negative if it is not in the table
+    at_lanes: np.int64  # where the addresses start, if there are any
 
 
 @compiled_helper
@@ -243,12 +222,7 @@ def is_marked(words, position):
 
 @compiled_helper
 def read_access(text, words, position, end, opcode_words):
-    """Decode the access line that may stand at `position`, up to its addresses.
-
-    Returns
-    -------
-    Access
-    """
+    """Decode the access line that may stand at `position`, up to its addresses."""
     identifier = cta = at_opcode = slot = np.int64(-1)
     at_lanes = np.int64(position)
     high, bad = parse_hex8(words[position + 16])
@@ -361,33 +335,10 @@ def take_lanes(touches, opcodes, slot, row, lanes, count, is_long, counters):
 
 @compiled_scanner(2)
 def scan_lines(text, words, position, end, opcodes, launches, touches, counters, state, lanes):
-    """Scan the lines in ``text[position:end]``; every line there ends with a newline or at `end`.
+    """Scan the lines in ``text[position:end]``, each of which ends with a newline or at `end`.
 
-    Parameters
-    ----------
-    text, words : uint8[n], uint64[n - 7]
-        The buffer, as bytes and as overlapping words, padded by `PADDING` bytes.
-    position, end : int
-        Where to start (a line start, or where the last call stopped) and stop.
-    opcodes : Opcodes
-    launches : Launches
-        Of this part.
-    touches : Touches
-        Rows and ranges are appended.
-    counters : int64[N_COUNTERS]
-    state : int64[STATE_SIZE]
-        What is known of the line that `position` is in, from call to call.
-    lanes : uint64[32]
-        Scratch.
-
-    Returns
-    -------
-    status : int
-        `DONE`, or what the caller has to do before it calls again.
-    position : int
-        Start of the record to go on with.
-    detail : int
-        For `NEW_OPCODE` its position, for `NEW_LAUNCH_KEY` the launch id.
+    Returns `DONE`, or what the caller has to do before it calls again; the start of the record to
+    go on with; and for `NEW_OPCODE` its position, for `NEW_LAUNCH_KEY` the launch id.
     """
     while position < end:
         access = read_access(text, words, position, end, opcodes.words)

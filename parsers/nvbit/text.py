@@ -37,6 +37,7 @@ from depgraph.trace.records import Damage, KernelLaunch, ScannedPart
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Text
     from depgraph.trace.records import Overflow
 
 
@@ -113,13 +114,7 @@ def is_launch(line: bytes) -> bool:
 
 
 def parse_launch(line: bytes) -> KernelLaunch:
-    """Decode a launch line.
-
-    Raises
-    ------
-    ValueError
-        If the line is damaged; the message says what is wrong with it.
-    """
+    """Decode a launch line; a `ValueError` says what is wrong with it."""
     match = _LAUNCH.search(line)
     if match is None:
         raise ValueError("launch line is damaged")
@@ -208,7 +203,7 @@ def _enter(
 
 
 def scan_text(
-    text: NDArray[np.uint8],
+    text: Text,
     begin: int,
     end: int,
     *,
@@ -216,25 +211,7 @@ def scan_text(
     id_offset: int = 0,
     overflow: Overflow | None = None,
 ) -> ScannedPart:
-    """Scan whole lines of ``text[begin:end]``.
-
-    Parameters
-    ----------
-    text : uint8[>= end + PADDING]
-    begin, end : int
-        A line start, and a position just after a newline or the end of the trace.
-    path : str
-        For messages.
-    id_offset : int
-        By how much launch lines count ahead of access lines.
-    overflow : Overflow, optional
-        Takes ranges that are too many to hold.
-
-    Raises
-    ------
-    TraceError
-        If the text holds more opcodes than any tracer knows.
-    """
+    """Scan ``text[begin:end]``, from the start of a line to behind the end of one."""
     opcodes, touches, lanes = _workspace.opcodes, _workspace.touches, _workspace.lanes
     opcodes.clear_counts()
     touches.clear(overflow)
@@ -279,7 +256,7 @@ def scan_text(
     return part
 
 
-def _note_untraced(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTable) -> None:
+def _note_untraced(part: ScannedPart, text: Text, opcodes: OpcodeTable) -> None:
     """Note which launches have instructions that reach global memory at addresses unknown."""
     met = {opcode.mnemonic: opcode for opcode, _ in opcodes.counted() if opcode.is_untraced_global}
     part.shows_bulk = any(opcode.is_bulk for opcode in met.values())
@@ -296,7 +273,7 @@ def _note_untraced(part: ScannedPart, text: NDArray[np.uint8], opcodes: OpcodeTa
 
 
 def _take_launch(
-    text: NDArray[np.uint8],
+    text: Text,
     position: int,
     line_end: int,
     launches: LaunchTable,

@@ -98,13 +98,7 @@ def _decompressed(raw: io.BufferedReader, compression: str | None, path: str) ->
 
 
 class TraceStream(io.RawIOBase):
-    """A decompressing reader that turns every decoding failure into a `TraceError`.
-
-    Parameters
-    ----------
-    path : Path or None
-        The file, or None for standard input.
-    """
+    """A decompressing reader that turns every decoding failure into a `TraceError`."""
 
     def __init__(self, path: Path | None) -> None:
         super().__init__()
@@ -146,13 +140,7 @@ class TraceStream(io.RawIOBase):
         return self._ahead[:size]
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fill `buffer` as far as the stream goes; return the number of bytes.
-
-        Raises
-        ------
-        TraceError
-            If the stream is damaged where the last call stopped.
-        """
+        """Fill `buffer` as far as the stream goes; raise where the last call met damage."""
         view = memoryview(buffer)
         ahead = min(len(self._ahead), len(view))
         view[:ahead] = self._ahead[:ahead]
@@ -222,15 +210,7 @@ class TraceStream(io.RawIOBase):
 
 
 class TraceInput:
-    """A file, or standard input, that can be looked at before it is read.
-
-    Parameters
-    ----------
-    path : Path or None
-        None for standard input.
-    memory_limit : int, optional
-        Bytes that what is unpacked of it may take at once, where it is not read as a stream.
-    """
+    """A file, or standard input (None), that can be looked at before it is read."""
 
     def __init__(self, path: Path | None, memory_limit: int | None = None) -> None:
         self.memory_limit = memory_limit
@@ -252,13 +232,7 @@ class TraceInput:
             sources.add(self.path, self._state)
 
     def head(self, size: int) -> bytes:
-        """Return the first `size` bytes of the text, unpacked; fewer if it is shorter.
-
-        Raises
-        ------
-        TraceError
-            If the file cannot be read or unpacked at all.
-        """
+        """Return the first `size` bytes of the text, unpacked; fewer if it is shorter."""
         if not self._is_file:
             return self.open().peek(size)
         with self.open() as stream:

@@ -15,13 +15,7 @@ _ARCHITECTURES = frozenset(
 
 
 def check_dimensions(grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
-    """Refuse a grid or a block that no GPU can launch.
-
-    Raises
-    ------
-    ValueError
-        With a message that says what was found.
-    """
+    """Refuse a grid or block that no GPU can launch; a `ValueError` says what was found."""
     if not all(0 < n <= limit for n, limit in zip(grid, _GRID_LIMIT, strict=True)):
         raise ValueError(f"grid of {_dimensions(grid)} blocks is not possible")
     if min(block) <= 0 or block[0] * block[1] * block[2] > _MAX_THREADS:
@@ -49,13 +43,7 @@ def usable_architecture(version: int) -> int | None:
 
 
 def signed64(value: int) -> int:
-    """Return a stream or launch number as a signed 64-bit integer.
-
-    Raises
-    ------
-    ValueError
-        If it has more than 64 bits.
-    """
+    """Return a stream or launch number as a signed 64-bit integer; `ValueError` if it has more."""
     if not -(1 << 63) <= value < 1 << 64:
         raise ValueError(f"number {str(value)[:24]}... has more than 64 bits")
     return value - (1 << 64) if value >= 1 << 63 else value

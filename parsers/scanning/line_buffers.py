@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Text
+
 _NEWLINE = 0x0A
 _FIRST_WINDOW = 512
 
@@ -29,26 +31,13 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LineBuffer:
-    """Whole lines of a stream.
+    """Whole lines of a stream."""
 
-    Attributes
-    ----------
-    text : uint8[>= size + PADDING]
-    size : int
-        Bytes of text.
-    is_last : bool
-        Whether the stream ends here.
-    failure : str or None
-        Why the stream could not be read on.
-    overlong : int
-        Lines of more than `MAX_LINE_BYTES` that were left out behind this text, 0 or 1.
-    """
-
-    text: NDArray[np.uint8]
-    size: int
-    is_last: bool
-    failure: str | None
-    overlong: int
+    text: Text  # [>= size + PADDING]
+    size: int  # bytes of text
+    is_last: bool  # whether the stream ends here
+    failure: str | None  # why the stream could not be read on
+    overlong: int  # lines of more than `MAX_LINE_BYTES` that were left out behind this text, 0 or 1
     _memory: list[NDArray[np.uint8]]  # empty once released
     _spare: list[NDArray[np.uint8]]
 
@@ -132,7 +121,7 @@ def whole_lines(
         wanted = part_bytes
 
 
-def find_text(text: NDArray[np.uint8], wanted: bytes, position: int, end: int) -> int:
+def find_text(text: Text, wanted: bytes, position: int, end: int) -> int:
     """Return where `wanted` next starts in ``text[position:end]``, or `end`.
 
     The time it takes grows with how far away that is.
@@ -148,12 +137,12 @@ def find_text(text: NDArray[np.uint8], wanted: bytes, position: int, end: int) -
     return end
 
 
-def end_of_line(text: NDArray[np.uint8], position: int, end: int) -> int:
+def end_of_line(text: Text, position: int, end: int) -> int:
     """Return the position of the next newline at or after `position`, or `end`."""
     return find_text(text, b"\n", position, end)
 
 
-def last_line_end(text: NDArray[np.uint8], filled: int) -> int:
+def last_line_end(text: Text, filled: int) -> int:
     """Return the position after the last newline in ``text[:filled]``, 0 if there is none."""
     for window in (4096, 1 << 16, filled):
         tail = text[max(0, filled - window) : filled].tobytes()

@@ -26,23 +26,12 @@ _ZERO = np.uint64(0)
 
 
 class Opcodes(NamedTuple):
-    """A hash table of opcode texts; empty slots start with 0.
+    """A hash table of opcode texts; empty slots start with 0."""
 
-    Attributes
-    ----------
-    words : uint64[slots, OPCODE_WORDS]
-        The texts, padded by zeros.
-    meaning : uint8[slots]
-        What the opcode does to global memory.
-    width : int64[slots]
-        Bytes that a lane accesses.
-    count : int64[slots]
-        How often the opcode was met.
-    """
-
-    words: NDArray[np.uint64]
-    meaning: NDArray[np.uint8]
-    width: NDArray[np.int64]
+    words: NDArray[np.uint64]  # [slots, OPCODE_WORDS]: the texts, padded by zeros
+    meaning: NDArray[np.uint8]  # what the opcode does to global memory
+    width: NDArray[np.int64]  # bytes that a lane accesses
+    # How often the opcode was met
     count: NDArray[np.int64]  # type: ignore[assignment]
 
 

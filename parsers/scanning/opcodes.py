@@ -30,7 +30,7 @@ from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
+    from depgraph.system.arrays import Words
 
 
 class Space(Enum):
@@ -58,28 +58,14 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryOpcode:
-    """One opcode, decoded.
+    """One opcode, decoded."""
 
-    Attributes
-    ----------
-    text : str
-        The whole opcode, with its suffixes.
-    mnemonic : str
-        The part before the first dot.
-    effect : Effect
-        On `space`; for ``LDGSTS`` and the bulk copies, on global memory.
-    width : int
-        Bytes a lane accesses.
-    known : bool
-        False if the mnemonic is in no table of this module.
-    """
-
-    text: str
-    mnemonic: str
+    text: str  # the whole opcode, with its suffixes
+    mnemonic: str  # the part before the first dot
     space: Space
-    effect: Effect
-    width: int
-    known: bool = True
+    effect: Effect  # on `space`; for ``LDGSTS`` and the bulk copies, on global memory
+    width: int  # bytes a lane accesses
+    known: bool = True  # false if the mnemonic is in no table of this module
 
     @property
     def is_async_copy(self) -> bool:
@@ -187,18 +173,7 @@ _TYPED_VECTOR = re.compile(r"(F32|F16x2|BF16x2|BF16_V2|F16|BF16)x(2|4|8)")
 
 @lru_cache(maxsize=16384)
 def decode_opcode(text: str) -> MemoryOpcode:
-    """Decode an opcode such as ``LDG.E.128.CONSTANT``.
-
-    Parameters
-    ----------
-    text : str
-        The opcode as a trace prints it, without predicate and operands.
-
-    Returns
-    -------
-    MemoryOpcode
-        With ``known=False``, space and effect "none" for a mnemonic of no table.
-    """
+    """Decode an opcode such as ``LDG.E.128.CONSTANT``, without predicate and operands."""
     mnemonic, *suffixes = text.split(".")
     space, effect = _MNEMONICS.get(mnemonic, (Space.NONE, Effect.NONE))
     if mnemonic == "UBLKCP" and [s for s in suffixes if s in {"G", "S"}] == ["G", "S"]:
@@ -256,18 +231,7 @@ class TooManyOpcodesError(Exception):
 
 
 class OpcodeTable:
-    """Opcode texts with what they mean, how wide a lane is, and how often they were met.
-
-    Parameters
-    ----------
-    meaning_of : callable
-        From a decoded opcode to what the scanner is to do with it.
-
-    Attributes
-    ----------
-    arrays : Opcodes
-        What the scanner sees of it.
-    """
+    """Opcode texts with what they mean, how wide a lane is, and how often they were met."""
 
     def __init__(self, meaning_of: Callable[[MemoryOpcode], int] = global_meaning) -> None:
         self._meaning_of = meaning_of
@@ -289,14 +253,8 @@ class OpcodeTable:
             self._new_slots(_SLOTS)
         self.arrays.count[:] = 0
 
-    def add(self, words: NDArray[np.uint64], position: int) -> MemoryOpcode:
-        """Enter the opcode that starts at `position` and ends before a blank.
-
-        Raises
-        ------
-        TooManyOpcodesError
-            If the table holds `MAX_OPCODES`.
-        """
+    def add(self, words: Words, position: int) -> MemoryOpcode:
+        """Enter the opcode that starts at `position` and ends before a blank."""
         if len(self._opcodes) >= MAX_OPCODES:
             raise TooManyOpcodesError
         if 2 * len(self._opcodes) >= len(self.arrays.words):

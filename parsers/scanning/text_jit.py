@@ -17,6 +17,8 @@ from depgraph.system.compiled import compiled_helper
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Text
+
 PADDING = 64
 MAX_LINE_BYTES = 1 << 20  # longer lines are left out
 
@@ -45,19 +47,8 @@ def word_of(text: bytes) -> np.uint64:
     return np.uint64(int.from_bytes(text, "little"))
 
 
-def overlapping_words(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """View a byte buffer as the 64-bit words that start at each byte.
-
-    Parameters
-    ----------
-    text : uint8[n]
-        At least eight bytes.
-
-    Returns
-    -------
-    uint64[n - 7]
-        A view; element p holds bytes p to p + 7, the first in the lowest bits.
-    """
+def overlapping_words(text: Text) -> NDArray[np.uint64]:
+    """View a buffer as 64-bit words: element p holds bytes p to p + 7, the first lowest."""
     return as_strided(text[:8].view("<u8"), shape=(len(text) - 7,), strides=(1,))
 
 

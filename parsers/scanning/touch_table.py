@@ -45,13 +45,7 @@ class TouchTable:
         self._most_ranges = min(_MAX_RANGES, overflow.most_ranges) if overflow else _MAX_RANGES
 
     def clear(self, overflow: Overflow | None = None) -> None:
-        """Forget all rows and ranges, and give back what an unusual part made grow.
-
-        Parameters
-        ----------
-        overflow : Overflow, optional
-            Takes the ranges that are too many to hold from now on; without one all are held.
-        """
+        """Forget all, give back what an unusual part made grow, and let `overflow` take more."""
         self.arrays.sizes[:] = 0
         self._limit(overflow)
         if len(self.arrays.ranges.row) > self._most_ranges:

@@ -33,24 +33,13 @@ _ZERO = np.uint64(0)
 
 
 class Rows(NamedTuple):
-    """Blocks of launches.
+    """Blocks of launches."""
 
-    Attributes
-    ----------
-    launch : int32[capacity]
-        Index among the launches of the part.
-    cta : int64[capacity]
-        Coordinates as `read_coordinates` packs them.
-    accesses, instructions : int64[capacity]
-    slots : int32[4 * capacity]
-        Hash table of the rows, -1 where it is empty.
-    """
-
-    launch: NDArray[np.int32]
-    cta: NDArray[np.int64]
+    launch: NDArray[np.int32]  # index among the launches of the part
+    cta: NDArray[np.int64]  # coordinates as `read_coordinates` packs them
     accesses: NDArray[np.int64]
     instructions: NDArray[np.int64]
-    slots: NDArray[np.int32]
+    slots: NDArray[np.int32]  # [4 * capacity]: hash table of the rows, -1 where it is empty
 
 
 class Touches(NamedTuple):
