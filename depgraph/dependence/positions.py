@@ -46,14 +46,8 @@ class PositionedRanges:
     @classmethod
     def reserve(cls, size: int) -> PositionedRanges:
         """Return room for so many ranges."""
-        return cls(
-            np.zeros(size, np.int32),
-            np.zeros(size, np.uint8),
-            np.zeros(size, np.uint64),
-            np.zeros(size, np.uint64),
-            np.zeros(size, np.uint8),
-            np.zeros(size, np.uint8),
-        )
+        types = np.int32, np.uint8, np.uint64, np.uint64, np.uint8, np.uint8
+        return cls(*(np.zeros(size, type_) for type_ in types))
 
     def take(self, size: int) -> PositionedRanges:
         """Return the first ranges."""
@@ -106,23 +100,13 @@ def with_positions(extraction: Extraction, ranges: PositionedRanges) -> Extracti
     fine = fine.with_kinds(graph.kinds)
     member = fine.set_blocks
     fine = replace(
-        fine,
+        graph.with_dependences_of(fine),
         set_blocks=block[member],
         first_use=(distinct // (STEPS + 1) % (STEPS + 1))[member] / STEPS,
         last_use=(distinct % (STEPS + 1))[member] / STEPS,
         position_step=1 / STEPS,
-        cost=graph.cost,
-        resources=graph.resources,
-        duration=graph.duration,
-        duration_unit=graph.duration_unit,
-        occupancy=graph.occupancy,
-        space=graph.space,
-        copies=graph.copies,
     )
     fine = with_possible_joins(fine, extraction.kernels)
     fine = with_joins_in_known_memory(fine, graph)
-    return replace(
-        extraction,
-        graph=fine,
-        metadata={**extraction.metadata, "position_step": 1 / STEPS},
-    )
+    metadata = {**extraction.metadata, "position_step": 1 / STEPS}
+    return replace(extraction, graph=fine, metadata=metadata)

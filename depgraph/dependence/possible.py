@@ -17,7 +17,6 @@ from depgraph.footprint.footprints import (
     Footprints,
     concatenate_footprints,
     cut_to_spans,
-    join_footprints,
 )
 from depgraph.graph.builder import extend, with_possible_joins_of
 from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, WAW, Basis
@@ -83,8 +82,7 @@ def sweep_possible(
     """Sweep over what blocks may write out of sight, and what touches the same bytes."""
     if not len(writes):
         return []
-    nothing = np.zeros(len(writes), np.int32)
-    spans = join_footprints(nothing, writes.kind, writes.start, writes.end, 1)
+    spans = replace(writes, block=np.zeros_like(writes.block)).joined(1)
     near, _ = cut_to_spans(footprints, spans.start, spans.end)
     everything = concatenate_footprints([near, writes], len(operation_of_block))
     return sweep_spaces(everything, operation_of_block, n_operations, space, frees)
@@ -119,10 +117,7 @@ def with_joins_in_known_memory(graph: BlockGraph, other: BlockGraph) -> BlockGra
 
 
 def opaque_pairs(
-    opaque: Mask,
-    reads: Mask,
-    writes: Mask,
-    space: AddressSpaces | None,
+    opaque: Mask, reads: Mask, writes: Mask, space: AddressSpaces | None
 ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
     """Yield (source, target, kinds) of operations of which one is opaque, in one address space.
 

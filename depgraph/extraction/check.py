@@ -147,8 +147,7 @@ def _scan_counts(task: PartTask) -> ScannedPart:
     """Scan a part; of its ranges one remains for each block that reads by LDGSTS alone."""
     ldgsts = _LdgstsRows()
     part = task.scan(ldgsts)
-    touches = part.touches
-    ldgsts.take(Ranges(touches.row, touches.kind, touches.start, touches.end))
+    ldgsts.take(part.touches.ranges)
     counted = without_ranges(part)
     counted.touches = replace(counted.touches, row=np.unique(np.concatenate(ldgsts.rows)))
     return counted

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import pickle
 import tempfile
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from depgraph.trace.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from depgraph.extraction.scan import Scanned
     from depgraph.trace.records import PartTask
@@ -120,7 +121,9 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
         columns |= {f"possible_{n}": c for n, c in zip(names, joined, strict=True)}
     for i, run in enumerate(runs):
         columns[f"samples_{i}"] = run.samples
-    _write_whole(rows, lambda whole: _write_arrays(whole, columns))
+    arrays = io.BytesIO()
+    np.savez(arrays, **columns)
+    _write_whole(rows, arrays.getvalue())
     content = {
         "keys": part.keys,
         "launches": [launch and asdict(launch) for launch in part.launches],
@@ -131,31 +134,21 @@ def _save_part(part: ScannedPart, runs: list[Run], about: Path, rows: Path) -> N
         "damaged_line": part.damaged_line and asdict(part.damaged_line),
         "path": part.path,
         "runs": [(run.path.name, run.n_ranges, _sha256_of(run.path)) for run in runs],
-        "rows_sha256": _sha256_of(rows),
+        "rows_sha256": _sha256(arrays.getvalue()),
         **{name: getattr(part, name) for name in (*_COUNTERS, *_NUMBERS)},
     }
-    text = json.dumps(content)
+    text = json.dumps(content).encode()
     # Written last: a part without it was interrupted, and is scanned again.
-    _write_whole(
-        about, lambda whole: whole.write_text(f"{_sha256(text.encode())}\n{text}", "utf-8")
-    )
+    _write_whole(about, _sha256(text).encode() + b"\n" + text)
 
 
-def _write_arrays(path: Path, columns: dict[str, Any]) -> None:
-    with path.open("wb") as file:
-        np.savez(file, **columns)
-
-
-def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a name of its own, and rename it.
-
-    A worker that was taken for lost may still be writing what another one scans again.
-    """
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file under a name of its own, as a worker taken for lost may do, and rename it."""
     with one_line_errors(path.parent):
         descriptor, name = tempfile.mkstemp(dir=path.parent)
         os.close(descriptor)
         try:
-            write(Path(name))
+            Path(name).write_bytes(content)
             Path(name).replace(path)
         finally:
             Path(name).unlink(missing_ok=True)
@@ -181,14 +174,7 @@ def _load_part(about: Path, rows: Path, folder: Path) -> Scanned:
         raise ValueError(_CHANGED)
     with np.load(rows, allow_pickle=False) as file:
         columns = dict(file)
-    empty = BlockTouches.empty()
-    touches = BlockTouches(
-        **{name: columns[name] for name in _ROW_COLUMNS},
-        row=empty.row,
-        kind=empty.kind,
-        start=empty.start,
-        end=empty.end,
-    )
+    touches = replace(BlockTouches.empty(), **{name: columns[name] for name in _ROW_COLUMNS})
     part = ScannedPart(
         keys=[tuple(key) for key in content["keys"]],
         launches=[launch and _launch(launch) for launch in content["launches"]],

@@ -28,12 +28,11 @@ _LARGE = 10_000
 
 def _dependences() -> None:
     from depgraph.dependence.sweep import sweep
-    from depgraph.footprint.footprints import join_footprints
     from depgraph.footprint.ranges_jit import cut_ranges
 
     toy = _toy_footprints()
-    cut_ranges(toy.block, toy.kind, toy.start, toy.end, np.array([4], np.uint64))
-    join_footprints(toy.block, toy.kind, toy.start, toy.end, 2)
+    cut_ranges(*toy.columns, np.array([4], np.uint64))
+    toy.joined(2)
     sweep(toy, np.array([0, 1], np.int32), 2)
 
 

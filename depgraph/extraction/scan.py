@@ -58,11 +58,8 @@ class FileOverflow:
 
 def without_ranges(part: ScannedPart) -> ScannedPart:
     """Return a part whose ranges were written elsewhere."""
-    empty = BlockTouches.empty()
-    touches = replace(
-        part.touches, row=empty.row, kind=empty.kind, start=empty.start, end=empty.end
-    )
-    return replace(part, touches=touches)
+    nothing = BlockTouches.empty().ranges
+    return replace(part, touches=replace(part.touches, **nothing._asdict()))
 
 
 def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> Scanned:
@@ -80,8 +77,7 @@ def scan_to_file(task: PartTask, path: Path, most_ranges: int) -> Scanned:
 
         overflow = FileOverflow(new_file, most_ranges)
         part = task.scan(overflow)
-        touches = part.touches
-        by_row = Footprints(touches.row, touches.kind, touches.start, touches.end)
+        by_row = Footprints(*part.touches.ranges)
         written = [*overflow.runs, write_run_by_start(by_row, Path(folder) / path.name)]
         runs = [replace(run, path=run.path.replace(path.parent / run.path.name)) for run in written]
     return without_ranges(part), runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from depgraph.footprint.footprints import (
     Footprints,
     concatenate_footprints,
     cut_to_spans,
-    join_footprints,
     stack_footprints,
 )
 from depgraph.footprint.ranges_jit import cut_ranges
@@ -146,13 +145,8 @@ class ShardAnalysis:
                 rounded = sweep_spaces(
                     coarse, operation_of_block, n_operations, self.space, self.frees
                 )
-            by_operation = join_footprints(
-                operation_of_block[footprints.block],
-                footprints.kind,
-                footprints.start,
-                footprints.end,
-                n_operations,
-            )
+            operation = operation_of_block[footprints.block]
+            by_operation = replace(footprints, block=operation).joined(n_operations)
             found = Analysed(
                 footprints,
                 np.stack(
@@ -201,12 +195,9 @@ def choose_boundaries(
 
 def cut_footprints(footprints: Footprints, boundaries: NDArray[np.uint64]) -> list[Footprints]:
     """Cut footprints at address boundaries; return those of each shard."""
-    offsets, *columns = cut_ranges(
-        footprints.block, footprints.kind, footprints.start, footprints.end, boundaries
-    )
-    return [
-        Footprints(*(column[low:high] for column in columns)) for low, high in pairwise(offsets)
-    ]
+    offsets, *columns = cut_ranges(*footprints.columns, boundaries)
+    pieces = Footprints(*columns)
+    return [pieces.take(slice(low, high)) for low, high in pairwise(offsets)]
 
 
 def analyse_shards(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,11 @@ class Footprints:
         return len(self.block)
 
     @property
+    def columns(self) -> tuple[Blocks, AccessKinds, Addresses, Addresses]:
+        """Block, kind, start and end of the ranges."""
+        return self.block, self.kind, self.start, self.end
+
+    @property
     def access(self) -> NDArray[np.uint8]:
         """`READ` or `WRITE` for each range, whatever reads."""
         access: NDArray[np.uint8] = (self.kind == WRITE).astype(np.uint8)
@@ -56,9 +61,11 @@ class Footprints:
 
     def take(self, chosen: Mask | NDArray[np.integer[Any]] | slice) -> Footprints:
         """Return the ranges that a mask, indices or a slice pick, in that order."""
-        return Footprints(
-            self.block[chosen], self.kind[chosen], self.start[chosen], self.end[chosen]
-        )
+        return Footprints(*(column[chosen] for column in self.columns))
+
+    def joined(self, n_blocks: int) -> Footprints:
+        """Return ranges in any order sorted by block and kind, those that touch joined."""
+        return Footprints(*join_ranges(*self.columns, len(self), n_blocks))
 
     def batches(self) -> Iterator[Footprints]:
         """Yield all ranges in order: here at once, elsewhere in pieces."""
@@ -76,9 +83,8 @@ class Footprints:
         if granularity == 1:
             return self
         mask = np.uint64(granularity - 1)
-        return join_footprints(
-            self.block, self.kind, self.start & ~mask, (self.end + mask) & ~mask, n_blocks
-        )
+        start, end = self.start & ~mask, (self.end + mask) & ~mask
+        return Footprints(self.block, self.kind, start, end).joined(n_blocks)
 
     def bytes_per_block(self, access: int, n_blocks: int) -> NDArray[np.int64]:
         """Return how many distinct bytes each block reads or writes."""
@@ -113,39 +119,28 @@ class Footprints:
 
 
 def join_footprints(
-    block: Blocks,
-    kind: AccessKinds,
-    start: Addresses,
-    end: Addresses,
-    n_blocks: int,
+    block: Blocks, kind: AccessKinds, start: Addresses, end: Addresses, n_blocks: int
 ) -> Footprints:
     """Sort ranges by block and kind and join those that overlap or touch."""
-    return Footprints(*join_ranges(block, kind, start, end, len(block), n_blocks))
+    return Footprints(block, kind, start, end).joined(n_blocks)
+
+
+_NONE = Footprints(
+    np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.uint64), np.empty(0, np.uint64)
+)
 
 
 def stack_footprints(pieces: Sequence[Footprints]) -> Footprints:
     """Put the ranges of several footprints one after another, as they are."""
-    if not pieces:
-        return Footprints(
-            np.empty(0, np.int32),
-            np.empty(0, np.uint8),
-            np.empty(0, np.uint64),
-            np.empty(0, np.uint64),
-        )
     if len(pieces) == 1:
         return pieces[0]
-    return Footprints(
-        np.concatenate([piece.block for piece in pieces]),
-        np.concatenate([piece.kind for piece in pieces]),
-        np.concatenate([piece.start for piece in pieces]),
-        np.concatenate([piece.end for piece in pieces]),
-    )
+    columns = zip(*(piece.columns for piece in (_NONE, *pieces)), strict=True)
+    return Footprints(*map(np.concatenate, columns))
 
 
 def concatenate_footprints(pieces: Sequence[Footprints], n_blocks: int) -> Footprints:
     """Join the footprints of pieces of a trace into those of the whole."""
-    stacked = stack_footprints(pieces)
-    return join_footprints(stacked.block, stacked.kind, stacked.start, stacked.end, n_blocks)
+    return stack_footprints(pieces).joined(n_blocks)
 
 
 def cut_to_spans(
@@ -158,13 +153,8 @@ def cut_to_spans(
     row = np.repeat(np.arange(len(footprints)), count)
     span = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + low[row]
     whole = footprints.take(row)
-    pieces = Footprints(
-        whole.block,
-        whole.kind,
-        np.maximum(whole.start, start[span]),
-        np.minimum(whole.end, end[span]),
-    )
-    return pieces, span
+    low, high = np.maximum(whole.start, start[span]), np.minimum(whole.end, end[span])
+    return Footprints(whole.block, whole.kind, low, high), span
 
 
 def freed_between(allocations: Sequence[Allocation], n_operations: int) -> Footprints | None:
@@ -175,7 +165,7 @@ def freed_between(allocations: Sequence[Allocation], n_operations: int) -> Footp
     rows = [row for row in freed if row[0] < n_operations and row[1] < row[2]]
     operation, start, end = np.array(rows, np.uint64).reshape(-1, 3).T
     kind = np.zeros(len(rows), np.uint8)
-    return join_footprints(operation.astype(np.int32), kind, start, end, n_operations)
+    return Footprints(operation.astype(np.int32), kind, start, end).joined(n_operations)
 
 
 def renumbered(
@@ -184,11 +174,10 @@ def renumbered(
     """Return frees with the new number of each operation, one behind the last included."""
     if frees is None:
         return None
-    moved = operation[frees.block]
-    return join_footprints(moved, frees.kind, frees.start, frees.end, n_operations + 1)
+    return replace(frees, block=operation[frees.block]).joined(n_operations + 1)
 
 
 def freed_past(frees: Footprints, earlier: int, later: int) -> Footprints:
     """Return what was freed after one operation and before another, as one block."""
     past = frees.take((frees.block > earlier) & (frees.block <= later))
-    return join_footprints(np.zeros_like(past.block), past.kind, past.start, past.end, 1)
+    return replace(past, block=np.zeros_like(past.block)).joined(1)

@@ -39,9 +39,7 @@ _SCHEMA = pa.schema(
 
 def write_run(footprints: Footprints, path: Path) -> None:
     """Write footprints in their present order, which is that of the column to slice by."""
-    table = pa.Table.from_arrays(
-        [from_numpy(getattr(footprints, name)) for name in _SCHEMA.names], schema=_SCHEMA
-    )
+    table = pa.Table.from_arrays([from_numpy(c) for c in footprints.columns], schema=_SCHEMA)
     with one_line_errors(path.parent):
         pq.write_table(
             table, path, row_group_size=_ROW_GROUP, compression="lz4", use_dictionary=False
@@ -70,15 +68,7 @@ class Run:
 
 def write_run_by_start(footprints: Footprints, path: Path) -> Run:
     """Cut footprints into pages, sort them by start address, and write them."""
-    pages = Footprints(
-        *cut_at_multiples(
-            footprints.block,
-            footprints.kind,
-            footprints.start,
-            footprints.end,
-            np.uint64(PAGE_BYTES),
-        )
-    )
+    pages = Footprints(*cut_at_multiples(*footprints.columns, np.uint64(PAGE_BYTES)))
     write_run(pages.take(np.argsort(pages.start, kind="stable")), path)
     return Run(path, len(footprints), sample_starts(footprints))
 
@@ -138,9 +128,9 @@ class SpilledFootprints:
                 low += 1
                 continue
             pieces = [read_slice(path, "block", low, high) for path in self.paths]
-            shifted = [Footprints(p.block - np.int32(low), p.kind, p.start, p.end) for p in pieces]
+            shifted = [replace(piece, block=piece.block - np.int32(low)) for piece in pieces]
             joined = concatenate_footprints(shifted, high - low)
-            yield Footprints(joined.block + np.int32(low), joined.kind, joined.start, joined.end)
+            yield replace(joined, block=joined.block + np.int32(low))
             return_free_memory()
             low = high
 

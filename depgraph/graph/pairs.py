@@ -184,10 +184,7 @@ def count_pairs(graph: GraphArrays, kernel: KernelNumbers, is_certain: Mask) -> 
 
 
 def _summarise(
-    graph: GraphArrays,
-    kernel: KernelNumbers,
-    is_certain: Mask,
-    pair: PairJoins,
+    graph: GraphArrays, kernel: KernelNumbers, is_certain: Mask, pair: PairJoins
 ) -> PairSummary:
     low, high, source, target = pair
     middle = low + int(is_certain[low:high].sum())

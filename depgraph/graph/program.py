@@ -32,6 +32,13 @@ _OPAQUE = {
 }
 
 
+_OF_LAUNCH = (
+    "name", "mangled_name", "trace_id", "registers", "shared_bytes", "architecture", "nvtx",
+    "stream", "context", "blocks",
+)  # fmt: skip
+_COUNTED = ("accesses", "instructions", "read_bytes", "written_bytes", "shared_written_bytes")
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One row of the table of kernels; ``depgraph.store.schema`` says what each field holds."""
@@ -76,33 +83,11 @@ class Kernel:
     @classmethod
     def launched(cls, launch: KernelLaunch, **row: Any) -> Self:
         """Return the row of a launch; what `row` does not count is 0."""
-        counted = ("accesses", "instructions", "read_bytes", "written_bytes")
-        grid_x, grid_y, grid_z = launch.grid
-        block_x, block_y, block_z = launch.block
-        return cls(
-            **{
-                **dict.fromkeys((*counted, "shared_written_bytes"), 0),
-                "active_blocks": launch.blocks,
-                "untraced": None,
-                **row,
-            },
-            name=launch.name,
-            mangled_name=launch.mangled_name,
-            trace_id=launch.trace_id,
-            grid_x=grid_x,
-            grid_y=grid_y,
-            grid_z=grid_z,
-            block_x=block_x,
-            block_y=block_y,
-            block_z=block_z,
-            registers=launch.registers,
-            shared_bytes=launch.shared_bytes,
-            architecture=launch.architecture,
-            nvtx=launch.nvtx,
-            stream=launch.stream,
-            context=launch.context,
-            blocks=launch.blocks,
-        )
+        same = {name: getattr(launch, name) for name in _OF_LAUNCH}
+        for name, sizes in (("grid", launch.grid), ("block", launch.block)):
+            same |= {f"{name}_{axis}": size for axis, size in zip("xyz", sizes, strict=True)}
+        counted = dict.fromkeys(_COUNTED, 0)
+        return cls(**{"active_blocks": launch.blocks, "untraced": None, **counted, **same, **row})
 
     @property
     def grid(self) -> tuple[int, int, int]:

@@ -117,14 +117,17 @@ class BlockTouches:
     start: NDArray[np.uint64]
     end: NDArray[np.uint64]
 
+    @property
+    def ranges(self) -> Ranges:
+        """The ranges alone."""
+        return Ranges(self.row, self.kind, self.start, self.end)
+
     @classmethod
     def empty(cls) -> BlockTouches:
         """No rows, no ranges."""
-        int32, int64 = np.empty(0, np.int32), np.empty(0, np.int64)
-        uint64 = np.empty(0, np.uint64)
-        return cls(
-            int32, int32, int32, int32, int64, int64, int32, np.empty(0, np.uint8), uint64, uint64
-        )
+        of_rows = [np.int32] * 4 + [np.int64] * 2
+        of_ranges = [np.int32, np.uint8, np.uint64, np.uint64]
+        return cls(*(np.empty(0, type_) for type_ in of_rows + of_ranges))
 
 
 @dataclass(frozen=True, slots=True)

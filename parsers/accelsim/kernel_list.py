@@ -272,10 +272,23 @@ def is_inside(path: Path, folder: Path) -> bool:
         return False
 
 
-def _names_to_try(entry: str) -> Iterable[str]:
-    plain = entry
+def _refuse_link_outside(path: Path, *, allow_outside: bool) -> None:
+    if not allow_outside and not is_inside(path, path.parent):
+        found, hint = (
+            "is a link to a file outside its folder",
+            "pass --allow-outside if you trust it",
+        )
+        raise TraceError(path, found, hint)
+
+
+def _unpacked_name(name: str) -> str:
     for suffix in _COMPRESSIONS:
-        plain = plain.removesuffix(suffix)
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _names_to_try(entry: str) -> Iterable[str]:
+    plain = _unpacked_name(entry)
     yield entry
     # A list names raw files where only grouped ones are left, or was cut in its last letters.
     for name in dict.fromkeys((plain, plain + "g")):
@@ -292,12 +305,7 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
         raise TraceError(folder, f"cannot be read ({error.strerror or error})") from None
     lists = [item for item in items if is_list_name(item.name) and item.is_file()]
     for item in lists:
-        if not allow_outside and not is_inside(item, folder):
-            raise TraceError(
-                item,
-                "is a link to a file outside its folder",
-                "pass --allow-outside if you trust it",
-            )
+        _refuse_link_outside(item, allow_outside=allow_outside)
     files = [item for item in items if is_kernel_file_name(item.name) and item.is_file()]
     usable = [item for item in lists if _has_kernels(item)]
     grouped = [item for item in usable if item.name.endswith(".g")]
@@ -317,16 +325,9 @@ def list_folder(folder: Path, *, allow_outside: bool = False) -> KernelList:
 
 def _hint(items: list[Path]) -> str:
     for item in items:
-        if item.is_dir() and any(is_list_name(inner.name) for inner in _children(item)):
+        if any(item.glob("kernelslist*")):
             return f"give the folder of the kernelslist: {item}"
     return "give the folder of kernelslist.g, or a trace file"
-
-
-def _children(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 def _has_kernels(path: Path) -> bool:
@@ -375,12 +376,7 @@ def from_files(files: list[Path], *, name: str, allow_outside: bool = True) -> K
         paths = [path for path in files if path in chosen.values()]
     result = KernelList(name)
     for path in paths:
-        if not allow_outside and not is_inside(path, path.parent):
-            raise TraceError(
-                path,
-                "is a link to a file outside its folder",
-                "pass --allow-outside if you trust it",
-            )
+        _refuse_link_outside(path, allow_outside=allow_outside)
         result.add_kernel(path)
     if len(paths) > 1:
         result.warnings["no kernelslist: kernels in the order of their numbers, no host copies"] = 1
@@ -389,8 +385,5 @@ def from_files(files: list[Path], *, name: str, allow_outside: bool = True) -> K
 
 def _preference(path: Path) -> int:
     """Prefer the grouped form of a kernel to its raw form, and what needs no unpacking."""
-    plain = path.name
-    for suffix in _COMPRESSIONS:
-        plain = plain.removesuffix(suffix)
-    is_packed = plain != path.name
-    return 2 * (not plain.endswith("g")) + is_packed
+    plain = _unpacked_name(path.name)
+    return 2 * (not plain.endswith("g")) + (plain != path.name)

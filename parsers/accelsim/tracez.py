@@ -8,12 +8,14 @@ size and a zstd frame; the index (see `_read_index`); u64 offset of the index.
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import sys
 from typing import TYPE_CHECKING
 
 from depgraph.errors import TraceError
+from depgraph.parsers.scanning.compression import TraceStream
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -23,7 +25,6 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Self
 
 _MAX_HEADER_BYTES = 1 << 16
 _MAX_DICTIONARY_BYTES = 64 << 20
@@ -42,53 +43,41 @@ def sniff(head: bytes) -> bool:
     return bool(zero) and header.startswith(b"-") and not _INSTRUCTION.search(header)
 
 
-class TracezStream:
+class TracezStream(TraceStream):
     """The text of a ``.tracez`` file, as its ``.traceg`` would have it."""
 
-    compression = "zst"
-
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path)
+        self.compression = "zst"
+        self._stream = _TracezText(path)
+
+    def _explained(self, error: Exception) -> TraceError | None:
+        if isinstance(error, struct.error | zstd.ZstdError | OSError | EOFError | ValueError):
+            return TraceError(self.path, f"the .tracez file is damaged ({error})", _HINT)
+        return None
+
+
+class _TracezText(io.RawIOBase):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
         self._file = path.open("rb")
         self._size = path.stat().st_size
         self._pieces = self._text()
         self._unpacked = 0  # packed bytes of the chunks so far
-        self._ahead = b""
-        self._failure: TraceError | None = None
+        self._ahead = memoryview(b"")
 
-    def __enter__(self) -> Self:
-        """Return the stream."""
-        return self
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Put what is left of a piece of the text, or the next one, into the buffer."""
+        self._ahead = self._ahead or memoryview(next(self._pieces, b""))
+        taken = min(len(self._ahead), len(buffer))
+        buffer[:taken] = self._ahead[:taken]
+        self._ahead = self._ahead[taken:]
+        return taken
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer as far as the text goes; raise where the last call met damage."""
-        if self._failure is not None:
-            raise self._failure
-        filled = 0
-        while filled < len(buffer):
-            if not self._ahead:
-                try:
-                    self._ahead = next(self._pieces, b"")
-                except (struct.error, zstd.ZstdError, OSError, EOFError, ValueError) as error:
-                    self._failure = TraceError(
-                        self._path,
-                        f"the .tracez file is damaged ({error})",
-                        _HINT,
-                    )
-                    if filled:
-                        break
-                    raise self._failure from None
-            if not self._ahead:
-                break
-            taken = min(len(self._ahead), len(buffer) - filled)
-            buffer[filled : filled + taken] = self._ahead[:taken]
-            self._ahead = self._ahead[taken:]
-            filled += taken
-        return filled
+        super().close()
 
     def _text(self) -> Iterator[bytes]:
         head = self._file.read(_MAX_HEADER_BYTES)

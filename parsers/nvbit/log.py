@@ -57,35 +57,36 @@ def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
     return NvbitTrace(*inputs)
 
 
-def scan_lines(
-    text: Text,
-    begin: int,
-    end: int,
-    *,
-    path: str,
-    id_offset: int,
-    wording: Wording,
-    overflow: Overflow | None = None,
-) -> ScannedPart:
-    """Scan whole lines of ``text[begin:end]`` in any wording; see `nvbit_text.scan_text`."""
-    if wording.rewrite is not None:
-        lines = wording.rewrite(text[begin:end].tobytes())
-        text = np.frombuffer(lines + bytes(PADDING), np.uint8)
-        begin, end = 0, len(lines)
-    return scan_text(text, begin, end, path=path, id_offset=id_offset, overflow=overflow)
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One of the logs of a run, and how its lines are to be read."""
+
+    path: Path | str  # a name, where it is no file
+    wording: Wording
+    id_offset: int  # by how much launch lines count ahead of access lines
+    is_one_of_several: bool
+
+    def scan(self, text: Text, begin: int, end: int, overflow: Overflow | None) -> ScannedPart:
+        """Scan whole lines of ``text[begin:end]``, see `scan_text`."""
+        if self.wording.rewrite is not None:
+            lines = self.wording.rewrite(text[begin:end].tobytes())
+            text = np.frombuffer(lines + bytes(PADDING), np.uint8)
+            begin, end = 0, len(lines)
+        path = str(self.path)
+        part = scan_text(text, begin, end, path=path, id_offset=self.id_offset, overflow=overflow)
+        part.path = path if self.is_one_of_several else None
+        return part
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
     """The lines of an uncompressed log that start in bytes ``[begin, end)`` of the file."""
 
+    log: Log
     path: Path
     begin: int
     end: int
     file: FileState
-    id_offset: int
-    wording: Wording = CURRENT
-    is_one_of_several: bool = False
 
     @property
     def input_bytes(self) -> int:
@@ -97,7 +98,6 @@ class LogRange:
         part = self._scan(overflow)
         self.file.verify(self.path)
         part.bytes = part.text_bytes = self.input_bytes
-        part.path = str(self.path) if self.is_one_of_several else None
         return part
 
     def _scan(self, overflow: Overflow | None) -> ScannedPart:
@@ -119,13 +119,10 @@ class LogRange:
                 stop, overlong = last_line_end(text, got), 1
             stop = min(stop, got)  # the last line may end without a newline
         text[stop : stop + PADDING] = 0
-        part = scan_lines(
-            text, start, max(start, stop), path=str(self.path), id_offset=self.id_offset,
-            wording=self.wording, overflow=overflow,
-        )  # fmt: skip
-        note_overlong(part, overlong)
+        part = self.log.scan(text, start, max(start, stop), overflow)
+        _note_overlong(part, overlong)
         if first + stop >= self.file.size:
-            check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop].tobytes(), self.wording)
+            _check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop], self.log.wording)
         return part
 
     def _read(self, offset: int, end: int) -> tuple[NDArray[np.uint8], int]:
@@ -150,41 +147,34 @@ class LogRange:
 class LogText:
     """Whole lines of a log, in memory."""
 
-    path: str
+    log: Log
     buffer: LineBuffer = field(repr=False)
-    id_offset: int
     input_bytes: int
-    wording: Wording = CURRENT
-    is_one_of_several: bool = False
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Scan the part."""
         text, size = self.buffer.text, self.buffer.size
-        part = scan_lines(
-            text, 0, size, path=self.path, id_offset=self.id_offset, wording=self.wording,
-            overflow=overflow,
-        )  # fmt: skip
+        part = self.log.scan(text, 0, size, overflow)
         part.bytes, part.text_bytes = self.input_bytes, size
-        part.path = self.path if self.is_one_of_several else None
         if self.buffer.failure is not None:
             part.damage.append(Damage(max(part.lines, 1), self.buffer.failure))
         elif self.buffer.is_last:
-            tail = text[max(0, size - _TAIL_BYTES) : size].tobytes()
-            check_last_line(part, tail, self.wording)
-        note_overlong(part, self.buffer.overlong)
+            _check_last_line(part, text[max(0, size - _TAIL_BYTES) : size], self.log.wording)
+        _note_overlong(part, self.buffer.overlong)
         self.buffer.release()
         return part
 
 
-def note_overlong(part: ScannedPart, lines: int) -> None:
+def _note_overlong(part: ScannedPart, lines: int) -> None:
     """Count lines that are too long to be looked at, and were left out behind a part."""
     if lines:
         part.lines += lines
         part.skipped[OVERLONG] += lines
 
 
-def check_last_line(part: ScannedPart, tail: bytes, wording: Wording = CURRENT) -> None:
+def _check_last_line(part: ScannedPart, text: Text, wording: Wording) -> None:
     """Note as damage that the trace's last line is a cut access or launch line."""
+    tail = text.tobytes()
     if not tail or tail.endswith(b"\n"):
         return
     line = tail.rsplit(b"\n", 1)[-1]
@@ -232,20 +222,23 @@ class NvbitTrace:
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the logs, in the order of the files."""
         for item in self._inputs:
-            wording = self.wording(item)
+            in_order = self.wording(item).in_order
             with item.open() as stream:
-                if item.path is None or stream.compression or wording.in_order:
-                    yield from self._stream_tasks(item, stream, wording)
+                if item.path is None or stream.compression or in_order:
+                    yield from self._stream_tasks(item, stream)
                 else:
                     self._id_offset = self._find_id_offset(stream)
-                    yield from self._range_tasks(item.path, wording)
+                    yield from self._range_tasks(item, item.path)
 
-    def _range_tasks(self, path: Path, wording: Wording) -> Iterator[PartTask]:
+    def _log(self, item: TraceInput) -> Log:
+        path = item.path or item.name
+        return Log(path, self.wording(item), self._id_offset, len(self._inputs) > 1)
+
+    def _range_tasks(self, item: TraceInput, path: Path) -> Iterator[PartTask]:
         file = self.sources.add(path)
-        several = len(self._inputs) > 1
         for begin in range(0, file.size, self._part_bytes):
             end = min(begin + self._part_bytes, file.size)
-            yield LogRange(path, begin, end, file, self._id_offset, wording, several)
+            yield LogRange(self._log(item), path, begin, end, file)
 
     def _find_id_offset(self, stream: TraceStream) -> int:
         offset = IdOffset()
@@ -258,13 +251,10 @@ class NvbitTrace:
         best = offset.best()
         return self._id_offset if best is None else best
 
-    def _stream_tasks(
-        self, item: TraceInput, stream: TraceStream, wording: Wording
-    ) -> Iterator[PartTask]:
+    def _stream_tasks(self, item: TraceInput, stream: TraceStream) -> Iterator[PartTask]:
         offset = IdOffset()
         consumed = 0
-        several = len(self._inputs) > 1
-        cut = begun_launch if wording.in_order else None
+        cut = begun_launch if self.wording(item).in_order else None
         for buffer in whole_lines(stream, self._part_bytes, cut):
             text = buffer.text[: buffer.size]
             if offset.best() is None:
@@ -272,7 +262,7 @@ class NvbitTrace:
                 best = offset.best()
                 self._id_offset = self._id_offset if best is None else best
             at = stream.input_position
-            yield LogText(item.name, buffer, self._id_offset, at - consumed, wording, several)
+            yield LogText(self._log(item), buffer, at - consumed)
             consumed = at
 
     def program_order(self) -> LogOrder:

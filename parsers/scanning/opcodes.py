@@ -25,7 +25,6 @@ from depgraph.parsers.scanning.opcode_table_jit import (
     Opcodes,
     find_opcode,
 )
-from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,6 +103,11 @@ _BULK = {
     "UBLKCP": Effect.READ,
 }
 
+_NO_ACCESS = (
+    "UTMAPF", "UBLKPF", "UTMACCTL", "UTMACMDFLUSH", "CCTL", "CCTLL", "CCTLT", "TXQ", "SUQUERY",
+    "MATCH", "QSPC", "REDUX", "CREDUX", "MEMBAR", "ERRBAR", "FENCE", "LDGDEPBAR", "LDGSTSBAR",
+    "DEPBAR", "ARRIVES", "BAR",
+)  # fmt: skip
 _MNEMONICS: dict[str, tuple[Space, Effect]] = {
     "LDG": (Space.GLOBAL, Effect.READ),
     "STG": (Space.GLOBAL, Effect.WRITE),
@@ -136,25 +140,7 @@ _MNEMONICS: dict[str, tuple[Space, Effect]] = {
     "SURED": (Space.SURFACE, Effect.UPDATE),
     **dict.fromkeys(("LDT", "LDTM"), (Space.TENSOR, Effect.READ)),
     **dict.fromkeys(("STT", "STTM"), (Space.TENSOR, Effect.WRITE)),
-    **dict.fromkeys(
-        (
-            "UTMAPF",
-            "UBLKPF",
-            "UTMACCTL",
-            "UTMACMDFLUSH",
-            "CCTL",
-            "CCTLL",
-            "CCTLT",
-            "TXQ",
-            "SUQUERY",
-        ),
-        (Space.NONE, Effect.NONE),
-    ),
-    **dict.fromkeys(
-        ("MEMBAR", "ERRBAR", "FENCE", "LDGDEPBAR", "LDGSTSBAR", "DEPBAR", "ARRIVES", "BAR"),
-        (Space.NONE, Effect.NONE),
-    ),
-    **dict.fromkeys(("MATCH", "QSPC", "REDUX", "CREDUX"), (Space.NONE, Effect.NONE)),
+    **dict.fromkeys(_NO_ACCESS, (Space.NONE, Effect.NONE)),
 }
 
 _WIDTH_TOKENS = {
@@ -199,7 +185,7 @@ def _lane_bytes(suffixes: list[str]) -> int:
 
 
 MAX_OPCODES = 4096
-_SLOTS = 512
+_SLOTS = 2 * MAX_OPCODES  # a power of two, never more than half full
 _KEPT_OPCODES = 1024
 
 _EFFECTS = {
@@ -235,14 +221,14 @@ class OpcodeTable:
 
     def __init__(self, meaning_of: Callable[[MemoryOpcode], int] = global_meaning) -> None:
         self._meaning_of = meaning_of
-        self._new_slots(_SLOTS)
+        self._forget()
 
-    def _new_slots(self, slots: int) -> None:
-        self.arrays = Opcodes(
-            np.zeros((slots, OPCODE_WORDS), np.uint64),
-            np.zeros(slots, np.uint8),
-            np.zeros(slots, np.int64),
-            np.zeros(slots, np.int64),
+    def _forget(self) -> None:
+        self.arrays = Opcodes(  # as scanners see it
+            np.zeros((_SLOTS, OPCODE_WORDS), np.uint64),
+            np.zeros(_SLOTS, np.uint8),
+            np.zeros(_SLOTS, np.int64),
+            np.zeros(_SLOTS, np.int64),
         )
         self._opcodes: dict[int, MemoryOpcode] = {}
         self._unknown_accesses: set[str] = set()
@@ -250,41 +236,22 @@ class OpcodeTable:
     def clear_counts(self) -> None:
         """Start counting anew; forget all, if a damaged file filled the table."""
         if len(self._opcodes) > _KEPT_OPCODES:
-            self._new_slots(_SLOTS)
+            self._forget()
         self.arrays.count[:] = 0
 
     def add(self, words: Words, position: int) -> MemoryOpcode:
         """Enter the opcode that starts at `position` and ends before a blank."""
         if len(self._opcodes) >= MAX_OPCODES:
             raise TooManyOpcodesError
-        if 2 * len(self._opcodes) >= len(self.arrays.words):
-            self._rehash()
-        slot, length = find_opcode(words, position, self.arrays.words)
-        text = words[position : position + 8 * OPCODE_WORDS : 8].tobytes()[:length]
-        return self._enter(-1 - slot, text)
-
-    def _enter(self, slot: int, text: bytes) -> MemoryOpcode:
-        text = text.rstrip(b"\0")
+        entered, length = find_opcode(words, position, self.arrays.words)
+        slot = -1 - entered
+        text = words[position : position + 8 * OPCODE_WORDS : 8].tobytes()[:length].rstrip(b"\0")
         opcode = decode_opcode(text.decode("ascii", "replace"))
         self.arrays.words[slot] = np.frombuffer(text.ljust(8 * OPCODE_WORDS, b"\0"), "<u8")
         self.arrays.meaning[slot] = self._meaning_of(opcode)
         self.arrays.width[slot] = opcode.width
         self._opcodes[slot] = opcode
         return opcode
-
-    def _rehash(self) -> None:
-        old = [
-            (self.arrays.words[slot].tobytes().rstrip(b"\0"), int(self.arrays.count[slot]))
-            for slot in self._opcodes
-        ]
-        unknown = self._unknown_accesses
-        self._new_slots(2 * len(self.arrays.words))
-        self._unknown_accesses = unknown
-        for text, count in old:
-            line = np.frombuffer(text + b" " + bytes(PADDING), np.uint8)
-            slot, _ = find_opcode(overlapping_words(line), 0, self.arrays.words)
-            self._enter(-1 - slot, text)
-            self.arrays.count[-1 - slot] = count
 
     def note_unknown_access(self, opcode: MemoryOpcode) -> None:
         """Note that an opcode of no table comes with addresses in the trace."""
