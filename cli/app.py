@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        from depgraph.system.version import tool_version
+        from depgraph.system.output import tool_version
 
         click.echo(f"depgraph {tool_version()}")
         ctx.exit()

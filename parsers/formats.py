@@ -39,11 +39,9 @@ class Format(Protocol):
 
     def sniff(self, head: bytes) -> bool:
         """Tell whether a file that begins so is of this format."""
-        ...
 
     def open_inputs(self, inputs: Sequence[TraceInput]) -> Trace:
         """Open the files of one run."""
-        ...
 
 
 def open_trace(

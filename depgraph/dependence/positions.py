@@ -8,7 +8,7 @@ and pair of shares as a block of its own, so that sets of blocks carry them.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class PositionedRanges:
     @classmethod
     def reserve(cls, size: int) -> PositionedRanges:
         """Return room for so many ranges."""
-        types = np.int32, np.uint8, np.uint64, np.uint64, np.uint8, np.uint8
+        types: tuple[Any, ...] = np.int32, np.uint8, np.uint64, np.uint64, np.uint8, np.uint8
         return cls(*(np.zeros(size, type_) for type_ in types))
 
     def take(self, size: int) -> PositionedRanges:

@@ -13,11 +13,7 @@ import numpy as np
 
 from depgraph.dependence.sweep import build_graph, sweep_spaces
 from depgraph.dependence.sweep_jit import EXCHANGES, SYNCHRONISES
-from depgraph.footprint.footprints import (
-    Footprints,
-    concatenate_footprints,
-    cut_to_spans,
-)
+from depgraph.footprint.footprints import Footprints, concatenate_footprints, cut_to_spans
 from depgraph.graph.builder import extend, with_possible_joins_of
 from depgraph.graph.kinds import KIND_NAMES, RAW, WAR, WAW, Basis
 from depgraph.system.text import counted, kernels_text
@@ -26,13 +22,11 @@ from depgraph.trace.records import RANGE, TILES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from depgraph.dependence.sweep import SetPairs
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
-    from depgraph.system.arrays import AddressSpaces, Mask, OperationOfBlock
+    from depgraph.system.arrays import AddressSpaces, Mask, OperationOfBlock, SetNumbers
 
 FOUND = "found"
 SUSPECTED = "suspected"
@@ -147,7 +141,7 @@ def opaque_pairs(
 
 def _unit_joins(
     graph: BlockGraph, unit: Mask, opaque: Mask
-) -> Iterator[tuple[int, Basis, int, NDArray[np.int32]]]:
+) -> Iterator[tuple[int, Basis, int, SetNumbers]]:
     """Yield (kind, basis, source operation, target sets) of the joins for whole kernels.
 
     Where every join of two kernels has all blocks of its source already, none is added.
@@ -156,7 +150,7 @@ def _unit_joins(
         unit[graph.join_source_operation] & ~opaque[graph.join_target_operation]
     )
     sizes = np.diff(graph.set_offsets)
-    targets: dict[tuple[int, int], dict[int, list[NDArray[np.int32]]]] = {}
+    targets: dict[tuple[int, int], dict[int, list[SetNumbers]]] = {}
     is_partial: set[tuple[int, int]] = set()
     for join in chosen.tolist():
         pair = int(graph.join_source_operation[join]), int(graph.join_target_operation[join])

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Lists,
         Offsets,
         OperationOfBlock,
+        Operations,
         PerOperation,
     )
     from depgraph.trace.records import Operation
@@ -105,7 +106,7 @@ def sweep_spaces(
     ]
 
 
-def address_spaces(operations: Sequence[Operation]) -> NDArray[np.int32] | None:
+def address_spaces(operations: Sequence[Operation]) -> AddressSpaces | None:
     """Give each CUDA context of each process an address space; None if there is only one.
 
     A copy or memset is taken to be of the context of the kernel after it.
@@ -199,7 +200,7 @@ def _unpacked(
     return source, target, (pair & np.uint64(3)).astype(np.uint8)
 
 
-def _one_of_equals(operation: NDArray[np.int32], names: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _one_of_equals(operation: Operations, names: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return for each set the first one with the same blocks."""
     order = np.lexsort((names[:, 1], names[:, 0], operation))
     differs = (operation[order[1:]] != operation[order[:-1]]) | np.any(
@@ -211,14 +212,14 @@ def _one_of_equals(operation: NDArray[np.int32], names: NDArray[np.uint64]) -> N
     return one
 
 
-def _sorted_members(offsets: Offsets, blocks: Blocks) -> NDArray[np.int32]:
+def _sorted_members(offsets: Offsets, blocks: Blocks) -> Blocks:
     key = list_of_each(offsets).astype(np.int64) << 32 | blocks
     key.sort()
     return (key & (1 << 32) - 1).astype(np.int32)
 
 
 def _join_one_kind(
-    source: NDArray[np.int64], target: NDArray[np.int64], set_operation: NDArray[np.int32]
+    source: NDArray[np.int64], target: NDArray[np.int64], set_operation: Operations
 ) -> tuple[Lists, Lists]:
     """Turn pairs of one kind into joins: lists of source sets and lists of target sets."""
     keys = distinct((target.astype(np.uint64) << np.uint64(32)) | source.astype(np.uint64))

@@ -24,7 +24,7 @@ from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from depgraph.system.arrays import Addresses, Blocks, Mask
+    from depgraph.system.arrays import Addresses, Blocks, Mask, Operations
 
 # What the blocks of an operation do with each other's bytes.
 SYNCHRONISES = 1
@@ -65,7 +65,7 @@ class Frees(NamedTuple):
     """Where memory begins and ends that was freed between two operations."""
 
     address: NDArray[np.uint64]  # ascending
-    operation: NDArray[np.int32]  # the operation after the free
+    operation: Operations  # the operation after the free
     begins: Mask  # whether the freed memory begins there; else it ends
 
 
@@ -87,10 +87,7 @@ def _doubled(array):
 
 @compiled_helper
 def _set_slot(slots, names, label, hash_1, hash_2):
-    """Return the slot of a set in a hash table of numbers plus one, or the free one for it.
-
-    A set's name is its label (see `find_changes`) and two sums over its blocks.
-    """
+    """Return the slot of a set, named by a label and two sums over its blocks, or the free one."""
     last = len(slots) - 1
     slot = np.int64(mix64(hash_1 ^ (label * OTHER_SALT), SALT)) & last
     while slots[slot] > 0:

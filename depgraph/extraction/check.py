@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.extraction.collect import BLOCK_BYTES, Collector, kernel_rows
 from depgraph.extraction.scan import without_ranges
-from depgraph.extraction.shards import Analysed
+from depgraph.extraction.shards import ShardResult
 from depgraph.graph.program import BlockCounts, remarks
 from depgraph.system.memory import BASE_BYTES, default_limit
 from depgraph.system.text import kernels_text
@@ -75,7 +75,7 @@ class _LdgstsBlocks:
     """Keeps of all ranges the blocks that read by LDGSTS alone."""
 
     def __init__(self) -> None:
-        self.blocks: list[NDArray[np.int32]] = []
+        self.blocks: list[Blocks] = []
 
     def add(
         self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
@@ -127,7 +127,7 @@ def check_trace(
     accesses, instructions, _ = collector.counts()
     unknown = np.zeros(len(accesses), np.int64)
     counts = BlockCounts(accesses, instructions, unknown, unknown)
-    nothing = Analysed.none(len(collector.operations), len(accesses))
+    nothing = ShardResult.none(len(collector.operations), len(accesses))
     kernels = kernel_rows(collector, counts, nothing)
     return Checkup(
         trace=trace.name,
@@ -167,7 +167,7 @@ class _LdgstsRows:
 
 
 def _warnings(
-    collector: Collector, kernels: list[Kernel], ldgsts_blocks: list[NDArray[np.int32]]
+    collector: Collector, kernels: list[Kernel], ldgsts_blocks: list[Blocks]
 ) -> list[Problem]:
     warnings = collector.warnings.most_common()
     found = [Problem(is_error=False, found=w, count=n) for w, n in warnings]

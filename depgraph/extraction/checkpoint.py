@@ -19,7 +19,7 @@ import numpy as np
 from depgraph.errors import OutputError
 from depgraph.extraction.scan import scan_to_file
 from depgraph.footprint.spill import Run
-from depgraph.system.version import tool_version
+from depgraph.system.output import tool_version
 from depgraph.system.work_folder import lock, one_line_errors
 from depgraph.trace.records import (
     Allocation,

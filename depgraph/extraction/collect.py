@@ -12,7 +12,7 @@ import numpy as np
 from depgraph.dependence.possible import waits_inside
 from depgraph.dependence.sweep import address_spaces
 from depgraph.errors import ModelError, TraceError
-from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, with_room
+from depgraph.extraction.numbering import MOST_BLOCKS, BlockNumbers, grown
 from depgraph.footprint.footprints import Footprints, concatenate_footprints, freed_between
 from depgraph.graph.program import Kernel
 from depgraph.system.text import counted
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.extraction.shards import Analysed
+    from depgraph.extraction.shards import ShardResult
     from depgraph.footprint.spill import Run
     from depgraph.graph.program import BlockCounts
-    from depgraph.system.arrays import AddressSpaces, Blocks
+    from depgraph.system.arrays import AddressSpaces, Blocks, BlockTimes, PerBlock
     from depgraph.trace.records import Allocation, BlockTouches, Operation, ScannedPart, Trace
 
 # Above this many damaged access lines in a hundred, what is left is no basis for a graph.
@@ -35,18 +35,16 @@ _DAMAGED_LINES_LIMIT = 0.01
 BLOCK_BYTES = 128
 
 
-class KeepsRanges(Protocol):
+class RangeSink(Protocol):
     """What takes the byte ranges of the parts, as `RangeStore` does."""
 
     def add(
         self, touches: BlockTouches, runs: Sequence[Run], blocks: Blocks, n_blocks: int
     ) -> None:
         """Take the ranges of a part."""
-        ...
 
     def finish(self, copies: Iterable[tuple[int, MemoryOperation]]) -> None:
         """Take what copies and memsets write."""
-        ...
 
 
 class BlockCounters:
@@ -59,9 +57,9 @@ class BlockCounters:
 
     def reserve(self, n_blocks: int) -> None:
         """Make room for so many blocks."""
-        self.accesses = with_room(self.accesses, n_blocks, 0)
-        self.instructions = with_room(self.instructions, n_blocks, 0)
-        self.durations = with_room(self.durations, n_blocks, np.nan)
+        self.accesses = grown(self.accesses, n_blocks, 0)
+        self.instructions = grown(self.instructions, n_blocks, 0)
+        self.durations = grown(self.durations, n_blocks, np.nan)
 
     def add(self, part: ScannedPart, blocks: Blocks) -> None:
         """Add the rows of a part, whose blocks are -1 where they do not count."""
@@ -79,12 +77,12 @@ class Collector:
     def __init__(
         self,
         trace: Trace,
-        ranges: KeepsRanges,
+        ranges: RangeSink,
         *,
         kernels: tuple[int | None, int | None] = (None, None),
-        allow_damaged: bool = False,
+        allow_damaged: bool = False,  # count damage instead of raising it
         allow_empty: bool = False,
-        most_blocks: int = MOST_BLOCKS,
+        most_blocks: int = MOST_BLOCKS,  # more are refused, before room for them is made
         on_damage: Callable[[Damage], object] | None = None,
     ) -> None:
         self.trace = trace
@@ -95,6 +93,7 @@ class Collector:
         self.lines = 0
         self.bytes = 0
         self.text_bytes = 0
+        # Of operations that write out of sight, though not anywhere: one of `REACHES`.
         self.reach: dict[int, str] = {}
         self._ranges = ranges
         self._counters = BlockCounters()
@@ -134,9 +133,9 @@ class Collector:
         for launch, reason in part.untraced.items():
             self._untraced[int(places[launch])] = reason
         self.reach |= {int(places[launch]): reach for launch, reach in part.reach.items()}
-        self._possible += [self.numbers.of_possible(each, places) for each in part.possible]
+        self._possible += [self.numbers.possible_writes(each, places) for each in part.possible]
         if len(part.touches.launch):
-            blocks, damaged = self.numbers.of_rows(part, places)
+            blocks, damaged = self.numbers.blocks_of_rows(part, places)
             for damage in damaged:
                 self._on_damage(self._placed(damage, part))
             self._counters.reserve(self.numbers.n_blocks)
@@ -252,7 +251,7 @@ class Collector:
                 "between processes are not real)"
             ] = repeated
 
-    def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64] | None]:
+    def counts(self) -> tuple[PerBlock, PerBlock, BlockTimes | None]:
         """Return accesses, instructions and (where the trace has any) cycles of every block."""
         n, counters = self.numbers.n_blocks, self._counters
         counters.reserve(n)
@@ -270,12 +269,12 @@ class Collector:
         return self.trace.untraced(launch)
 
 
-def kernel_rows(collector: Collector, counts: BlockCounts, found: Analysed) -> list[Kernel]:
+def kernel_rows(collector: Collector, counts: BlockCounts, result: ShardResult) -> list[Kernel]:
     """Describe the kernels of a trace."""
     first_block = collector.numbers.first_block
     numbers = collector.numbers.kernel.tolist()
-    read, written, ldgsts = found.operation_bytes.tolist()
-    shared, inside = found.shared_bytes.tolist(), found.inside.tolist()
+    read, written, ldgsts = result.operation_bytes.tolist()
+    shared, inside = result.shared_bytes.tolist(), result.inside.tolist()
 
     def per_operation(values: NDArray[Any]) -> list[int]:
         running = np.append(0, np.cumsum(values))

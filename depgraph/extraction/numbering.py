@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.system.arrays import Blocks, FirstBlocks, KernelNumbers
     from depgraph.trace.records import Allocation, Operation, PossibleWrites, ScannedPart, Trace
 
 Number = TypeVar("Number", bound="np.generic[Any]")
@@ -27,7 +28,7 @@ _LEFT_OUT = -1
 _UNKNOWN = -2
 
 
-def with_room(values: NDArray[Number], size: int, fill: float) -> NDArray[Number]:
+def grown(values: NDArray[Number], size: int, fill: float) -> NDArray[Number]:
     """Return an array with at least so many rows, the new ones filled."""
     if len(values) >= size:
         return values
@@ -41,8 +42,8 @@ class BlockNumbers:
     def __init__(
         self, trace: Trace, kernels: tuple[int | None, int | None], most_blocks: int
     ) -> None:
-        self.operations: list[Operation] = []
-        self.launches = 0
+        self.operations: list[Operation] = []  # but for those that are left out
+        self.launches = 0  # kernels so far, with those that are left out
         self._trace = trace.name
         self._order = trace.program_order()
         self._low, self._high = kernels[0] or 0, kernels[1]
@@ -63,13 +64,13 @@ class BlockNumbers:
         return self._first_block[-1]
 
     @property
-    def first_block(self) -> NDArray[np.int64]:
-        """Global number of the first block of each operation: int64[n_operations + 1]."""
+    def first_block(self) -> FirstBlocks:
+        """Global number of the first block of each operation."""
         return np.array(self._first_block, np.int64)
 
     @property
-    def kernel(self) -> NDArray[np.int32]:
-        """Kernel number of each operation, ``-1 - i`` for copy or memset i: int32[n_operations]."""
+    def kernel(self) -> KernelNumbers:
+        """Kernel number of each operation."""
         return np.array(self._kernel, np.int32)
 
     @property
@@ -81,7 +82,7 @@ class BlockNumbers:
         """Take a part's operations; return the place of each of its launches, or below 0."""
         indices = self._order.add(part)
         operations = self._order.operations
-        self._place = with_room(self._place, len(operations), _LEFT_OUT)
+        self._place = grown(self._place, len(operations), _LEFT_OUT)
         for index in range(self._seen, len(operations)):
             self._take(index, operations[index])
         self._seen = len(operations)
@@ -99,8 +100,8 @@ class BlockNumbers:
         if self.n_blocks + blocks > self._most_blocks:
             raise self._too_many_blocks(kernel, blocks)
         place = len(self.operations)
-        self._grid = with_room(self._grid, place + 1, 1)
-        self._first = with_room(self._first, place + 1, 0)
+        self._grid = grown(self._grid, place + 1, 1)
+        self._first = grown(self._first, place + 1, 0)
         if isinstance(operation, KernelLaunch):
             self._grid[place] = operation.grid
         self._first[place] = self.n_blocks
@@ -109,7 +110,7 @@ class BlockNumbers:
         self._kernel.append(kernel)
         self._first_block.append(self.n_blocks + blocks)
 
-    def of_possible(self, writes: PossibleWrites, places: NDArray[np.int64]) -> Footprints:
+    def possible_writes(self, writes: PossibleWrites, places: NDArray[np.int64]) -> Footprints:
         """Return what blocks may write, by global numbers; `places` are as `add` returns them."""
         operation = places[writes.launch]
         blocks = self._grid[operation].prod(axis=1)
@@ -144,9 +145,9 @@ class BlockNumbers:
         found = f"kernel {kernel} has a grid of {blocks} blocks; {limit}"
         return TraceError(self._trace, found, hint)
 
-    def of_rows(
+    def blocks_of_rows(
         self, part: ScannedPart, places: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], list[Damage]]:
+    ) -> tuple[Blocks, list[Damage]]:
         """Return the block of each row, -1 for none, and rows off any grid as damage."""
         damage = []
         touches = part.touches

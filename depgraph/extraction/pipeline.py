@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from depgraph.dependence.sweep import SetPairs
     from depgraph.extraction.numbering import BlockNumbers
     from depgraph.extraction.scan import Scanned
-    from depgraph.extraction.shards import Analysed
+    from depgraph.extraction.shards import ShardResult
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.store.store import Store
     from depgraph.system.workers import Workers
@@ -150,7 +150,7 @@ def analyse(
                     collector.frees,
                     collector.possible,
                 )
-                found = analyse_shards(ranges, analysis, workers, files, limit // 2)
+                result = analyse_shards(ranges, analysis, workers, files, limit // 2)
             with _phase("graph", on_phase), trace.sources.unchanged():
                 ahead.wait("graph")
                 options = {
@@ -159,7 +159,7 @@ def analyse(
                     "kernels": None if kernels == (None, None) else list(kernels),
                     "allow_damaged": allow_damaged,
                 }
-                extraction = _put_together(collector, found, options)
+                extraction = _extraction_of(collector, result, options)
         except BaseException:
             ahead.stop()
             files.remove()
@@ -214,32 +214,34 @@ def _scanned(
     return workers.map(ResumableScan(resume, most_ranges), trace.tasks())
 
 
-def _put_together(collector: Collector, found: Analysed, options: dict[str, Any]) -> Extraction:
+def _extraction_of(
+    collector: Collector, result: ShardResult, options: dict[str, Any]
+) -> Extraction:
     numbers = collector.numbers
 
     def graph_of(swept: list[SetPairs]) -> BlockGraph:
         graph = build_graph(swept, numbers.first_block, numbers.kernel, collector.frees)
         return graph.with_kinds(options["kinds"])
 
-    graph = graph_of(found.exact)
+    graph = graph_of(result.exact)
     options = {**options, "kinds": sorted(graph.kinds)}
     false_edges = None
-    if found.rounded:
-        exact, graph = graph, graph_of(found.rounded)
+    if result.rounded:
+        exact, graph = graph, graph_of(result.rounded)
         false_edges = graph.count_edges_not_in(exact)
     accesses, instructions, durations = collector.counts()
-    counts = BlockCounts(accesses, instructions, *found.block_bytes)
-    rows = kernel_rows(collector, counts, found)
+    counts = BlockCounts(accesses, instructions, *result.block_bytes)
+    rows = kernel_rows(collector, counts, result)
     copies = _copy_rows(numbers)
     names = {copy.number: copy.what for copy in copies}
     graph = with_possible_joins(replace(graph, space=collector.space, copies=names), rows)
-    graph = with_possible_writes(graph, found.possible, rows)
+    graph = with_possible_writes(graph, result.possible, rows)
     return Extraction(
         kernels=rows,
         copies=copies,
         allocations=collector.allocations,
         counts=counts,
-        footprints=found.footprints,
+        footprints=result.footprints,
         graph=replace(
             graph,
             cost=counts.cost,
@@ -282,10 +284,7 @@ def _copy_rows(numbers: BlockNumbers) -> list[Copy]:
 
 
 def describe_source(path: Path) -> dict[str, Any]:
-    """Return name, size and SHA-256 of a source file.
-
-    Of a file above 64 MiB only the first and the last 32 MiB enter the hash, and the entry says so.
-    """
+    """Return name, size and SHA-256 of a file; above 64 MiB of its first and last 32 MiB."""
     size = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:

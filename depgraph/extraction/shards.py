@@ -63,7 +63,7 @@ class Shard:
 
 
 @dataclass(slots=True)
-class Analysed:
+class ShardResult:
     """What is found between some addresses: in one shard, or in all of them."""
 
     footprints: Footprints | SpilledFootprints  # none of them where a shard left them in a file
@@ -107,10 +107,10 @@ class Analysed:
     @property
     def inside(self) -> NDArray[np.uint8]:
         """What blocks do with each other's bytes, see `sum_sharing`: uint8[n_operations]."""
-        found = np.zeros(self.operation_bytes.shape[1], np.uint8)
+        flags = np.zeros(self.operation_bytes.shape[1], np.uint8)
         for swept in self.exact:
-            found |= swept.inside
-        return found
+            flags |= swept.inside
+        return flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class ShardAnalysis:
         """Number of operations."""
         return len(self.first_block) - 1
 
-    def __call__(self, shard: Shard) -> Analysed:
+    def __call__(self, shard: Shard) -> ShardResult:
         """Analyse one shard."""
         with nvtx.annotate("shard", domain="depgraph"):
             n_blocks, n_operations = self.n_blocks, self.n_operations
@@ -147,7 +147,7 @@ class ShardAnalysis:
                 )
             operation = operation_of_block[footprints.block]
             by_operation = replace(footprints, block=operation).joined(n_operations)
-            found = Analysed(
+            result = ShardResult(
                 footprints,
                 np.stack(
                     [
@@ -163,8 +163,8 @@ class ShardAnalysis:
             )
             if shard.output is not None:
                 write_run(footprints, shard.output)
-                found.footprints = stack_footprints([])
-            return found
+                result.footprints = stack_footprints([])
+            return result
 
     def _sweep_possible(self, footprints: Footprints, shard: Shard) -> list[SetPairs]:
         if self.possible is None or not len(self.possible):
@@ -202,7 +202,7 @@ def cut_footprints(footprints: Footprints, boundaries: NDArray[np.uint64]) -> li
 
 def analyse_shards(
     ranges: RangeStore, analysis: ShardAnalysis, workers: Workers, scratch: Scratch, memory: int
-) -> Analysed:
+) -> ShardResult:
     """Cut ranges, using them up, into shards, analyse them side by side in `memory`, and sum up."""
     sweeps = 1 if analysis.possible is None or not len(analysis.possible) else 2
     most_ranges = max(1, memory // workers.jobs // (sweeps * _BYTES_PER_RANGE))
@@ -213,25 +213,25 @@ def analyse_shards(
         shards = _file_shards(ranges, scratch, wanted)
     else:
         shards = _memory_shards(ranges, workers, wanted)
-    found = Analysed.none(analysis.n_operations, analysis.n_blocks)
+    total = ShardResult.none(analysis.n_operations, analysis.n_blocks)
     joined = []
     with closing(workers.map(analysis, shards)) as results:
         for result in results:
-            found.add(result)
+            total.add(result)
             joined.append(result.footprints.load())
             if in_files:
                 return_free_memory()
     if in_files:
-        found.footprints = SpilledFootprints(
+        total.footprints = SpilledFootprints(
             [shard.output for shard in shards if shard.output is not None],
-            list_offsets(found.block_ranges),
+            list_offsets(total.block_ranges),
             most_ranges,
         )
     elif len(joined) == 1:
-        found.footprints = joined[0]
+        total.footprints = joined[0]
     else:
-        found.footprints = concatenate_footprints(joined, analysis.n_blocks)
-    return found
+        total.footprints = concatenate_footprints(joined, analysis.n_blocks)
+    return total
 
 
 def _memory_shards(ranges: RangeStore, workers: Workers, wanted: int) -> list[Shard]:
@@ -240,7 +240,7 @@ def _memory_shards(ranges: RangeStore, workers: Workers, wanted: int) -> list[Sh
     if not len(boundaries):
         return [Shard(pieces)]
     cut = list(workers.map(lambda piece: cut_footprints(piece, boundaries), pieces))
-    ends = zip([0, *boundaries.tolist()], [*boundaries.tolist(), _ADDRESS_END], strict=True)
+    ends = pairwise([0, *boundaries.tolist(), _ADDRESS_END])
     return [
         Shard(of_shard, (), low, high)
         for of_shard, (low, high) in zip(zip(*cut, strict=True), ends, strict=True)
@@ -251,5 +251,5 @@ def _file_shards(ranges: RangeStore, scratch: Scratch, wanted: int) -> list[Shar
     boundaries = choose_boundaries(ranges.samples, wanted, PAGE_BYTES).tolist()
     return [
         Shard((), ranges.runs, low, high, scratch.new_file("shard"))
-        for low, high in zip([0, *boundaries], [*boundaries, _ADDRESS_END], strict=True)
+        for low, high in pairwise([0, *boundaries, _ADDRESS_END])
     ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from depgraph.system.arrays import AccessKinds, Addresses, Blocks, Mask
+    from depgraph.system.arrays import AccessKinds, Addresses, Blocks, Mask, Operations
     from depgraph.trace.records import Allocation
 
 
@@ -61,7 +61,8 @@ class Footprints:
 
     def take(self, chosen: Mask | NDArray[np.integer[Any]] | slice) -> Footprints:
         """Return the ranges that a mask, indices or a slice pick, in that order."""
-        return Footprints(*(column[chosen] for column in self.columns))
+        columns: tuple[NDArray[Any], ...] = self.columns
+        return Footprints(*(column[chosen] for column in columns))
 
     def joined(self, n_blocks: int) -> Footprints:
         """Return ranges in any order sorted by block and kind, those that touch joined."""
@@ -169,7 +170,7 @@ def freed_between(allocations: Sequence[Allocation], n_operations: int) -> Footp
 
 
 def renumbered(
-    frees: Footprints | None, operation: NDArray[np.int32], n_operations: int
+    frees: Footprints | None, operation: Operations, n_operations: int
 ) -> Footprints | None:
     """Return frees with the new number of each operation, one behind the last included."""
     if frees is None:

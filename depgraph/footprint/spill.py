@@ -114,10 +114,7 @@ class SpilledFootprints:
     batch_ranges: int  # ranges that may be in memory at once
 
     def batches(self) -> Iterator[Footprints]:
-        """Yield the ranges of some blocks after another, in the order of the blocks.
-
-        A block that has more ranges than a batch may hold comes in several.
-        """
+        """Yield the ranges of some blocks after another; a block of too many comes in several."""
         n_blocks = len(self.ranges_before) - 1
         low = 0
         while low < n_blocks:
@@ -174,9 +171,9 @@ class RangeStore:
     """Collects ranges by global block number, beyond `memory` bytes in files."""
 
     def __init__(self, memory: int, scratch: Scratch) -> None:
-        self.pieces: list[Footprints] = []
-        self.runs: list[Run] = []
-        self.samples: list[NDArray[np.uint64]] = []
+        self.pieces: list[Footprints] = []  # in memory; ranges of two may overlap
+        self.runs: list[Run] = []  # in files
+        self.samples: list[NDArray[np.uint64]] = []  # some of all start addresses
         self.n_ranges = 0
         self._in_memory = 0
         self._most = max(1, memory // _RANGE_BYTES)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.graph.launches import DeviceLaunches
-    from depgraph.system.arrays import AddressSpaces, BlockTimes, KernelNumbers, PerOperation
+    from depgraph.system.arrays import AddressSpaces, BlockTimes, Edges, KernelNumbers, PerOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +188,7 @@ def kernel_digraph(
     return result
 
 
-def block_digraph(
-    names: Sequence[tuple[int, int]],
-    edges: Iterable[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]],
-) -> nx.DiGraph[Any]:
+def block_digraph(names: Sequence[tuple[int, int]], edges: Iterable[Edges]) -> nx.DiGraph[Any]:
     """Return one node a block, named by kernel and number, and one edge two dependent ones."""
     import networkx as nx
 

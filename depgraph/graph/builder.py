@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from depgraph.system.arrays import FirstBlocks, KernelNumbers, Lists
+    from depgraph.system.arrays import (
+        Blocks,
+        FirstBlocks,
+        KernelNumbers,
+        Lists,
+        Operations,
+        SetNumbers,
+        Sets,
+    )
 
 
 class GraphBuilder:
@@ -29,7 +37,7 @@ class GraphBuilder:
         self._kernel = np.array(kernel, np.int32)
         self._first_block = list_offsets(sizes)
         self._sets: dict[tuple[bytes, float, float], int] = {}
-        self._members: list[NDArray[np.int32]] = []
+        self._members: list[Blocks] = []
         self._places: list[tuple[float, float]] = []
         self._operations: list[int] = []
         self._joins: dict[tuple[int, Basis, int, tuple[int, ...]], dict[int, None]] = {}
@@ -95,7 +103,7 @@ class GraphBuilder:
 def assemble(
     kernel: KernelNumbers,
     first_block: FirstBlocks,
-    sets: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]],
+    sets: Sets,
     join_kind: NDArray[np.uint8],
     sources: Lists,
     targets: Lists,
@@ -136,7 +144,7 @@ def assemble(
 def extend(
     graph: BlockGraph,
     whole: Sequence[tuple[int, Basis, int, int]],
-    partial: Sequence[tuple[int, Basis, int, NDArray[np.int32]]],
+    partial: Sequence[tuple[int, Basis, int, SetNumbers]],
 ) -> BlockGraph:
     """Add joins whose sources are all blocks of an operation: (kind, basis, source, target).
 
@@ -148,21 +156,13 @@ def extend(
     needed = np.unique([*sources, *(join[3] for join in whole)]).astype(np.int32)
     number = np.zeros(graph.n_operations, np.int32)
     number[needed] = len(graph.set_operation) + np.arange(len(needed), dtype=np.int32)
-    set_operation = np.concatenate([graph.set_operation, needed]).astype(np.int32)
     blocks = lists_of(np.arange(*graph.first_block[k : k + 2]) for k in needed)
-    set_offsets, set_blocks = concatenate_lists([graph.set_lists, blocks])
     target_lists = [[number[join[3]]] for join in whole] + [join[3] for join in partial]
     labels = np.array([join[:2] for join in (*whole, *partial)], np.uint8)
-    added = assemble(
-        graph.kernel,
-        graph.first_block,
-        (set_operation, set_offsets, set_blocks),
-        np.append(graph.join_kind, labels[:, 0]),
-        concatenate_lists([graph.source_lists, lists_of([number[k]] for k in sources)]),
-        concatenate_lists([graph.target_lists, lists_of(target_lists)]),
-        np.append(graph.basis, labels[:, 1]),
-    )
-    order = np.argsort(set_operation, kind="stable")
+    joins = lists_of([number[k]] for k in sources), lists_of(target_lists)
+    added = _with_more(graph, (needed, *blocks), labels[:, 0], *joins, labels[:, 1])
+    order = np.argsort(np.append(graph.set_operation, needed), kind="stable")
+    set_offsets, _ = concatenate_lists([graph.set_lists, blocks])
 
     def placed(values: NDArray[np.float64] | None, of_added: float) -> NDArray[np.float64] | None:
         if values is None:
@@ -186,26 +186,44 @@ def with_possible_joins_of(graph: BlockGraph, other: BlockGraph) -> BlockGraph:
     shift = np.int32(len(graph.set_operation))
     source_offsets, sources = gather_lists(*other.source_lists, chosen)
     target_offsets, targets = gather_lists(*other.target_lists, chosen)
-    added = assemble(
-        graph.kernel,
-        graph.first_block,
-        (
-            np.append(graph.set_operation, other.set_operation),
-            *concatenate_lists([graph.set_lists, other.set_lists]),
-        ),
-        np.append(graph.join_kind, other.join_kind[chosen]),
-        concatenate_lists([graph.source_lists, (source_offsets, sources + shift)]),
-        concatenate_lists([graph.target_lists, (target_offsets, targets + shift)]),
-        np.append(graph.basis, other.basis[chosen]),
+    added = _with_more(
+        graph,
+        (other.set_operation, *other.set_lists),
+        other.join_kind[chosen],
+        (source_offsets, sources + shift),
+        (target_offsets, targets + shift),
+        other.basis[chosen],
     )
     return graph.with_dependences_of(added)
+
+
+def _with_more(
+    graph: BlockGraph,
+    sets: Sets,
+    join_kind: NDArray[np.uint8],
+    sources: Lists,
+    targets: Lists,
+    join_basis: NDArray[np.uint8],
+) -> BlockGraph:
+    """Return the dependences of a graph and more; sets that are new come after its own."""
+    operation, offsets, blocks = sets
+    members = concatenate_lists([graph.set_lists, (offsets, blocks)])
+    return assemble(
+        graph.kernel,
+        graph.first_block,
+        (np.append(graph.set_operation, operation), *members),
+        np.append(graph.join_kind, join_kind),
+        concatenate_lists([graph.source_lists, sources]),
+        concatenate_lists([graph.target_lists, targets]),
+        np.append(graph.basis, join_basis),
+    )
 
 
 def join_order(
     kind: NDArray[np.uint8],
     basis: NDArray[np.uint8] | None,
-    source_operation: NDArray[np.int32],
-    target_operation: NDArray[np.int32],
+    source_operation: Operations,
+    target_operation: Operations,
 ) -> NDArray[np.int64]:
     """Return the order of the joins of a `BlockGraph`."""
     if basis is None:

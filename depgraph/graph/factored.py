@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from depgraph.system.arrays import (
         Blocks,
         BlockTimes,
+        Edges,
         FirstBlocks,
         KernelNumbers,
         Lists,
         Mask,
         Offsets,
+        OperationOfBlock,
+        Operations,
+        SetNumbers,
     )
 
 
@@ -71,16 +75,16 @@ class FactoredGraph:
 
     kernel: KernelNumbers
     first_block: FirstBlocks
-    set_operation: NDArray[np.int32]
+    set_operation: Operations
     set_offsets: Offsets
     set_blocks: Blocks
     join_kind: NDArray[np.uint8]
-    join_source_operation: NDArray[np.int32]
-    join_target_operation: NDArray[np.int32]
+    join_source_operation: Operations
+    join_target_operation: Operations
     source_offsets: Offsets
-    sources: NDArray[np.int32]
+    sources: SetNumbers
     target_offsets: Offsets
-    targets: NDArray[np.int32]
+    targets: SetNumbers
     join_basis: NDArray[np.uint8] | None = None
     first_use: NDArray[np.float64] | None = None
     last_use: NDArray[np.float64] | None = None
@@ -98,7 +102,7 @@ class FactoredGraph:
         return len(self.kernel)
 
     @cached_property
-    def operation_of_block(self) -> NDArray[np.int32]:
+    def operation_of_block(self) -> OperationOfBlock:
         """Operation of each block: int32[n_blocks]."""
         return list_of_each(self.first_block)
 
@@ -117,7 +121,7 @@ class FactoredGraph:
         """The target sets of each join."""
         return self.target_offsets, self.targets
 
-    def blocks_of(self, lists: Lists, join: int) -> NDArray[np.int32]:
+    def blocks_of(self, lists: Lists, join: int) -> Blocks:
         """Return the blocks that a join waits for or that wait: those of its list of sets."""
         offsets, sets = lists
         own = sets[offsets[join] : offsets[join + 1]]
@@ -163,9 +167,7 @@ class FactoredGraph:
         index = np.arange(self.n_blocks) - self.first_block[operation]
         return self.kernel[operation].astype(np.int64), index
 
-    def earliest_finish(
-        self, durations: BlockTimes
-    ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    def earliest_finish(self, durations: BlockTimes) -> tuple[BlockTimes, Blocks]:
         """Return when each block ends with unlimited SMs, and which block it waits for last.
 
         Parameters
@@ -182,9 +184,9 @@ class FactoredGraph:
         finish, critical = earliest_finish(self.arrays, durations)
         return finish, critical
 
-    def longest_tail(self, durations: BlockTimes) -> NDArray[np.float64]:
+    def longest_tail(self, durations: BlockTimes) -> BlockTimes:
         """Return the longest path from the start of each block to the end: float64[n_blocks]."""
-        tail: NDArray[np.float64] = longest_tail(self.arrays, durations)
+        tail: BlockTimes = longest_tail(self.arrays, durations)
         return tail
 
     @cached_property
@@ -203,9 +205,7 @@ class FactoredGraph:
         """
         return list(self._pairs)
 
-    def edges(
-        self, batch: int = EDGE_BATCH
-    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]]:
+    def edges(self, batch: int = EDGE_BATCH) -> Iterator[Edges]:
         """Yield the expanded edges in batches: source block, target block, kind.
 
         Parameters

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from depgraph.graph.block_graph import BlockGraph, Resources
     from depgraph.graph.program import Kernel
-    from depgraph.system.arrays import FirstBlocks
+    from depgraph.system.arrays import FirstBlocks, Sets
 
 _ALONE = -1
 
@@ -75,11 +75,9 @@ def merge_kernels(
         return np.bincount(block, weights=values, minlength=n_blocks).astype(np.float64)
 
     merged = replace(
-        merged,
-        kinds=graph.kinds,
+        graph.with_dependences_of(merged),
         cost=summed(graph.cost),
         duration=summed(graph.duration),
-        duration_unit=graph.duration_unit,
         resources=None
         if graph.resources is None
         else _larger_resources(graph.resources, one.operation),
@@ -89,7 +87,6 @@ def merge_kernels(
         frees=renumbered(
             graph.frees, operation - (operation > two.operation), graph.n_operations - 1
         ),
-        copies=graph.copies,
         space=None if graph.space is None else np.delete(graph.space, two.operation),
     )
     return merged, _kernel_rows(kernels, one, two, first_block), block
@@ -127,9 +124,7 @@ def _renumbered(
     return block, first_block
 
 
-def _renumbered_sets(
-    graph: BlockGraph, one: int, block: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+def _renumbered_sets(graph: BlockGraph, one: int, block: NDArray[np.int64]) -> Sets:
     operation = np.where(graph.set_operation > one, graph.set_operation - 1, graph.set_operation)
     # Parts of one block that stand in one set stand there once.
     n_blocks = max(1, graph.n_blocks)

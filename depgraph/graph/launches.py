@@ -82,7 +82,7 @@ class DeviceLaunches:
         first = np.cumsum(self.child_grid) - self.child_grid
         return launch, np.arange(len(launch)) - first[launch]
 
-    def inlined(self, durations: BlockTimes) -> NDArray[np.float64]:
+    def inlined(self, durations: BlockTimes) -> BlockTimes:
         """Return durations of blocks that do all work themselves, not only their own."""
         inline = self._of_instructions(np.maximum, self.inline)
         return durations + self._of_blocks(inline, len(durations))
@@ -91,7 +91,7 @@ class DeviceLaunches:
         """Return the same launches, parents having nothing to do for those that are made."""
         return replace(self, inline=np.where(launched, 0.0, self.inline))
 
-    def least_work(self, durations: BlockTimes) -> NDArray[np.float64]:
+    def least_work(self, durations: BlockTimes) -> BlockTimes:
         """Return the least time of each block and its children together.
 
         Launches are free here, and of each instruction the cheaper is taken: all done by the
@@ -101,7 +101,7 @@ class DeviceLaunches:
         child = self._of_instructions(np.minimum, self.child_work)
         return durations + self._of_blocks(np.minimum(inline, child), len(durations))
 
-    def least_durations(self, durations: BlockTimes) -> NDArray[np.float64]:
+    def least_durations(self, durations: BlockTimes) -> BlockTimes:
         """Return the least time until a block's children have ended; launches are free here."""
         own = durations[self.block]
         before = np.where(self.join == JOIN_BLOCK, own, self.at * own)

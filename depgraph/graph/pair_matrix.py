@@ -40,7 +40,7 @@ class PairMatrix:
         return self.density.shape != (self.target_blocks, self.source_blocks)
 
 
-def telling_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
+def clearest_pair(pairs: Sequence[PairSummary]) -> tuple[int, int] | None:
     """Choose the pair whose matrix shows most: RAW, many edges, but not all to all."""
     between_kernels = [p for p in pairs if p.source >= 0]
     shaped = [p for p in between_kernels if p.pattern is not Pattern.ALL_TO_ALL]

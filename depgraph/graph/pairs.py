@@ -25,23 +25,32 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.system.arrays import Blocks, FirstBlocks, KernelNumbers, Mask, Offsets
+    from depgraph.system.arrays import (
+        Blocks,
+        Edges,
+        FirstBlocks,
+        KernelNumbers,
+        Mask,
+        Offsets,
+        Operations,
+        SetNumbers,
+    )
 
 
 class GraphArrays(NamedTuple):
     """Arrays of a `BlockGraph`, under the same names."""
 
     first_block: FirstBlocks
-    set_operation: NDArray[np.int32]
+    set_operation: Operations
     set_offsets: Offsets
     set_blocks: Blocks
     join_code: NDArray[np.uint8]
-    join_source_operation: NDArray[np.int32]
-    join_target_operation: NDArray[np.int32]
+    join_source_operation: Operations
+    join_target_operation: Operations
     source_offsets: Offsets
-    sources: NDArray[np.int32]
+    sources: SetNumbers
     target_offsets: Offsets
-    targets: NDArray[np.int32]
+    targets: SetNumbers
 
 
 EDGE_BATCH = 1 << 20
@@ -79,13 +88,8 @@ def group_targets(graph: GraphArrays, low: int, high: int, target: int) -> Group
     )
 
 
-def coded_edges(
-    graph: GraphArrays, batch: int
-) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]]:
-    """Yield batches of source blocks, target blocks and codes, each edge and kind once.
-
-    The code is the one of `CODES` that says most. A batch is larger where a single block has more.
-    """
+def coded_edges(graph: GraphArrays, batch: int) -> Iterator[Edges]:
+    """Yield batches (larger if a block needs it) of sources, targets and their strongest codes."""
     for low, high, source, target in pair_joins(graph):
         source_blocks = int(graph.first_block[source + 1] - graph.first_block[source])
         capacity = max(batch, len(KIND_NAMES) * source_blocks)

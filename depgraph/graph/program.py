@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from depgraph.footprint.spill import SpilledFootprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.pairs import PairSummary
+    from depgraph.system.arrays import BlockTimes
     from depgraph.system.work_folder import Scratch
     from depgraph.trace.records import Allocation, KernelLaunch
 
@@ -135,7 +136,7 @@ class BlockCounts:
     written_bytes: NDArray[np.int64]
 
     @property
-    def cost(self) -> NDArray[np.float64]:
+    def cost(self) -> BlockTimes:
         """Work of each block where no time was measured: instructions, else accesses."""
         counted = self.instructions if self.instructions.any() else self.accesses
         return counted.astype(np.float64)

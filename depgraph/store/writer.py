@@ -22,8 +22,7 @@ from depgraph.store.files import IDENTITY_KEY, METADATA_KEY, PATTERNS, file_name
 from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
 from depgraph.store.store import Store
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
-from depgraph.system.output import new_folder, stable_path
-from depgraph.system.version import tool_version
+from depgraph.system.output import new_folder, stable_path, tool_version
 from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, Allocation
 
 if TYPE_CHECKING:

@@ -17,6 +17,8 @@ FirstBlocks = NDArray[np.int64]
 """int64[n_operations + 1]: global number of the first block of each operation."""
 AddressSpaces = NDArray[np.int32]
 """int32[n_operations]: number of the address space of each operation."""
+Operations = NDArray[np.int32]
+"""int32[n]: operations, by their place in program order."""
 Grids = NDArray[np.int64]
 """int64[n_operations, 3]: grid of each operation in blocks, x, y, z."""
 
@@ -33,8 +35,12 @@ Offsets = NDArray[np.int64]
 """int64[n + 1]: where each of n lists begins among their values, and where the last one ends."""
 Lists = tuple[Offsets, NDArray[np.int32]]
 """Lists of numbers one after another: offsets and values."""
-Numbers = NDArray[np.int64]
-"""int64[n]"""
+SetNumbers = NDArray[np.int32]
+"""int32[n]: numbers of sets of a graph."""
+Sets = tuple[Operations, Offsets, Blocks]
+"""Sets of blocks of an operation each: the operations, and the blocks as lists."""
+Edges = tuple[Blocks, Blocks, NDArray[np.uint8]]
+"""Of each edge the block waited for, the block that waits, and the kind or code."""
 Mask = NDArray[np.bool_]
 """bool[n]"""
 
@@ -42,8 +48,6 @@ Addresses = NDArray[np.uint64]
 """uint64[n]: addresses of GPU memory, in bytes."""
 AccessKinds = NDArray[np.uint8]
 """uint8[n]: `READ`, `WRITE`, `SYNC_READ` or `LDGSTS_READ` of `depgraph.trace.records`."""
-Rows = NDArray[np.int32]
-"""int32[n]: rows of a `BlockTouches`, one a block of a launch."""
 
 Text = NDArray[np.uint8]
 """uint8[n]: a buffer of text, behind which a scanner may read `PADDING` bytes."""

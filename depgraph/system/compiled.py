@@ -57,10 +57,7 @@ def compiled(function: Function) -> Function:
 
 
 def compiled_if_large(function: Function) -> Function:
-    """As `compiled`, but interpret small inputs where the compiled form is not at hand.
-
-    For functions that take time in proportion to the size of their arguments.
-    """
+    """As `compiled`, but interpret small inputs: the size of arguments tells the time."""
     if _IS_OFF:
         return function
     return cast("Function", CompiledFunction(function, function, _IN_ONE_CALL))
@@ -110,10 +107,7 @@ def compiled_scanner(begin: int) -> Callable[[Function], Function]:
 
 
 def compiled_helper(function: Function) -> Function:
-    """Compile a function for other compiled functions alone, which takes less time.
-
-    Called from Python it is interpreted.
-    """
+    """Compile, in less time, for compiled functions alone; called from Python it is interpreted."""
     if _IS_OFF:
         return function
     return cast("Function", _Part(function, in_line=False))

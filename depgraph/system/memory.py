@@ -67,10 +67,7 @@ def default_limit() -> int:
 
 
 def _free_in_groups(membership: str, root: Path) -> list[int]:
-    """Return what the control groups of this process leave it: a container, or a batch job.
-
-    `membership` has lines ``number:controllers:path``; a container may see its own as the root.
-    """
+    """Return what control groups leave this process, by lines ``number:controllers:path``."""
     free = []
     for line in ["0::/", "1:memory:/", *membership.splitlines()]:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]

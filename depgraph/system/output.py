@@ -70,10 +70,7 @@ def _irreplaceable(folder: Path, not_ours: NotOurs) -> str:
 
 @contextmanager
 def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a path to write to, and put what is written in the place of `path` at the end.
-
-    If something else has taken the place meanwhile, what was written stands beside it.
-    """
+    """Yield a path to write to, and put it in the place of `path`, or beside what came there."""
     refuse_existing(path, force=force)
     path = stable_path(path)
     with one_line_errors(path), work_folder(path.parent, path.name) as folder:
@@ -146,10 +143,7 @@ def _place_taken(new: Path, path: Path, target: Path) -> OutputError:
 
 
 def stable_path(path: Path) -> Path:
-    """Return a path that still leads to a result when that has replaced the folder one stands in.
-
-    It is absolute where the current folder is, or lies in, what is at `path`, and ends in a name.
-    """
+    """Return a path that still leads to a result which replaced the folder one stands in."""
     absolute = _place_of(path)
     here = Path.cwd()
     is_within = absolute == here or absolute in here.parents
@@ -269,3 +263,13 @@ def _renameat2_function() -> Any:
     ]  # fmt: skip
     function.restype = ctypes.c_int
     return function
+
+
+def tool_version() -> str:
+    """Return the version of the installed package, or "unknown" in a bare checkout."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to load
+
+    try:
+        return version("depgraph")
+    except PackageNotFoundError:
+        return "unknown"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 
 class Steps:
-    """Is told what begins and how many steps it has, and when one of them is done.
-
-    This one shows nothing. Threads may call it side by side.
-    """
+    """Is told, by any thread, what begins in how many steps, and when one is done."""
 
     def begin(self, what: str, steps: int) -> None:
         """Begin something of so many steps."""

@@ -33,10 +33,7 @@ def clean_text(text: str) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """Return a text as a cell of a CSV file, which no spreadsheet takes for a formula.
-
-    What would begin one gets an apostrophe in front. Numbers are no text: hand them over as such.
-    """
+    """Return a text, no number, as a CSV cell that no spreadsheet takes for a formula."""
     text = clean_text(text)
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 

@@ -38,7 +38,6 @@ class Workers(Protocol):
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result]:
         """Yield the results in the order of the items, reading only a few items ahead."""
-        ...
 
 
 class Threads:

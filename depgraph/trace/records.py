@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -125,8 +125,8 @@ class BlockTouches:
     @classmethod
     def empty(cls) -> BlockTouches:
         """No rows, no ranges."""
-        of_rows = [np.int32] * 4 + [np.int64] * 2
-        of_ranges = [np.int32, np.uint8, np.uint64, np.uint64]
+        of_rows: list[Any] = [np.int32] * 4 + [np.int64] * 2
+        of_ranges: list[Any] = [np.int32, np.uint8, np.uint64, np.uint64]
         return cls(*(np.empty(0, type_) for type_ in of_rows + of_ranges))
 
 
@@ -203,7 +203,6 @@ class Overflow(Protocol):
 
     def take(self, ranges: Ranges) -> None:
         """Take some ranges, sorted and joined; others of the same rows may follow."""
-        ...
 
 
 class PartTask(Protocol):
@@ -212,11 +211,9 @@ class PartTask(Protocol):
     @property
     def input_bytes(self) -> int:
         """Bytes of input that this part stands for."""
-        ...
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the part; what `overflow` takes is missing in the result."""
-        ...
 
 
 class ProgramOrder(Protocol):
@@ -226,7 +223,6 @@ class ProgramOrder(Protocol):
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
         """Take the next part; return for each launch its index in `operations`, -1 for none."""
-        ...
 
 
 class Trace(Protocol):
@@ -240,19 +236,12 @@ class Trace(Protocol):
     @property
     def input_bytes(self) -> int | None:
         """Size of the input files; None where it is not known."""
-        ...
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the trace, in its order."""
-        ...
 
     def program_order(self) -> ProgramOrder:
         """Return what numbers the operations of this trace."""
-        ...
 
     def untraced(self, launch: KernelLaunch) -> str | None:
-        """Say what the trace cannot show of a kernel, if its name gives it away.
-
-        Asked only where no kernel of the trace shows such instructions.
-        """
-        ...
+        """Say what a kernel's name tells is not shown, where no kernel shows such instructions."""

@@ -22,8 +22,8 @@ from depgraph.parsers.accelsim.scanner_jit import (
     note_damaged,
     read_width,
 )
+from depgraph.parsers.scanning.tables_jit import ADDRESS_END, add_range
 from depgraph.parsers.scanning.text_jit import read_hex, read_number, read_signed
-from depgraph.parsers.scanning.touch_table_jit import ADDRESS_END, add_range
 from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 _LISTED = 3  # what MODE says of the addresses
@@ -72,10 +72,7 @@ def read_bulk_head(text, position, stop):
 
 @compiled_within
 def add_bulk(text, position, stop, head, row, meaning, ranges, n):
-    """Append the bytes of a bulk copy; return the new number of ranges, -1 if the line is bad.
-
-    `head` is what `read_bulk_head` returns, but for the position.
-    """
+    """Append the bytes of a bulk copy (`head`: see above); return how many ranges, -1 if bad."""
     mode, number, each, address = head
     width = np.uint64(each)
     for i in range(number):

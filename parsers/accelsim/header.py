@@ -20,7 +20,7 @@ from depgraph.parsers.scanning.launch_limits import (
     usable_registers,
     usable_shared_bytes,
 )
-from depgraph.parsers.scanning.touch_table_jit import ADDRESS_END
+from depgraph.parsers.scanning.tables_jit import ADDRESS_END
 from depgraph.trace.names import demangle
 from depgraph.trace.records import KernelLaunch
 

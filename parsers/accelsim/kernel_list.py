@@ -110,7 +110,6 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
     """Read a list and find the files that it names, beside it."""
     result = KernelList(str(path), sources=SourceFiles([path]))
     result.bytes = result.sources.bytes
-    finder = _Finder(path, allow_outside=allow_outside)
     absent: list[tuple[int, str]] = []
     for number, line in enumerate(_lines_of(path), start=1):
         result.lines = number
@@ -119,7 +118,7 @@ def read_list(path: Path, *, allow_outside: bool = False) -> KernelList:
             _take_copy(result, number, entry, is_cut=not line.endswith("\n"))
         elif entry.startswith("kernel") or _is_path(entry):
             _refuse_list(path, number, entry)
-            found = finder.find(entry, number)
+            found = _find(path, entry, number, allow_outside=allow_outside)
             if found is None:
                 absent.append((number, entry))
             else:
@@ -223,37 +222,24 @@ def _is_path(entry: str) -> bool:
     return "/" in entry and "," not in entry
 
 
-class _Finder:
-    """Finds the files that a list names."""
-
-    def __init__(self, path: Path, *, allow_outside: bool) -> None:
-        self._path = path
-        self._folder = path.parent
-        self._allow_outside = allow_outside
-
-    def find(self, entry: str, number: int) -> Path | None:
-        """Return the file of an entry, whatever it is compressed with; None if it is absent."""
-        if "\0" in entry or len(entry) > _MAX_PATH:
-            return None
-        if _is_path(entry):
-            self._refuse_outside(self._folder / entry, entry, number)
-        for name in _names_to_try(entry):
-            candidate = self._folder / name
-            if is_regular_file(candidate):
-                if candidate.is_symlink():
-                    self._refuse_outside(candidate, entry, number)
-                return candidate
+def _find(path: Path, entry: str, number: int, *, allow_outside: bool) -> Path | None:
+    """Return the file of an entry of a list, however it is packed; None if it is absent."""
+    if "\0" in entry or len(entry) > _MAX_PATH:
         return None
-
-    def _refuse_outside(self, candidate: Path, entry: str, number: int) -> None:
-        if self._allow_outside or is_inside(candidate, self._folder):
-            return
+    folder = path.parent
+    candidates = (folder / name for name in _names_to_try(entry))
+    found = next((file for file in candidates if is_regular_file(file)), None)
+    leading_out = [folder / entry] if _is_path(entry) else []
+    if found is not None and found.is_symlink():
+        leading_out.append(found)
+    if not allow_outside and not all(is_inside(file, folder) for file in leading_out):
         raise TraceError(
-            self._path,
-            f"names {entry[:80]}, which lies outside {self._folder}",
+            path,
+            f"names {entry[:80]}, which lies outside {folder}",
             "pass --allow-outside if you trust the list",
             line=number,
         )
+    return found
 
 
 def is_regular_file(path: Path) -> bool:

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.parsers.scanning.opcode_table_jit import ASYNC_COPY, IGNORE, find_opcode
+from depgraph.parsers.scanning.tables_jit import (
+    ADDRESS_END,
+    ASYNC_COPY,
+    IGNORE,
+    LANES,
+    SHARED_WINDOW_END,
+    add_lanes,
+    find_opcode,
+    largest_of,
+    take_row,
+)
 from depgraph.parsers.scanning.text_jit import (
     COMMA,
     DIGIT_0,
@@ -30,14 +40,6 @@ from depgraph.parsers.scanning.text_jit import (
     read_signed,
     skip_token,
     word_of,
-)
-from depgraph.parsers.scanning.touch_table_jit import (
-    ADDRESS_END,
-    LANES,
-    SHARED_WINDOW_END,
-    add_lanes,
-    largest_of,
-    take_row,
 )
 from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within
 

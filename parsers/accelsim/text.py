@@ -13,19 +13,16 @@ from depgraph.parsers.accelsim import bulk_scanner_jit as bulk_scanner
 from depgraph.parsers.accelsim import scanner_jit as scanner
 from depgraph.parsers.accelsim.header import find_layout, parse_header
 from depgraph.parsers.scanning.line_buffers import whole_lines
-from depgraph.parsers.scanning.opcode_table_jit import IGNORE
 from depgraph.parsers.scanning.opcodes import (
-    MAX_OPCODES,
     OpcodeTable,
     Space,
-    TooManyOpcodesError,
     effect_on_global,
     global_meaning,
     untraced_by,
 )
+from depgraph.parsers.scanning.tables_jit import IGNORE, LANES
 from depgraph.parsers.scanning.text_jit import overlapping_words
 from depgraph.parsers.scanning.touch_table import TouchTable
-from depgraph.parsers.scanning.touch_table_jit import LANES
 from depgraph.trace.records import Damage, ScannedPart
 
 if TYPE_CHECKING:
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from depgraph.system.arrays import Text, Words
     from depgraph.trace.records import Overflow
 
-BUFFER_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 20  # of text that a thread holds at a time
 HEAD_BYTES = 1 << 16  # enough for the header and for lines to tell the layout by
 _TAIL_BYTES = 1 << 14
 _LINE_BYTES = 1 << 12
@@ -91,9 +88,8 @@ _workspace = _Workspace()
 class PartScanner:
     """Scans the kernel files, or the section of one, that make a part."""
 
-    def __init__(self, buffer_bytes: int = BUFFER_BYTES, overflow: Overflow | None = None) -> None:
+    def __init__(self, overflow: Overflow | None) -> None:
         self.part = ScannedPart()
-        self._buffer_bytes = buffer_bytes
         _workspace.touches.clear(overflow)
 
     def scan_kernel(
@@ -115,8 +111,8 @@ class PartScanner:
         self.part.keys.append((key,))
         self.part.launches.append(None)
         try:
-            first_bytes = self._buffer_bytes if header and layout else HEAD_BYTES
-            for buffer in whole_lines(stream, self._buffer_bytes, first_bytes=first_bytes):
+            first_bytes = BUFFER_BYTES if header and layout else HEAD_BYTES
+            for buffer in whole_lines(stream, BUFFER_BYTES, first_bytes=first_bytes):
                 if kernel is None:
                     head = buffer.text[: buffer.size].tobytes()[:HEAD_BYTES]
                     header = header or parse_header(head, context=context)
@@ -211,19 +207,12 @@ class _KernelScanner:
             touches.make_room(int(ranges))
 
     def _add_opcode(self, text: Text, words: Words, at: int) -> None:
-        try:
-            opcode = _workspace.opcodes.add(words, at)
-        except TooManyOpcodesError:
-            raise TraceError(
-                self._path,
-                f"more than {MAX_OPCODES} different opcodes",
-                "the file is damaged or no Accel-Sim trace",
-                line=int(self._counters[scanner.LINES]) + 1,
-            ) from None
+        line = int(self._counters[scanner.LINES]) + 1
+        opcode = _workspace.opcodes.add(words, at, self._path, "Accel-Sim trace", line=line)
         if not opcode.known:
-            line = text[at : at + _LINE_BYTES].tobytes().split(b"\n", 1)[0]
-            if _has_addresses(line):
-                _workspace.opcodes.note_unknown_access(opcode)
+            instruction = text[at : at + _LINE_BYTES].tobytes().split(b"\n", 1)[0]
+            if _has_addresses(instruction):
+                _workspace.opcodes.unknown_accesses.add(opcode.text)
 
     def _note(self, found: str) -> None:
         self.damage.append(Damage(max(int(self._counters[scanner.LINES]), 1), found))
@@ -275,7 +264,7 @@ class _KernelScanner:
         reasons = ["reaches global memory at addresses the trace does not hold"] if untraced else []
         for opcode, count in _workspace.opcodes.counted():
             part.opcodes[opcode.text] += count
-            if _workspace.opcodes.is_unknown_access(opcode):
+            if opcode.text in _workspace.opcodes.unknown_accesses:
                 warning = f"memory opcode not known to depgraph ({opcode.mnemonic})"
                 part.warnings[warning] += count
                 part.skipped["memory instructions with an opcode not known to depgraph"] += count
@@ -292,19 +281,15 @@ def _has_addresses(line: bytes) -> bool:
     """Tell whether an instruction, from its opcode on, has a memory part."""
     tokens = line.split()
     try:
-        width = int(tokens[2 + int(tokens[1])])
-        mode = int(tokens[3 + int(tokens[1])])
+        first = 2 + int(tokens[1])
+        width, mode, address = tokens[first : first + 3]
+        return int(width) > 0 and int(mode) in {0, 1, 2} and address.startswith(b"0x")
     except (IndexError, ValueError):
         return False
-    address = tokens[4 + int(tokens[1]) :][:1]
-    return width > 0 and mode in {0, 1, 2} and bool(address) and address[0].startswith(b"0x")
 
 
 def _is_cut(tail: bytes) -> bool:
-    """Tell whether the last line is an instruction that lost its end.
-
-    The tracer ends every line with a blank and a newline; files made by hand may have neither.
-    """
+    """Tell whether the last line lost its end; the tracer ends every line with a blank."""
     *lines, last = tail.split(b"\n")
     if not last.strip() or last.startswith((b"#", b"-")) or last.endswith(b" "):
         return False

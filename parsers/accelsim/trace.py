@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from depgraph.parsers.accelsim.kernel_list import (
     from_files,
     looks_like_list,
 )
-from depgraph.parsers.accelsim.text import BUFFER_BYTES, HEAD_BYTES, PartScanner
+from depgraph.parsers.accelsim.text import HEAD_BYTES, PartScanner
 from depgraph.parsers.scanning.compression import TraceStream, compression_of
 from depgraph.trace.records import MemoryOperation, ScannedPart
 from depgraph.trace.sources import unreadable
@@ -74,11 +75,10 @@ class KernelBatch:
 
     files: tuple[tuple[int, KernelFile], ...]  # each with its place in launch order
     input_bytes: int
-    buffer_bytes: int = BUFFER_BYTES
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the files."""
-        scanner = PartScanner(self.buffer_bytes, overflow)
+        scanner = PartScanner(overflow)
         for key, file in self.files:
             with _open(file.path) as stream:
                 scanner.scan_kernel(stream, key, str(file.path), context=file.context)
@@ -99,7 +99,6 @@ class KernelSection:
     file: FileState
     header: KernelHeader
     layout: Layout
-    buffer_bytes: int = BUFFER_BYTES
 
     @property
     def input_bytes(self) -> int:
@@ -108,7 +107,7 @@ class KernelSection:
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the section."""
-        scanner = PartScanner(self.buffer_bytes, overflow)
+        scanner = PartScanner(overflow)
         try:
             with self.path.open("rb") as file:
                 mark = _BLOCK_MARK if self.layout.is_grouped else b"\n"
@@ -188,12 +187,11 @@ class KernelFromInput:
     """One kernel from standard input."""
 
     source: TraceInput
-    buffer_bytes: int = BUFFER_BYTES
     input_bytes: int = 0
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
         """Read and scan the kernel."""
-        scanner = PartScanner(self.buffer_bytes, overflow)
+        scanner = PartScanner(overflow)
         scanner.scan_kernel(self.source.open(), 0, self.source.name)
         part = scanner.finish()
         part.bytes = self.source.open().input_position
@@ -237,14 +235,12 @@ class AccelSimTrace:
         *,
         source: TraceInput | None = None,
         section_bytes: int = SECTION_BYTES,
-        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.name = kernels.name
         self.sources = kernels.sources
         self._kernels = kernels
         self._source = source
         self._section_bytes = section_bytes
-        self._buffer_bytes = buffer_bytes
 
     @property
     def input_bytes(self) -> int | None:
@@ -257,7 +253,7 @@ class AccelSimTrace:
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the trace, in launch order."""
         if self._source is not None:
-            yield KernelFromInput(self._source, self._buffer_bytes)
+            yield KernelFromInput(self._source)
             return
         yield ListPart(self._kernels)
         batch: list[tuple[int, KernelFile]] = []
@@ -268,7 +264,7 @@ class AccelSimTrace:
             file_size = entry.state.size
             sections = self._sections(key, entry)
             if batch and (sections or weight > _BATCH_BYTES or len(batch) == _BATCH_FILES):
-                yield KernelBatch(tuple(batch), size, self._buffer_bytes)
+                yield KernelBatch(tuple(batch), size)
                 batch, size, weight = [], 0, 0
             yield from sections
             if not sections:
@@ -277,7 +273,7 @@ class AccelSimTrace:
                 is_packed = not entry.path.name.endswith((".trace", ".traceg"))
                 weight += file_size * (_PACKED_WEIGHT if is_packed else 1)
         if batch:
-            yield KernelBatch(tuple(batch), size, self._buffer_bytes)
+            yield KernelBatch(tuple(batch), size)
         if self._kernels.entries and isinstance(self._kernels.entries[-1], MemoryOperation):
             yield ListPart(self._kernels, is_end=True)
 
@@ -295,13 +291,11 @@ class AccelSimTrace:
             layout = find_layout(head, header)
         except (OSError, ValueError):
             return []
+        ends = [*range(0, size, self._section_bytes), size]
         return [
-            KernelSection(
-                entry.path, key, begin, min(begin + self._section_bytes, size), entry.state,
-                header, layout, self._buffer_bytes,
-            )
-            for begin in range(0, size, self._section_bytes)
-        ]  # fmt: skip
+            KernelSection(entry.path, key, begin, end, entry.state, header, layout)
+            for begin, end in pairwise(ends)
+        ]
 
     def program_order(self) -> ListOrder:
         """Return what puts kernels and host copies in the order of the list."""

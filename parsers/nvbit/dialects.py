@@ -1,4 +1,4 @@
-"""The wordings of ``mem_trace`` and of tools made from it, put into the one that is scanned.
+"""The dialects of ``mem_trace`` and of tools made from it, put into the one that is scanned.
 
 NVBit 1.5 to 1.7 print ``MEMTRACE: CTX 0x... - grid_launch_id N - CTA x,y,z - warp W - OPCODE -``
 and 32 addresses. NVBit 1.0 to 1.4 print no ids, so that an access belongs to the launch line above
@@ -42,11 +42,11 @@ _LAST_LINES_OF_LAUNCH = re.compile(rb"^LAUNCH KERNEL: .*\n(?:.*\n)?\Z", re.MULTI
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class Dialect:
     """One way of putting launches and accesses into words."""
 
     name: str
-    mark: re.Pattern[bytes]  # what its text holds and no other wording's does
+    mark: re.Pattern[bytes]  # what its text holds and no other dialect's does
     # From whole lines of it to lines that `scan_text` reads; None if they are that
     rewrite: Callable[[bytes], bytes] | None = None
     # Whether an access names its launch. If not, `rewrite` numbers the launches of each text from
@@ -101,9 +101,9 @@ def _rewrite_typed(text: bytes) -> bytes:
     return _TYPED_TAIL.sub(b" - ", _THREE_LINE_LAUNCH.sub(launch, text))
 
 
-WORDINGS = (
-    Wording("with data values", re.compile(rb" - MREF per threads\("), _rewrite_mref),
-    Wording(
+DIALECTS = (
+    Dialect("with data values", re.compile(rb" - MREF per threads\("), _rewrite_mref),
+    Dialect(
         "CUProf",
         re.compile(
             rb" - mem_type [^-\n]* - addrs: |^LAUNCH KERNEL: .* - grid launch id ", re.MULTILINE
@@ -111,18 +111,18 @@ WORDINGS = (
         _rewrite_typed,
         in_order=True,
     ),
-    Wording("NVBit 1.5 to 1.7", re.compile(re.escape(MARK))),
-    Wording("NVBit 1.0 to 1.4", _OLD_LAUNCH_TAIL, _rewrite_old, has_ids=False),
+    Dialect("NVBit 1.5 to 1.7", re.compile(re.escape(MARK))),
+    Dialect("NVBit 1.0 to 1.4", _OLD_LAUNCH_TAIL, _rewrite_old, has_ids=False),
 )
-CURRENT = WORDINGS[2]
+CURRENT = DIALECTS[2]
 
 
-def wording_of(text: bytes) -> Wording | None:
-    """Tell by its content in which wording a text is; None if it is in none of them."""
-    return next((wording for wording in WORDINGS if wording.mark.search(text)), None)
+def dialect_of(text: bytes) -> Dialect | None:
+    """Tell by its content in which dialect a text is; None if it is in none of them."""
+    return next((dialect for dialect in DIALECTS if dialect.mark.search(text)), None)
 
 
-def begun_launch(text: bytes) -> int:
+def start_of_cut_launch(text: bytes) -> int:
     """Return where a launch of several lines begins that the end of `text` cuts, or its length."""
     tail = text[-4096:]
     match = _LAST_LINES_OF_LAUNCH.search(tail)

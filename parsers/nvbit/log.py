@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, begun_launch, wording_of
+from depgraph.parsers.nvbit.dialects import CURRENT, MARK, IdOffset, dialect_of, start_of_cut_launch
 from depgraph.parsers.nvbit.text import OVERLONG, copies_by_tma, is_launch, scan_text, text_buffer
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.scanning.line_buffers import end_of_line, last_line_end, whole_lines
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.parsers.nvbit.dialects import Wording
+    from depgraph.parsers.nvbit.dialects import Dialect
     from depgraph.parsers.scanning.compression import TraceStream
     from depgraph.parsers.scanning.line_buffers import LineBuffer
     from depgraph.system.arrays import Text
@@ -49,7 +49,7 @@ _BANNER = b"NVBit (NVidia Binary Instrumentation Tool"
 
 def sniff(head: bytes) -> bool:
     """Tell whether the first bytes of a file hold a line of this format, or NVBit's banner."""
-    return wording_of(head) is not None or _BANNER in head
+    return dialect_of(head) is not None or _BANNER in head
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> NvbitTrace:
@@ -62,14 +62,14 @@ class Log:
     """One of the logs of a run, and how its lines are to be read."""
 
     path: Path | str  # a name, where it is no file
-    wording: Wording
+    dialect: Dialect
     id_offset: int  # by how much launch lines count ahead of access lines
     is_one_of_several: bool
 
     def scan(self, text: Text, begin: int, end: int, overflow: Overflow | None) -> ScannedPart:
         """Scan whole lines of ``text[begin:end]``, see `scan_text`."""
-        if self.wording.rewrite is not None:
-            lines = self.wording.rewrite(text[begin:end].tobytes())
+        if self.dialect.rewrite is not None:
+            lines = self.dialect.rewrite(text[begin:end].tobytes())
             text = np.frombuffer(lines + bytes(PADDING), np.uint8)
             begin, end = 0, len(lines)
         path = str(self.path)
@@ -122,7 +122,7 @@ class LogRange:
         part = self.log.scan(text, start, max(start, stop), overflow)
         _note_overlong(part, overlong)
         if first + stop >= self.file.size:
-            _check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop], self.log.wording)
+            _check_last_line(part, text[max(0, stop - _TAIL_BYTES) : stop], self.log.dialect)
         return part
 
     def _read(self, offset: int, end: int) -> tuple[NDArray[np.uint8], int]:
@@ -159,7 +159,7 @@ class LogText:
         if self.buffer.failure is not None:
             part.damage.append(Damage(max(part.lines, 1), self.buffer.failure))
         elif self.buffer.is_last:
-            _check_last_line(part, text[max(0, size - _TAIL_BYTES) : size], self.log.wording)
+            _check_last_line(part, text[max(0, size - _TAIL_BYTES) : size], self.log.dialect)
         _note_overlong(part, self.buffer.overlong)
         self.buffer.release()
         return part
@@ -172,14 +172,14 @@ def _note_overlong(part: ScannedPart, lines: int) -> None:
         part.skipped[OVERLONG] += lines
 
 
-def _check_last_line(part: ScannedPart, text: Text, wording: Wording) -> None:
+def _check_last_line(part: ScannedPart, text: Text, dialect: Dialect) -> None:
     """Note as damage that the trace's last line is a cut access or launch line."""
     tail = text.tobytes()
     if not tail or tail.endswith(b"\n"):
         return
     line = tail.rsplit(b"\n", 1)[-1]
-    if wording.rewrite is not None:
-        line = wording.rewrite(line)
+    if dialect.rewrite is not None:
+        line = dialect.rewrite(line)
     addresses = re.search(rb"(?: 0x[0-9a-f]{16}){32}\s*$", line)
     is_whole = bool(addresses) or (b" - LAUNCH - " in line and is_launch(line))
     begun = MARK.startswith(line[: len(MARK)]) or MARK in line
@@ -204,7 +204,7 @@ class NvbitTrace:
         names = [item.name for item in self._inputs]
         self.name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         self._part_bytes = part_bytes
-        self._wordings: dict[str, Wording] = {}
+        self._dialects: dict[str, Dialect] = {}
         self._id_offset = 0
 
     @property
@@ -212,17 +212,17 @@ class NvbitTrace:
         """Size of the input in bytes, compressed as it is; None for standard input."""
         return None if any(item.path is None for item in self._inputs) else self.sources.bytes
 
-    def wording(self, item: TraceInput) -> Wording:
-        """Return the wording of a log, told by the first lines that are the tracer's."""
-        if item.name not in self._wordings:
-            found = wording_of(item.head(1 << 16)) or wording_of(item.head(self._part_bytes))
-            self._wordings[item.name] = found or CURRENT
-        return self._wordings[item.name]
+    def dialect(self, item: TraceInput) -> Dialect:
+        """Return the dialect of a log, told by the first lines that are the tracer's."""
+        if item.name not in self._dialects:
+            found = dialect_of(item.head(1 << 16)) or dialect_of(item.head(self._part_bytes))
+            self._dialects[item.name] = found or CURRENT
+        return self._dialects[item.name]
 
     def tasks(self) -> Iterator[PartTask]:
         """Yield the parts of the logs, in the order of the files."""
         for item in self._inputs:
-            in_order = self.wording(item).in_order
+            in_order = self.dialect(item).in_order
             with item.open() as stream:
                 if item.path is None or stream.compression or in_order:
                     yield from self._stream_tasks(item, stream)
@@ -232,7 +232,7 @@ class NvbitTrace:
 
     def _log(self, item: TraceInput) -> Log:
         path = item.path or item.name
-        return Log(path, self.wording(item), self._id_offset, len(self._inputs) > 1)
+        return Log(path, self.dialect(item), self._id_offset, len(self._inputs) > 1)
 
     def _range_tasks(self, item: TraceInput, path: Path) -> Iterator[PartTask]:
         file = self.sources.add(path)
@@ -254,7 +254,7 @@ class NvbitTrace:
     def _stream_tasks(self, item: TraceInput, stream: TraceStream) -> Iterator[PartTask]:
         offset = IdOffset()
         consumed = 0
-        cut = begun_launch if self.wording(item).in_order else None
+        cut = start_of_cut_launch if self.dialect(item).in_order else None
         for buffer in whole_lines(stream, self._part_bytes, cut):
             text = buffer.text[: buffer.size]
             if offset.best() is None:
@@ -267,7 +267,7 @@ class NvbitTrace:
 
     def program_order(self) -> LogOrder:
         """Return what numbers the launches of these logs."""
-        return LogOrder(has_ids=all(self.wording(item).has_ids for item in self._inputs))
+        return LogOrder(has_ids=all(self.dialect(item).has_ids for item in self._inputs))
 
     def untraced(self, launch: KernelLaunch) -> str | None:
         """Say what the log cannot show of a kernel, if its name gives it away."""

@@ -19,14 +19,15 @@ from depgraph.parsers.nvbit.scanner_jit import (
     parse_lanes,
     read_access,
 )
-from depgraph.parsers.scanning.opcode_table_jit import ASYNC_COPY, IGNORE
-from depgraph.parsers.scanning.text_jit import DIGIT_0, MAX_LINE_BYTES, X_BITS, Y_BITS
-from depgraph.parsers.scanning.touch_table_jit import (
+from depgraph.parsers.scanning.tables_jit import (
     ADDRESS_END,
+    ASYNC_COPY,
+    IGNORE,
     SHARED_WINDOW_END,
     add_lanes,
     largest_of,
 )
+from depgraph.parsers.scanning.text_jit import DIGIT_0, MAX_LINE_BYTES, X_BITS, Y_BITS
 from depgraph.system.compiled import compiled_helper, compiled_in_place, compiled_within
 
 if TYPE_CHECKING:

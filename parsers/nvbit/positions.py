@@ -14,8 +14,8 @@ from depgraph.parsers.nvbit.text import LaunchTable
 from depgraph.parsers.scanning.compression import TraceInput
 from depgraph.parsers.scanning.line_buffers import whole_lines
 from depgraph.parsers.scanning.opcodes import OpcodeTable
+from depgraph.parsers.scanning.tables_jit import LANES
 from depgraph.parsers.scanning.text_jit import overlapping_words
-from depgraph.parsers.scanning.touch_table_jit import LANES
 from depgraph.trace.records import Ranges
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read_positions(trace: Trace, extraction: Extraction) -> PositionedRanges:
     if not isinstance(trace, NvbitTrace) or trace.input_bytes is None:
         raise ModelError("--positions needs an NVBit log in a file: it is read a second time")
     items = [TraceInput(path) for path in trace.sources.paths]
-    if any(trace.wording(item).rewrite is not None for item in items):
+    if any(trace.dialect(item).rewrite is not None for item in items):
         raise ModelError("--positions reads logs as NVBit 1.5 and later write them")
     with trace.sources.unchanged():
         for offset in _ID_OFFSETS:
@@ -72,10 +72,10 @@ class _Reader:
         for item in self._items:
             with item.open() as stream:
                 for buffer in whole_lines(stream, _PART_BYTES):
-                    yield from self._scan_text(buffer.text, buffer.size, steps)
+                    yield from self._scan_text(buffer.text, buffer.size, steps, item.name)
                     buffer.release()
 
-    def _scan_text(self, text: Text, end: int, steps: int) -> Iterator[PositionedRanges]:
+    def _scan_text(self, text: Text, end: int, steps: int, path: str) -> Iterator[PositionedRanges]:
         words = overlapping_words(text)
         position = 0
         out = PositionedRanges.reserve(_RANGES)
@@ -92,7 +92,7 @@ class _Reader:
                     self._opcodes.arrays, self._program, warps, positioned, state, lanes,
                 )  # fmt: skip
                 if status == scanner.NEW_OPCODE:
-                    self._opcodes.add(words, detail)
+                    self._opcodes.add(words, detail, path, "mem_trace output")
                     continue
             if used := int(state[scanner.N_RANGES]):
                 yield join_positioned([out.take(used)])

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.parsers.scanning.opcode_table_jit import ASYNC_COPY, IGNORE, find_opcode
+from depgraph.parsers.scanning.tables_jit import (
+    ADDRESS_END,
+    ASYNC_COPY,
+    IGNORE,
+    LANES,
+    SHARED_WINDOW_END,
+    add_lanes,
+    find_opcode,
+    largest_of,
+    take_row,
+)
 from depgraph.parsers.scanning.text_jit import (
     COMMA,
     DIGIT_0,
@@ -27,14 +37,6 @@ from depgraph.parsers.scanning.text_jit import (
     parse_hex8,
     read_coordinates,
     word_of,
-)
-from depgraph.parsers.scanning.touch_table_jit import (
-    ADDRESS_END,
-    LANES,
-    SHARED_WINDOW_END,
-    add_lanes,
-    largest_of,
-    take_row,
 )
 from depgraph.system.compiled import compiled_helper, compiled_scanner, compiled_within
 
@@ -129,10 +131,7 @@ def find_memtrace(words, position, end):
 
 @compiled_helper
 def parse_lanes(text, words, position, end, lanes):
-    """Decode up to 32 addresses ``0x`` + 16 digits, each followed by a blank or the line's end.
-
-    Returns the number decoded into `lanes` and the position after the last one.
-    """
+    """Decode up to 32 addresses, ``0x`` and 16 digits; return how many, and where they end."""
     previous_high = _ZERO
     high = _ZERO
     count = 0
@@ -161,10 +160,7 @@ def parse_lanes(text, words, position, end, lanes):
 
 @compiled_helper
 def line_end_at(words, position, end, known):
-    """Return where the line at `position` ends; `known` if that is not the end of one above.
-
-    A line is searched for its end once, however many records it holds.
-    """
+    """Return where the line at `position` ends: `known`, if that line was searched before."""
     return known if known >= position else find_line_end(words, position, end)
 
 

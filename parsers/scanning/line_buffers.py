@@ -26,7 +26,6 @@ class Readable(Protocol):
 
     def readinto(self, buffer: memoryview, /) -> int:
         """Fill the buffer as far as the text goes; raise a `TraceError` if it is damaged."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +121,7 @@ def whole_lines(
 
 
 def find_text(text: Text, wanted: bytes, position: int, end: int) -> int:
-    """Return where `wanted` next starts in ``text[position:end]``, or `end`.
-
-    The time it takes grows with how far away that is.
-    """
+    """Return where `wanted` next starts in ``text[position:end]``, or `end`; near is fast."""
     window = _FIRST_WINDOW
     while position < end:
         piece = text[position : min(position + window + len(wanted) - 1, end)]

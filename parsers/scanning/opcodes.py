@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.parsers.scanning.opcode_table_jit import (
+from depgraph.errors import TraceError
+from depgraph.parsers.scanning.tables_jit import (
     ASYNC_COPY,
     GLOBAL_READ,
     GLOBAL_UPDATE,
@@ -212,10 +213,6 @@ def global_meaning(opcode: MemoryOpcode) -> int:
     return _EFFECTS[opcode.effect]
 
 
-class TooManyOpcodesError(Exception):
-    """No tracer knows so many opcodes: the file is damaged, or of another kind."""
-
-
 class OpcodeTable:
     """Opcode texts with what they mean, how wide a lane is, and how often they were met."""
 
@@ -231,7 +228,7 @@ class OpcodeTable:
             np.zeros(_SLOTS, np.int64),
         )
         self._opcodes: dict[int, MemoryOpcode] = {}
-        self._unknown_accesses: set[str] = set()
+        self.unknown_accesses: set[str] = set()  # texts of no table that come with addresses
 
     def clear_counts(self) -> None:
         """Start counting anew; forget all, if a damaged file filled the table."""
@@ -239,10 +236,13 @@ class OpcodeTable:
             self._forget()
         self.arrays.count[:] = 0
 
-    def add(self, words: Words, position: int) -> MemoryOpcode:
-        """Enter the opcode that starts at `position` and ends before a blank."""
+    def add(
+        self, words: Words, position: int, path: str, what: str, *, line: int | None = None
+    ) -> MemoryOpcode:
+        """Enter the opcode that ends before a blank; refuse more than any tracer knows."""
         if len(self._opcodes) >= MAX_OPCODES:
-            raise TooManyOpcodesError
+            found = f"more than {MAX_OPCODES} different opcodes"
+            raise TraceError(path, found, f"the file is damaged or no {what}", line=line)
         entered, length = find_opcode(words, position, self.arrays.words)
         slot = -1 - entered
         text = words[position : position + 8 * OPCODE_WORDS : 8].tobytes()[:length].rstrip(b"\0")
@@ -252,14 +252,6 @@ class OpcodeTable:
         self.arrays.width[slot] = opcode.width
         self._opcodes[slot] = opcode
         return opcode
-
-    def note_unknown_access(self, opcode: MemoryOpcode) -> None:
-        """Note that an opcode of no table comes with addresses in the trace."""
-        self._unknown_accesses.add(opcode.text)
-
-    def is_unknown_access(self, opcode: MemoryOpcode) -> bool:
-        """Tell whether `note_unknown_access` was called for an opcode."""
-        return opcode.text in self._unknown_accesses
 
     def counted(self) -> Iterator[tuple[MemoryOpcode, int]]:
         """Yield the opcodes met since `clear_counts`, with how often."""

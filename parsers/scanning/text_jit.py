@@ -146,10 +146,7 @@ def read_signed(text, position, stop):
 
 @compiled_helper
 def read_hex(text, position, stop):
-    """Decode a token of up to 16 hexadecimal digits, with ``0x`` or without.
-
-    Returns the value and the start of the next token, -1 if it is bad.
-    """
+    """Decode up to 16 hexadecimal digits; return value and next token's start, -1 if bad."""
     if position + 1 < stop and text[position] == DIGIT_0 and text[position + 1] == 0x78:
         position += 2
     value = _ZERO

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.footprint.ranges_jit import join_ranges
+from depgraph.parsers.scanning.tables_jit import Rows, Touches, enter_rows, take_row
 from depgraph.parsers.scanning.text_jit import X_BITS, Y_BITS
-from depgraph.parsers.scanning.touch_table_jit import Rows, Touches, enter_rows, take_row
 from depgraph.trace.records import BlockTouches, Ranges
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ class TouchTable:
         return row
 
     def make_room(self, ranges: int = 1) -> None:
-        """Make room for so many more ranges: join those there are, or take larger arrays.
-
-        Where ranges may overflow, these are given away instead of taking ever larger arrays.
-        """
+        """Make room for so many more ranges: join those there are, give them away, or grow."""
         sizes, capacity = self.arrays.sizes, len(self.arrays.ranges.row)
         is_full = capacity >= self._most_ranges
         if is_full:

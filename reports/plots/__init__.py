@@ -17,7 +17,7 @@ from depgraph.reports.plots import (
     waves,
 )
 from depgraph.reports.plots.style import Plot, house_style, save
-from depgraph.system.copies import in_copies
+from depgraph.system.forks import map_in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,4 +66,6 @@ def write_plots(
         return plot
 
     with house_style():
-        return in_copies(write, len(_PLOTS), jobs, without=lambda plot: replace(plot, figure=None))
+        return map_in_forks(
+            write, len(_PLOTS), jobs, without=lambda plot: replace(plot, figure=None)
+        )

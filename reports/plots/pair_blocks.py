@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.pair_matrix import pair_matrix, telling_pair
+from depgraph.graph.pair_matrix import clearest_pair, pair_matrix
 from depgraph.reports.plots.style import Plot, kernel_label, new_figure, no_data
 from depgraph.system.text import counted
 
@@ -30,7 +30,7 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
     """
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
-    chosen = pair or telling_pair(study.pairs)
+    chosen = pair or clearest_pair(study.pairs)
     figure = new_figure(2.9)
     name, title = "pair-blocks", "Dependences between blocks"
     if chosen is None:

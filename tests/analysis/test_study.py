@@ -6,7 +6,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import study, sweep_sizes
 from depgraph.errors import ModelError
-from depgraph.graph.pair_matrix import pair_matrix, telling_pair
+from depgraph.graph.pair_matrix import clearest_pair, pair_matrix
 from depgraph.graph.queries import kernel_slacks
 
 
@@ -59,8 +59,8 @@ def test_a_pair_that_does_not_exist_is_named():
 def test_the_telling_pair_is_no_all_to_all_if_there_is_another():
     all_to_all = [((0, a), (1, b)) for a in range(3) for b in range(3)]
     pairs = graph_of([3, 3, 3], [*all_to_all, *[((1, b), (2, b)) for b in range(3)]]).pairs()
-    assert telling_pair(pairs) == (1, 2)
-    assert telling_pair([]) is None
+    assert clearest_pair(pairs) == (1, 2)
+    assert clearest_pair([]) is None
 
 
 def test_what_each_kind_costs():

@@ -205,7 +205,7 @@ def _shown(cell):
 
 def write(path, results, seconds):
     """Put the figures into a page, between its two marks."""
-    from depgraph.system.version import tool_version
+    from depgraph.system.output import tool_version
 
     slowest = max(results, key=lambda result: result["seconds"])
     largest = max(result["bytes"] for result in results) >> 20

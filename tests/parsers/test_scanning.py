@@ -10,24 +10,22 @@ from programs import BASE
 
 from depgraph.parsers.scanning import text_jit as text_scanner
 from depgraph.parsers.scanning.line_buffers import end_of_line, find_text
-from depgraph.parsers.scanning.opcode_table_jit import (
+from depgraph.parsers.scanning.tables_jit import (
     ASYNC_COPY,
     GLOBAL_READ,
     GLOBAL_UPDATE,
     GLOBAL_WRITE,
     OPCODE_WORDS,
     ORDERED_READ,
-    find_opcode,
-)
-from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
-from depgraph.parsers.scanning.touch_table import pack_block
-from depgraph.parsers.scanning.touch_table_jit import (
     Rows,
     add_lanes,
     enter_rows,
+    find_opcode,
     find_row,
     take_row,
 )
+from depgraph.parsers.scanning.text_jit import PADDING, overlapping_words
+from depgraph.parsers.scanning.touch_table import pack_block
 from depgraph.trace.records import LDGSTS_READ, READ, SYNC_READ, WRITE, Ranges
 
 

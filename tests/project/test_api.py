@@ -12,7 +12,7 @@ from programs import BASE, access_line, launch_line
 
 import depgraph
 from depgraph import parsers
-from depgraph.system.version import tool_version
+from depgraph.system.output import tool_version
 
 SNIPPET = """
 from depgraph import parsers

@@ -13,7 +13,7 @@ from depgraph.parsers.accelsim.text import PartScanner
 
 def scan(text, **options):
     """Scan the text of one kernel as one part."""
-    scanner = PartScanner()
+    scanner = PartScanner(None)
     data = text if isinstance(text, bytes) else text.encode()
     scanner.scan_kernel(io.BytesIO(data), 0, "kernel-7.traceg", **options)
     return scanner.finish()

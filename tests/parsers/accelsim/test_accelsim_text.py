@@ -1,6 +1,7 @@
 """Accel-Sim kernel files: the fast reader against a slow one, on kernels of every version."""
 
 import io
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,10 +49,11 @@ def test_the_fast_reader_reads_what_the_slow_one_reads(blocks, form):
 def test_any_size_of_buffer_gives_the_same(blocks, form, size):
     text = kernel_text(blocks, form).encode()
     header = parse_header(text)
-    scanner = PartScanner(size)
-    scanner.scan_kernel(
-        io.BytesIO(text), 0, "kernel-7.traceg", header=header, layout=find_layout(text, header)
-    )
+    scanner = PartScanner(None)
+    with mock.patch.object(accelsim_text, "BUFFER_BYTES", size):
+        scanner.scan_kernel(
+            io.BytesIO(text), 0, "kernel-7.traceg", header=header, layout=find_layout(text, header)
+        )
     part, whole = scanner.finish(), scan(text)
     assert blocks_of(part) == blocks_of(whole)
     assert (part.lines, part.opcodes, part.skipped) == (whole.lines, whole.opcodes, whole.skipped)
@@ -64,8 +66,9 @@ def test_any_cut_into_sections_gives_the_same(tmp_path_factory, blocks, form, si
     path.write_bytes(text)
     kernels = KernelList("a folder")
     kernels.add_kernel(path)
-    tasks = list(AccelSimTrace(kernels, section_bytes=size, buffer_bytes=512).tasks())
-    parts = [task.scan() for task in tasks[1:]]
+    tasks = list(AccelSimTrace(kernels, section_bytes=size).tasks())
+    with mock.patch.object(accelsim_text, "BUFFER_BYTES", 512):
+        parts = [task.scan() for task in tasks[1:]]
     whole = scan(text)
     assert len(text) < 2 * size or all(isinstance(task, KernelSection) for task in tasks[1:])
     assert merged(parts) == blocks_of(whole)

@@ -13,8 +13,8 @@ from programs import BASE, FOREIGN_LINES, access_line, edges_of, launch_line, lo
 from depgraph.errors import TraceError
 from depgraph.extraction.pipeline import analyse
 from depgraph.parsers import open_trace
-from depgraph.parsers.nvbit import dialects as nvbit_wordings
-from depgraph.parsers.nvbit.dialects import IdOffset, begun_launch, wording_of
+from depgraph.parsers.nvbit import dialects as nvbit_dialects
+from depgraph.parsers.nvbit.dialects import IdOffset, dialect_of, start_of_cut_launch
 from depgraph.parsers.nvbit.log import NvbitTrace
 
 LAUNCH = re.compile(
@@ -127,7 +127,7 @@ def test_a_packed_log_of_every_wording(folder, wording):
 def test_wordings_are_told_by_content(wording):
     text = b"".join(map(WORDINGS[wording], [launch_line(0), access_line(0, 0, "LDG.E", [BASE])]))
     name = "NVBit 1.5 to 1.7" if wording == "NVBit 1.5" else wording
-    assert wording_of(b"NVBit v9.9.9 banner\nprinted\n" + text).name == name
+    assert dialect_of(b"NVBit v9.9.9 banner\nprinted\n" + text).name == name
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,14 @@ def test_wordings_are_told_by_content(wording):
     [b"", b"plain text\n", b"MEMTRACE: STARTING CONTEXT 0x555bc14decf0\n", b"CTA 0,0,0 - warp 0\n"],
 )
 def test_other_text_is_in_no_wording(text):
-    assert wording_of(text) is None
+    assert dialect_of(text) is None
 
 
 @pytest.mark.parametrize("wording", WORDINGS.values())
 def test_rewriting_keeps_the_number_of_lines(wording):
     lines = [launch_line(0), b"printed\n", access_line(0, 0, "LDG.E", [BASE]), launch_line(1)]
     text = b"".join(line if line == b"printed\n" else wording(line) for line in lines)
-    rewrite = wording_of(text).rewrite or bytes
+    rewrite = dialect_of(text).rewrite or bytes
     assert rewrite(text).count(b"\n") == text.count(b"\n")
 
 
@@ -248,10 +248,10 @@ def test_a_launch_of_three_lines_is_not_torn(folder):
 def test_where_a_launch_of_three_lines_begins():
     text = b"printed\n" + typed(launch_line(0))
     first, second, third = text[8:].splitlines(keepends=True)
-    assert begun_launch(b"printed\n" + first) == 8
-    assert begun_launch(b"printed\n" + first + second) == 8
-    assert begun_launch(b"printed\n" + first + second + third) == len(text)
-    assert begun_launch(b"printed\n") == 8
+    assert start_of_cut_launch(b"printed\n" + first) == 8
+    assert start_of_cut_launch(b"printed\n" + first + second) == 8
+    assert start_of_cut_launch(b"printed\n" + first + second + third) == len(text)
+    assert start_of_cut_launch(b"printed\n") == 8
 
 
 def test_a_line_with_fewer_threads_is_counted(folder):
@@ -323,5 +323,5 @@ def test_an_absurd_stream_is_damage(folder):
 
 def test_an_endless_line_of_the_word_kernel_takes_no_time():
     text = b"Kernel " * 200_000 + b"\n"
-    assert nvbit_wordings.WORDINGS[3].rewrite(text) == text
-    assert wording_of(text) is None
+    assert nvbit_dialects.DIALECTS[3].rewrite(text) == text
+    assert dialect_of(text) is None

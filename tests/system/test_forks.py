@@ -5,18 +5,18 @@ import sys
 
 import pytest
 
-from depgraph.system.copies import in_copies
+from depgraph.system.forks import map_in_forks
 
 needs_copies = pytest.mark.skipif(sys.platform != "linux", reason="processes are not copied here")
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 5, 50])
 def test_results_come_in_order_however_many_processes_work(jobs):
-    assert in_copies(lambda i: i * i, 12, jobs) == [i * i for i in range(12)]
+    assert map_in_forks(lambda i: i * i, 12, jobs) == [i * i for i in range(12)]
 
 
 def test_nothing_to_do_is_no_error():
-    assert in_copies(lambda i: i, 0, 4) == []
+    assert map_in_forks(lambda i: i, 0, 4) == []
 
 
 @needs_copies
@@ -31,7 +31,7 @@ def test_other_processes_take_part():
         os.read(own[0], 1)
         return os.getpid()
 
-    assert len(set(in_copies(meet, 2, 2))) == 2
+    assert len(set(map_in_forks(meet, 2, 2))) == 2
     for end in (*to_copy, *to_here):
         os.close(end)
 
@@ -45,16 +45,16 @@ def test_what_a_copy_fails_to_do_is_done_here():
             raise RuntimeError(i)
         return i
 
-    assert in_copies(fails_elsewhere, 6, 3) == list(range(6))
+    assert map_in_forks(fails_elsewhere, 6, 3) == list(range(6))
 
 
 def test_an_error_is_raised_here():
     with pytest.raises(ZeroDivisionError):
-        in_copies(lambda i: 1 // (i - 3), 6, 3)
+        map_in_forks(lambda i: 1 // (i - 3), 6, 3)
 
 
 @needs_copies
 def test_no_copy_is_left_behind():
-    in_copies(lambda i: i, 6, 3)
+    map_in_forks(lambda i: i, 6, 3)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)

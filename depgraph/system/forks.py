@@ -19,7 +19,7 @@ _MOST_ITEMS = 256  # a byte each
 _CAN_COPY = sys.platform == "linux"
 
 
-def in_copies(
+def map_in_forks(
     function: Callable[[int], Result],
     items: int,
     jobs: int,
