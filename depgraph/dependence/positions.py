@@ -39,7 +39,7 @@ class PositionedRanges:
     kind: AccessKinds
     start: Addresses
     end: Addresses
-    # Sixteenths of the block's accesses before the first one here, rounded up
+    # Sixteenths of the block's accesses before the first one here, rounded up.
     first: NDArray[np.uint8]
     last: NDArray[np.uint8]  # sixteenths done with the last one here, rounded down
 

@@ -171,10 +171,10 @@ class Uncertainty:
     """What of a program is not certain, counted."""
 
     opaque: tuple[int, ...]  # kernels whose accesses the trace cannot show
-    # Kernels that write out of sight, to memory that is known, and to tiles that are inferred
+    # Kernels that write out of sight, to memory that is known, and to tiles that are inferred.
     ranged: tuple[int, ...]
     inferred: tuple[int, ...]
-    # Kernels whose blocks wait for one another, and those that only may
+    # Kernels whose blocks wait for one another, and those that only may.
     units: tuple[int, ...]
     suspected: tuple[int, ...]
     edges: int  # certain edges, each kind by itself

@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 class SetPairs:
     """Sets of blocks, and pairs of them that depend on one another, of some addresses."""
 
-    # [n_sets]: twice the operation, plus one where the blocks read by LDGSTS alone
+    # [n_sets]: twice the operation, plus one where the blocks read by LDGSTS alone.
     set_label: NDArray[np.int64]
     set_hash: NDArray[np.uint64]  # [n_sets, 2]: names the blocks, whatever their order
     sets: Lists  # blocks of each set, in no order
     pairs: NDArray[np.uint64]  # [n_pairs]: as `pair_changes` returns them
-    # As `sum_sharing` returns them
+    # As `sum_sharing` returns them.
     shared_bytes: PerOperation
     inside: NDArray[np.uint8]
 

@@ -42,10 +42,10 @@ class Ranges(NamedTuple):
 
     block: Blocks  # global block number
     role: NDArray[np.int32]
-    # Those of one block and kind are disjoint and do not touch
+    # Those of one block and kind are disjoint and do not touch.
     start: Addresses
     end: Addresses
-    # Order by start and by end
+    # Order by start and by end.
     by_start: NDArray[np.int64]
     by_end: NDArray[np.int64]
 
@@ -57,7 +57,7 @@ class Changes(NamedTuple):
     role: NDArray[np.int32]
     set_: NDArray[np.int32]  # number of the set from there on, -1 for none
     # What the blocks of the operation do with each other's bytes from there on: `SYNCHRONISES`,
-    # `EXCHANGES` and `_SHARES`, where some write what others touch
+    # `EXCHANGES` and `_SHARES`, where some write what others touch.
     sharing: NDArray[np.uint8]
 
 
@@ -73,7 +73,7 @@ class History(NamedTuple):
     """The history of one address."""
 
     current: NDArray[np.int32]  # [4 * n_operations]: set of blocks in each role, -1 for none
-    # [2, words]: bit sets of the operations that read and write it, and before which it was freed
+    # [2, words]: bit sets of the operations that read and write it, and before which it was freed.
     readers: NDArray[np.uint64]
     writers: NDArray[np.uint64]
     freed: NDArray[np.uint64]

@@ -52,7 +52,7 @@ class Shard:
 
     pieces: Sequence[Footprints] = ()
     runs: Sequence[Run] = ()
-    # The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`
+    # The addresses that a reader of `runs` takes; multiples of `PAGE_BYTES`.
     low: int = 0
     high: int = _ADDRESS_END
     output: Path | None = None  # where to leave the joined footprints; None to return them
@@ -71,9 +71,9 @@ class ShardResult:
     operation_bytes: NDArray[np.int64]
     block_bytes: NDArray[np.int64]  # [2, n_blocks]: distinct bytes that each block reads and writes
     block_ranges: NDArray[np.int64]  # [n_blocks]: number of ranges of each block
-    # Found byte by byte, one for each address space of each shard
+    # Found byte by byte, one for each address space of each shard.
     exact: list[SetPairs] = field(default_factory=list)
-    # Found at a coarser granularity, where one was asked for
+    # Found at a coarser granularity, where one was asked for.
     rounded: list[SetPairs] = field(default_factory=list)
     possible: list[SetPairs] = field(default_factory=list)  # as `sweep_possible` returns them
 

@@ -31,10 +31,10 @@ class Footprints:
 
     block: Blocks
     # `READ`, `WRITE`, `SYNC_READ` where a block reads by atomics or ordered loads, not plainly,
-    # `LDGSTS_READ` where it reads by LDGSTS alone. Atomics write as well
+    # `LDGSTS_READ` where it reads by LDGSTS alone. Atomics write as well.
     kind: AccessKinds
     # Half-open byte range. Sorted by (block, kind, start); those of one block and kind neither
-    # overlap nor touch, nor do the kinds of reads of a block overlap
+    # overlap nor touch, nor do the kinds of reads of a block overlap.
     start: Addresses
     end: Addresses
 

@@ -54,7 +54,7 @@ class Run:
     n_ranges: int  # before they were cut
     samples: NDArray[np.uint64]  # some of the start addresses
     # Where the file numbers rows of a part instead of blocks: the global block number of each row,
-    # -1 for none
+    # -1 for none.
     blocks: Blocks | None = None
 
     def read(self, low: int, high: int) -> Footprints:
@@ -109,7 +109,7 @@ class SpilledFootprints:
 
     paths: Sequence[Path]  # in the order of the addresses
     # [n_blocks + 1]: ranges of all blocks below each block, before those that a shard boundary cut
-    # are joined
+    # are joined.
     ranges_before: NDArray[np.int64]
     batch_ranges: int  # ranges that may be in memory at once
 

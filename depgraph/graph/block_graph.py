@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Resources:
     """What each operation takes; -1 where the trace does not say, 0 for copies and memsets."""
 
-    # [n_operations]: threads a block, registers a thread, bytes of shared memory a block
+    # [n_operations]: threads a block, registers a thread, bytes of shared memory a block.
     threads: PerOperation
     registers: PerOperation
     shared_bytes: PerOperation
@@ -164,6 +164,9 @@ class BlockGraph(FactoredGraph):
         return pairs_frame(self.pairs())
 
 
+_COUNTS = ("raw", "war", "waw", "reuse", "edges", "possible")
+
+
 def kernel_digraph(
     kernel: KernelNumbers, blocks: NDArray[np.int64], pairs: Iterable[PairSummary]
 ) -> nx.DiGraph[Any]:
@@ -174,17 +177,8 @@ def kernel_digraph(
     for number, n in zip(kernel.tolist(), blocks.tolist(), strict=True):
         result.add_node(number, blocks=n)
     for pair in pairs:
-        result.add_edge(
-            pair.source,
-            pair.target,
-            raw=pair.raw,
-            war=pair.war,
-            waw=pair.waw,
-            reuse=pair.reuse,
-            edges=pair.edges,
-            possible=pair.possible,
-            pattern=pair.pattern.value,
-        )
+        counts = {name: getattr(pair, name) for name in _COUNTS}
+        result.add_edge(pair.source, pair.target, **counts, pattern=pair.pattern.value)
     return result
 
 

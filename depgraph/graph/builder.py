@@ -48,8 +48,8 @@ class GraphBuilder:
         source: ArrayLike,
         target: ArrayLike,
         *,
-        needed_at: float = 0.0,
-        done_at: float = 1.0,
+        needed_at: float = 0.0,  # share of a target's work that it can do before
+        done_at: float = 1.0,  # share of a source's work that has to be done
         basis: Basis = Basis.SEEN,
     ) -> None:
         """Let every block of `target` wait for every block of `source`, global numbers both."""

@@ -18,14 +18,14 @@ class Link:
     """What collectives cross, and what happens to computation beside them."""
 
     name: str
-    # 10**9 bytes a second that blocks on SMs move, and that one copy engine does
+    # 10**9 bytes a second that blocks on SMs move, and that one copy engine does.
     bandwidth: float
-    # What a transfer takes besides, in the unit of the program
+    # What a transfer takes besides, in the unit of the program.
     alpha: float = 0.0
     dma_bandwidth: float
     dma_alpha: float = 0.0
     engines: int = 1  # copy engines, each of which moves one transfer at a time
-    # How much longer each takes while the other runs: 0.2 is a fifth
+    # How much longer each takes while the other runs: 0.2 is a fifth.
     computation_slowed: float = 0.0
     communication_slowed: float = 0.0
 

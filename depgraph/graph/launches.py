@@ -35,16 +35,16 @@ class DeviceLaunches:
     at: NDArray[np.float64]  # share of the block's own work that comes before, 0 to 1
     # Warp of the block that launches, -1 where that is not said. Warps of a block run side by side;
     # launches of one warp at the same share are lanes of one instruction. Those without a warp come
-    # one after another
+    # one after another.
     warp: NDArray[np.int64]
     lanes: NDArray[np.int64]  # lanes of the warp that launch: what the launch costs depends on it
-    # Blocks of the child, of all lanes together. They take the room of the parent's blocks
+    # Blocks of the child, of all lanes together. They take the room of the parent's blocks.
     child_grid: NDArray[np.int64]
-    # Time of each child block; time that the parent takes if it does the child's work itself
+    # Time of each child block; time that the parent takes if it does the child's work itself.
     child_duration: NDArray[np.float64]
     inline: NDArray[np.float64]
     join: NDArray[np.uint8]  # which of `JOINS`
-    # Children that one block launches into the same stream run in order; -1: a stream of its own
+    # Children that one block launches into the same stream run in order; -1: a stream of its own.
     stream: NDArray[np.int64]
     items: NDArray[np.int64]  # work items of the child, that thresholds are about
 

@@ -25,11 +25,11 @@ _EXACT_CELLS = 1 << 24
 class PairMatrix:
     """Dependences between two kernels, binned."""
 
-    # Kernel numbers
+    # Kernel numbers.
     source: int
     target: int
     # [rows, columns]: share of the block pairs in a cell that are edges, 0 to 1; rows are blocks of
-    # `target`, columns blocks of `source`
+    # `target`, columns blocks of `source`.
     density: NDArray[np.float64]
     source_blocks: int
     target_blocks: int

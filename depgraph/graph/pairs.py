@@ -109,7 +109,7 @@ def coded_edges(graph: GraphArrays, batch: int) -> Iterator[Edges]:
 class LabelledEdges(NamedTuple):
     """Expanded edges, and what each rests on."""
 
-    # Global block numbers
+    # Global block numbers.
     source: NDArray[np.int32]
     target: NDArray[np.int32]
     kind: NDArray[np.uint8]  # index into `KIND_NAMES`. Each edge and kind occurs once
@@ -161,10 +161,10 @@ class Pattern(Enum):
 class PairSummary:
     """The dependences between two operations, counted."""
 
-    # Kernel numbers; ``-1 - i`` for copy or memset i
+    # Kernel numbers; ``-1 - i`` for copy or memset i.
     source: int
     target: int
-    # Distinct edges of each kind
+    # Distinct edges of each kind.
     raw: int
     war: int
     waw: int
@@ -172,12 +172,12 @@ class PairSummary:
     pattern: Pattern
     waiting: int  # blocks of `target` that wait for a block of `source`
     awaited: int  # blocks of `source` that a block of `target` waits for
-    # Largest number of blocks that one block waits for, and that wait for one block
+    # Largest number of blocks that one block waits for, and that wait for one block.
     most_sources: int
     most_targets: int
     ldgsts: int = 0  # of the edges of each kind those that rest on reads by LDGSTS alone
     # Distinct edges of any kind that are only possible. All that stands above counts certain edges;
-    # where there is none, pattern, blocks and numbers of blocks are of the possible ones
+    # where there is none, pattern, blocks and numbers of blocks are of the possible ones.
     possible: int = 0
     reuse: int = 0
 

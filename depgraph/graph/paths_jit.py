@@ -99,11 +99,11 @@ def longest_tail(graph, durations):
 class Shares(NamedTuple):
     """Where inside blocks dependences are needed; an empty array where that is not known."""
 
-    # [n_joins]: share of a target's work before it needs the join; default none
+    # [n_joins]: share of a target's work before it needs the join; default none.
     join_need: NDArray[np.float64]
-    # [n_set_blocks]: the same for each member of a target set; the larger counts
+    # [n_set_blocks]: the same for each member of a target set; the larger counts.
     member_need: NDArray[np.float64]
-    # [n_set_blocks]: share of a source's work that others wait for; default all
+    # [n_set_blocks]: share of a source's work that others wait for; default all.
     member_done: NDArray[np.float64]
 
 

@@ -128,10 +128,10 @@ class Copy:
 class BlockCounts:
     """Counts of every block, by global block number."""
 
-    # [n_blocks]: global-memory access records and traced instructions, both a warp each
+    # [n_blocks]: global-memory access records and traced instructions, both a warp each.
     accesses: NDArray[np.int64]
     instructions: NDArray[np.int64]
-    # [n_blocks]: distinct bytes
+    # [n_blocks]: distinct bytes.
     read_bytes: NDArray[np.int64]
     written_bytes: NDArray[np.int64]
 
@@ -151,9 +151,9 @@ class Extraction:
     counts: BlockCounts
     footprints: Footprints | SpilledFootprints
     # With durations where the input states any; NaN for blocks of which it does not. They are in
-    # cycles unless ``metadata["duration_unit"]`` says otherwise
+    # cycles unless ``metadata["duration_unit"]`` says otherwise.
     graph: BlockGraph
-    # Provenance: sources, format, options, what was skipped and why, warnings
+    # Provenance: sources, format, options, what was skipped and why, warnings.
     metadata: dict[str, Any]
     allocations: list[Allocation] = field(default_factory=list)  # where the input knows of frees
     scratch: Scratch | None = None  # holds the files of footprints that were too large for memory

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class Neighbour:
     """A block that another one waits for, or that waits for it."""
 
-    # Kernel number and number within the kernel
+    # Kernel number and number within the kernel.
     kernel: int
     block: int
     kinds: tuple[str, ...]
     # Bytes that both touch in the way of each kind, at byte granularity. Of these some may have
-    # been written by a third block in between
+    # been written by a third block in between.
     raw_bytes: int
     war_bytes: int
     waw_bytes: int
@@ -201,7 +201,7 @@ class KernelSlack:
     """Where a kernel stands with unlimited SMs."""
 
     kernel: int
-    # Least delay of a block of the kernel that the critical path would notice; 0 on it
+    # Least delay of a block of the kernel that the critical path would notice; 0 on it.
     slack: float
     critical_blocks: int  # blocks without slack
     blocks: int

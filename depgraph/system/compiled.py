@@ -171,8 +171,8 @@ class CompiledFunction:
     def __init__(
         self,
         function: Callable[..., Any],
-        otherwise: Callable[..., Any] | None = None,
-        most_elements: int = 0,
+        otherwise: Callable[..., Any] | None = None,  # called while compiling is not worth it
+        most_elements: int = 0,  # of the arguments of one call of `otherwise`
         options: Mapping[str, Any] | None = None,
     ) -> None:
         update_wrapper(self, function)
@@ -281,6 +281,7 @@ class _Part:
     def __init__(self, function: Callable[..., Any], *, in_line: bool) -> None:
         update_wrapper(self, function)
         self.py_func = function
+        # By these names numba finds what to compile in line.
         self.targetoptions = {"inline": "always"} if in_line else {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -390,9 +391,9 @@ def _imports(module: str) -> bytes:
 class _Interpreter(threading.local):
     """What is run uncompiled."""
 
-    is_running = False
-    is_off = False
-    seconds = 0.0
+    is_running = False  # in this thread: what is called now is part of an interpreted function
+    is_off = False  # of the class: nothing is to be interpreted
+    seconds = 0.0  # of the class: how long all threads have interpreted
 
 
 _interpreter = _Interpreter()

@@ -7,7 +7,7 @@ TIMES = frozenset({*MICROSECONDS, "cycles"})
 
 
 def convert_time(value: float, unit: str, wanted: str, clock_mhz: float | None) -> float | None:
-    """Return a time in another unit; None where there is no telling."""
+    """Return a time in another unit; None where there is no telling, as of cycles of no clock."""
     if value == 0 or unit == wanted:
         return value
     if not {unit, wanted} <= TIMES:

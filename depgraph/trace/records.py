@@ -78,10 +78,10 @@ class Allocation:
 
     address: int
     size: int
-    # Which operation of the program comes next after it was allocated; 0 if it was before
+    # Which operation of the program comes next after it was allocated; 0 if it was before.
     allocated: int
     freed: int | None = None  # which comes next after it was freed; None if it was not
-    # The operator and the line of the program that allocated it, where that is known
+    # The operator and the line of the program that allocated it, where that is known.
     op: str | None = None
     line: str | None = None
 
@@ -105,11 +105,11 @@ class BlockTouches:
     """
 
     launch: NDArray[np.int32]  # index into the launches of the part
-    # Block coordinates in the grid
+    # Block coordinates in the grid.
     x: NDArray[np.int32]
     y: NDArray[np.int32]
     z: NDArray[np.int32]
-    # Global-memory access records (one a warp instruction and address operand)
+    # Global-memory access records (one a warp instruction and address operand).
     accesses: NDArray[np.int64]
     instructions: NDArray[np.int64]  # traced warp instructions of any kind
     row: NDArray[np.int32]
@@ -146,35 +146,35 @@ class Damage:
 class ScannedPart:
     """The result of scanning one part of a trace (a byte range of a log, a kernel file)."""
 
-    # For each launch that the part mentions, how the trace names it (format specific)
+    # For each launch that the part mentions, how the trace names it (format specific).
     keys: list[tuple[int, ...]] = field(default_factory=list)
-    # For each of them its description, or None where it was announced in an earlier part
+    # For each of them its description, or None where it was announced in an earlier part.
     launches: list[KernelLaunch | None] = field(default_factory=list)
-    # ``touches.launch`` indexes `keys` and `launches`
+    # ``touches.launch`` indexes `keys` and `launches`.
     touches: BlockTouches = field(default_factory=BlockTouches.empty)
-    # Lines or instructions left out, by reason
+    # Lines or instructions left out, by reason.
     skipped: Counter[str] = field(default_factory=Counter)
-    # Traced instructions by opcode text (or by mnemonic, where that is all there is)
+    # Traced instructions by opcode text (or by mnemonic, where that is all there is).
     opcodes: Counter[str] = field(default_factory=Counter)
-    # Things the user should know, each with the number of times they occurred
+    # Things the user should know, each with the number of times they occurred.
     warnings: Counter[str] = field(default_factory=Counter)
-    # What the opcodes of a launch show it does out of the trace's sight; index in `launches`
+    # What the opcodes of a launch show it does out of the trace's sight; index in `launches`.
     untraced: dict[int, str] = field(default_factory=dict)
-    # Where that is not anywhere, but among `possible`: one of `REACHES`, by the same index
+    # Where that is not anywhere, but among `possible`: one of `REACHES`, by the same index.
     reach: dict[int, str] = field(default_factory=dict)
     possible: list[PossibleWrites] = field(default_factory=list)
-    # Whether bulk or tensor copies are among the instructions, so that they are traced
+    # Whether bulk or tensor copies are among the instructions, so that they are traced.
     shows_bulk: bool = False
     allocations: list[Allocation] = field(default_factory=list)  # where the trace knows of frees
-    # Cycles that each row of `touches` ran, where the trace says so; NaN for the others
+    # Cycles that each row of `touches` ran, where the trace says so; NaN for the others.
     durations: NDArray[np.float64] | None = None
-    # What makes the graph wrong: a cut last line, a damaged launch
+    # What makes the graph wrong: a cut last line, a damaged launch.
     damage: list[Damage] = field(default_factory=list)
-    # The first of `damaged_lines` access lines (of `access_lines`) that lost something
+    # The first of `damaged_lines` access lines (of `access_lines`) that lost something.
     damaged_line: Damage | None = None
     damaged_lines: int = 0
     access_lines: int = 0
-    # Size of the part, as it lies in its file
+    # Size of the part, as it lies in its file.
     lines: int = 0
     bytes: int = 0
     text_bytes: int = 0  # size of its text, decompressed

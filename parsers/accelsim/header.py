@@ -55,7 +55,7 @@ class KernelHeader:
 
     launch: KernelLaunch
     version: int = 0  # of the tracer; 0 where the header has none, 1 for "1.2"
-    # Where the windows of generic addresses begin; 0 where that is not known
+    # Where the windows of generic addresses begin; 0 where that is not known.
     shared_base: int = 0
     local_base: int = 0
     has_line_numbers: bool = False

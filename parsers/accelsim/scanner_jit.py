@@ -130,7 +130,7 @@ class Kernel(NamedTuple):
     is_grouped: bool  # whether instructions stand below their thread block
     columns: int  # columns in front of the program counter
     lists_active_lanes: bool  # whether more lanes may be listed than the mask has (old tracers)
-    # [4]: where the shared and the local window of generic addresses begin and end
+    # [4]: where the shared and the local window of generic addresses begin and end.
     windows: NDArray[np.uint64]
     state: NDArray[np.int64]  # [STATE_SIZE]
     lanes: NDArray[np.uint64]  # [32]: scratch

@@ -99,10 +99,10 @@ class PartScanner:
         path: str,
         *,
         context: int = 0,
-        header: KernelHeader | None = None,
+        header: KernelHeader | None = None,  # as found before; else it is found in the text
         layout: Layout | None = None,
-        announces: bool = True,
-        is_end_of_file: bool = True,
+        announces: bool = True,  # the part announces the launch
+        is_end_of_file: bool = True,  # the text ends because the file does
     ) -> None:
         """Scan the text of a kernel, `key` in launch order, or what follows its header."""
         kernel: _KernelScanner | None = None

@@ -234,7 +234,7 @@ class AccelSimTrace:
         kernels: KernelList,
         *,
         source: TraceInput | None = None,
-        section_bytes: int = SECTION_BYTES,
+        section_bytes: int = SECTION_BYTES,  # of a large plain file, scanned independently
     ) -> None:
         self.name = kernels.name
         self.sources = kernels.sources

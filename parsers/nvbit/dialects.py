@@ -47,10 +47,10 @@ class Dialect:
 
     name: str
     mark: re.Pattern[bytes]  # what its text holds and no other dialect's does
-    # From whole lines of it to lines that `scan_text` reads; None if they are that
+    # From whole lines of it to lines that `scan_text` reads; None if they are that.
     rewrite: Callable[[bytes], bytes] | None = None
     # Whether an access names its launch. If not, `rewrite` numbers the launches of each text from
-    # 1, and gives id 0 to the accesses above the first
+    # 1, and gives id 0 to the accesses above the first.
     has_ids: bool = True
     in_order: bool = False  # whether lines belong together across a cut of the text
 

@@ -213,7 +213,7 @@ class TraceInput:
     """A file, or standard input (None), that can be looked at before it is read."""
 
     def __init__(self, path: Path | None, memory_limit: int | None = None) -> None:
-        self.memory_limit = memory_limit
+        self.memory_limit = memory_limit  # bytes unpacked at once, where it is no stream
         self.name = "<stdin>" if path is None else str(path)
         self._path = path
         # A pipe, like standard input, can be read only once.

@@ -49,7 +49,7 @@ class Opcodes(NamedTuple):
     words: NDArray[np.uint64]  # [slots, OPCODE_WORDS]: the texts, padded by zeros
     meaning: NDArray[np.uint8]  # what the opcode does to global memory
     width: NDArray[np.int64]  # bytes that a lane accesses
-    # How often the opcode was met
+    # How often the opcode was met.
     count: NDArray[np.int64]  # type: ignore[assignment]
 
 
