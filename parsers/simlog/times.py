@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import open_text
 from depgraph.parsers.simlog.lines import NamedBlocks, pushed_kernel
 from depgraph.timing.profile import BlockProfile
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from depgraph.parsers.profiles.kernel_rows import Dim3
     from depgraph.parsers.simlog.lines import FinishedBlock
     from depgraph.timing.profile import KernelProfile
+    from depgraph.trace.records import Dim3
 
 HINT = (
     "give the standard output of the whole simulation; every kernel that ended prints "
@@ -88,11 +88,13 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
         for line in text:
             log.feed(line)
     log.take_times_from_blocks()
-    rows = _kernel_rows(path, log)
-    kernels = replace(
-        rows.build("simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT),
-        launch_latency=log.options.get("kernel_launch_latency", 0.0),
+    kernels = _columns(path, log).profile(
+        "simlog",
+        unit="cycles",
+        clock_mhz=log.clock_mhz,
+        launch_latency=log.launch_latency,
         alu_counter="instructions of threads, of what the schedulers of all SMs could issue",
+        hint=HINT,
     )
     timed = [kernel for _, kernel in sorted(log.kernels.items()) if kernel.cycles is not None]
     if not all(kernel.has_all_blocks for kernel in timed):
@@ -121,19 +123,19 @@ def _alu_utilization(kernel: _Kernel, log: _Log) -> int | None:
     """Return the share of instructions that the schedulers could issue, in hundredths of 1 %."""
     if kernel.instructions is None or kernel.cycles is None or log.sms is None:
         return None
-    cycles = kernel.cycles - log.options.get("kernel_launch_latency", 0.0)
+    cycles = kernel.cycles - log.launch_latency
     most = cycles * log.sms * _WARP * log.options.get("num_sched_per_core", _SCHEDULERS)
     return min(round(10_000 * kernel.instructions / most), 10_000) if most > 0 else None
 
 
-def _kernel_rows(path: Path, log: _Log) -> KernelRows:
-    rows = KernelRows(path)
-    rows.skipped.update(log.skipped)
+def _columns(path: Path, log: _Log) -> KernelColumns:
+    columns = KernelColumns(path)
+    columns.skipped.update(log.skipped)
     for uid, kernel in sorted(log.kernels.items()):
         if kernel.cycles is None:
-            rows.skipped["kernels that did not end, or ended together with others"] += 1
+            columns.skipped["kernels that did not end, or ended together with others"] += 1
             continue
-        rows.add(
+        columns.add(
             kernel.name,
             float(kernel.cycles),
             kernel.start,
@@ -148,12 +150,14 @@ def _kernel_rows(path: Path, log: _Log) -> KernelRows:
         )
     partial = sum(bool(k.blocks) and not k.has_all_blocks for k in log.kernels.values())
     if partial:
-        rows.notes.append(
+        columns.notes.append(
             f"kernels with times of only some blocks: {partial}; block times not used"
         )
-    if latency := log.options.get("kernel_launch_latency"):
-        rows.notes.append(f"kernel times include a simulated launch latency of {latency:g} cycles")
-    return rows
+    if log.launch_latency:
+        columns.notes.append(
+            f"kernel times include a simulated launch latency of {log.launch_latency:g} cycles"
+        )
+    return columns
 
 
 def _sizes(text: str) -> Dim3 | None:
@@ -208,6 +212,11 @@ class _Log:
     def clock_mhz(self) -> float | None:
         """Core clock of the simulated GPU."""
         return self.options.get("clock_domains") or None
+
+    @property
+    def launch_latency(self) -> float:
+        """Simulated cycles of each kernel that are its launch."""
+        return self.options.get("kernel_launch_latency", 0.0)
 
     def feed(self, line: str) -> None:
         """Take the next line."""
