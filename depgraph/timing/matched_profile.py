@@ -31,47 +31,23 @@ _MOST_REGISTERS = 255
 
 @dataclass(frozen=True, slots=True)
 class AluUse:
-    """How busy the arithmetic was while kernels were measured or simulated.
+    """How busy the arithmetic was while kernels were measured or simulated."""
 
-    Attributes
-    ----------
-    counter : str
-        What says so, as the profile calls it.
-    of_kernel : mapping of int to float
-        By kernel number, 0 to 1.
-    """
-
-    counter: str
-    of_kernel: Mapping[int, float]
+    counter: str  # what says so, as the profile calls it
+    of_kernel: Mapping[int, float]  # 0 to 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Which row of a profile is which kernel of a store.
+    """Which row of a profile is which kernel of a store."""
 
-    Attributes
-    ----------
-    profile : KernelProfile
-        Filtered: kernels of one device, process and context.
-    rows : int64[n_iterations, n_kernels]
-        Rows of the profile, an iteration a line; `UNPAIRED` where there is none.
-    guessed : bool[n_iterations, n_kernels]
-        Paired by order although the name or the grid differs.
-    iteration : str
-        What is taken of several iterations: "median", "mean", "min", "last" or a number.
-    picked : int64[n_picked]
-        The iterations that are taken.
-    notes : tuple of str
-        How it was matched, as far as there is something to say.
-    """
-
-    profile: KernelProfile
+    profile: KernelProfile  # filtered: kernels of one device, process and context
     kernels: Sequence[Kernel]
-    rows: NDArray[np.int64]
-    guessed: NDArray[np.bool_]
-    iteration: str
-    picked: NDArray[np.int64]
-    notes: tuple[str, ...] = ()
+    rows: NDArray[np.int64]  # [n_iterations, n_kernels]; `UNPAIRED` where there is none
+    guessed: NDArray[np.bool_]  # the same: paired by order although the name or the grid differs
+    iteration: str  # what is taken of several: "median", "mean", "min", "last" or a number
+    picked: NDArray[np.int64]  # the iterations that are taken
+    notes: tuple[str, ...] = ()  # how it was matched, as far as there is something to say
 
     @property
     def unit(self) -> str:
@@ -94,18 +70,7 @@ class Match:
         return np.where(rows >= 0, self.profile.duration[rows], np.nan) * self.scale
 
     def reduced(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take of times of several iterations what was asked for.
-
-        Parameters
-        ----------
-        times : float64[n_iterations, n]
-            NaN where an iteration has none.
-
-        Returns
-        -------
-        float64[n]
-            NaN where no iteration has one.
-        """
+        """Take of times of several iterations, a line each, what was asked for; NaN is none."""
         result = np.full(times.shape[1], np.nan)
         some = ~np.isnan(times).all(axis=0)
         if some.any():
@@ -115,9 +80,9 @@ class Match:
 
     @property
     def spread(self) -> NDArray[np.float64]:
-        """From the shortest to the longest time of each kernel over its median: float64[n].
+        """From the shortest to the longest time of each kernel, of all iterations, over its median.
 
-        Of all iterations; 0 where there is one, NaN where there is none or all times are 0.
+        0 where there is one, NaN where there is none or all times are 0.
         """
         times = self._times(slice(None))
         result = np.full(times.shape[1], np.nan)
@@ -153,27 +118,29 @@ class Match:
         return result
 
     @property
+    def row_of_kernel(self) -> dict[int, int]:
+        """The `row` of each kernel that has one, by its number."""
+        rows = zip(self.kernels, self.row.tolist(), strict=True)
+        return {kernel.kernel: row for kernel, row in rows if row >= 0}
+
+    @property
     def sites(self) -> dict[int, Site]:
         """Where in the code kernels were launched, by kernel number; empty where unknown."""
-        profile, row = self.profile, self.row
-        if profile.site is None:
+        site, sites = self.profile.site, self.profile.sites
+        if site is None:
             return {}
-        return {
-            kernel.kernel: profile.sites[profile.site[at]]
-            for kernel, at in zip(self.kernels, row.tolist(), strict=True)
-            if at >= 0
-        }
+        return {kernel: sites[site[row]] for kernel, row in self.row_of_kernel.items()}
 
     @property
     def alu(self) -> AluUse | None:
         """How busy the arithmetic was; None where the profile does not say."""
-        column, row = self.profile.alu_utilization, self.row
+        column = self.profile.alu_utilization
         if column is None:
             return None
         shares = {
-            kernel.kernel: column[at] / 10_000
-            for kernel, at in zip(self.kernels, row.tolist(), strict=True)
-            if at >= 0 and column[at] != UNKNOWN
+            kernel: column[row] / 10_000
+            for kernel, row in self.row_of_kernel.items()
+            if column[row] != UNKNOWN
         }
         return AluUse(self.profile.alu_counter, shares) if shares else None
 
@@ -207,13 +174,7 @@ class Match:
 
     @property
     def measured_sms(self) -> int | None:
-        """SMs of the GPU that was measured; None if the profile does not say.
-
-        Raises
-        ------
-        ProfileError
-            If kernels were measured on GPUs of different size.
-        """
+        """SMs of the GPU that was measured, if the profile says; GPUs of two sizes are refused."""
         if self.profile.measured_sms is None:
             return None
         stated = {int(n) for n in self.profile.measured_sms if n > 0}
@@ -234,18 +195,12 @@ class Match:
 
 
 def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple[str, ...]]:
-    """Take from the profile what the trace does not say of the kernels' resources.
+    """Take from the profile what the trace does not say of the kernels' resources; say what.
 
     Registers where the trace has none, or more than a thread can have. Shared memory where
     the trace has none or a negative number, and where it knows no registers either: tracers
     ask a function that is not loaded yet for both, and get 0 for the static part. Streams
     where the trace has one alone.
-
-    Returns
-    -------
-    resources : Resources
-    notes : tuple of str
-        What was taken.
     """
     profile = match.profile
     operation = np.array([kernel.operation for kernel in match.kernels])

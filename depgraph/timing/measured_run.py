@@ -20,46 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """How the program ran when it was profiled.
+    """How the program ran when it was profiled, its iterations picked as kernels' are."""
 
-    Attributes
-    ----------
-    wall : float
-        From the start of the first matched kernel to the end of the last one; of several
-        iterations what is taken of kernels too.
-    kernel_time : float
-        Durations of all kernels that ran in that time, added up.
-    idle : float
-        The part of that time in which none ran; copies may have.
-    is_graph : bool
-        Whether most of the kernels were launched as CUDA graphs.
-    gap : float
-        Median time between the end of the kernels before and the start of the next one, 0 where
-        they overlap; kernels that the trace lacks count as well.
-    interval : float
-        Median time between the start of a kernel and that of the next.
-    host : float or None
-        Median time between two launch calls of the host, where the profile has them.
-    queued_gap : float or None
-        As `gap`, of kernels alone that were launched before the kernel before them in their stream
-        had ended: what the GPU needs between two kernels. None where there are none.
-    sms : int or None
-        SMs of the GPU, where the profile says.
-    others : int
-        Kernels that ran in that time and are not in the trace.
-    """
-
-    wall: float
-    kernel_time: float
-    idle: float
-    is_graph: bool
-    gap: float
-    interval: float
-    host: float | None
+    wall: float  # from the start of the first matched kernel to the end of the last one
+    kernel_time: float  # durations of all kernels that ran in that time, added up
+    idle: float  # the part of that time in which no kernel ran; copies may have
+    is_graph: bool  # whether most of the kernels were launched as CUDA graphs
+    gap: float  # median from the end of all kernels before to a start; 0 where they overlap
+    interval: float  # median time between the start of a kernel and that of the next
+    host: float | None  # median time between two launch calls, where the profile has them
+    # As `gap`, of kernels alone that were launched before the kernel before them in their stream
+    # had ended: what the GPU needs between two kernels. None where there are none.
     queued_gap: float | None
     unit: str
-    sms: int | None
-    others: int
+    sms: int | None  # of the GPU, where the profile says
+    others: int  # kernels that ran in that time and are not in the trace; they count in gaps
 
 
 def measured_run(match: Match) -> MeasuredRun | None:

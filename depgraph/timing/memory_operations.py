@@ -15,35 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperations:
-    """Memsets or copies of one sort, at one place in the program.
+    """Memsets or copies of one sort, at one place in the program."""
 
-    Attributes
-    ----------
-    name : str
-        As the file spells it.
-    before : int or None
-        The kernel of the trace that is the next to start; None where a kernel that only the
-        profile has does, or none, or where the file does not say when things start.
-    count : int
-        In an iteration; of those before no kernel of the trace, in the whole profile.
-    time : float
-        The same, in the unit of the match.
-    """
-
-    name: str
-    before: int | None
-    count: int
-    time: float
+    name: str  # as the file spells it
+    before: int | None  # the kernel of the trace that is next to start; None if no such is known
+    count: int  # in an iteration; where `before` is None, in the whole profile
+    time: float  # the same, in the unit of the match
 
 
 def memory_operations(match: Match) -> list[MemoryOperations]:
-    """Return the memsets and copies of a profile, in the order of the kernels.
-
-    Parameters
-    ----------
-    match : Match
-        Of several iterations its pick is taken here too.
-    """
+    """Return memsets and copies in the order of kernels; iterations are picked as of kernels."""
     memory = match.profile.memory
     if memory is None:
         return []

@@ -209,10 +209,10 @@ class _Table:
     def _add_operation(self, cells: list[str]) -> None:
         dialect = self._dialect
         duration, start = self._time(cells, dialect.duration), self._time(cells, dialect.start)
-        measured = {
-            "duration": None if duration is None else float(duration),
-            "start": None if start is None else round(start),
-        }
+        measured = (
+            None if duration is None else float(duration),
+            None if start is None else round(start),
+        )
         name, mark = self._cell(cells, dialect.name), None
         if dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
             name = name[: mark.start()]
@@ -224,9 +224,9 @@ class _Table:
             if correlation is None and mark:
                 correlation = int(mark[1])
             launch = self._launches[text]
-            self._columns.add(name, **measured, correlation=correlation, **launch)
+            self._columns.add(name, *measured, correlation=correlation, **launch)
         elif _MEMORY.search(name):
-            self._columns.memory.add(name, **measured, **self._place(cells))
+            self._columns.memory.add(name, *measured, **self._place(cells))
 
     def _place(self, cells: list[str]) -> dict[str, Any]:
         device = _DEVICE.fullmatch(self._cell(cells, self._dialect.device))

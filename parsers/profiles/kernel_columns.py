@@ -80,13 +80,16 @@ def _identifiers(values: Sequence[int | None]) -> Integers:
     return _integers(values, -_INT64_LIMIT + 1)
 
 
+def _known(column: NDArray[Any]) -> NDArray[Any] | None:
+    return None if np.all(column == UNKNOWN) else column
+
+
 def _sum(static: Integers | None, dynamic: Integers | None) -> Integers | None:
     """Return the shared memory of a block, where both parts of it are known of any."""
     if static is None or dynamic is None:
         return None
     total = np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
-    total = np.maximum(total, UNKNOWN)  # below it where the sum is too large
-    return None if np.all(total == UNKNOWN) else total
+    return _known(np.maximum(total, UNKNOWN))  # below it where the sum is too large
 
 
 _READ: dict[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
@@ -170,14 +173,13 @@ class KernelColumns:
             given = ("name", "duration", *_READ)
             self.extend(**{column: [row.get(column) for row in rows] for column in given})
 
-    def extend(
-        self, *, name: Sequence[str], duration: Sequence[float | None], **columns: Any
-    ) -> None:
-        """Add kernels by columns of `KernelProfile`; cells of no possible value become unknown.
+    def extend(self, **columns: Sequence[Any] | None) -> None:
+        """Add kernels by columns of `KernelProfile`: None, and what cannot be, becomes unknown.
 
-        `op_number` is the number of the operator of the host that a kernel belongs to.
+        Names and durations must be there; `op_number` is that of the host's operator of a kernel.
         """
-        times = np.array(duration, np.float64)  # NaN for None
+        names, nothing = columns["name"] or (), [None] * len(columns["name"] or ())
+        times = np.array(columns["duration"], np.float64)  # NaN for None
         reasons = np.select([~np.isfinite(times), times < 0, times > LONGEST_TIME], [0, 1, 2], -1)
         for number, text in enumerate(_UNUSABLE):
             if count := int((reasons == number).sum()):
@@ -185,8 +187,7 @@ class KernelColumns:
         usable = np.flatnonzero(reasons < 0)
         if len(self._names) + len(usable) > MOST_KERNELS:
             raise ProfileError(self._path, f"has more than {MOST_KERNELS} kernels", _LESS)
-        self._names += [self._spelled(name[row]) for row in usable.tolist()]
-        nothing = [None] * len(times)
+        self._names += [self._spelled(names[row]) for row in usable.tolist()]
         part = {c: read(columns.get(c) or nothing)[usable] for c, read in _READ.items()}
         self._parts.append({"duration": times[usable], **part})
 
@@ -223,13 +224,10 @@ class KernelColumns:
             for column in self._parts[0]
         }
         start, op_number = columns.pop("start"), columns.pop("op_number")
-        for column in columns.keys() - {"duration"}:
-            if np.all(columns[column] == UNKNOWN):
-                columns[column] = None
+        columns = {name: _known(column) for name, column in columns.items()}
         if columns["shared_bytes"] is None:
-            columns["shared_bytes"] = _sum(
-                columns["static_shared_bytes"], columns["dynamic_shared_bytes"]
-            )
+            parts = columns["static_shared_bytes"], columns["dynamic_shared_bytes"]
+            columns["shared_bytes"] = _sum(*parts)
         columns["start"] = None if np.any(start == _NO_START) else start + origin
         columns["measured_sms"] = self._sms(columns, sms_of_device or {})
         order = self._launch_order(columns)
@@ -260,15 +258,16 @@ class KernelColumns:
 
     def _sms(self, columns: Mapping[str, Any], of_device: Mapping[int, int]) -> Integers | None:
         """Return the SMs that each kernel was measured on; refuse impossibly large GPUs."""
-        stated, device = columns["measured_sms"], columns["device"]
+        stated: Integers | None = columns["measured_sms"]
+        device = columns["device"]
         most = max(of_device.values(), default=0)
         if max(most, 0 if stated is None else stated.max()) > MOST_SMS:
-            found = f"states a GPU of more than {MOST_SMS} SMs"
-            raise ProfileError(self._path, found, "correct the file, or profile again")
+            more = f"states a GPU of more than {MOST_SMS} SMs"
+            raise ProfileError(self._path, more, "correct the file, or profile again")
         if not of_device or device is None:
             return stated
-        found = np.array([of_device.get(number, UNKNOWN) for number in device.tolist()])
-        return None if np.all(found == UNKNOWN) else found
+        sms = np.array([of_device.get(number, UNKNOWN) for number in device.tolist()])
+        return _known(sms)
 
     def _launch_order(self, columns: Mapping[str, Any]) -> Integers:
         kernel, correlation, process = (columns[c] for c in ("kernel", "correlation", "process"))
@@ -303,4 +302,4 @@ class KernelColumns:
         keys = zip(process.tolist(), correlation.tolist(), strict=True)
         called = [self._called.get(key) for key in keys]
         issued = np.array([UNKNOWN if time is None else time + origin for time in called])
-        return None if np.all(issued == UNKNOWN) else issued
+        return _known(issued)

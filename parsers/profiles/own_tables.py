@@ -236,16 +236,18 @@ def _profile(table: _Table, file_kind: str) -> KernelProfile | BlockProfile:
 
 
 def _kernels(table: _Table, unit: str, notes: list[str], format_name: str) -> KernelProfile:
-    kernel, duration, start, sms, name = map(
-        table.columns.get, ("kernel", "duration", "start", "sms", "name")
+    kernel, start, sms = (
+        table.columns["kernel"],
+        table.columns.get("start"),
+        table.columns.get("sms"),
     )
     table.refuse(_repeated(kernel), "the kernel has a time already")
     factor = 1.0 if unit == "cycles" else _NANOSECONDS
     columns = KernelColumns(table.path)
     columns.notes += notes
     columns.extend(
-        name=[""] * len(kernel) if name is None else name,
-        duration=duration * factor,
+        name=table.columns.get("name") or [""] * len(kernel),
+        duration=table.columns["duration"] * factor,
         start=None if start is None else [int(time) for time in np.rint(start * factor)],
         kernel=kernel.tolist(),
         measured_sms=None if sms is None else sms.tolist(),
@@ -254,9 +256,8 @@ def _kernels(table: _Table, unit: str, notes: list[str], format_name: str) -> Ke
 
 
 def _blocks(table: _Table, unit: str, notes: list[str], format_name: str) -> BlockProfile:
-    kernel, block, duration, start, sms = map(
-        table.columns.get, ("kernel", "block", "duration", "start", "sms")
-    )
+    kernel, block = table.columns["kernel"], table.columns["block"]
+    start, sms = table.columns.get("start"), table.columns.get("sms")
     table.refuse(block < 0, "the block is negative")
     order = np.lexsort((block, kernel))
     same = (np.diff(kernel[order]) == 0) & (np.diff(block[order]) == 0)
@@ -269,7 +270,7 @@ def _blocks(table: _Table, unit: str, notes: list[str], format_name: str) -> Blo
         unit="cycles" if unit == "cycles" else "us",
         kernel=kernel[order],
         block=block[order],
-        duration=duration[order],
+        duration=table.columns["duration"][order],
         start=None if start is None else start[order],
         measured_sms=None if sms is None or len(np.unique(sms)) > 1 else int(sms[0]),
         notes=tuple(notes),
