@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from depgraph.timing.launch_sites import NOWHERE, Site
 from depgraph.timing.profile import UNKNOWN, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 MOST_SPANS = 1 << 23
@@ -19,6 +22,7 @@ MOST_STEPS = 1 << 16
 _LATEST = 1 << 62  # two such times can be added
 MOST_CHARACTERS = 1 << 28
 OP, MODULE, LINE, RANGE, BACKWARD = range(5)
+Call = tuple[int, int]  # process and correlation id
 _FORWARD = -2  # in place of a process: it is an operator of the forward pass, not a launch
 _MODULE = "nn.Module: "
 _STEP = "ProfilerStep#"
@@ -40,27 +44,21 @@ class _Span(NamedTuple):
 
 
 class HostSpans:
-    """Collects what threads of the host were at, and which launches they called for.
-
-    Attributes
-    ----------
-    left_out : int
-        Spans that were too many to keep.
-    """
+    """Collects what threads of the host were at, and which launches they called for."""
 
     def __init__(self) -> None:
-        self.left_out = 0
+        self.left_out = 0  # spans that were too many to keep
         self._n_spans = 0
         self._characters = 0
         self._names: dict[str, str] = {}
         self._spans: dict[object, list[_Span]] = defaultdict(list)
-        self._calls: dict[object, list[tuple[int, tuple[int, int]]]] = defaultdict(list)
+        self._calls: dict[object, list[tuple[int, Call]]] = defaultdict(list)
         self._op_of_id: dict[int, str] = {}
         self._steps: list[Step] = []
 
-    def add_call(self, correlation: int, start: int, thread: object, process: int) -> None:
-        """Note a call that launched kernels; they have its correlation id."""
-        self._calls[thread].append((start, (process, correlation)))
+    def add_call(self, call: Call, start: int, thread: object) -> None:
+        """Note a call that launched kernels."""
+        self._calls[thread].append((start, call))
 
     def add_op(
         self, name: str, start: int, end: int, thread: object, number: int | None = None
@@ -123,44 +121,28 @@ class HostSpans:
         return found
 
     def sites(
-        self,
-        correlation: NDArray[np.int64] | None,
-        process: NDArray[np.int64] | None,
-        number: NDArray[np.int64],
+        self, calls: Sequence[Call] | None, number: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64] | None, tuple[Site, ...]]:
-        """Say where each kernel was launched.
+        """Return an index of the site of each kernel, and the sites; None and none if unknown.
 
-        Parameters
-        ----------
-        correlation, process : int64[n] or None
-            Of the kernels.
-        number : int64[n]
-            Number of the operator that a kernel names.
-
-        Returns
-        -------
-        site : int64[n] or None
-            Index into `sites`; None if nothing is known of any kernel.
-        sites : tuple of Site
+        Kernels name the calls that launched them, if that is known, and the number of an operator.
         """
         of_call = self._sites_of_calls() if self._n_spans else {}
+        launched = [NOWHERE] * len(number)
+        if calls is not None:
+            launched = [of_call.get(call, NOWHERE) for call in calls]
         codes = {NOWHERE: 0}
         site = np.zeros(len(number), np.int64)
-        for row in range(len(number)):
-            found = NOWHERE
-            if correlation is not None:
-                key = UNKNOWN if process is None else int(process[row]), int(correlation[row])
-                found = of_call.get(key, NOWHERE)
-            if not found.op and int(number[row]) in self._op_of_id:
-                op = self._op_of_id[int(number[row])]
-                found = Site(op, found.module, found.line, found.range)
-            site[row] = codes.setdefault(found, len(codes))
+        for row, (found, of_number) in enumerate(zip(launched, number.tolist(), strict=True)):
+            op = found.op or self._op_of_id.get(of_number, "")
+            named = found if op == found.op else replace(found, op=op)
+            site[row] = codes.setdefault(named, len(codes))
         return (site, tuple(codes)) if len(codes) > 1 else (None, ())
 
-    def _sites_of_calls(self) -> dict[tuple[int, int], Site]:
+    def _sites_of_calls(self) -> dict[Call, Site]:
         """Return the site of each launch call: the spans of its thread that it lies within."""
-        found: dict[tuple[int, int], Site] = {}
-        backward: dict[tuple[int, int], int] = {}
+        found: dict[Call, Site] = {}
+        backward: dict[Call, int] = {}
         known: dict[tuple[tuple[int, str], ...], Site] = {}
         for thread, calls in self._calls.items():
             spans = sorted(self._spans.get(thread, ()), key=lambda s: (s.start, -s.end))
@@ -179,31 +161,23 @@ class HostSpans:
                 sequences = [int(s.name) for s in around if s.kind == BACKWARD]
                 if sequences:
                     backward[key] = sequences[-1]
-        for key, sequence in backward.items():
-            found[key] = _filled(found[key], found.get((_FORWARD, sequence), NOWHERE))
+        for key, sequence in backward.items():  # they have what only the forward pass shows
+            site, forward = found[key], found.get((_FORWARD, sequence), NOWHERE)
+            module, line = site.module or forward.module, site.line or forward.line
+            found[key] = replace(site, module=module, line=line)
         return found
-
-
-def _filled(site: Site, forward: Site) -> Site:
-    """Return the site of a backward pass, with what only the forward pass shows."""
-    return Site(
-        op=site.op,
-        module=site.module or forward.module,
-        line=site.line or forward.line,
-        range=site.range,
-    )
 
 
 def _site_of(stack: tuple[tuple[int, str], ...]) -> Site:
     """Return the site of a call from what it lies within, outermost first."""
-    names: list[list[str]] = [[], [], [], [], []]
+    names: dict[int, list[str]] = defaultdict(list)
     for kind, name in stack:
         # PyTorch records some annotations twice.
         if names[kind][-1:] != [name]:
             names[kind].append(name)
     return Site(
-        op=names[OP][-1] if names[OP] else "",
+        op="".join(names[OP][-1:]),
         module="/".join(names[MODULE]),
-        line=names[LINE][-1] if names[LINE] else "",
+        line="".join(names[LINE][-1:]),
         range="/".join(names[RANGE]),
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.parsers.profiles.host_spans import Call
     from depgraph.timing.profile import KernelUnit
     from depgraph.trace.records import Dim3
 
@@ -117,7 +118,7 @@ class KernelColumns:
         self._spellings: dict[str, str] = {}
         self._name_characters = 0
         self._parts: list[dict[str, NDArray[Any]]] = []
-        self._called: dict[tuple[int, int], int] = {}  # when, by process and correlation
+        self._called: dict[Call, int] = {}  # when
 
     def __len__(self) -> int:
         self._flush()
@@ -152,8 +153,9 @@ class KernelColumns:
         if correlation is None or start is None or not abs(start) < _TIME_LIMIT:
             return
         if abs(correlation) < _INT64_LIMIT and abs(process) < _INT64_LIMIT:
-            self._called[process, correlation] = start
-            self.host.add_call(correlation, start, thread, process)
+            call = process, correlation
+            self._called[call] = start
+            self.host.add_call(call, start, thread)
 
     def _spelled(self, name: str) -> str:
         """Return one string for all kernels of a name, one that can be printed."""
@@ -231,10 +233,9 @@ class KernelColumns:
         columns["start"] = None if np.any(start == _NO_START) else start + origin
         columns["measured_sms"] = self._sms(columns, sms_of_device or {})
         order = self._launch_order(columns)
-        columns["issued"] = self._issued(columns, origin)
-        columns["site"], sites = self.host.sites(
-            columns["correlation"], columns["process"], op_number
-        )
+        calls = self._calls(columns)
+        columns["issued"] = self._issued(calls, origin)
+        columns["site"], sites = self.host.sites(calls, op_number)
         if self.host.left_out:
             self.notes.append(f"{self.host.left_out} operators and ranges are too many to keep")
         if zero := int((columns["duration"] == 0).sum()):
@@ -292,14 +293,18 @@ class KernelColumns:
         np.minimum.at(first, member, time)
         return np.lexsort((time, correlation, process, first[member]))
 
-    def _issued(self, columns: Mapping[str, Any], origin: int) -> Integers | None:
-        """Return when each kernel was called for; None if that is not known of any."""
-        correlation, process = columns["correlation"], columns["process"]
-        if correlation is None or not self._called:
+    def _calls(self, columns: Mapping[str, Any]) -> list[Call] | None:
+        """Return the call that launched each kernel; None if that is not known of any."""
+        process, correlation = columns["process"], columns["correlation"]
+        if correlation is None:
             return None
-        if process is None:
-            process = np.full(len(self), UNKNOWN)
-        keys = zip(process.tolist(), correlation.tolist(), strict=True)
-        called = [self._called.get(key) for key in keys]
-        issued = np.array([UNKNOWN if time is None else time + origin for time in called])
+        processes = [UNKNOWN] * len(self) if process is None else process.tolist()
+        return list(zip(processes, correlation.tolist(), strict=True))
+
+    def _issued(self, calls: Sequence[Call] | None, origin: int) -> Integers | None:
+        """Return when each kernel was called for; None if that is not known of any."""
+        times = [self._called.get(call) for call in calls or ()]
+        if not any(time is not None for time in times):
+            return None
+        issued = np.array([UNKNOWN if time is None else time + origin for time in times])
         return _known(issued)

@@ -70,14 +70,14 @@ def _add(columns: KernelColumns, event: dict[str, Any]) -> bool:
     """Take what an event says; return False if it says nothing of use."""
     category, name = category_of(event), event.get("name")
     if category == "kernel":
-        columns.add(*_measured(event), **_launch(event))
+        columns.add(*_measured(event), **_launch(arguments_of(event)))
     elif category in _MEMORY:
-        columns.memory.add(*_measured(event), **_place(event))
+        columns.memory.add(*_measured(event), **_place(arguments_of(event)))
     elif category in CALLS and isinstance(name, str) and "Launch" in name:
         correlation = whole(arguments_of(event).get("correlation"))
         columns.add_call(correlation, time_of(event, "ts"), thread_of(event))
     elif category in SPANS:
-        add_span(columns.host, event)
+        add_span(columns.host, category, event)
     else:
         return False
     return True
@@ -106,13 +106,12 @@ def time_of(event: dict[str, Any], member: str) -> int | None:
     return None if time is None else round(nanoseconds(time, "us"))
 
 
-def add_span(host: HostSpans, event: dict[str, Any]) -> None:
+def add_span(host: HostSpans, category: str, event: dict[str, Any]) -> None:
     """Note what the host was doing for a while."""
     name, start, duration = event.get("name"), time_of(event, "ts"), time_of(event, "dur")
     if not isinstance(name, str) or start is None or duration is None:
         return
     where = start, start + duration, thread_of(event)
-    category = category_of(event)
     if category == _OP:
         known = arguments_of(event)
         host.add_op(name, *where, whole(known.get("External id")))
@@ -137,26 +136,25 @@ def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
     )
 
 
-def _place(event: dict[str, Any]) -> dict[str, Any]:
-    arguments = arguments_of(event)
+def _place(arguments: dict[str, Any]) -> dict[str, Any]:
     # A copy between two GPUs names the one whose engine moves it.
-    others = {"device": "inDevice", "context": "inContext"}
     return {
-        name: whole(arguments.get(name, arguments.get(others.get(name, name))))
-        for name in ("device", "context", "stream", "correlation")
+        "device": whole(arguments.get("device", arguments.get("inDevice"))),
+        "context": whole(arguments.get("context", arguments.get("inContext"))),
+        "stream": whole(arguments.get("stream")),
+        "correlation": whole(arguments.get("correlation")),
     }
 
 
-def _launch(event: dict[str, Any]) -> dict[str, Any]:
+def _launch(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return how a kernel was launched, and where."""
-    arguments = arguments_of(event)
     return {
         "grid": sizes(arguments.get("grid")),
         "block": sizes(arguments.get("block")),
         "registers": whole(arguments.get("registers per thread")),
         "shared_bytes": whole(arguments.get("shared memory")),
         "op_number": whole(arguments.get("External id")),
-        **_place(event),
+        **_place(arguments),
     }
 
 

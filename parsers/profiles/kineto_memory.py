@@ -110,18 +110,19 @@ class _Reader:
             grid, block = sizes(found.get("grid")), sizes(found.get("block"))
             self._kernels.append((correlation, known, grid, block))
         elif category in SPANS:
-            add_span(self._host, event)
+            add_span(self._host, category, event)
         elif event.get("name") == _MEMORY and len(self.changes) < _MOST_EVENTS:
             change = _change_of(found)
             if change is not None:
-                self._host.add_call(len(self.changes), time, thread_of(event), UNKNOWN)
+                self._host.add_call((UNKNOWN, len(self.changes)), time, thread_of(event))
                 self.changes.append((time, *change))
                 self._processes.add(whole(event.get("pid")) or 0)
 
     def finish(self) -> MemoryProfile:
         """Return all of it, in order."""
         n = len(self.changes)
-        site, sites = self._host.sites(np.arange(n), None, np.full(n, UNKNOWN))
+        calls = [(UNKNOWN, number) for number in range(n)]
+        site, sites = self._host.sites(calls, np.full(n, UNKNOWN))
         changes = [
             Change(*change, NOWHERE if site is None else sites[site[i]])
             for i, change in enumerate(self.changes)
