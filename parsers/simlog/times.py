@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ HINT = (
     "gpu_sim_cycle and gpu_tot_sim_cycle there"
 )
 _KEY_CHARACTERS = 6
+_HEADER_KEYS = ("-kerne", "-grid ", "-block", "-shmem", "-nregs", "-cuda ")
 _WARP = 32
 _SCHEDULERS = 4
 
@@ -72,7 +73,7 @@ class _Kernel:
     @property
     def has_all_blocks(self) -> bool:
         """Whether the time of every block is known."""
-        if self.grid is None:
+        if self.grid is None or not self.blocks:
             return False
         return len(self.blocks) == self.grid[0] * self.grid[1] * self.grid[2]
 
@@ -99,18 +100,20 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
     timed = [kernel for _, kernel in sorted(log.kernels.items()) if kernel.cycles is not None]
     if not all(kernel.has_all_blocks for kernel in timed):
         return kernels
-    kernel_of = [kernel.uid - 1 for kernel in timed for _ in kernel.blocks]
-    block_of = [block for kernel in timed for block in sorted(kernel.blocks)]
-    times = [kernel.blocks[block] for kernel in timed for block in sorted(kernel.blocks)]
-    start, end = np.array(times, np.float64).T
+    rows = [
+        (kernel.uid - 1, block, *times)
+        for kernel in timed
+        for block, times in sorted(kernel.blocks.items())
+    ]
+    kernel_of, block_of, start, end = np.array(rows, np.int64).T
     return BlockProfile(
         source=path,
         format="simlog",
         unit="cycles",
-        kernel=np.array(kernel_of, np.int64),
-        block=np.array(block_of, np.int64),
-        duration=end - start,
-        start=start,
+        kernel=kernel_of,
+        block=block_of,
+        duration=end.astype(np.float64) - start,
+        start=start.astype(np.float64),
         measured_sms=log.sms,
         clock_mhz=log.clock_mhz,
         kernels=kernels,
@@ -165,6 +168,19 @@ def _sizes(text: str) -> Dim3 | None:
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,18}", text) else None
+
+
+_HEADER_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "grid dim": ("grid", _sizes),
+    "block dim": ("block", _sizes),
+    "shmem": ("shared_bytes", _number),
+    "nregs": ("registers", _number),
+    "cuda stream id": ("stream", _number),
+}
+
+
 class _Log:
     """What the lines of a log have told so far."""
 
@@ -186,19 +202,12 @@ class _Log:
         self._blocks = NamedBlocks()
         self._handlers: dict[str, Callable[[str], None]] = {
             "-gpgpu": self._option,
-            "-kerne": self._header,
-            "-grid ": self._header,
-            "-block": self._header,
-            "-shmem": self._header,
-            "-nregs": self._header,
-            "-cuda ": self._header,
+            **dict.fromkeys(_HEADER_KEYS, self._header),
             "GPGPU-": self._simulator,
             "launch": self._launch,
             "thread": self._blocks.issue,
             "Destro": self._destroy,
-            "kernel": self._statistic,
-            "gpu_si": self._statistic,
-            "gpu_to": self._statistic,
+            **dict.fromkeys(("kernel", "gpu_si", "gpu_to"), self._statistic),
             "gpgpu_": self._update,
         }
 
@@ -252,18 +261,8 @@ class _Log:
         if key == "kernel name":
             self._announced.append(_Kernel(0, value))
         elif self._announced:
-            kernel = self._announced[-1]
-            number = int(value) if re.fullmatch(r"\d{1,18}", value) else None
-            if key == "grid dim":
-                kernel.grid = _sizes(value)
-            elif key == "block dim":
-                kernel.block = _sizes(value)
-            elif key == "nregs":
-                kernel.registers = number
-            elif key == "shmem":
-                kernel.shared_bytes = number
-            else:
-                kernel.stream = number
+            name, read = _HEADER_FIELDS[key]
+            setattr(self._announced[-1], name, read(value))
 
     def _launch(self, line: str) -> None:
         """Pair a launch with the header that was echoed for it, maybe many lines before."""
@@ -349,7 +348,7 @@ class _Log:
         if match is None:
             return
         key, words = match[1], match[2].split()
-        numbers = [int(word) for word in words if re.fullmatch(r"\d{1,18}", word)]
+        numbers = [number for word in words if (number := _number(word)) is not None]
         if key == "kernel_name":
             self._names = words
         elif key == "kernel_launch_uid":
