@@ -203,9 +203,8 @@ def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
     blocks = np.full(len(name), UNKNOWN)
     if profile.grid is not None:
         blocks = np.where(profile.grid[:, 0] > 0, profile.grid.astype(np.int64).prod(axis=1), -1)
-    issued = start
-    if profile.issued is not None:
-        issued = np.where(profile.issued >= 0, profile.issued, start)
+    issued = profile.filled("issued")
+    issued = np.where(issued >= 0, issued, start)
     memory = profile.memory
     if memory is not None and memory.start is not None:
         is_peer = [re.search(PEER_COPY, n, re.IGNORECASE) is not None for n in memory.name]

@@ -11,7 +11,7 @@ from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
 from depgraph.system.text import counted, show_number
 from depgraph.timing.estimates import Estimates, estimate_times
-from depgraph.timing.memory_operations import memory_operations
+from depgraph.timing.matched_profile import memory_operations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

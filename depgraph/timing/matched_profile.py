@@ -1,4 +1,4 @@
-"""A profile matched to the kernels of a store: times, gaps, and what else it knows of them."""
+"""A profile matched to the kernels of a store: times, resources, and copies between kernels."""
 
 from __future__ import annotations
 
@@ -134,9 +134,7 @@ class Match:
     @property
     def alu(self) -> AluUse | None:
         """How busy the arithmetic was; None where the profile does not say."""
-        column = self.profile.alu_utilization
-        if column is None:
-            return None
+        column = self.profile.filled("alu_utilization")
         shares = {
             kernel: column[row] / 10_000
             for kernel, row in self.row_of_kernel.items()
@@ -175,9 +173,7 @@ class Match:
     @property
     def measured_sms(self) -> int | None:
         """SMs of the GPU that was measured, if the profile says; GPUs of two sizes are refused."""
-        if self.profile.measured_sms is None:
-            return None
-        stated = {int(n) for n in self.profile.measured_sms if n > 0}
+        stated = {int(n) for n in np.unique(self.profile.filled("measured_sms")) if n > 0}
         if len(stated) > 1:
             raise ProfileError(
                 self.profile.source,
@@ -207,13 +203,12 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
     row = match.row
     has_row = row >= 0
 
-    def measured(column: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    def measured(column: str) -> NDArray[np.int64]:
         values = np.full(len(resources.threads), UNKNOWN, np.int64)
-        if column is not None:
-            values[operation[has_row]] = column[row[has_row]]
+        values[operation[has_row]] = profile.filled(column)[row[has_row]]
         return values
 
-    registers, shared = measured(profile.registers), measured(profile.block_shared_bytes)
+    registers, shared = measured("registers"), measured("block_shared_bytes")
     unusable = (resources.registers <= 0) | (resources.registers > _MOST_REGISTERS)
     lacks_registers = (registers > 0) & unusable
     lacks_shared = (shared >= 0) & (
@@ -227,7 +222,7 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
                 "profile: the trace does not have them"
             )
     stream = resources.stream
-    streams = measured(profile.stream)
+    streams = measured("stream")
     if len(np.unique(stream[operation])) == 1 and len(np.unique(streams[streams >= 0])) > 1:
         stream = np.where(streams >= 0, streams, stream)
         notes.append("streams taken from the profile: the trace has only one")
@@ -240,3 +235,56 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
         ),
         tuple(notes),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOperations:
+    """Memsets or copies of one sort, at one place in the program."""
+
+    name: str  # as the file spells it
+    before: int | None  # the kernel of the trace that is next to start; None if no such is known
+    count: int  # in an iteration; where `before` is None, in the whole profile
+    time: float  # the same, in the unit of the match
+
+
+def memory_operations(match: Match) -> list[MemoryOperations]:
+    """Return memsets and copies in the order of kernels; iterations are picked as of kernels."""
+    memory = match.profile.memory
+    if memory is None:
+        return []
+    iteration, place = _next_kernels(match)
+    duration = memory.duration * match.scale
+    found = []
+    picked = {int(number): line for line, number in enumerate(match.picked)}
+    groups: dict[tuple[int, str], list[int]] = {}
+    for row, name in enumerate(memory.name):
+        groups.setdefault((int(place[row]), name), []).append(row)
+    for (at, name), rows in sorted(groups.items(), key=lambda item: (item[0][0] < 0, item[0])):
+        if at < 0:
+            found.append(MemoryOperations(name, None, len(rows), float(duration[rows].sum())))
+            continue
+        each = np.zeros((len(picked), 2))
+        for row in rows:
+            line = picked.get(int(iteration[row]))
+            if line is not None:
+                each[line] += 1, duration[row]
+        count, time = match.reduced(each).tolist()
+        if count:
+            number = match.kernels[at].kernel
+            found.append(MemoryOperations(name, number, round(count), time))
+    return found
+
+
+def _next_kernels(match: Match) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return iteration and place of the matched kernel that starts next, -1 where none does."""
+    profile, memory = match.profile, match.profile.memory
+    if memory is None or memory.start is None or profile.start is None:
+        none = np.full(0 if memory is None else len(memory), -1)
+        return none, none
+    place = np.full((2, len(profile) + 1), -1)
+    line, column = np.nonzero(match.rows >= 0)
+    place[:, match.rows[line, column]] = line, column
+    order = np.argsort(profile.start, kind="stable")
+    after = np.searchsorted(profile.start[order], memory.start, side="left")
+    next_row = np.append(order, len(profile))[after]
+    return place[0, next_row], place[1, next_row]

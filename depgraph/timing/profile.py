@@ -97,6 +97,11 @@ class KernelProfile:
     def __len__(self) -> int:
         return len(self.duration)
 
+    def filled(self, name: str) -> Integers:
+        """Return a column of whole numbers; `UNKNOWN` throughout where the file does not say."""
+        column: Integers | None = getattr(self, name)
+        return np.full(len(self), UNKNOWN) if column is None else column
+
     @property
     def devices(self) -> tuple[int, ...]:
         """The devices that kernels ran on, increasing; empty where the file does not say."""

@@ -121,23 +121,21 @@ class HostSpans:
         return found
 
     def sites(
-        self, calls: Sequence[Call] | None, number: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64] | None, tuple[Site, ...]]:
-        """Return an index of the site of each kernel, and the sites; None and none if unknown.
+        self, calls: Sequence[Call], number: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], tuple[Site, ...]]:
+        """Return an index of the site of each kernel, and the sites; -1 and none if unknown of all.
 
-        Kernels name the calls that launched them, if that is known, and the number of an operator.
+        Kernels name the calls that launched them, and the number of an operator.
         """
         of_call = self._sites_of_calls() if self._n_spans else {}
-        launched = [NOWHERE] * len(number)
-        if calls is not None:
-            launched = [of_call.get(call, NOWHERE) for call in calls]
         codes = {NOWHERE: 0}
         site = np.zeros(len(number), np.int64)
-        for row, (found, of_number) in enumerate(zip(launched, number.tolist(), strict=True)):
+        for row, (call, of_number) in enumerate(zip(calls, number.tolist(), strict=True)):
+            found = of_call.get(call, NOWHERE)
             op = found.op or self._op_of_id.get(of_number, "")
             named = found if op == found.op else replace(found, op=op)
             site[row] = codes.setdefault(named, len(codes))
-        return (site, tuple(codes)) if len(codes) > 1 else (None, ())
+        return (site, tuple(codes)) if len(codes) > 1 else (np.full(len(site), UNKNOWN), ())
 
     def _sites_of_calls(self) -> dict[Call, Site]:
         """Return the site of each launch call: the spans of its thread that it lies within."""

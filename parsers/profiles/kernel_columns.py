@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from depgraph.trace.records import Dim3
 
     Integers = NDArray[np.int64]
+    Columns = Mapping[str, NDArray[Any]]
 
 _INTEGERS = (
     "kernel",
@@ -85,12 +86,12 @@ def _known(column: NDArray[Any]) -> NDArray[Any] | None:
     return None if np.all(column == UNKNOWN) else column
 
 
-def _sum(static: Integers | None, dynamic: Integers | None) -> Integers | None:
-    """Return the shared memory of a block, where both parts of it are known of any."""
-    if static is None or dynamic is None:
-        return None
-    total = np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
-    return _known(np.maximum(total, UNKNOWN))  # below it where the sum is too large
+def _shared(columns: Columns) -> Integers:
+    """Return the shared memory of a block: as the file states it, or both parts of it together."""
+    static, dynamic = columns["static_shared_bytes"], columns["dynamic_shared_bytes"]
+    both = np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
+    both = np.maximum(both, UNKNOWN)  # below it where the sum is too large
+    return np.where(columns["shared_bytes"] >= 0, columns["shared_bytes"], both)
 
 
 _READ: dict[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
@@ -152,7 +153,7 @@ class KernelColumns:
         process = UNKNOWN if process is None else process
         if correlation is None or start is None or not abs(start) < _TIME_LIMIT:
             return
-        if abs(correlation) < _INT64_LIMIT and abs(process) < _INT64_LIMIT:
+        if 0 <= correlation < _INT64_LIMIT and abs(process) < _INT64_LIMIT:
             call = process, correlation
             self._called[call] = start
             self.host.add_call(call, start, thread)
@@ -221,21 +222,21 @@ class KernelColumns:
             found = "no kernel with a time" + (f" ({reasons})" if reasons else "")
             raise ProfileError(self._path, found, hint)
         origin = start_origin % _TIME_LIMIT
-        columns: dict[str, Any] = {
+        columns = {
             column: np.concatenate([part[column] for part in self._parts])
             for column in self._parts[0]
         }
-        start, op_number = columns.pop("start"), columns.pop("op_number")
-        columns = {name: _known(column) for name, column in columns.items()}
-        if columns["shared_bytes"] is None:
-            parts = columns["static_shared_bytes"], columns["dynamic_shared_bytes"]
-            columns["shared_bytes"] = _sum(*parts)
-        columns["start"] = None if np.any(start == _NO_START) else start + origin
+        start = columns.pop("start")
         columns["measured_sms"] = self._sms(columns, sms_of_device or {})
-        order = self._launch_order(columns)
-        calls = self._calls(columns)
-        columns["issued"] = self._issued(calls, origin)
-        columns["site"], sites = self.host.sites(calls, op_number)
+        columns["shared_bytes"] = _shared(columns)
+        calls = list(zip(columns["process"].tolist(), columns["correlation"].tolist(), strict=True))
+        called = [self._called.get(call) for call in calls]
+        issued = [UNKNOWN if time is None else time + origin for time in called]
+        columns["issued"] = np.array(issued, np.int64)
+        columns["site"], sites = self.host.sites(calls, columns.pop("op_number"))
+        known: dict[str, Any] = {name: _known(column) for name, column in columns.items()}
+        known["start"] = None if np.any(start == _NO_START) else start + origin
+        order = self._launch_order(columns, known["start"])
         if self.host.left_out:
             self.notes.append(f"{self.host.left_out} operators and ranges are too many to keep")
         if zero := int((columns["duration"] == 0).sum()):
@@ -252,35 +253,30 @@ class KernelColumns:
             memory=memory.profile(format_name, unit=unit, start_origin=origin) if memory else None,
             notes=tuple(self.notes),
             skipped=dict(self.skipped),
-            **columns,
+            **known,
             **more,
         )
         return listed.take(order)
 
-    def _sms(self, columns: Mapping[str, Any], of_device: Mapping[int, int]) -> Integers | None:
+    def _sms(self, columns: Columns, of_device: Mapping[int, int]) -> Integers:
         """Return the SMs that each kernel was measured on; refuse impossibly large GPUs."""
-        stated: Integers | None = columns["measured_sms"]
-        device = columns["device"]
-        most = max(of_device.values(), default=0)
-        if max(most, 0 if stated is None else stated.max()) > MOST_SMS:
-            more = f"states a GPU of more than {MOST_SMS} SMs"
-            raise ProfileError(self._path, more, "correct the file, or profile again")
-        if not of_device or device is None:
+        stated: Integers = columns["measured_sms"]
+        if max(of_device.values(), default=0) > MOST_SMS or stated.max() > MOST_SMS:
+            found = f"states a GPU of more than {MOST_SMS} SMs"
+            raise ProfileError(self._path, found, "correct the file, or profile again")
+        if not of_device:
             return stated
-        sms = np.array([of_device.get(number, UNKNOWN) for number in device.tolist()])
-        return _known(sms)
+        return np.array([of_device.get(device, UNKNOWN) for device in columns["device"].tolist()])
 
-    def _launch_order(self, columns: Mapping[str, Any]) -> Integers:
-        kernel, correlation, process = (columns[c] for c in ("kernel", "correlation", "process"))
-        if kernel is not None and not np.any(kernel == UNKNOWN):
+    def _launch_order(self, columns: Columns, start: Integers | None) -> Integers:
+        kernel, process, correlation = (columns[c] for c in ("kernel", "process", "correlation"))
+        if not np.any(kernel == UNKNOWN):
             return np.argsort(kernel, kind="stable")
-        time = np.arange(len(self)) if columns["start"] is None else columns["start"]
-        if correlation is None or np.any(correlation == UNKNOWN):
-            if correlation is not None:
+        time = np.arange(len(self)) if start is None else start
+        if np.any(correlation == UNKNOWN):
+            if np.any(correlation != UNKNOWN):
                 self.notes.append("not all kernels have a correlation id: ordered by start")
             return np.argsort(time, kind="stable")
-        if process is None:
-            process = np.zeros(len(self), np.int64)
         shared = len(self) - np.unique(np.stack([process, correlation]), axis=1).shape[1]
         if shared:
             self.notes.append(
@@ -292,19 +288,3 @@ class KernelColumns:
         first = np.full(len(self), np.iinfo(np.int64).max)
         np.minimum.at(first, member, time)
         return np.lexsort((time, correlation, process, first[member]))
-
-    def _calls(self, columns: Mapping[str, Any]) -> list[Call] | None:
-        """Return the call that launched each kernel; None if that is not known of any."""
-        process, correlation = columns["process"], columns["correlation"]
-        if correlation is None:
-            return None
-        processes = [UNKNOWN] * len(self) if process is None else process.tolist()
-        return list(zip(processes, correlation.tolist(), strict=True))
-
-    def _issued(self, calls: Sequence[Call] | None, origin: int) -> Integers | None:
-        """Return when each kernel was called for; None if that is not known of any."""
-        times = [self._called.get(call) for call in calls or ()]
-        if not any(time is not None for time in times):
-            return None
-        issued = np.array([UNKNOWN if time is None else time + origin for time in times])
-        return _known(issued)

@@ -124,7 +124,7 @@ class _Reader:
         calls = [(UNKNOWN, number) for number in range(n)]
         site, sites = self._host.sites(calls, np.full(n, UNKNOWN))
         changes = [
-            Change(*change, NOWHERE if site is None else sites[site[i]])
+            Change(*change, sites[site[i]] if sites else NOWHERE)
             for i, change in enumerate(self.changes)
         ]
         launches = [

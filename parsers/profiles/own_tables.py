@@ -17,12 +17,14 @@ from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from _csv import Reader
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
     from pyarrow.parquet import ParquetFile
 
+    from depgraph.parsers.profiles.source import Text
     from depgraph.timing.profile import KernelProfile
 
 HINT = (
@@ -85,16 +87,11 @@ def layout_of(headings: Sequence[str]) -> Layout | None:
 def read_csv_table(path: Path) -> KernelProfile | BlockProfile:
     """Read a table of kernels, or of thread blocks if it has a column `block`."""
     with open_text(path) as text:
-        rows = _Rows(text)
+        lines = csv.reader(text)
         try:
-            headings = next(iter(rows), [])
-            layout = layout_of(headings)
-            if layout is None:
-                raise ProfileError(path, "no header that is understood", HINT, line=1)
-            table = _read_csv(path, rows, layout, len(headings))
+            return _profile(_read_csv(path, text, lines), "csv")
         except csv.Error as error:
-            raise ProfileError(path, str(error), HINT, line=rows.line) from None
-    return _profile(table, "csv")
+            raise ProfileError(path, str(error), HINT, line=lines.line_num) from None
 
 
 def read_parquet_table(path: Path) -> KernelProfile | BlockProfile:
@@ -115,51 +112,27 @@ def read_parquet_table(path: Path) -> KernelProfile | BlockProfile:
     return _profile(table, "parquet")
 
 
-class _Rows:
-    """The rows of a CSV file, less comments and blank lines."""
-
-    def __init__(self, text: Iterator[str]) -> None:
-        self._text = text
-        self._last = "\n"
-        self._reader = csv.reader(self._lines())
-
-    @property
-    def line(self) -> int:
-        """Where the last row stands, from 1."""
-        return self._reader.line_num
-
-    @property
-    def cut(self) -> bool:
-        """Whether the last line so far has no line end."""
-        return not self._last.endswith("\n")
-
-    def _lines(self) -> Iterator[str]:
-        for line in self._text:
-            self._last = line
-            yield line
-
-    def __iter__(self) -> Iterator[list[str]]:
-        for cells in self._reader:
-            if any(cells) and not cells[0].startswith("#"):
-                yield cells
-
-
-def _read_csv(path: Path, rows: _Rows, layout: Layout, width: int) -> _Table:
+def _read_csv(path: Path, text: Text, lines: Reader) -> _Table:
+    rows = (cells for cells in lines if any(cells) and not cells[0].startswith("#"))
+    headings = next(rows, [])
+    layout = layout_of(headings)
+    if layout is None:
+        raise ProfileError(path, "no header that is understood", HINT, line=1)
     read = {name: read for name, read in _READ.items() if name in layout.place}
     columns = {name: array(_CODES[read]) if read in _CODES else [] for name, read in read.items()}
-    lines = array("q")
+    line = array("q")
     for cells in rows:
-        if len(cells) != width:
-            found = f"{len(cells)} columns instead of {width}"
-            raise ProfileError(path, found, HINT, line=rows.line)
+        if len(cells) != len(headings):
+            found = f"{len(cells)} columns instead of {len(headings)}"
+            raise ProfileError(path, found, HINT, line=lines.line_num)
         try:
             for name, column in columns.items():
                 column.append(read[name](cells[layout.place[name]]))
         except (ValueError, OverflowError) as error:
-            raise ProfileError(path, f"no number: {error}", HINT, line=rows.line) from None
-        lines.append(rows.line)
+            raise ProfileError(path, f"no number: {error}", HINT, line=lines.line_num) from None
+        line.append(lines.line_num)
     known = {n: np.array(c) if isinstance(c, array) else c for n, c in columns.items()}
-    return _Table(path, layout, known, np.array(lines), is_cut=rows.cut)
+    return _Table(path, layout, known, np.array(line), is_cut=text.is_cut)
 
 
 def _whole(text: str) -> int:

@@ -157,7 +157,7 @@ def test_spans_are_found_as_by_looking_at_each(spans, calls):
             if of == thread and start <= at <= start + length
         ]
         expected.append("/".join(str(number) for *_, number in sorted(around)))
-    found = [""] * n if site is None else [sites[code].range for code in site]
+    found = [sites[code].range for code in site] if sites else [""] * n
     assert found == expected
 
 
