@@ -11,7 +11,7 @@ from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
 from depgraph.system.text import counted, show_number
 from depgraph.timing.estimates import Estimates, estimate_times
-from depgraph.timing.matched_profile import memory_operations
+from depgraph.timing.matched_profile import memory_operations, nor_more
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,10 +128,8 @@ def measured_block_durations(
     size = np.diff(graph.first_block)
     bad = np.flatnonzero((operation < 0) | (block < 0) | (block >= size[operation]))
     if len(bad):
-        raise ModelError(
-            f"{source}: kernel {kernel[bad[0]]} block {block[bad[0]]} is not in the store"
-            + (f", nor are {len(bad) - 1} more" if len(bad) > 1 else "")
-        )
+        which = f"{source}: kernel {kernel[bad[0]]} block {block[bad[0]]}"
+        raise ModelError(f"{which} is not in the store{nor_more(len(bad), 'are')}")
     if not len(operation):
         raise ModelError(f"{source}: holds no time of a block of the store")
     number = graph.first_block[operation] + block
@@ -146,10 +144,8 @@ def measured_block_durations(
     measured = np.bincount(operation, minlength=graph.n_operations) > 0
     missing = np.flatnonzero((given == 0) & measured[graph.operation_of_block])
     if len(missing):
-        raise ModelError(
-            f"{source}: {block_name(graph, int(missing[0]))} has no duration"
-            + (f", nor have {len(missing) - 1} more blocks" if len(missing) > 1 else "")
-        )
+        more = nor_more(len(missing), "have", " blocks")
+        raise ModelError(f"{source}: {block_name(graph, int(missing[0]))} has no duration{more}")
     cost = _costs(graph)
     mean_cost = _ratios(_sums(graph, cost), size)
     mean = np.where(measured, _ratios(_sums(graph, values), size), np.nan)
@@ -177,10 +173,8 @@ def scaled_durations(
     of_kernels = {int(k) for k in graph.kernel if k >= 0}
     unknown = sorted(set(kernel_times) - of_kernels)
     if unknown:
-        raise ModelError(
-            f"{source}: kernel {unknown[0]} is not in the store"
-            + (f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else "")
-        )
+        more = nor_more(len(unknown), "are")
+        raise ModelError(f"{source}: kernel {unknown[0]} is not in the store{more}")
     if not kernel_times:
         raise ModelError(f"{source}: holds no time of a kernel of the store")
     if any(not time >= 0 for time in kernel_times.values()):

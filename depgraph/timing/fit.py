@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.timing.match import match_profile
-from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
+from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, nor_more
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
@@ -137,12 +137,12 @@ def fit_profile(
     if is_wrong.any():
         row = int(np.flatnonzero(is_wrong)[0])
         misfit = f"kernel {profile.kernel[row]} block {profile.block[row]} is not in the store"
-        misfit += _more(int(is_wrong.sum()), "nor are", "")
+        misfit += nor_more(int(is_wrong.sum()), "are")
     elif len(cut := np.flatnonzero((timed > 0) & ~is_measured)):
         kernel = kernels[cut[0]]
         has = np.bincount(profile.block[is_inside & (place == cut[0])], minlength=kernel.blocks)
         misfit = f"kernel {kernel.kernel} block {int(np.argmin(has))} has no duration"
-        misfit += _more(int((size - timed)[cut].sum()), "nor have", " blocks")
+        misfit += nor_more(int((size - timed)[cut].sum()), "have", " blocks")
     return Fit(profile, kernels, match, is_measured, np.where(is_inside, place, -1), misfit)
 
 
@@ -162,7 +162,3 @@ def _places(
     distinct, member = np.unique(profile.kernel, return_inverse=True)
     found = np.array([place_of.get(number, -1) for number in distinct.tolist()], np.int64)
     return found[member]
-
-
-def _more(count: int, verb: str, what: str) -> str:
-    return f", {verb} {count - 1} more{what}" if count > 1 else ""

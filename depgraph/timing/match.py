@@ -15,7 +15,7 @@ from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import counted, show_number, show_percent
 from depgraph.timing.align import UNPAIRED, align
-from depgraph.timing.matched_profile import PICKS, Match
+from depgraph.timing.matched_profile import PICKS, Match, nor_more
 from depgraph.timing.profile import UNKNOWN, Where
 from depgraph.trace.names import base_name, demangle
 
@@ -105,11 +105,8 @@ def _refuse_mixtures(profile: KernelProfile, kernels: Sequence[Kernel]) -> None:
             f"{c} ({counted(int((column == c).sum()), 'kernel')})" for c in choices[:_LISTED]
         )
         more = f" and {len(choices) - _LISTED} more" if len(choices) > _LISTED else ""
-        raise ProfileError(
-            profile.source,
-            f"has kernels of {len(choices)} {plural}: {listed}{more}",
-            f"pick one with --{what} N",
-        )
+        found = f"has kernels of {len(choices)} {plural}: {listed}{more}"
+        raise ProfileError(profile.source, found, f"pick one with --{what} N")
 
 
 Found = tuple["NDArray[np.int64]", "NDArray[np.bool_]", list[str]]
@@ -137,12 +134,10 @@ def _by_number(profile: KernelProfile, kernels: Sequence[Kernel]) -> Found | Non
     if is_own_table:
         unknown = np.flatnonzero(place < 0)
         if len(unknown):
-            raise ProfileError(
-                profile.source,
-                f"kernel {profile.kernel[unknown[0]]} is not in the store"
-                + (f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else ""),
-                f"the store has kernels {kernels[0].kernel} to {kernels[-1].kernel}",
-            )
+            which = f"kernel {profile.kernel[unknown[0]]}"
+            found = f"{which} is not in the store{nor_more(len(unknown), 'are')}"
+            hint = f"the store has kernels {kernels[0].kernel} to {kernels[-1].kernel}"
+            raise ProfileError(profile.source, found, hint)
     elif differs.any():
         return None
     rows = np.full((1, len(kernels)), UNPAIRED, np.int64)

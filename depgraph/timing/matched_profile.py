@@ -288,3 +288,8 @@ def _next_kernels(match: Match) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     after = np.searchsorted(profile.start[order], memory.start, side="left")
     next_row = np.append(order, len(profile))[after]
     return place[0, next_row], place[1, next_row]
+
+
+def nor_more(count: int, verb: str, what: str = "") -> str:
+    """Say of how many more than the one that was named the same is not."""
+    return f", nor {verb} {count - 1} more{what}" if count > 1 else ""

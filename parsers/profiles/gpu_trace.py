@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.timing.profile import KernelProfile
-    from depgraph.trace.records import Dim3
 
 _DEVICE = re.compile(r"(?P<name>.*?)\s*\((?P<number>\d{1,9})\)")
 _MEMORY = re.compile("memset|memcpy", re.IGNORECASE)
@@ -202,10 +201,6 @@ class _Table:
             self.rounded.add(unit)
         return size
 
-    def _sizes(self, cells: list[str], columns: tuple[str, str, str]) -> Dim3 | None:
-        x, y, z = (self._integer(cells, column) for column in columns)
-        return None if x is None or y is None or z is None else (x, y, z)
-
     def _add_operation(self, cells: list[str]) -> None:
         dialect = self._dialect
         duration, start = self._time(cells, dialect.duration), self._time(cells, dialect.start)
@@ -242,8 +237,8 @@ class _Table:
         if device := _DEVICE.fullmatch(self._cell(cells, dialect.device)):
             self._columns.device_names[int(device["number"])] = device["name"]
         return {
-            "grid": self._sizes(cells, dialect.grid),
-            "block": self._sizes(cells, dialect.block),
+            "grid": [self._integer(cells, column) for column in dialect.grid],
+            "block": [self._integer(cells, column) for column in dialect.block],
             "registers": self._integer(cells, dialect.registers),
             "static_shared_bytes": self._bytes(cells, dialect.static_shared),
             "dynamic_shared_bytes": self._bytes(cells, dialect.dynamic_shared),

@@ -13,7 +13,7 @@ from depgraph.timing.launch_sites import NOWHERE, Site
 from depgraph.timing.profile import UNKNOWN, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -121,7 +121,7 @@ class HostSpans:
         return found
 
     def sites(
-        self, calls: Sequence[Call], number: NDArray[np.int64]
+        self, calls: Iterable[Call], number: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], tuple[Site, ...]]:
         """Return an index of the site of each kernel, and the sites; -1 and none if unknown of all.
 

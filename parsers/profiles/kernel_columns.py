@@ -13,14 +13,13 @@ from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from depgraph.parsers.profiles.host_spans import Call
     from depgraph.timing.profile import KernelUnit
-    from depgraph.trace.records import Dim3
 
     Integers = NDArray[np.int64]
     Columns = Mapping[str, NDArray[Any]]
@@ -67,11 +66,15 @@ def _integers(
     return np.array(fitting, np.int64)
 
 
-def _sizes(values: Sequence[Dim3 | None]) -> NDArray[np.int32]:
-    known = [
-        v if v is not None and 0 < min(v) <= max(v) < _INT32_LIMIT else _NOWHERE for v in values
-    ]
+def _sizes(values: Sequence[Sequence[int | None] | None]) -> NDArray[np.int32]:
+    known = [value if _are_sizes(value) else _NOWHERE for value in values]
     return np.array(known, np.int32).reshape(-1, 3)
+
+
+def _are_sizes(value: Sequence[Any] | None) -> bool:
+    if value is None or None in value:
+        return False
+    return min(value) > 0 and max(value) < _INT32_LIMIT
 
 
 def _starts(values: Sequence[int | None]) -> Integers:
@@ -92,6 +95,11 @@ def _shared(columns: Columns) -> Integers:
     both = np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
     both = np.maximum(both, UNKNOWN)  # below it where the sum is too large
     return np.where(columns["shared_bytes"] >= 0, columns["shared_bytes"], both)
+
+
+def _calls(columns: Columns) -> Iterator[Call]:
+    """Yield the call that launched each kernel."""
+    return zip(columns["process"].tolist(), columns["correlation"].tolist(), strict=True)
 
 
 _READ: dict[str, Callable[[Sequence[Any]], NDArray[Any]]] = {
@@ -229,11 +237,10 @@ class KernelColumns:
         start = columns.pop("start")
         columns["measured_sms"] = self._sms(columns, sms_of_device or {})
         columns["shared_bytes"] = _shared(columns)
-        calls = list(zip(columns["process"].tolist(), columns["correlation"].tolist(), strict=True))
-        called = [self._called.get(call) for call in calls]
+        called = [self._called.get(call) for call in _calls(columns)]
         issued = [UNKNOWN if time is None else time + origin for time in called]
         columns["issued"] = np.array(issued, np.int64)
-        columns["site"], sites = self.host.sites(calls, columns.pop("op_number"))
+        columns["site"], sites = self.host.sites(_calls(columns), columns.pop("op_number"))
         known: dict[str, Any] = {name: _known(column) for name, column in columns.items()}
         known["start"] = None if np.any(start == _NO_START) else start + origin
         order = self._launch_order(columns, known["start"])

@@ -167,8 +167,8 @@ def _add(
     columns.add(
         identity.get("Kernel Name", ""),
         None if duration is None or not short_unit else float(nanoseconds(duration, short_unit)),
-        grid=_triple(identity.get("Grid Size", "")) or metrics.sizes(_GRID),
-        block=_triple(identity.get("Block Size", "")) or metrics.sizes(_BLOCK),
+        grid=_triple(identity.get("Grid Size", "")) or [metrics.whole(name) for name in _GRID],
+        block=_triple(identity.get("Block Size", "")) or [metrics.whole(name) for name in _BLOCK],
         registers=metrics.whole(*_REGISTERS),
         static_shared_bytes=metrics.bytes(*_STATIC),
         dynamic_shared_bytes=metrics.bytes(*_DYNAMIC),
@@ -213,7 +213,3 @@ class _Metrics:
     def bytes(self, *names: str) -> int | None:
         value, unit = self.number(*names)
         return None if value is None else exact_bytes(value, unit, _KILO)
-
-    def sizes(self, names: tuple[str, str, str]) -> Dim3 | None:
-        x, y, z = map(self.whole, names)
-        return None if x is None or y is None or z is None else (x, y, z)

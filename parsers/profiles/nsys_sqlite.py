@@ -230,14 +230,14 @@ def _add_kernels(
     names = [name_column or "NULL"]
     wanted = [*names, *_GRID, *_BLOCK, *_TIMES, *_LAUNCH.values()]
     for name, *found in _rows(connection, table, wanted, others=names if name_column else ()):
-        gx, gy, gz, bx, by, bz, duration, start, *launch = found
+        grid_and_block, duration, start, launch = found[:6], found[6], found[7], found[8:]
         spelled = str(texts[name]) if name in texts else name
         columns.add(
             spelled if isinstance(spelled, str) else "",
             duration,
             start,
-            grid=None if gx is None or gy is None or gz is None else (gx, gy, gz),
-            block=None if bx is None or by is None or bz is None else (bx, by, bz),
+            grid=grid_and_block[:3],
+            block=grid_and_block[3:],
             **dict(zip(_LAUNCH, launch, strict=True)),
         )
 
