@@ -34,36 +34,18 @@ class Dialect:
 
     format: str
     hint: str  # the command that prints a table with kernels
-    start: str
-    duration: str
-    name: str
-    grid: tuple[str, str, str]
-    block: tuple[str, str, str]
-    registers: str
-    static_shared: str
-    dynamic_shared: str
-    device: str
-    context: str
-    stream: str
-    correlation: str
     kilo: int  # what K in KB stands for
     units_below: bool  # in a row of their own rather than in the header
     ends_at_text: bool  # at a line that is no row; else that is output of the program
-
-    @property
-    def launch_columns(self) -> tuple[str, ...]:
-        """The columns that say how a kernel was launched, rather than when."""
-        shared = self.static_shared, self.dynamic_shared
-        place = self.device, self.context, self.stream
-        return (*self.grid, *self.block, self.registers, *shared, *place)
+    headings: dict[str, str]  # of the columns of a profile, sizes by their dimension
 
     def recognises(self, line: str) -> bool:
         """Whether a line is the header of this table."""
-        columns = (self.start, self.duration, self.grid[0], self.name)
-        if not all(column in line for column in columns):
+        needed = [self.headings[column] for column in ("start", "duration", "grid x", "name")]
+        if not all(heading in line for heading in needed):
             return False
         header = header_of(line)
-        return all(column in header for column in columns)
+        return all(heading in header for heading in needed)
 
     def read(self, path: Path) -> KernelProfile:
         """Read the kernels, memsets and copies of the first such table in a file."""
@@ -94,41 +76,55 @@ class Dialect:
 NSYS = Dialect(
     format="nsys-csv",
     hint="write it with: nsys stats --report cuda_gpu_trace --format csv REPORT.nsys-rep",
-    start="Start",
-    duration="Duration",
-    name="Name",
-    grid=("GrdX", "GrdY", "GrdZ"),
-    block=("BlkX", "BlkY", "BlkZ"),
-    registers="Reg/Trd",
-    static_shared="StcSMem",
-    dynamic_shared="DymSMem",
-    device="Device",
-    context="Ctx",
-    stream="Strm",
-    correlation="CorrId",
     kilo=1000,
     units_below=False,
     ends_at_text=True,
+    headings={
+        "start": "Start",
+        "duration": "Duration",
+        "name": "Name",
+        "grid x": "GrdX",
+        "grid y": "GrdY",
+        "grid z": "GrdZ",
+        "block x": "BlkX",
+        "block y": "BlkY",
+        "block z": "BlkZ",
+        "registers": "Reg/Trd",
+        "static_shared_bytes": "StcSMem",
+        "dynamic_shared_bytes": "DymSMem",
+        "device": "Device",
+        "context": "Ctx",
+        "stream": "Strm",
+        "correlation": "CorrId",
+    },
 )
 NVPROF = Dialect(
     format="nvprof",
     hint="write it with: nvprof --print-gpu-trace --csv --log-file times.csv PROGRAM",
-    start="Start",
-    duration="Duration",
-    name="Name",
-    grid=("Grid X", "Grid Y", "Grid Z"),
-    block=("Block X", "Block Y", "Block Z"),
-    registers="Registers Per Thread",
-    static_shared="Static SMem",
-    dynamic_shared="Dynamic SMem",
-    device="Device",
-    context="Context",
-    stream="Stream",
-    correlation="Correlation_ID",
     kilo=1024,
     units_below=True,
     ends_at_text=False,
+    headings={
+        "start": "Start",
+        "duration": "Duration",
+        "name": "Name",
+        "grid x": "Grid X",
+        "grid y": "Grid Y",
+        "grid z": "Grid Z",
+        "block x": "Block X",
+        "block y": "Block Y",
+        "block z": "Block Z",
+        "registers": "Registers Per Thread",
+        "static_shared_bytes": "Static SMem",
+        "dynamic_shared_bytes": "Dynamic SMem",
+        "device": "Device",
+        "context": "Context",
+        "stream": "Stream",
+        "correlation": "Correlation_ID",
+    },
 )
+_GRID, _BLOCK = ("grid x", "grid y", "grid z"), ("block x", "block y", "block z")
+_OF_EACH_LAUNCH = ("start", "duration", "name", "correlation")  # others are the same for many
 
 
 def _find_table(
@@ -146,9 +142,9 @@ def _find_table(
             if len(units) != len(header.names) or not units_line.endswith("\n"):
                 break
             header = Header(header.names, tuple(units), header.delimiter)
-        for column in (dialect.start, dialect.duration):
-            if time_unit(header.unit(column)) is None:
-                found = f"'{header.unit(column)}' is not a unit of time for {column}"
+        for heading in (dialect.headings["start"], dialect.headings["duration"]):
+            if time_unit(header.unit(heading)) is None:
+                found = f"'{header.unit(heading)}' is not a unit of time for {heading}"
                 raise ProfileError(path, found, dialect.hint, line=number)
         return _Table(dialect, header, columns)
     raise ProfileError(path, "the table of GPU operations is cut off", dialect.hint)
@@ -165,7 +161,9 @@ class _Table:
         self._columns = columns
         self._launches: dict[tuple[str, ...], dict[str, Any]] = {}
         self._launch_columns = [
-            header.position[column] for column in dialect.launch_columns if column in header
+            header.position[heading]
+            for column, heading in dialect.headings.items()
+            if column not in _OF_EACH_LAUNCH and heading in header
         ]
 
     def add(self, number: int, line: str) -> bool:
@@ -183,17 +181,20 @@ class _Table:
         return True
 
     def _cell(self, cells: list[str], column: str) -> str:
-        return self._header.cell(cells, column)
+        return self._header.cell(cells, self._dialect.headings[column])
+
+    def _unit(self, column: str) -> str:
+        return self._header.unit(self._dialect.headings[column])
 
     def _integer(self, cells: list[str], column: str) -> int | None:
         return integer(self._cell(cells, column))
 
     def _time(self, cells: list[str], column: str) -> Decimal | None:
-        value, unit = decimal(self._cell(cells, column)), time_unit(self._header.unit(column))
+        value, unit = decimal(self._cell(cells, column)), time_unit(self._unit(column))
         return None if value is None or unit is None else nanoseconds(value, unit)
 
     def _bytes(self, cells: list[str], column: str) -> int | None:
-        value, unit = decimal(self._cell(cells, column)), self._header.unit(column)
+        value, unit = decimal(self._cell(cells, column)), self._unit(column)
         if value is None:
             return None
         size = exact_bytes(value, unit, self._dialect.kilo)
@@ -202,20 +203,19 @@ class _Table:
         return size
 
     def _add_operation(self, cells: list[str]) -> None:
-        dialect = self._dialect
-        duration, start = self._time(cells, dialect.duration), self._time(cells, dialect.start)
+        duration, start = self._time(cells, "duration"), self._time(cells, "start")
         measured = (
             None if duration is None else float(duration),
             None if start is None else round(start),
         )
-        name, mark = self._cell(cells, dialect.name), None
-        if dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
+        name, mark = self._cell(cells, "name"), None
+        if self._dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
             name = name[: mark.start()]
-        if any(self._cell(cells, column) for column in dialect.grid):
+        if any(self._cell(cells, column) for column in _GRID):
             text = tuple(cells[at] for at in self._launch_columns)
             if text not in self._launches:
                 self._launches[text] = self._launch(cells)
-            correlation = self._integer(cells, dialect.correlation)
+            correlation = self._integer(cells, "correlation")
             if correlation is None and mark:
                 correlation = int(mark[1])
             launch = self._launches[text]
@@ -224,23 +224,22 @@ class _Table:
             self._columns.memory.add(name, *measured, **self._place(cells))
 
     def _place(self, cells: list[str]) -> dict[str, Any]:
-        device = _DEVICE.fullmatch(self._cell(cells, self._dialect.device))
+        device = _DEVICE.fullmatch(self._cell(cells, "device"))
         return {
             "device": int(device["number"]) if device else None,
-            "context": self._integer(cells, self._dialect.context),
-            "stream": self._integer(cells, self._dialect.stream),
+            "context": self._integer(cells, "context"),
+            "stream": self._integer(cells, "stream"),
         }
 
     def _launch(self, cells: list[str]) -> dict[str, Any]:
         """Read the columns that are the same whenever a kernel is launched the same way."""
-        dialect = self._dialect
-        if device := _DEVICE.fullmatch(self._cell(cells, dialect.device)):
+        if device := _DEVICE.fullmatch(self._cell(cells, "device")):
             self._columns.device_names[int(device["number"])] = device["name"]
         return {
-            "grid": [self._integer(cells, column) for column in dialect.grid],
-            "block": [self._integer(cells, column) for column in dialect.block],
-            "registers": self._integer(cells, dialect.registers),
-            "static_shared_bytes": self._bytes(cells, dialect.static_shared),
-            "dynamic_shared_bytes": self._bytes(cells, dialect.dynamic_shared),
+            "grid": [self._integer(cells, column) for column in _GRID],
+            "block": [self._integer(cells, column) for column in _BLOCK],
+            "registers": self._integer(cells, "registers"),
+            "static_shared_bytes": self._bytes(cells, "static_shared_bytes"),
+            "dynamic_shared_bytes": self._bytes(cells, "dynamic_shared_bytes"),
             **self._place(cells),
         }

@@ -43,14 +43,30 @@ class _Span(NamedTuple):
     name: str
 
 
+class Names:
+    """One string for all that has a name, one that can be printed."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self._kept: dict[str, str] = {}
+
+    def kept(self, name: str) -> str:
+        """Return the string that is kept for a name."""
+        found = self._kept.get(name)
+        if found is None:
+            self.characters += len(name)
+            found = name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
+            self._kept[name] = found
+        return found
+
+
 class HostSpans:
     """Collects what threads of the host were at, and which launches they called for."""
 
     def __init__(self) -> None:
         self.left_out = 0  # spans that were too many to keep
         self._n_spans = 0
-        self._characters = 0
-        self._names: dict[str, str] = {}
+        self._names = Names()
         self._spans: dict[object, list[_Span]] = defaultdict(list)
         self._calls: dict[object, list[tuple[int, Call]]] = defaultdict(list)
         self._op_of_id: dict[int, str] = {}
@@ -66,7 +82,7 @@ class HostSpans:
         """Note an operator; kernels may name it by its number."""
         self._add(OP, name, start, end, thread)
         if number is not None and len(self._op_of_id) < MOST_SPANS:
-            self._op_of_id[number] = self._kept(name)
+            self._op_of_id[number] = self._names.kept(name)
 
     def add_forward(self, sequence: int, start: int, thread: object) -> None:
         """Note an operator that has a backward pass, by PyTorch's sequence number."""
@@ -93,7 +109,7 @@ class HostSpans:
             and len(self._steps) < MOST_STEPS
             and -_LATEST < start <= end < _LATEST
         ):
-            self._steps.append(Step(self._kept(name), start, end, process))
+            self._steps.append(Step(self._names.kept(name), start, end, process))
         if found is not None:
             self._add(OP, found["op"], start, end, thread)
         elif not name.startswith(_STEP):
@@ -105,20 +121,11 @@ class HostSpans:
         return tuple(sorted(moved, key=lambda step: (step.start, step.end)))
 
     def _add(self, kind: int, name: str, start: int, end: int, thread: object) -> None:
-        if self._n_spans >= MOST_SPANS or self._characters > MOST_CHARACTERS:
+        if self._n_spans >= MOST_SPANS or self._names.characters > MOST_CHARACTERS:
             self.left_out += 1
             return
         self._n_spans += 1
-        self._spans[thread].append(_Span(start, end, kind, self._kept(name)))
-
-    def _kept(self, name: str) -> str:
-        """Return one string for all spans of a name, one that can be printed."""
-        found = self._names.get(name)
-        if found is None:
-            self._characters += len(name)
-            found = name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
-            self._names[name] = found
-        return found
+        self._spans[thread].append(_Span(start, end, kind, self._names.kept(name)))
 
     def sites(
         self, calls: Iterable[Call], number: NDArray[np.int64]

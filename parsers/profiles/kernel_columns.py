@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.host_spans import HostSpans
+from depgraph.parsers.profiles.host_spans import HostSpans, Names
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.timing.profile import UNKNOWN, KernelProfile
 
@@ -124,8 +124,7 @@ class KernelColumns:
         self._memory: KernelColumns | None = None
         self._rows: list[dict[str, Any]] = []
         self._names: list[str] = []
-        self._spellings: dict[str, str] = {}
-        self._name_characters = 0
+        self._spellings = Names()
         self._parts: list[dict[str, NDArray[Any]]] = []
         self._called: dict[Call, int] = {}  # when
 
@@ -167,15 +166,10 @@ class KernelColumns:
             self.host.add_call(call, start, thread)
 
     def _spelled(self, name: str) -> str:
-        """Return one string for all kernels of a name, one that can be printed."""
-        found = self._spellings.get(name)
-        if found is None:
-            found = name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
-            self._spellings[name] = found
-            self._name_characters += len(name)
-            if self._name_characters > MOST_NAME_CHARACTERS:
-                most = f"{MOST_NAME_CHARACTERS >> 20} MiB"
-                raise ProfileError(self._path, f"has names of kernels of more than {most}", _LESS)
+        found = self._spellings.kept(name)
+        if self._spellings.characters > MOST_NAME_CHARACTERS:
+            most = f"{MOST_NAME_CHARACTERS >> 20} MiB"
+            raise ProfileError(self._path, f"has names of kernels of more than {most}", _LESS)
         return found
 
     def _flush(self) -> None:
