@@ -244,21 +244,16 @@ def _alone(work: _Work, reference: _Work | None) -> tuple[NDArray[np.float64], l
     """Return how long each kernel takes with nothing of the other side beside it, and why so."""
     if reference is not None:
         return _from_isolated(work, reference)
-    beside = _beside(work)
-    free = defaultdict(list)
-    for row, key in enumerate(work.keys):
-        if not work.talks[row] and beside[row] == 0:
-            free[key].append(work.duration[row])
-    known = {key: float(np.median(times)) for key, times in free.items()}
+    is_free = _beside(work) == 0
+    free = _rows_of(work, np.flatnonzero(~work.talks & is_free))
+    known = {key: float(np.median(work.duration[rows])) for key, rows in free.items()}
     times = work.duration.copy()
     guessed = 0
-    for row, key in enumerate(work.keys):
-        if work.talks[row] or beside[row] == 0:
-            continue
+    for key, rows in _rows_of(work, np.flatnonzero(~work.talks & ~is_free)).items():
         if key in known:
-            times[row] = min(times[row], known[key])
+            times[rows] = np.minimum(times[rows], known[key])
         else:
-            guessed += 1
+            guessed += len(rows)
     notes = [_OF_THE_SAME_KERNEL]
     if guessed:
         notes.append(
@@ -311,21 +306,26 @@ def _from_isolated(work: _Work, reference: _Work) -> tuple[NDArray[np.float64], 
 def _rows_by_turn(work: _Work) -> dict[_Key, list[NDArray[np.intp]]]:
     """Return for each kernel the rows of its first launch in each step, of its second, ..."""
     found: dict[_Key, list[NDArray[np.intp]]] = {}
-    for key, rows in _rows_by_key(work).items():
+    for key, rows in _rows_in_steps(work).items():
         step = work.step[rows]
         turn = np.arange(len(rows)) - np.searchsorted(step, step)
         found[key] = [rows[turn == each] for each in range(int(turn.max()) + 1)]
     return found
 
 
-def _rows_by_key(work: _Work) -> dict[_Key, NDArray[np.intp]]:
+def _rows_in_steps(work: _Work) -> dict[_Key, NDArray[np.intp]]:
     """Return the rows of each kernel in steps, by step and time."""
-    rows: dict[_Key, list[int]] = defaultdict(list)
+    by_step = np.argsort(work.step, kind="stable")
+    return _rows_of(work, by_step[work.step[by_step] >= 0])
+
+
+def _rows_of(work: _Work, rows: NDArray[np.intp]) -> dict[_Key, NDArray[np.intp]]:
+    """Return those of some rows that are of each kernel, in the same order."""
+    found: dict[_Key, list[int]] = defaultdict(list)
     keys = work.keys
-    for row in np.argsort(work.step, kind="stable").tolist():
-        if work.step[row] >= 0:
-            rows[keys[row]].append(row)
-    return {key: np.array(found) for key, found in rows.items()}
+    for row in rows.tolist():
+        found[keys[row]].append(row)
+    return {key: np.array(of_key) for key, of_key in found.items()}
 
 
 class _Cover:
@@ -398,7 +398,7 @@ def _median(iterations: Sequence[Iteration]) -> Iteration:
 
 def _kernels(rank: str, work: _Work) -> list[CommunicationKernel]:
     found = []
-    for (name, blocks), rows in _rows_by_key(work).items():
+    for (name, blocks), rows in _rows_in_steps(work).items():
         if work.talks[rows[0]]:
             time = float(work.duration[rows].sum()) / _MICROSECOND
             of_grid = None if blocks < 0 else blocks
