@@ -66,15 +66,13 @@ def _integers(
     return np.array(fitting, np.int64)
 
 
-def _sizes(values: Sequence[Sequence[int | None] | None]) -> NDArray[np.int32]:
+def _sizes(values: Sequence[Sequence[Any] | None]) -> NDArray[np.int32]:
     known = [value if _are_sizes(value) else _NOWHERE for value in values]
     return np.array(known, np.int32).reshape(-1, 3)
 
 
 def _are_sizes(value: Sequence[Any] | None) -> bool:
-    if value is None or None in value:
-        return False
-    return min(value) > 0 and max(value) < _INT32_LIMIT
+    return value is not None and None not in value and 0 < min(value) <= max(value) < _INT32_LIMIT
 
 
 def _starts(values: Sequence[int | None]) -> Integers:
