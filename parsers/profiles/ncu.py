@@ -70,7 +70,29 @@ class _Kernel:
     """One profiled kernel: the columns that say which, and its metrics as (value, unit)."""
 
     identity: dict[str, str]
+    numbers: NumberFormat  # of the file, known once all of it is read
     metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def number(self, *names: str) -> tuple[Decimal | None, str]:
+        """Return value and unit of the first of some metrics that is there."""
+        for name in names:
+            if name in self.metrics:
+                value, unit = self.metrics[name]
+                return self.numbers.decimal(value), unit
+        return None, ""
+
+    def whole(self, *names: str) -> int | None:
+        value, _ = self.number(*names)
+        return int(value) if value is not None and value == int(value) else None
+
+    def share(self, name: str) -> int | None:
+        """Return a metric in percent as hundredths of one, no more than all."""
+        value, unit = self.number(name)
+        return None if value is None or unit != "%" else min(round(100 * value), 10_000)
+
+    def bytes(self, *names: str) -> int | None:
+        value, unit = self.number(*names)
+        return None if value is None else exact_bytes(value, unit, _KILO)
 
 
 def read_ncu(path: Path) -> KernelProfile:
@@ -88,7 +110,7 @@ def read_ncu(path: Path) -> KernelProfile:
     counted = {name for kernel in reader.kernels.values() for name in kernel.metrics}
     alu_counter = next((name for name in _ALU if name in counted), "")
     for kernel in reader.kernels.values():
-        _add(columns, _Metrics(kernel.metrics, reader.numbers), kernel.identity, alu_counter)
+        _add(columns, kernel, alu_counter)
     return columns.profile("ncu", alu_counter=alu_counter, hint=HINT)
 
 
@@ -146,8 +168,8 @@ class _Reader:
     def _kernel(self, header: Header, cells: list[str]) -> _Kernel:
         key = header.cell(cells, "Process ID"), header.cell(cells, "ID")
         if key not in self.kernels:
-            columns = [name for name in header.names if name in _IDENTITY]
-            self.kernels[key] = _Kernel({name: header.cell(cells, name) for name in columns})
+            identity = {n: header.cell(cells, n) for n in header.names if n in _IDENTITY}
+            self.kernels[key] = _Kernel(identity, self.numbers)
         return self.kernels[key]
 
     def _metric(self, kernel: _Kernel, name: str, value: str, unit: str) -> None:
@@ -157,59 +179,29 @@ class _Reader:
             kernel.metrics.setdefault(name, (value, unit.strip()))
 
 
-def _add(
-    columns: KernelColumns, metrics: _Metrics, identity: dict[str, str], alu_counter: str
-) -> None:
-    duration, unit = metrics.number(*_DURATION)
+def _add(columns: KernelColumns, kernel: _Kernel, alu_counter: str) -> None:
+    duration, unit = kernel.number(*_DURATION)
     short_unit = time_unit(unit)
     if duration is not None and short_unit is None:
         columns.skipped[f"durations in '{unit}', which is not a unit of time"] += 1
+    identity = kernel.identity
     columns.add(
         identity.get("Kernel Name", ""),
         None if duration is None or not short_unit else float(nanoseconds(duration, short_unit)),
-        grid=_triple(identity.get("Grid Size", "")) or [metrics.whole(name) for name in _GRID],
-        block=_triple(identity.get("Block Size", "")) or [metrics.whole(name) for name in _BLOCK],
-        registers=metrics.whole(*_REGISTERS),
-        static_shared_bytes=metrics.bytes(*_STATIC),
-        dynamic_shared_bytes=metrics.bytes(*_DYNAMIC),
+        grid=_triple(identity.get("Grid Size", "")) or [kernel.whole(name) for name in _GRID],
+        block=_triple(identity.get("Block Size", "")) or [kernel.whole(name) for name in _BLOCK],
+        registers=kernel.whole(*_REGISTERS),
+        static_shared_bytes=kernel.bytes(*_STATIC),
+        dynamic_shared_bytes=kernel.bytes(*_DYNAMIC),
         device=integer(identity.get("Device", "")),
         process=integer(identity.get("Process ID", "")),
         context=integer(identity.get("Context", "")),
         stream=integer(identity.get("Stream", "")),
-        measured_sms=metrics.whole(*_SMS),
-        alu_utilization=metrics.share(alu_counter),
+        measured_sms=kernel.whole(*_SMS),
+        alu_utilization=kernel.share(alu_counter),
     )
 
 
 def _triple(text: str) -> Dim3 | None:
     match = _TRIPLE.fullmatch(text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Metrics:
-    """The metrics of a kernel as (value, unit), and how their numbers are to be read."""
-
-    texts: dict[str, tuple[str, str]]
-    numbers: NumberFormat
-
-    def number(self, *names: str) -> tuple[Decimal | None, str]:
-        """Return value and unit of the first of some metrics that is there."""
-        for name in names:
-            if name in self.texts:
-                value, unit = self.texts[name]
-                return self.numbers.decimal(value), unit
-        return None, ""
-
-    def whole(self, *names: str) -> int | None:
-        value, _ = self.number(*names)
-        return int(value) if value is not None and value == int(value) else None
-
-    def share(self, name: str) -> int | None:
-        """Return a metric in percent as hundredths of one, no more than all."""
-        value, unit = self.number(name)
-        return None if value is None or unit != "%" else min(round(100 * value), 10_000)
-
-    def bytes(self, *names: str) -> int | None:
-        value, unit = self.number(*names)
-        return None if value is None else exact_bytes(value, unit, _KILO)
