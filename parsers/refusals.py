@@ -110,7 +110,7 @@ def _described(name: str, head: bytes) -> tuple[str, str]:
 
 def _profile(name: str, head: bytes) -> str | None:
     """Say which profile it is, if it is one."""
-    from depgraph.parsers.profiles.sniff import sniff
+    from depgraph.parsers.profiles.formats import sniff
     from depgraph.parsers.profiles.source import Head
 
     text = head[:_PROFILE_HEAD_BYTES]

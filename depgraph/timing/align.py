@@ -15,30 +15,15 @@ if TYPE_CHECKING:
 
 UNPAIRED = -1
 
+# What is compared, from strict to lenient: keys of the n and of the m elements.
 Level = tuple["Sequence[Hashable | None]", "Sequence[Hashable | None]"]
 
 
 def align(levels: Sequence[Level]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pair the elements of two sequences in order, level by level.
+    """Pair two sequences in order; return partner and level of each element of the first, or -1.
 
     The first level takes a longest common subsequence of the whole; each further one does the
-    same between neighbouring pairs that are there already.
-
-    Parameters
-    ----------
-    levels : sequence of (sequence, sequence)
-        What is compared, from strict to lenient: keys of the n and of the m elements. None is
-        like nothing.
-
-    Returns
-    -------
-    partner : int64[n]
-        Element of the second sequence, ascending; `UNPAIRED` where there is none.
-    level : int64[n]
-        The level that found it; `UNPAIRED` where there is none.
-
-    Notes
-    -----
+    same between neighbouring pairs that are there already. Partners ascend; None is like nothing.
     O(n * m / 64) time for each level, O(n + m) memory; see `depgraph.timing.align_jit`.
     """
     n, m = (len(keys) for keys in levels[0])

@@ -14,23 +14,12 @@ _ZERO = np.uint64(0)
 
 @compiled
 def longest_common_subsequence(a, b, n_tokens):
-    """Match the elements of a longest common subsequence.
+    """Return for each element of `a` its partner in a longest common subsequence with `b`, or -1.
 
     Divide and conquer over `a` (Hirschberg, CACM 18(6), 1975) with rows of the table of lengths
     as bit vectors (Hyyrö, Bit-parallel LCS-length computation revisited, AWOCA 2004): time
     O(len(a) * len(b) / 64) whatever the sequences look like, memory O(len(a) + len(b) + n_tokens).
-    Common beginnings and ends cost linear time.
-
-    Parameters
-    ----------
-    a, b : int64[n], int64[m]
-        Tokens, 0 to `n_tokens` - 1.
-    n_tokens : int
-
-    Returns
-    -------
-    int64[n]
-        For each element of `a` its partner in `b`, or -1; partners ascend.
+    Common beginnings and ends cost linear time. Elements are tokens from 0 to `n_tokens` - 1.
     """
     partner = np.full(len(a), -1, np.int64)
     by_split = np.zeros(len(b) + 1, np.int64)
@@ -87,15 +76,8 @@ def _add_lengths(a, b, list_of, lengths):
     """Add, for each j up to len(b), the length of a common subsequence of `a` and ``b[:j]``.
 
     A token that fills many words of a row keeps its row of bits, another one a list of places:
-    either is read in the time that a row takes, and all take less memory than 64 rows.
-
-    Parameters
-    ----------
-    a, b : int64[n], int64[m]
-    list_of : int64[n_tokens]
-        All -1, and so again afterwards.
-    lengths : int64[m + 1]
-        Added to.
+    either is read in the time that a row takes, and all take less memory than 64 rows. `list_of`
+    holds -1 for each token, and so it does again afterwards.
     """
     m = len(b)
     words = (m + _WORD - 1) // _WORD

@@ -11,7 +11,7 @@ from depgraph.errors import ModelError
 from depgraph.schedule.simulate_jit import serial_schedule
 from depgraph.system.text import counted, show_number
 from depgraph.timing.estimates import Estimates, estimate_times
-from depgraph.timing.memory_operations import memory_operations
+from depgraph.timing.matched_profile import memory_operations, nor_more
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,33 +22,22 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Kernel
     from depgraph.timing.matched_profile import Match
 
+_COUNTED = (
+    "a block takes as long as it has traced warp instructions: only ratios mean anything; pass "
+    "--timing for times"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long each block runs, in what unit, and where that comes from.
+    """How long each block runs, in what unit, and where that comes from."""
 
-    Attributes
-    ----------
-    values : float64[n_blocks]
-        Copies and memsets take no time.
-    unit : str
-        "us", "cycles" or "instructions"; of the last, only ratios mean anything.
-    source : str
-        One line for reports.
-    assumptions : tuple of str
-        What was assumed to get from the source to the values.
-    estimated : Estimates
-        Of the kernels that were not measured.
-    of_blocks : bool
-        Whether single blocks were measured, and not kernels.
-    """
-
-    values: NDArray[np.float64]
-    unit: str
-    source: str
-    assumptions: tuple[str, ...] = ()
-    estimated: Estimates = field(default_factory=Estimates)
-    of_blocks: bool = False
+    values: NDArray[np.float64]  # of each block; copies and memsets take no time
+    unit: str  # "us", "cycles" or "instructions"; of the last, only ratios mean anything
+    source: str  # one line for reports
+    assumptions: tuple[str, ...] = ()  # what was assumed to get from the source to the values
+    estimated: Estimates = field(default_factory=Estimates)  # of kernels not measured
+    of_blocks: bool = False  # whether single blocks were measured, and not kernels
 
     def noting(self, *notes: str) -> Durations:
         """Return the durations with more assumptions."""
@@ -58,17 +47,9 @@ class Durations:
 def default_durations(graph: BlockGraph) -> Durations:
     """Return what to take for durations where the user gives no times.
 
-    Returns
-    -------
-    Durations
-        What the input states, if it does so for any block of a kernel; else counts. A block for
-        which it states nothing usable is given the median of its kernel's other blocks; in a kernel
-        without any, the others' median time per instruction. How many there are is noted.
-
-    Raises
-    ------
-    ModelError
-        If the graph carries neither.
+    What the input states, if it does so for any block of a kernel; else counts. A block for
+    which it states nothing usable is given the median of its kernel's other blocks; in a kernel
+    without any, the others' median time per instruction. How many there are is noted.
     """
     if graph.duration is None:
         return counted_durations(graph)
@@ -90,13 +71,7 @@ def default_durations(graph: BlockGraph) -> Durations:
 
 
 def counted_durations(graph: BlockGraph) -> Durations:
-    """Take the instructions that the trace shows of each block as its duration.
-
-    Raises
-    ------
-    ModelError
-        If the graph carries no counts.
-    """
+    """Take the instructions that the trace shows of each block as its duration."""
     if graph.cost is None:
         message = "the graph carries no counts: pass durations"
         raise ModelError(message)
@@ -104,12 +79,7 @@ def counted_durations(graph: BlockGraph) -> Durations:
         graph.cost.astype(np.float64),
         "instructions",
         "traced warp instructions of each block",
-        (
-            (
-                "a block takes as long as it has traced warp instructions: only ratios mean "
-                "anything; pass --timing for times"
-            ),
-        ),
+        (_COUNTED,),
     )
 
 
@@ -130,13 +100,12 @@ def _fill_unstated(
     first = block_name(graph, int(np.argmax(missing)))
     count = int(missing.sum())
     which = first if count == 1 else f"{first} and {count - 1} more"
-    return (
-        (
-            f"no usable duration is stated for {count} of {int((missing | present).sum())} blocks "
-            f"({which}): they are given the median of their kernel's other blocks, or the others' "
-            "median time per instruction"
-        ),
+    note = (
+        f"no usable duration is stated for {count} of {int((missing | present).sum())} blocks "
+        f"({which}): they are given the median of their kernel's other blocks, or the others' "
+        "median time per instruction"
     )
+    return (note,)
 
 
 def measured_block_durations(
@@ -149,31 +118,18 @@ def measured_block_durations(
     source: str,
     kernels: Sequence[Kernel] = (),
 ) -> Durations:
-    """Take measured times of blocks.
+    """Take measured times of blocks: of kernels by number, and of blocks within them.
 
-    Parameters
-    ----------
-    kernel, block : int64[n]
-        Kernel number, and block number within the kernel.
-    duration : float64[n]
-    kernels : sequence of Kernel
-        As for `scaled_durations`.
-
-    Raises
-    ------
-    ModelError
-        If a row names no block of the graph or names one twice, or only some blocks of a kernel
-        have a row. A kernel without any is given times as `scaled_durations` does.
+    All blocks of a kernel must have a time. A kernel without any is given times as
+    `scaled_durations` does.
     """
     operation_of_kernel = {int(k): i for i, k in enumerate(graph.kernel)}
     operation = np.array([operation_of_kernel.get(int(k), -1) for k in kernel], np.int64)
     size = np.diff(graph.first_block)
     bad = np.flatnonzero((operation < 0) | (block < 0) | (block >= size[operation]))
     if len(bad):
-        raise ModelError(
-            f"{source}: kernel {kernel[bad[0]]} block {block[bad[0]]} is not in the store"
-            + (f", nor are {len(bad) - 1} more" if len(bad) > 1 else "")
-        )
+        which = f"{source}: kernel {kernel[bad[0]]} block {block[bad[0]]}"
+        raise ModelError(f"{which} is not in the store{nor_more(len(bad), 'are')}")
     if not len(operation):
         raise ModelError(f"{source}: holds no time of a block of the store")
     number = graph.first_block[operation] + block
@@ -188,10 +144,8 @@ def measured_block_durations(
     measured = np.bincount(operation, minlength=graph.n_operations) > 0
     missing = np.flatnonzero((given == 0) & measured[graph.operation_of_block])
     if len(missing):
-        raise ModelError(
-            f"{source}: {block_name(graph, int(missing[0]))} has no duration"
-            + (f", nor have {len(missing) - 1} more blocks" if len(missing) > 1 else "")
-        )
+        more = nor_more(len(missing), "have", " blocks")
+        raise ModelError(f"{source}: {block_name(graph, int(missing[0]))} has no duration{more}")
     cost = _costs(graph)
     mean_cost = _ratios(_sums(graph, cost), size)
     mean = np.where(measured, _ratios(_sums(graph, values), size), np.nan)
@@ -214,31 +168,13 @@ def scaled_durations(
     """Spread measured times of kernels over their blocks, in proportion to the blocks' cost.
 
     A kernel alone, its blocks in order on the slots of the GPU that was measured, then takes
-    exactly its measured time.
-
-    Parameters
-    ----------
-    kernel_times : mapping
-        Kernel number to time. That of a kernel without one is estimated, see `estimate_times`.
-    slots : int64[n_operations]
-        Blocks that run at once on the measured GPU.
-    sms : int
-        SMs of the measured GPU, for the report.
-    kernels : sequence of Kernel
-        Tell which kernels are alike; without them all are.
-
-    Raises
-    ------
-    ModelError
-        If no kernel of the graph has a time, or a time is negative.
+    exactly its measured time. The time of a kernel without one is estimated; see `estimate_times`.
     """
     of_kernels = {int(k) for k in graph.kernel if k >= 0}
     unknown = sorted(set(kernel_times) - of_kernels)
     if unknown:
-        raise ModelError(
-            f"{source}: kernel {unknown[0]} is not in the store"
-            + (f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else "")
-        )
+        more = nor_more(len(unknown), "are")
+        raise ModelError(f"{source}: kernel {unknown[0]} is not in the store{more}")
     if not kernel_times:
         raise ModelError(f"{source}: holds no time of a kernel of the store")
     if any(not time >= 0 for time in kernel_times.values()):
@@ -258,15 +194,7 @@ def scaled_durations(
 def matched_durations(
     graph: BlockGraph, match: Match, occupancy: NDArray[np.int64], sms: int
 ) -> Durations:
-    """Turn the measured times of matched kernels into durations of blocks.
-
-    Parameters
-    ----------
-    occupancy : int64[n_operations]
-        Resident blocks per SM on the GPU that was measured.
-    sms : int
-        SMs of that GPU.
-    """
+    """Turn measured times of matched kernels into those of blocks; `occupancy` is blocks per SM."""
     latency = match.profile.launch_latency * match.scale
     times = np.maximum(match.duration - latency, 0.0)
     durations = scaled_durations(
@@ -322,7 +250,7 @@ def _ratios(
 def kernel_makespans(
     graph: BlockGraph, durations: NDArray[np.float64], slots: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return how long each operation takes alone: float64[n_operations]."""
+    """Return how long each operation takes alone, on the slots of each."""
     none = np.zeros(graph.n_operations, np.float64)
     _, _, ends = serial_schedule(durations, graph.first_block, slots, none, none)
     return np.diff(ends, prepend=0.0)

@@ -24,19 +24,11 @@ _BEYOND = (
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What kernels that were not measured are taken to take.
+    """What kernels that were not measured are taken to take."""
 
-    Attributes
-    ----------
-    times : mapping
-        Kernel number to time, alone on the GPU that was measured; where blocks were measured, the
-        mean time of the kernel's blocks.
-    notes : tuple of str
-        Which kernels, and how their times were estimated.
-    """
-
+    # By kernel, alone on the GPU that was measured; where blocks were, the mean of the kernel's.
     times: Mapping[int, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # which kernels, and how their times were estimated
 
 
 def estimate_times(
@@ -46,33 +38,13 @@ def estimate_times(
     kernels: Sequence[Kernel],
     unit: str,
 ) -> tuple[NDArray[np.float64], Estimates]:
-    """Estimate the times that were not measured.
+    """Return the times of all operations, the NaN among the measured estimated; copies take 0.
 
     A kernel takes as long as launches of the same function with the same grid and block, in the
     median; else what the shortest measured kernel takes, and beyond that a time in proportion to
-    its cost: the median of launches of the same function, else of all.
+    its cost: the median of launches of the same function, else of all. Without `kernels` all are
+    alike; numbers of copies and memsets are negative.
 
-    Parameters
-    ----------
-    measured : float64[n_operations]
-        NaN where there is no measurement.
-    cost : float64[n_operations]
-        What times beyond the shortest grow with; 0 for copies and memsets.
-    numbers : int[n_operations]
-        Kernel number of each operation, negative for copies and memsets.
-    kernels : sequence of Kernel
-        Tell which kernels are alike; without them all are.
-    unit : str
-        Of the times.
-
-    Returns
-    -------
-    times : float64[n_operations]
-        0 for copies and memsets.
-    estimates : Estimates
-
-    Notes
-    -----
     A small kernel takes its time to start and to end, however little it does. Half of the kernels
     of five programs on an H100 were estimated from the other half, 30 times each: the total was off
     by 11 % on average; in proportion to instructions alone, without the shortest time, by 64 %.

@@ -9,7 +9,7 @@ import numpy as np
 
 from depgraph.errors import ProfileError
 from depgraph.timing.match import match_profile
-from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
+from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, nor_more
 from depgraph.timing.profile import BlockProfile
 
 if TYPE_CHECKING:
@@ -28,27 +28,16 @@ _HINT = "profile the program that was traced, or pass --allow-mismatch to use wh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What of a profile belongs to which kernel of a store.
-
-    Attributes
-    ----------
-    profile : KernelProfile or BlockProfile
-    match : Match or None
-        How its kernels fit; None for block times without names or grids of kernels.
-    is_measured : bool[n_kernels]
-        Which kernels have a time that is surely theirs; of block times, one for each block.
-    place : int64[n] or None
-        Of block times: the place in `kernels` that each row is of, -1 where it is of no block.
-    misfit : str
-        What of block times names no block of the store, or leaves one out; "" if nothing.
-    """
+    """What of a profile belongs to which kernel of a store."""
 
     profile: KernelProfile | BlockProfile
     kernels: Sequence[Kernel]
-    match: Match | None
+    match: Match | None  # None for block times without names or grids of kernels
+    # Which kernels have a time that is surely theirs; of block times, one for each block.
     is_measured: NDArray[np.bool_]
+    # Of block times: the place in `kernels` that each row is of, -1 where it is of no block.
     place: NDArray[np.int64] | None = None
-    misfit: str = ""
+    misfit: str = ""  # what of block times names no block of the store, or leaves one out
 
     @property
     def summary(self) -> str:
@@ -79,18 +68,10 @@ class Fit:
         return f"{self.profile.source}: not all of it fits the trace: {self.summary}"
 
     def check(self, *, allow_mismatch: bool = False) -> None:
-        """Refuse a profile that seems to be of another program.
+        """Refuse a profile of another program: fewer than half of the kernels have times.
 
-        Parameters
-        ----------
-        allow_mismatch : bool
-            Refuse only what has not one usable time.
-
-        Raises
-        ------
-        ProfileError
-            If fewer than half of the kernels have times, or block times do not fit the grids. A
-            table of one's own may leave kernels out: it says which are meant.
+        Block times must fit the grids; a table of one's own may leave kernels out, since it says
+        which are meant. `allow_mismatch` refuses only what has not one usable time.
         """
         fitting = int(self.is_measured.sum())
         source = self.profile.source
@@ -114,14 +95,7 @@ class Fit:
         return len(self.profile) if self.place is None else 0
 
     def usable_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the kernel of each row of block times, and which rows are of measured kernels.
-
-        Returns
-        -------
-        kernel : int64[n]
-            Its number in the store, -1 where there is none.
-        is_usable : bool[n]
-        """
+        """Return the kernel of each row of block times, or -1, and whether it is a measured one."""
         if self.place is None:
             raise TypeError("these are no block times")
         number = np.array([*(kernel.kernel for kernel in self.kernels), -1], np.int64)
@@ -163,12 +137,12 @@ def fit_profile(
     if is_wrong.any():
         row = int(np.flatnonzero(is_wrong)[0])
         misfit = f"kernel {profile.kernel[row]} block {profile.block[row]} is not in the store"
-        misfit += _more(int(is_wrong.sum()), "nor are", "")
+        misfit += nor_more(int(is_wrong.sum()), "are")
     elif len(cut := np.flatnonzero((timed > 0) & ~is_measured)):
         kernel = kernels[cut[0]]
         has = np.bincount(profile.block[is_inside & (place == cut[0])], minlength=kernel.blocks)
         misfit = f"kernel {kernel.kernel} block {int(np.argmin(has))} has no duration"
-        misfit += _more(int((size - timed)[cut].sum()), "nor have", " blocks")
+        misfit += nor_more(int((size - timed)[cut].sum()), "have", " blocks")
     return Fit(profile, kernels, match, is_measured, np.where(is_inside, place, -1), misfit)
 
 
@@ -181,20 +155,10 @@ def _surely_matched(match: Match) -> NDArray[np.bool_]:
 def _places(
     profile: BlockProfile, kernels: Sequence[Kernel], match: Match | None
 ) -> NDArray[np.int64]:
-    numbers = [kernel.kernel for kernel in kernels]
+    place_of = {kernel.kernel: place for place, kernel in enumerate(kernels)}
     if match is not None and match.profile.kernel is not None:
-        row = match.row
-        place_of = {
-            int(match.profile.kernel[row[place]]): place
-            for place in range(len(kernels))
-            if row[place] >= 0
-        }
-    else:
-        place_of = {number: place for place, number in enumerate(numbers)}
+        rows = enumerate(match.row.tolist())
+        place_of = {int(match.profile.kernel[row]): place for place, row in rows if row >= 0}
     distinct, member = np.unique(profile.kernel, return_inverse=True)
     found = np.array([place_of.get(number, -1) for number in distinct.tolist()], np.int64)
     return found[member]
-
-
-def _more(count: int, verb: str, what: str) -> str:
-    return f", {verb} {count - 1} more{what}" if count > 1 else ""

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from depgraph.timing.measured_run import MeasuredRun
 
 _REFERENCE = "H100 SXM"
-_FIELDS = {
-    "host": "launch_host_us",
-    "gap": "launch_gap_us",
-    "sync": "launch_sync_us",
-    "node": "graph_node_us",
-    "path": "graph_path_us",
-    "fork": "graph_fork_us",
-    "root": "graph_root_us",
-    "graph": "graph_launch_us",
+# Of each time what the model of a GPU calls it, and what people do.
+_TIMES = {
+    "host": ("launch_host_us", "host"),
+    "gap": ("launch_gap_us", "gap of the GPU"),
+    "sync": ("launch_sync_us", "synchronisation"),
+    "node": ("graph_node_us", "CUDA graph a node"),
+    "path": ("graph_path_us", "on a path"),
+    "fork": ("graph_fork_us", "after a fork"),
+    "root": ("graph_root_us", "a further root"),
+    "graph": ("graph_launch_us", "for launching it"),
 }
 NONE, OF_GPU, MEASURED = "none", "gpu", "measured"
 _BASES = (NONE, OF_GPU, MEASURED)
@@ -37,13 +38,7 @@ _GIVEN = "as given"
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """A time and where it comes from.
-
-    Attributes
-    ----------
-    value : float
-        In the unit of the durations.
-    """
+    """A time, in the unit of the durations, and where it comes from."""
 
     value: float = 0.0
     source: str = ""
@@ -51,46 +46,30 @@ class LaunchTime:
 
 @dataclass(frozen=True, slots=True)
 class LaunchModel:
-    """What starting kernels costs; all times are 0 unless launch costs were asked for.
+    """What starting kernels costs; all times are 0 unless launch costs were asked for."""
 
-    Attributes
-    ----------
-    host : LaunchTime
-        What the host needs to issue a launch. The launches of a process are issued one after
-        another, ahead of the GPU where kernels are longer.
-    gap : LaunchTime
-        What the GPU needs before a kernel whose launch was issued and whose stream is free.
-    sync : LaunchTime
-        What it takes the host to see that a kernel has ended and to have the next one started, on
-        top of the gap.
-    node : LaunchTime
-        What a CUDA graph needs a node, wherever it stands: its nodes start one after another.
-    path : LaunchTime
-        What a CUDA graph needs between a node and the one that waits for it.
-    fork : LaunchTime
-        The same after a node that several wait for.
-    root : LaunchTime
-        What each kernel after the first costs that waits for no other one of its CUDA graph.
-    graph : LaunchTime
-        What launching a CUDA graph needs, once.
-    notes : tuple of str
-        What the user should know of these times.
-    """
-
+    # What the host needs to issue a launch. The launches of a process are issued one after
+    # another, ahead of the GPU where kernels are longer.
     host: LaunchTime = LaunchTime()
+    # What the GPU needs before a kernel whose launch was issued and whose stream is free.
     gap: LaunchTime = LaunchTime()
+    # What it takes the host to see that a kernel has ended and to have the next one started, on
+    # top of the gap.
     sync: LaunchTime = LaunchTime()
+    # What a CUDA graph needs a node, wherever it stands: its nodes start one after another.
     node: LaunchTime = LaunchTime()
+    # What a CUDA graph needs between a node and the one that waits for it.
     path: LaunchTime = LaunchTime()
-    fork: LaunchTime = LaunchTime()
+    fork: LaunchTime = LaunchTime()  # the same after a node that several wait for
+    # What each kernel after the first costs that waits for no other one of its CUDA graph.
     root: LaunchTime = LaunchTime()
-    graph: LaunchTime = LaunchTime()
-    notes: tuple[str, ...] = ()
+    graph: LaunchTime = LaunchTime()  # what launching a CUDA graph needs, once
+    notes: tuple[str, ...] = ()  # what the user should know of these times
 
     @property
     def is_off(self) -> bool:
         """Whether nothing costs anything."""
-        return not any(getattr(self, name).value for name in _FIELDS)
+        return not any(getattr(self, name).value for name in _TIMES)
 
     @property
     def plain(self) -> float:
@@ -102,9 +81,9 @@ class LaunchModel:
         if self.is_off:
             return self.notes
         by_source: dict[str, list[str]] = {}
-        for name in _FIELDS:
+        for name, (_, meaning) in _TIMES.items():
             time: LaunchTime = getattr(self, name)
-            by_source.setdefault(time.source, []).append(f"{_MEANINGS[name]} {time.value:.4g}")
+            by_source.setdefault(time.source, []).append(f"{meaning} {time.value:.4g}")
         sentences = (
             f"launch costs in {unit}: {', '.join(times)} ({source})"
             for source, times in by_source.items()
@@ -121,33 +100,15 @@ class LaunchModel:
         )
 
 
-_MEANINGS = {
-    "host": "host",
-    "gap": "gap of the GPU",
-    "sync": "synchronisation",
-    "node": "CUDA graph a node",
-    "path": "on a path",
-    "fork": "after a fork",
-    "root": "a further root",
-    "graph": "for launching it",
-}
 OFF = LaunchModel()
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchChoice:
-    """What the user asked for.
+    """What the user asked for."""
 
-    Attributes
-    ----------
-    base : {"none", "gpu", "measured"}
-        Where times come from that are not given.
-    times : mapping
-        Name of a time of `LaunchModel` to its value, in the unit of the durations.
-    """
-
-    base: str
-    times: Mapping[str, float]
+    base: str  # "none", "gpu" or "measured": where times come from that are not given
+    times: Mapping[str, float]  # of `LaunchModel` by name, in the unit of the durations
 
 
 NO_LAUNCHES = LaunchChoice(NONE, {})
@@ -169,14 +130,12 @@ def parse_launch(text: str) -> LaunchChoice:
         name, equals, value = part.partition("=")
         if part in _BASES and not base:
             base = part
-        elif equals and name.strip() in _FIELDS:
+        elif equals and name.strip() in _TIMES:
             times[name.strip()] = _time(value, text)
         elif equals:
-            message = (
-                f"launch costs {in_short(text)!r}: {in_short(name)!r} is none of "
-                f"{', '.join(_FIELDS)}"
-            )
-            raise ModelError(message)
+            known = ", ".join(_TIMES)
+            found = f"launch costs {in_short(text)!r}: {in_short(name)!r} is none of {known}"
+            raise ModelError(found)
         else:
             plain.append(_time(part, text))
     if plain and (base or times or len(plain) not in (1, _THREE)):
@@ -207,23 +166,10 @@ def launch_model(
     clock_mhz: float | None = None,
     run: MeasuredRun | None = None,
 ) -> LaunchModel:
-    """Work out what launches cost.
+    """Work out what launches cost, in the unit of the durations.
 
-    Parameters
-    ----------
-    unit : str
-        Of the durations.
-    gpu : Gpu
-        Whose times apply where they are asked for, or the profile does not say.
-    clock_mhz : float, optional
-        What turns microseconds into cycles; default the GPU's boost clock.
-    run : MeasuredRun, optional
-        How the program ran when it was profiled.
-
-    Raises
-    ------
-    ModelError
-        If measured times are asked for and there are none.
+    The times of the GPU apply where they are asked for, or the profile does not say; the clock, by
+    default its boost clock, turns microseconds into cycles.
     """
     model = OFF
     if choice.base != NONE:
@@ -241,7 +187,7 @@ def _of_gpu(gpu: Gpu, unit: str, clock_mhz: float | None) -> LaunchModel:
     """Return the times that the GPU's model states; those it does not state are of the H100."""
     other = load_gpu(_REFERENCE)
     times: dict[str, Any] = {}
-    for name, key in _FIELDS.items():
+    for name, (key, _) in _TIMES.items():
         stated = getattr(gpu, key) is not None
         whose = gpu if stated else other
         value = convert_time(getattr(whose, key), "us", unit, clock_mhz)

@@ -15,7 +15,7 @@ from depgraph.errors import ProfileError
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import counted, show_number, show_percent
 from depgraph.timing.align import UNPAIRED, align
-from depgraph.timing.matched_profile import PICKS, Match
+from depgraph.timing.matched_profile import PICKS, Match, nor_more
 from depgraph.timing.profile import UNKNOWN, Where
 from depgraph.trace.names import base_name, demangle
 
@@ -37,28 +37,14 @@ _CAST = re.compile(r"\((?:unsigned |signed )?(?:int|long|long long|short|char|bo
 def match_profile(
     profile: KernelProfile, kernels: Sequence[Kernel], where: Where | None = None
 ) -> Match:
-    """Find the measured launch of every kernel.
+    """Find the measured launch of every kernel; `kernels` stand in launch order.
 
     Launches are aligned in order, by function name, grid and block; what only one side has is
     left out (longest common subsequence). Between pairs that agree, launches are paired that
     differ in the grid or in the name alone; these count as guessed. A profile of several
-    iterations is aligned with as many repetitions of the trace.
+    iterations is aligned with as many repetitions of the trace. A profile of several devices,
+    processes or contexts is refused unless one is chosen.
 
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-        In launch order.
-    where : Where, optional
-        Which kernels of the profile count; default all.
-
-    Raises
-    ------
-    ProfileError
-        If the profile has kernels of several devices, processes or contexts and none was chosen,
-        if it lacks the iteration, or if no kernel fits.
-
-    Notes
-    -----
     O(n * m / 64) time for n and m launches, O(n + m) memory.
     """
     if not kernels:
@@ -119,11 +105,8 @@ def _refuse_mixtures(profile: KernelProfile, kernels: Sequence[Kernel]) -> None:
             f"{c} ({counted(int((column == c).sum()), 'kernel')})" for c in choices[:_LISTED]
         )
         more = f" and {len(choices) - _LISTED} more" if len(choices) > _LISTED else ""
-        raise ProfileError(
-            profile.source,
-            f"has kernels of {len(choices)} {plural}: {listed}{more}",
-            f"pick one with --{what} N",
-        )
+        found = f"has kernels of {len(choices)} {plural}: {listed}{more}"
+        raise ProfileError(profile.source, found, f"pick one with --{what} N")
 
 
 Found = tuple["NDArray[np.int64]", "NDArray[np.bool_]", list[str]]
@@ -151,12 +134,10 @@ def _by_number(profile: KernelProfile, kernels: Sequence[Kernel]) -> Found | Non
     if is_own_table:
         unknown = np.flatnonzero(place < 0)
         if len(unknown):
-            raise ProfileError(
-                profile.source,
-                f"kernel {profile.kernel[unknown[0]]} is not in the store"
-                + (f", nor are {len(unknown) - 1} more" if len(unknown) > 1 else ""),
-                f"the store has kernels {kernels[0].kernel} to {kernels[-1].kernel}",
-            )
+            which = f"kernel {profile.kernel[unknown[0]]}"
+            found = f"{which} is not in the store{nor_more(len(unknown), 'are')}"
+            hint = f"the store has kernels {kernels[0].kernel} to {kernels[-1].kernel}"
+            raise ProfileError(profile.source, found, hint)
     elif differs.any():
         return None
     rows = np.full((1, len(kernels)), UNPAIRED, np.int64)
@@ -211,11 +192,8 @@ def _by_order_alone(profile: KernelProfile, kernels: Sequence[Kernel]) -> Found:
             "give a profile that names its kernels, or a table of kernel,duration_us",
         )
     rows = np.arange(len(profile)).reshape(repeats, len(kernels))
-    return (
-        rows,
-        np.ones(rows.shape, np.bool_),
-        ["the profile has neither names nor grids: kernels were paired by order only"],
-    )
+    note = "the profile has neither names nor grids: kernels were paired by order only"
+    return rows, np.ones(rows.shape, np.bool_), [note]
 
 
 Launch = tuple["str | None", "str | None", "Hashable", "Hashable"]
@@ -225,20 +203,18 @@ def _launches(
     profile: KernelProfile, kernels: Sequence[Kernel]
 ) -> tuple[list[Launch], list[Launch]]:
     """Return (full name, base name, grid, block) of each launch of the store and the profile."""
-    n = len(profile)
-    grids = [None] * n if profile.grid is None else map(tuple, profile.grid.tolist())
-    blocks = [None] * n if profile.block is None else map(tuple, profile.block.tolist())
+    has_blocks = profile.block is not None
     launches: list[Launch] = [
-        (_full_name(k.name), base_name(k.name), k.grid, None if profile.block is None else k.block)
+        (_full_name(k.name), base_name(k.name), k.grid, k.block if has_blocks else ())
         for k in kernels
     ]
+    n = len(profile)
+    grids = [None] * n if profile.grid is None else map(tuple, profile.grid.tolist())
+    blocks = [()] * n if profile.block is None else map(tuple, profile.block.tolist())
     measured: list[Launch] = [
         (_full_name(name) if name else None, base_name(name) if name else None, grid, block)
         for name, grid, block in zip(profile.name, grids, blocks, strict=True)
     ]
-    if profile.block is None:
-        launches = [(full, base, grid, ()) for full, base, grid, _ in launches]
-        measured = [(full, base, grid, ()) for full, base, grid, _ in measured]
     return launches, measured
 
 
@@ -287,17 +263,11 @@ def _picked(profile: KernelProfile, iteration: str, n_iterations: int) -> NDArra
         return np.array([n_iterations - 1])
     number = whole_number(iteration, 0, LARGEST_ID)
     if number is None:
-        raise ProfileError(
-            profile.source,
-            f"iteration {iteration!r} cannot be taken",
-            f"give {', '.join(PICKS)} or a number from 0",
-        )
+        found, hint = f"iteration {iteration!r} cannot be taken", f"give {', '.join(PICKS)}"
+        raise ProfileError(profile.source, found, f"{hint} or a number from 0")
     if number >= n_iterations:
-        raise ProfileError(
-            profile.source,
-            f"has no iteration {iteration}",
-            f"it has {n_iterations}, numbered from 0",
-        )
+        hint = f"it has {n_iterations}, numbered from 0"
+        raise ProfileError(profile.source, f"has no iteration {iteration}", hint)
     return np.array([number])
 
 

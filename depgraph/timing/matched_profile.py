@@ -1,4 +1,4 @@
-"""A profile matched to the kernels of a store: times, gaps, and what else it knows of them."""
+"""A profile matched to the kernels of a store: times, resources, and copies between kernels."""
 
 from __future__ import annotations
 
@@ -31,47 +31,23 @@ _MOST_REGISTERS = 255
 
 @dataclass(frozen=True, slots=True)
 class AluUse:
-    """How busy the arithmetic was while kernels were measured or simulated.
+    """How busy the arithmetic was while kernels were measured or simulated."""
 
-    Attributes
-    ----------
-    counter : str
-        What says so, as the profile calls it.
-    of_kernel : mapping of int to float
-        By kernel number, 0 to 1.
-    """
-
-    counter: str
-    of_kernel: Mapping[int, float]
+    counter: str  # what says so, as the profile calls it
+    of_kernel: Mapping[int, float]  # 0 to 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Which row of a profile is which kernel of a store.
+    """Which row of a profile is which kernel of a store."""
 
-    Attributes
-    ----------
-    profile : KernelProfile
-        Filtered: kernels of one device, process and context.
-    rows : int64[n_iterations, n_kernels]
-        Rows of the profile, an iteration a line; `UNPAIRED` where there is none.
-    guessed : bool[n_iterations, n_kernels]
-        Paired by order although the name or the grid differs.
-    iteration : str
-        What is taken of several iterations: "median", "mean", "min", "last" or a number.
-    picked : int64[n_picked]
-        The iterations that are taken.
-    notes : tuple of str
-        How it was matched, as far as there is something to say.
-    """
-
-    profile: KernelProfile
+    profile: KernelProfile  # filtered: kernels of one device, process and context
     kernels: Sequence[Kernel]
-    rows: NDArray[np.int64]
-    guessed: NDArray[np.bool_]
-    iteration: str
-    picked: NDArray[np.int64]
-    notes: tuple[str, ...] = ()
+    rows: NDArray[np.int64]  # [n_iterations, n_kernels]; `UNPAIRED` where there is none
+    guessed: NDArray[np.bool_]  # the same: paired by order although the name or the grid differs
+    iteration: str  # what is taken of several: "median", "mean", "min", "last" or a number
+    picked: NDArray[np.int64]  # the iterations that are taken
+    notes: tuple[str, ...] = ()  # how it was matched, as far as there is something to say
 
     @property
     def unit(self) -> str:
@@ -94,18 +70,7 @@ class Match:
         return np.where(rows >= 0, self.profile.duration[rows], np.nan) * self.scale
 
     def reduced(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take of times of several iterations what was asked for.
-
-        Parameters
-        ----------
-        times : float64[n_iterations, n]
-            NaN where an iteration has none.
-
-        Returns
-        -------
-        float64[n]
-            NaN where no iteration has one.
-        """
+        """Take of times of several iterations, a line each, what was asked for; NaN is none."""
         result = np.full(times.shape[1], np.nan)
         some = ~np.isnan(times).all(axis=0)
         if some.any():
@@ -115,9 +80,9 @@ class Match:
 
     @property
     def spread(self) -> NDArray[np.float64]:
-        """From the shortest to the longest time of each kernel over its median: float64[n].
+        """From the shortest to the longest time of each kernel, of all iterations, over its median.
 
-        Of all iterations; 0 where there is one, NaN where there is none or all times are 0.
+        0 where there is one, NaN where there is none or all times are 0.
         """
         times = self._times(slice(None))
         result = np.full(times.shape[1], np.nan)
@@ -153,27 +118,27 @@ class Match:
         return result
 
     @property
+    def row_of_kernel(self) -> dict[int, int]:
+        """The `row` of each kernel that has one, by its number."""
+        rows = zip(self.kernels, self.row.tolist(), strict=True)
+        return {kernel.kernel: row for kernel, row in rows if row >= 0}
+
+    @property
     def sites(self) -> dict[int, Site]:
         """Where in the code kernels were launched, by kernel number; empty where unknown."""
-        profile, row = self.profile, self.row
-        if profile.site is None:
+        site, sites = self.profile.site, self.profile.sites
+        if site is None:
             return {}
-        return {
-            kernel.kernel: profile.sites[profile.site[at]]
-            for kernel, at in zip(self.kernels, row.tolist(), strict=True)
-            if at >= 0
-        }
+        return {kernel: sites[site[row]] for kernel, row in self.row_of_kernel.items()}
 
     @property
     def alu(self) -> AluUse | None:
         """How busy the arithmetic was; None where the profile does not say."""
-        column, row = self.profile.alu_utilization, self.row
-        if column is None:
-            return None
+        column = self.profile.filled("alu_utilization")
         shares = {
-            kernel.kernel: column[at] / 10_000
-            for kernel, at in zip(self.kernels, row.tolist(), strict=True)
-            if at >= 0 and column[at] != UNKNOWN
+            kernel: column[row] / 10_000
+            for kernel, row in self.row_of_kernel.items()
+            if column[row] != UNKNOWN
         }
         return AluUse(self.profile.alu_counter, shares) if shares else None
 
@@ -207,16 +172,8 @@ class Match:
 
     @property
     def measured_sms(self) -> int | None:
-        """SMs of the GPU that was measured; None if the profile does not say.
-
-        Raises
-        ------
-        ProfileError
-            If kernels were measured on GPUs of different size.
-        """
-        if self.profile.measured_sms is None:
-            return None
-        stated = {int(n) for n in self.profile.measured_sms if n > 0}
+        """SMs of the GPU that was measured, if the profile says; GPUs of two sizes are refused."""
+        stated = {int(n) for n in np.unique(self.profile.filled("measured_sms")) if n > 0}
         if len(stated) > 1:
             raise ProfileError(
                 self.profile.source,
@@ -234,31 +191,24 @@ class Match:
 
 
 def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple[str, ...]]:
-    """Take from the profile what the trace does not say of the kernels' resources.
+    """Take from the profile what the trace does not say of the kernels' resources; say what.
 
     Registers where the trace has none, or more than a thread can have. Shared memory where
     the trace has none or a negative number, and where it knows no registers either: tracers
     ask a function that is not loaded yet for both, and get 0 for the static part. Streams
     where the trace has one alone.
-
-    Returns
-    -------
-    resources : Resources
-    notes : tuple of str
-        What was taken.
     """
     profile = match.profile
     operation = np.array([kernel.operation for kernel in match.kernels])
     row = match.row
     has_row = row >= 0
 
-    def measured(column: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    def measured(column: str) -> NDArray[np.int64]:
         values = np.full(len(resources.threads), UNKNOWN, np.int64)
-        if column is not None:
-            values[operation[has_row]] = column[row[has_row]]
+        values[operation[has_row]] = profile.filled(column)[row[has_row]]
         return values
 
-    registers, shared = measured(profile.registers), measured(profile.block_shared_bytes)
+    registers, shared = measured("registers"), measured("block_shared_bytes")
     unusable = (resources.registers <= 0) | (resources.registers > _MOST_REGISTERS)
     lacks_registers = (registers > 0) & unusable
     lacks_shared = (shared >= 0) & (
@@ -272,7 +222,7 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
                 "profile: the trace does not have them"
             )
     stream = resources.stream
-    streams = measured(profile.stream)
+    streams = measured("stream")
     if len(np.unique(stream[operation])) == 1 and len(np.unique(streams[streams >= 0])) > 1:
         stream = np.where(streams >= 0, streams, stream)
         notes.append("streams taken from the profile: the trace has only one")
@@ -285,3 +235,61 @@ def fill_resources(match: Match, resources: Resources) -> tuple[Resources, tuple
         ),
         tuple(notes),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOperations:
+    """Memsets or copies of one sort, at one place in the program."""
+
+    name: str  # as the file spells it
+    before: int | None  # the kernel of the trace that is next to start; None if no such is known
+    count: int  # in an iteration; where `before` is None, in the whole profile
+    time: float  # the same, in the unit of the match
+
+
+def memory_operations(match: Match) -> list[MemoryOperations]:
+    """Return memsets and copies in the order of kernels; iterations are picked as of kernels."""
+    memory = match.profile.memory
+    if memory is None:
+        return []
+    iteration, place = _next_kernels(match)
+    duration = memory.duration * match.scale
+    found = []
+    picked = {int(number): line for line, number in enumerate(match.picked)}
+    groups: dict[tuple[int, str], list[int]] = {}
+    for row, name in enumerate(memory.name):
+        groups.setdefault((int(place[row]), name), []).append(row)
+    for (at, name), rows in sorted(groups.items(), key=lambda item: (item[0][0] < 0, item[0])):
+        if at < 0:
+            found.append(MemoryOperations(name, None, len(rows), float(duration[rows].sum())))
+            continue
+        each = np.zeros((len(picked), 2))
+        for row in rows:
+            line = picked.get(int(iteration[row]))
+            if line is not None:
+                each[line] += 1, duration[row]
+        count, time = match.reduced(each).tolist()
+        if count:
+            number = match.kernels[at].kernel
+            found.append(MemoryOperations(name, number, round(count), time))
+    return found
+
+
+def _next_kernels(match: Match) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return iteration and place of the matched kernel that starts next, -1 where none does."""
+    profile, memory = match.profile, match.profile.memory
+    if memory is None or memory.start is None or profile.start is None:
+        none = np.full(0 if memory is None else len(memory), -1)
+        return none, none
+    place = np.full((2, len(profile) + 1), -1)
+    line, column = np.nonzero(match.rows >= 0)
+    place[:, match.rows[line, column]] = line, column
+    order = np.argsort(profile.start, kind="stable")
+    after = np.searchsorted(profile.start[order], memory.start, side="left")
+    next_row = np.append(order, len(profile))[after]
+    return place[0, next_row], place[1, next_row]
+
+
+def nor_more(count: int, verb: str, what: str = "") -> str:
+    """Say of how many more than the one that was named the same is not."""
+    return f", nor {verb} {count - 1} more{what}" if count > 1 else ""

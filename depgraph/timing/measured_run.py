@@ -20,46 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """How the program ran when it was profiled.
+    """How the program ran when it was profiled, its iterations picked as kernels' are."""
 
-    Attributes
-    ----------
-    wall : float
-        From the start of the first matched kernel to the end of the last one; of several
-        iterations what is taken of kernels too.
-    kernel_time : float
-        Durations of all kernels that ran in that time, added up.
-    idle : float
-        The part of that time in which none ran; copies may have.
-    is_graph : bool
-        Whether most of the kernels were launched as CUDA graphs.
-    gap : float
-        Median time between the end of the kernels before and the start of the next one, 0 where
-        they overlap; kernels that the trace lacks count as well.
-    interval : float
-        Median time between the start of a kernel and that of the next.
-    host : float or None
-        Median time between two launch calls of the host, where the profile has them.
-    queued_gap : float or None
-        As `gap`, of kernels alone that were launched before the kernel before them in their stream
-        had ended: what the GPU needs between two kernels. None where there are none.
-    sms : int or None
-        SMs of the GPU, where the profile says.
-    others : int
-        Kernels that ran in that time and are not in the trace.
-    """
-
-    wall: float
-    kernel_time: float
-    idle: float
-    is_graph: bool
-    gap: float
-    interval: float
-    host: float | None
+    wall: float  # from the start of the first matched kernel to the end of the last one
+    kernel_time: float  # durations of all kernels that ran in that time, added up
+    idle: float  # the part of that time in which no kernel ran; copies may have
+    is_graph: bool  # whether most of the kernels were launched as CUDA graphs
+    gap: float  # median from the end of all kernels before to a start; 0 where they overlap
+    interval: float  # median time between the start of a kernel and that of the next
+    host: float | None  # median time between two launch calls, where the profile has them
+    # As `gap`, of kernels alone that were launched before the kernel before them in their stream
+    # had ended: what the GPU needs between two kernels. None where there are none.
     queued_gap: float | None
     unit: str
-    sms: int | None
-    others: int
+    sms: int | None  # of the GPU, where the profile says
+    others: int  # kernels that ran in that time and are not in the trace; they count in gaps
 
 
 def measured_run(match: Match) -> MeasuredRun | None:
@@ -85,7 +60,7 @@ def measured_run(match: Match) -> MeasuredRun | None:
         kernel_times.append(profile.duration[inside].sum())
         of_graphs.append(_shares_launch(profile, inside))
         calls.append(_between_calls(profile, inside))
-        queued.append(_queued_gaps(profile, inside, end))
+        queued.append(_queued_gaps(profile, inside, start, end))
         others += len(np.setdiff1d(inside, match.rows))
 
     def median(times: Sequence[NDArray[np.float64]]) -> float | None:
@@ -104,17 +79,14 @@ def measured_run(match: Match) -> MeasuredRun | None:
         host=median(calls),
         queued_gap=median(queued),
         unit=match.unit,
-        sms=None if profile.measured_sms is None else match.measured_sms,
+        sms=match.measured_sms,
         others=others,
     )
 
 
 def _shares_launch(profile: KernelProfile, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Tell which kernels were launched together with another one: nodes of a CUDA graph."""
-    if profile.correlation is None:
-        return np.zeros(len(rows), np.bool_)
-    process = np.zeros(len(rows)) if profile.process is None else profile.process[rows]
-    call = np.stack([process, profile.correlation[rows]])
+    call = np.stack([profile.filled("process")[rows], profile.filled("correlation")[rows]])
     _, member, count = np.unique(call, axis=1, return_inverse=True, return_counts=True)
     shares: NDArray[np.bool_] = (count[member.reshape(-1)] > 1) & (call[1] != UNKNOWN)
     return shares
@@ -122,28 +94,26 @@ def _shares_launch(profile: KernelProfile, rows: NDArray[np.intp]) -> NDArray[np
 
 def _between_calls(profile: KernelProfile, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the times from launch call to launch call, one for all nodes of a CUDA graph."""
-    if profile.issued is None:
-        return np.empty(0)
-    issued = profile.issued[rows]
+    issued = profile.filled("issued")[rows]
     return np.diff(np.unique(issued[issued != UNKNOWN])).astype(np.float64)
 
 
 def _queued_gaps(
-    profile: KernelProfile, rows: NDArray[np.intp], end: NDArray[np.float64]
+    profile: KernelProfile,
+    rows: NDArray[np.intp],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the gaps before kernels that were launched while the one before them ran."""
-    if profile.issued is None or profile.start is None:
-        return np.empty(0)
-    if profile.stream is not None:
-        rows = rows[np.argsort(profile.stream[rows], kind="stable")]
+    stream, correlation = profile.filled("stream"), profile.filled("correlation")
+    rows = rows[np.argsort(stream[rows], kind="stable")]
     before, after = rows[:-1], rows[1:]
-    origin = profile.start.min()
-    issued = (profile.issued[after] - origin).astype(np.float64)
-    gap = (profile.start[after] - origin).astype(np.float64) - end[before]
-    ready = (profile.issued[after] != UNKNOWN) & (issued < end[before]) & (gap >= 0)
-    if profile.stream is not None:
-        ready &= profile.stream[before] == profile.stream[after]
+    issued = profile.filled("issued")[after]
+    gap = start[after] - end[before]
+    since_first = (issued - profile.filled("start").min()).astype(np.float64)
+    ready = (issued != UNKNOWN) & (since_first < end[before]) & (gap >= 0)
+    ready &= stream[before] == stream[after]
     if profile.correlation is not None:
-        ready &= profile.correlation[before] != profile.correlation[after]
+        ready &= correlation[before] != correlation[after]
     queued: NDArray[np.float64] = gap[ready]
     return queued

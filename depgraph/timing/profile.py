@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from depgraph.timing.launch_sites import Site
 
+    Integers = NDArray[np.int64]
+
 UNKNOWN = -1
 """Stands in an integer column for a value that the file does not give."""
 
@@ -57,99 +59,48 @@ class KernelProfile:
 
     A column is None where the file says nothing about it for any kernel; where it does for
     some, the other rows hold `UNKNOWN`.
-
-    Attributes
-    ----------
-    source : Path
-        The file that was read.
-    format : str
-        Its format, such as ``kineto`` or ``nsys-sqlite``.
-    unit : {"ns", "cycles"}
-        Unit of `duration` and `start`: nanoseconds, or core clock cycles of a simulator.
-    name : tuple of str
-        Function names as the file spells them; empty where it gives none.
-    duration : float64[n]
-        In `unit`, never negative, always finite.
-    start : int64[n] or None
-        In `unit`, from an origin of the file's choice.
-    kernel : int64[n] or None
-        Launch number from 0, where the file states it; increasing, gaps are kernels without
-        a time. None means that the rows are simply in launch order.
-    grid, block : int32[n, 3] or None
-        Blocks in the grid, threads in a block: x, y, z.
-    registers : int64[n] or None
-        Per thread.
-    static_shared_bytes, dynamic_shared_bytes : int64[n] or None
-        Shared memory of a block, in bytes, where the file tells the two apart.
-    shared_bytes : int64[n] or None
-        Static and dynamic shared memory of a block together, in bytes.
-    device, process, context, stream : int64[n] or None
-        As the file numbers them. A stream number is unique within a context only.
-    correlation : int64[n] or None
-        Ties a kernel to the call that launched it; kernels of one CUDA graph launch share it.
-    issued : int64[n] or None
-        When the host called for the launch, on the clock of `start`.
-    measured_sms : int64[n] or None
-        SMs of the GPU (or part of it) that the kernel was measured on.
-    alu_utilization : int64[n] or None
-        How busy the arithmetic was while a kernel ran, in hundredths of a percent.
-    alu_counter : str
-        What says so, as the file calls it.
-    site : int64[n] or None
-        Where in the code a kernel was launched, as an index into `sites`.
-    clock_mhz : float or None
-        Core clock in MHz, which turns cycles into time, where the file states it.
-    launch_latency : float
-        Part of every duration that is the launch, not the kernel; in `unit`.
-    device_names : mapping of int to str
-        Name of each device, where the file gives it.
-    steps : tuple of Step
-        Steps that the host marked, on the clock of `start`.
-    rank : int or None
-        Of this process among those that ran together, where the file states it.
-    memory : KernelProfile or None
-        Memsets and copies of the same run, in the same columns; None where the file has none.
-    notes : tuple of str
-        What the user should know about these numbers, one sentence each.
-    skipped : mapping of str to int
-        How many kernels, rows or events were left out, by reason.
     """
 
     source: Path
-    format: str
-    unit: KernelUnit
-    name: tuple[str, ...]
-    duration: NDArray[np.float64]
-    start: NDArray[np.int64] | None = None
-    kernel: NDArray[np.int64] | None = None
-    grid: NDArray[np.int32] | None = None
-    block: NDArray[np.int32] | None = None
-    registers: NDArray[np.int64] | None = None
-    static_shared_bytes: NDArray[np.int64] | None = None
-    dynamic_shared_bytes: NDArray[np.int64] | None = None
-    shared_bytes: NDArray[np.int64] | None = None
-    device: NDArray[np.int64] | None = None
-    process: NDArray[np.int64] | None = None
-    context: NDArray[np.int64] | None = None
-    stream: NDArray[np.int64] | None = None
-    correlation: NDArray[np.int64] | None = None
-    issued: NDArray[np.int64] | None = None
-    measured_sms: NDArray[np.int64] | None = None
-    alu_utilization: NDArray[np.int64] | None = None
-    alu_counter: str = ""
-    site: NDArray[np.int64] | None = None
+    format: str  # such as "kineto" or "nsys-sqlite"
+    unit: KernelUnit  # of durations and starts; cycles are those of a simulated core clock
+    name: tuple[str, ...]  # as the file spells it; "" where it gives none
+    duration: NDArray[np.float64]  # never negative, always finite
+    start: Integers | None = None  # from an origin of the file's choice
+    kernel: Integers | None = None  # launch number from 0, ascending; gaps have no time
+    grid: NDArray[np.int32] | None = None  # [n, 3], blocks: x, y, z
+    block: NDArray[np.int32] | None = None  # [n, 3], threads: x, y, z
+    registers: Integers | None = None  # of a thread
+    static_shared_bytes: Integers | None = None  # of a block, where a file tells the two apart
+    dynamic_shared_bytes: Integers | None = None
+    shared_bytes: Integers | None = None  # of a block, static and dynamic together
+    device: Integers | None = None  # as the file numbers them, and so the next three
+    process: Integers | None = None
+    context: Integers | None = None
+    stream: Integers | None = None  # unique within a context only
+    correlation: Integers | None = None  # of the launch call; all kernels of a CUDA graph share it
+    issued: Integers | None = None  # when the host called for it, on the clock of `start`
+    measured_sms: Integers | None = None  # of the GPU, or part of it, that it was measured on
+    alu_utilization: Integers | None = None  # how busy arithmetic was, in hundredths of a percent
+    alu_counter: str = ""  # what says so, as the file calls it
+    site: Integers | None = None  # where in the code it was launched, as an index into `sites`
     sites: tuple[Site, ...] = ()
-    clock_mhz: float | None = None
-    launch_latency: float = 0.0
+    clock_mhz: float | None = None  # of the core, which turns cycles into time
+    launch_latency: float = 0.0  # part of every duration that is the launch; in `unit`
     device_names: Mapping[int, str] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
-    rank: int | None = None
-    memory: KernelProfile | None = None
-    notes: tuple[str, ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()  # that the host marked, on the clock of `start`
+    rank: int | None = None  # of this process among those that ran together
+    memory: KernelProfile | None = None  # memsets and copies of the same run
+    notes: tuple[str, ...] = ()  # what the user should know, one sentence each
+    skipped: Mapping[str, int] = field(default_factory=dict)  # kernels and rows left out, by reason
 
     def __len__(self) -> int:
         return len(self.duration)
+
+    def filled(self, name: str) -> Integers:
+        """Return a column of whole numbers; `UNKNOWN` throughout where the file does not say."""
+        column: Integers | None = getattr(self, name)
+        return np.full(len(self), UNKNOWN) if column is None else column
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -172,7 +123,7 @@ class KernelProfile:
         return _distinct(self.stream)
 
     @property
-    def block_shared_bytes(self) -> NDArray[np.int64] | None:
+    def block_shared_bytes(self) -> Integers | None:
         """Static and dynamic shared memory of a block, as far as the file tells: int64[n]."""
         if self.shared_bytes is not None:
             return self.shared_bytes
@@ -181,7 +132,7 @@ class KernelProfile:
             return static if dynamic is None else dynamic
         return np.where((static >= 0) & (dynamic >= 0), static + dynamic, UNKNOWN)
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> KernelProfile:
+    def take(self, rows: NDArray[np.bool_ | np.integer[Any]]) -> KernelProfile:
         """Return the kernels that a mask or an array of indices picks, in that order."""
         picked: dict[str, Any] = {
             column.name: value[rows]
@@ -208,88 +159,56 @@ class KernelProfile:
         ProfileError
             If the file does not say where its kernels ran, or if none ran there.
         """
-        wanted = {"device": device, "process": process, "context": context, "stream": stream}
+        places = {"device": device, "process": process, "context": context, "stream": stream}
+        wanted = {what: number for what, number in places.items() if number is not None}
         for what, number in wanted.items():
-            if number is None:
-                continue
-            column: NDArray[np.int64] | None = getattr(self, what)
+            column: Integers | None = getattr(self, what)
             if column is None:
-                raise ProfileError(
-                    self.source, f"does not say on which {what} a kernel ran", f"leave out {what}"
-                )
+                found = f"does not say on which {what} a kernel ran"
+                raise ProfileError(self.source, found, f"leave out {what}")
             if not np.any(column == number):
                 there = ", ".join(map(str, _distinct(column)))
                 raise ProfileError(self.source, f"has no kernel of {what} {number}", f"has {there}")
-        keep = _is_there(self, wanted)
-        if not keep.any():
-            asked = ", ".join(f"{what} {n}" for what, n in wanted.items() if n is not None)
+        found_there = _ran_there(self, wanted)
+        if not len(found_there):
+            asked = ", ".join(f"{what} {number}" for what, number in wanted.items())
             raise ProfileError(self.source, f"has no kernel of {asked} at once")
-        found = self.take(keep)
-        if self.memory is None:
-            return found
-        return replace(found, memory=self.memory.take(_is_there(self.memory, wanted)))
+        memory = None if self.memory is None else _ran_there(self.memory, wanted)
+        return replace(found_there, memory=memory)
 
 
-def _is_there(profile: KernelProfile, wanted: Mapping[str, int | None]) -> NDArray[np.bool_]:
-    """Tell which rows ran in a place, as far as the file says."""
+def _ran_there(profile: KernelProfile, wanted: Mapping[str, int]) -> KernelProfile:
+    """Return the rows that ran in a place, as far as the file says."""
     keep = np.ones(len(profile), np.bool_)
     for what, number in wanted.items():
         column = getattr(profile, what)
-        if number is not None and column is not None:
+        if column is not None:
             keep &= column == number
-    return keep
+    return profile.take(keep)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockProfile:
-    """The times of n thread blocks, one row per block, ordered by kernel and block.
-
-    Attributes
-    ----------
-    source : Path
-        The file that was read.
-    format : str
-        Its format, such as ``blocks-csv`` or ``simlog``.
-    unit : {"us", "cycles"}
-        Unit of `duration` and `start`: microseconds, or core clock cycles of a simulator.
-    kernel : int64[n]
-        Launch number from 0.
-    block : int64[n]
-        Block within the kernel: ``x + gx*(y + gy*z)``. A pair (kernel, block) occurs once.
-    duration : float64[n]
-        In `unit`, never negative, always finite.
-    start : float64[n] or None
-        In `unit`, from an origin of the file's choice.
-    measured_sms : int or None
-        SMs of the GPU that was measured or simulated.
-    clock_mhz : float or None
-        Core clock in MHz, which turns cycles into time, where the file states it.
-    kernels : KernelProfile or None
-        Names, grids and times of the kernels, where the file gives them as well.
-    notes : tuple of str
-        What the user should know about these numbers, one sentence each.
-    skipped : mapping of str to int
-        How many blocks, rows or kernels were left out, by reason.
-    """
+    """The times of n thread blocks, one row per block, ordered by kernel and block."""
 
     source: Path
-    format: str
-    unit: BlockUnit
-    kernel: NDArray[np.int64]
-    block: NDArray[np.int64]
-    duration: NDArray[np.float64]
-    start: NDArray[np.float64] | None = None
-    measured_sms: int | None = None
-    clock_mhz: float | None = None
-    kernels: KernelProfile | None = None
-    notes: tuple[str, ...] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict)
+    format: str  # such as "blocks-csv" or "simlog"
+    unit: BlockUnit  # of durations and starts; cycles are those of a simulated core clock
+    kernel: Integers  # launch number from 0
+    block: Integers  # within the kernel: x + gx*(y + gy*z); a pair (kernel, block) occurs once
+    duration: NDArray[np.float64]  # never negative, always finite
+    start: NDArray[np.float64] | None = None  # from an origin of the file's choice
+    measured_sms: int | None = None  # of the GPU that was measured or simulated
+    clock_mhz: float | None = None  # of the core, which turns cycles into time
+    kernels: KernelProfile | None = None  # their names, grids and times, where the file has them
+    notes: tuple[str, ...] = ()  # what the user should know, one sentence each
+    skipped: Mapping[str, int] = field(default_factory=dict)  # what was left out, by reason
 
     def __len__(self) -> int:
         return len(self.duration)
 
 
-def _distinct(column: NDArray[np.int64] | None) -> tuple[int, ...]:
+def _distinct(column: Integers | None) -> tuple[int, ...]:
     if column is None:
         return ()
     return tuple(int(value) for value in np.unique(column) if value != UNKNOWN)

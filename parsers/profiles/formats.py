@@ -1,17 +1,64 @@
-"""Files of measured times: one module per format, told apart by contents."""
+"""Read a file of times: its format is told by its contents, and each has a module that reads it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Literal
 
 from depgraph.errors import ProfileError, TraceError
+from depgraph.parsers.profiles import ncu, nsys_sqlite, own_tables
+from depgraph.parsers.profiles.csv_tables import cells_of, header_of
+from depgraph.parsers.profiles.gpu_trace import NSYS, NVPROF
+from depgraph.parsers.profiles.source import read_head
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from depgraph.parsers.profiles.source import Head
     from depgraph.timing.profile import BlockProfile, KernelProfile
 
-__all__ = ["read_profile"]
+Format = Literal[
+    "kineto", "nsys-csv", "nsys-sqlite", "ncu", "nvprof", "simlog", "own-csv", "own-parquet"
+]
+
+_SQLITE = b"SQLite format 3\0"
+_PARQUET = b"PAR1"
+_NCU_REPORT = b"NVR\0"
+_SIMULATOR = re.compile(
+    r"GPGPU-Sim |^gpu_(?:tot_)?sim_cycle = |^Accel-Sim \[build|^launching kernel (?:name|command)"
+)
+_MEMORY_TRACE = re.compile(r"MEMTRACE: |^#traces format|^-kernel name = |^thread block = ")
+_SUMMARIES = (
+    ({"Total Time", "Instances"}, "a summary of nsys, which has no single kernels", NSYS.hint),
+    ({"Total Time", "Num Calls"}, "a summary of nsys, which has no single kernels", NSYS.hint),
+    ({"Kernel Start", "Kernel Dur"}, "another report of nsys", NSYS.hint),
+    ({"Start", "Duration", "Pid"}, "an nsys report of API calls, not of kernels", NSYS.hint),
+    ({"Kernel Name", "Invocations"}, "a summary of Nsight Compute", ncu.HINT),
+    ({"Time", "Calls"}, "a summary of nvprof, which has no single kernels", NVPROF.hint),
+    ({"Kernel", "Invocations"}, "an nvprof summary of metrics or events", NVPROF.hint),
+    ({"Kernel", "Correlation_ID"}, "an nvprof table of metrics or events", NVPROF.hint),
+)
+_PLAIN_TEXT = (
+    (re.compile(r"^\s*Start \(\w+\)\s+Duration \(\w+\)\s+CorrId"), NSYS.hint),
+    (re.compile(r"^\s*Time \(%\)\s+Total Time \(\w+\)"), NSYS.hint),
+    (re.compile(r"^\s*Start\s+Duration\s+Grid Size\s+Block Size"), NVPROF.hint),
+    (re.compile(r"^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls"), NVPROF.hint),
+)
+_MESSAGES = (
+    (re.compile(r"does not contain CUDA (?:trace|kernel) data"), nsys_sqlite.HINT),
+    (re.compile(r"^==(?:WARNING|PROF|ERROR)== No kernels were profiled"), ncu.HINT),
+    (re.compile(r"^==\d*=+ (?:Warning: )?No kernels were profiled"), NVPROF.hint),
+)
+_REPORT_SUFFIXES = {
+    ".nsys-rep": nsys_sqlite.HINT,
+    ".qdrep": nsys_sqlite.HINT,
+    ".qdstrm": nsys_sqlite.HINT,
+    ".ncu-rep": ncu.HINT,
+}
+ANY_HINT = (
+    "give a PyTorch profiler trace, nsys cuda_gpu_trace CSV or SQLite, ncu or nvprof CSV, a "
+    "GPGPU-Sim or Accel-Sim log, or a table with columns kernel,duration_us"
+)
 
 
 def read_profile(path: Path) -> KernelProfile | BlockProfile:
@@ -39,19 +86,89 @@ def read_profile(path: Path) -> KernelProfile | BlockProfile:
 
 
 def _read(path: Path) -> KernelProfile | BlockProfile:
-    from depgraph.parsers.profiles import kineto, ncu, nsys_csv, nsys_sqlite, nvprof, own_tables
-    from depgraph.parsers.profiles.sniff import sniff
-    from depgraph.parsers.profiles.source import read_head
+    from depgraph.parsers.profiles import kineto
     from depgraph.parsers.simlog import times as simlog
 
     readers = {
         "kineto": kineto.read_kineto,
-        "nsys-csv": nsys_csv.read_nsys_csv,
+        "nsys-csv": NSYS.read,
         "nsys-sqlite": nsys_sqlite.read_nsys_sqlite,
         "ncu": ncu.read_ncu,
-        "nvprof": nvprof.read_nvprof,
+        "nvprof": NVPROF.read,
         "simlog": simlog.read_simlog,
         "own-csv": own_tables.read_csv_table,
         "own-parquet": own_tables.read_parquet_table,
     }
     return readers[sniff(read_head(path))](path)
+
+
+def sniff(head: Head) -> Format:
+    """Return the format of a file; what has no time of single kernels is refused, and why."""
+    binary = _binary_format(head)
+    if binary is not None:
+        return binary
+    text = head.text
+    stripped = text.lstrip()
+    if not stripped:
+        raise ProfileError(head.path, "the file is empty", ANY_HINT)
+    if stripped[0] in "{[":
+        return "kineto"
+    refusal: ProfileError | None = None
+    memory_trace = False
+    first_row = True
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        found = _line_format(line, first_row=first_row)
+        if found is not None:
+            return found
+        refusal = refusal or _refusal(head.path, line, number)
+        memory_trace = memory_trace or bool(_MEMORY_TRACE.search(line))
+        first_row = first_row and (not line.strip() or line.startswith("#"))
+    if refusal is not None:
+        raise refusal
+    if memory_trace:
+        raise ProfileError(head.path, "is a memory trace, which has no times", ANY_HINT)
+    raise ProfileError(head.path, "is in no format that has kernel times", ANY_HINT)
+
+
+def _binary_format(head: Head) -> Format | None:
+    if head.raw.startswith((_SQLITE, _PARQUET)):
+        if head.compression is not None:
+            raise ProfileError(
+                head.path, f"is {head.compression}-compressed", "unpack it: this is no text"
+            )
+        return "nsys-sqlite" if head.raw.startswith(_SQLITE) else "own-parquet"
+    if head.raw.startswith(_NCU_REPORT):
+        raise ProfileError(head.path, "is a report of Nsight Compute itself", ncu.HINT)
+    hint = _REPORT_SUFFIXES.get(head.path.suffix)
+    if hint is not None and b"\0" in head.raw:
+        raise ProfileError(head.path, f"is a {head.path.suffix} report itself", hint)
+    return None
+
+
+def _line_format(line: str, *, first_row: bool) -> Format | None:
+    if NSYS.recognises(line):
+        return "nsys-csv"
+    if NVPROF.recognises(line):
+        return "nvprof"
+    if ncu.is_ncu_header(line):
+        return "ncu"
+    if first_row and own_tables.layout_of(cells_of(line)) is not None:
+        return "own-csv"
+    if _SIMULATOR.search(line):
+        return "simlog"
+    return None
+
+
+def _refusal(path: Path, line: str, number: int) -> ProfileError | None:
+    header = header_of(line)
+    for columns, found, hint in _SUMMARIES:
+        if columns <= set(header.names):
+            return ProfileError(path, f"is {found}", hint, line=number)
+    for patterns, found in (
+        (_PLAIN_TEXT, "is a table for people, not CSV"),
+        (_MESSAGES, "says that no kernel was recorded"),
+    ):
+        for pattern, hint in patterns:
+            if pattern.search(line):
+                return ProfileError(path, found, hint, line=number)
+    return None

@@ -1,4 +1,8 @@
-"""Read the table of GPU operations that both nsys and nvprof print, each in its own words."""
+"""Read the table of GPU operations that nsys and nvprof print, each in its own words.
+
+They are those of ``nsys stats --report cuda_gpu_trace --format csv`` (once ``gputrace``) and of
+``nvprof --print-gpu-trace --csv``; what stands around a table is passed over.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
-from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import open_text
-from depgraph.parsers.profiles.units import (
-    decimal,
-    exact_bytes,
-    integer,
-    nanoseconds,
-    time_unit,
-)
+from depgraph.parsers.profiles.units import decimal, exact_bytes, integer, nanoseconds, time_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from decimal import Decimal
     from pathlib import Path
 
-    from depgraph.parsers.profiles.kernel_rows import Dim3
     from depgraph.timing.profile import KernelProfile
 
 _DEVICE = re.compile(r"(?P<name>.*?)\s*\((?P<number>\d{1,9})\)")
@@ -32,86 +30,106 @@ _CORRELATION_MARK = re.compile(r"\s*\[(\d{1,18})\]\Z")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a tool calls the columns, and how its table begins and ends.
-
-    Attributes
-    ----------
-    kilo : int
-        What K in KB stands for.
-    units_below : bool
-        Whether units stand in a row below the header rather than in the header.
-    ends_at_text : bool
-        Whether a line that is no row ends the table; else it is output of the program.
-    hint : str
-        The command that prints a table with kernels.
-    """
+    """What a tool calls the columns, and how its table begins and ends."""
 
     format: str
-    start: str
-    duration: str
-    name: str
-    grid: tuple[str, str, str]
-    block: tuple[str, str, str]
-    registers: str
-    static_shared: str
-    dynamic_shared: str
-    device: str
-    context: str
-    stream: str
-    correlation: str
-    kilo: int
-    units_below: bool
-    ends_at_text: bool
-    hint: str
-
-    @property
-    def launch_columns(self) -> tuple[str, ...]:
-        """The columns that say how a kernel was launched, rather than when."""
-        return (
-            *self.grid,
-            *self.block,
-            self.registers,
-            self.static_shared,
-            self.dynamic_shared,
-            self.device,
-            self.context,
-            self.stream,
-        )
+    hint: str  # the command that prints a table with kernels
+    kilo: int  # what K in KB stands for
+    units_below: bool  # in a row of their own rather than in the header
+    ends_at_text: bool  # at a line that is no row; else that is output of the program
+    headings: dict[str, str]  # of the columns of a profile, sizes by their dimension
 
     def recognises(self, line: str) -> bool:
         """Whether a line is the header of this table."""
-        columns = (self.start, self.duration, self.grid[0], self.name)
-        if not all(column in line for column in columns):
+        needed = [self.headings[column] for column in ("start", "duration", "grid x", "name")]
+        if not all(heading in line for heading in needed):
             return False
         header = header_of(line)
-        return all(column in header for column in columns)
+        return all(heading in header for heading in needed)
+
+    def read(self, path: Path) -> KernelProfile:
+        """Read the kernels, memsets and copies of the first such table in a file."""
+        columns = KernelColumns(path)
+        with open_text(path) as text:
+            lines = enumerate(text, 1)
+            table = _find_table(path, self, lines, columns)
+            ended = False
+            for number, line in lines:
+                if self.recognises(line):
+                    found = "a second table of GPU operations"
+                    raise ProfileError(path, found, "keep one per file", line=number)
+                if ended:
+                    continue
+                if not line.strip():
+                    ended = self.ends_at_text and table.rows_seen > 0
+                elif not line.endswith("\n"):
+                    columns.skipped["unfinished last lines"] += 1
+                else:
+                    ended = not table.add(number, line)
+        columns.notes += [
+            f"shared memory is rounded in units of {unit}: not used"
+            for unit in sorted(table.rounded)
+        ]
+        return columns.profile(self.format, hint=self.hint)
 
 
-def read_gpu_trace(path: Path, dialect: Dialect) -> KernelProfile:
-    """Read the kernels, memsets and copies of the first such table in a file."""
-    rows = KernelRows(path)
-    with open_text(path) as text:
-        lines = enumerate(text, 1)
-        table = _find_table(path, dialect, lines)
-        ended = False
-        for number, line in lines:
-            if dialect.recognises(line):
-                raise ProfileError(
-                    path, "a second table of GPU operations", "keep one per file", line=number
-                )
-            if ended:
-                continue
-            if not line.strip():
-                ended = dialect.ends_at_text and table.rows_seen > 0
-            elif not line.endswith("\n"):
-                rows.skipped["unfinished last lines"] += 1
-            else:
-                ended = not table.add(rows, number, line)
-    rows.notes.extend(table.notes())
-    return rows.build(dialect.format, hint=dialect.hint)
+NSYS = Dialect(
+    format="nsys-csv",
+    hint="write it with: nsys stats --report cuda_gpu_trace --format csv REPORT.nsys-rep",
+    kilo=1000,
+    units_below=False,
+    ends_at_text=True,
+    headings={
+        "start": "Start",
+        "duration": "Duration",
+        "name": "Name",
+        "grid x": "GrdX",
+        "grid y": "GrdY",
+        "grid z": "GrdZ",
+        "block x": "BlkX",
+        "block y": "BlkY",
+        "block z": "BlkZ",
+        "registers": "Reg/Trd",
+        "static_shared_bytes": "StcSMem",
+        "dynamic_shared_bytes": "DymSMem",
+        "device": "Device",
+        "context": "Ctx",
+        "stream": "Strm",
+        "correlation": "CorrId",
+    },
+)
+NVPROF = Dialect(
+    format="nvprof",
+    hint="write it with: nvprof --print-gpu-trace --csv --log-file times.csv PROGRAM",
+    kilo=1024,
+    units_below=True,
+    ends_at_text=False,
+    headings={
+        "start": "Start",
+        "duration": "Duration",
+        "name": "Name",
+        "grid x": "Grid X",
+        "grid y": "Grid Y",
+        "grid z": "Grid Z",
+        "block x": "Block X",
+        "block y": "Block Y",
+        "block z": "Block Z",
+        "registers": "Registers Per Thread",
+        "static_shared_bytes": "Static SMem",
+        "dynamic_shared_bytes": "Dynamic SMem",
+        "device": "Device",
+        "context": "Context",
+        "stream": "Stream",
+        "correlation": "Correlation_ID",
+    },
+)
+_GRID, _BLOCK = ("grid x", "grid y", "grid z"), ("block x", "block y", "block z")
+_OF_EACH_LAUNCH = ("start", "duration", "name", "correlation")  # others are the same for many
 
 
-def _find_table(path: Path, dialect: Dialect, lines: Iterator[tuple[int, str]]) -> _Table:
+def _find_table(
+    path: Path, dialect: Dialect, lines: Iterator[tuple[int, str]], columns: KernelColumns
+) -> _Table:
     for number, line in lines:
         if not dialect.recognises(line):
             continue
@@ -124,127 +142,104 @@ def _find_table(path: Path, dialect: Dialect, lines: Iterator[tuple[int, str]]) 
             if len(units) != len(header.names) or not units_line.endswith("\n"):
                 break
             header = Header(header.names, tuple(units), header.delimiter)
-        return _Table(path, dialect, header, number)
+        for heading in (dialect.headings["start"], dialect.headings["duration"]):
+            if time_unit(header.unit(heading)) is None:
+                found = f"'{header.unit(heading)}' is not a unit of time for {heading}"
+                raise ProfileError(path, found, dialect.hint, line=number)
+        return _Table(dialect, header, columns)
     raise ProfileError(path, "the table of GPU operations is cut off", dialect.hint)
 
 
 class _Table:
     """The header of a table, ready to read rows."""
 
-    def __init__(self, path: Path, dialect: Dialect, header: Header, line: int) -> None:
-        self.dialect = dialect
-        self.header = header
+    def __init__(self, dialect: Dialect, header: Header, columns: KernelColumns) -> None:
         self.rows_seen = 0
-        self.start_unit = self._time_unit(path, dialect.start, line)
-        self.duration_unit = self._time_unit(path, dialect.duration, line)
         self.rounded: set[str] = set()
+        self._dialect = dialect
+        self._header = header
+        self._columns = columns
         self._launches: dict[tuple[str, ...], dict[str, Any]] = {}
         self._launch_columns = [
-            header.position[column] for column in dialect.launch_columns if column in header
+            header.position[heading]
+            for column, heading in dialect.headings.items()
+            if column not in _OF_EACH_LAUNCH and heading in header
         ]
 
-    def _time_unit(self, path: Path, column: str, line: int) -> str:
-        unit = time_unit(self.header.unit(column))
-        if unit is None:
-            raise ProfileError(
-                path,
-                f"'{self.header.unit(column)}' is not a unit of time for {column}",
-                self.dialect.hint,
-                line=line,
-            )
-        return unit
-
-    def notes(self) -> list[str]:
-        """Say which columns were of no use."""
-        return [
-            f"shared memory is rounded in units of {unit}: not used"
-            for unit in sorted(self.rounded)
-        ]
-
-    def add(self, rows: KernelRows, number: int, line: str) -> bool:
+    def add(self, number: int, line: str) -> bool:
         """Add the operation of one line; return False where the table has ended."""
-        cells = cells_of(line, self.header.delimiter)
-        if len(cells) != len(self.header.names):
-            if line.lstrip(' "')[:1].isdigit():
-                if not rows.skipped["rows of another width"]:
-                    rows.notes.append(f"line {number} has {len(cells)} columns: passed over")
-                rows.skipped["rows of another width"] += 1
-                return True
-            return not self.dialect.ends_at_text
-        self.rows_seen += 1
-        self._add_operation(rows, cells)
+        columns, cells = self._columns, cells_of(line, self._header.delimiter)
+        if len(cells) == len(self._header.names):
+            self.rows_seen += 1
+            self._add_operation(cells)
+            return True
+        if not line.lstrip(' "')[:1].isdigit():
+            return not self._dialect.ends_at_text
+        if not columns.skipped["rows of another width"]:
+            columns.notes.append(f"line {number} has {len(cells)} columns: passed over")
+        columns.skipped["rows of another width"] += 1
         return True
 
     def _cell(self, cells: list[str], column: str) -> str:
-        return self.header.cell(cells, column)
+        return self._header.cell(cells, self._dialect.headings[column])
+
+    def _unit(self, column: str) -> str:
+        return self._header.unit(self._dialect.headings[column])
 
     def _integer(self, cells: list[str], column: str) -> int | None:
         return integer(self._cell(cells, column))
 
+    def _time(self, cells: list[str], column: str) -> Decimal | None:
+        value, unit = decimal(self._cell(cells, column)), time_unit(self._unit(column))
+        return None if value is None or unit is None else nanoseconds(value, unit)
+
     def _bytes(self, cells: list[str], column: str) -> int | None:
-        value, unit = decimal(self._cell(cells, column)), self.header.unit(column)
+        value, unit = decimal(self._cell(cells, column)), self._unit(column)
         if value is None:
             return None
-        size = exact_bytes(value, unit, self.dialect.kilo)
+        size = exact_bytes(value, unit, self._dialect.kilo)
         if size is None:
             self.rounded.add(unit)
         return size
 
-    def _sizes(self, cells: list[str], columns: tuple[str, str, str]) -> Dim3 | None:
-        x, y, z = (self._integer(cells, column) for column in columns)
-        return None if x is None or y is None or z is None else (x, y, z)
-
-    def _add_operation(self, rows: KernelRows, cells: list[str]) -> None:
-        dialect = self.dialect
-        duration = decimal(self._cell(cells, dialect.duration))
-        start = decimal(self._cell(cells, dialect.start))
-        name, mark = self._cell(cells, dialect.name), None
-        if dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
-            name = name[: mark.start()]
-        is_kernel = any(self._cell(cells, column) for column in dialect.grid)
-        if not is_kernel and not _MEMORY.search(name):
-            return
+    def _add_operation(self, cells: list[str]) -> None:
+        duration, start = self._time(cells, "duration"), self._time(cells, "start")
         measured = (
-            name,
-            None if duration is None else float(nanoseconds(duration, self.duration_unit)),
-            None if start is None else round(nanoseconds(start, self.start_unit)),
+            None if duration is None else float(duration),
+            None if start is None else round(start),
         )
-        if not is_kernel:
-            rows.add_memory(*measured, **self._place(cells))
-            return
-        text = tuple(cells[at] for at in self._launch_columns)
-        launch = self._launches.get(text)
-        if launch is None:
-            launch = self._launches[text] = self._launch(rows, cells)
-        correlation = self._integer(cells, dialect.correlation)
-        rows.add(
-            *measured,
-            correlation=int(mark[1]) if correlation is None and mark else correlation,
-            **launch,
-        )
+        name, mark = self._cell(cells, "name"), None
+        if self._dialect.units_below and (mark := _CORRELATION_MARK.search(name)):
+            name = name[: mark.start()]
+        if any(self._cell(cells, column) for column in _GRID):
+            text = tuple(cells[at] for at in self._launch_columns)
+            if text not in self._launches:
+                self._launches[text] = self._launch(cells)
+            correlation = self._integer(cells, "correlation")
+            if correlation is None and mark:
+                correlation = int(mark[1])
+            launch = self._launches[text]
+            self._columns.add(name, *measured, correlation=correlation, **launch)
+        elif _MEMORY.search(name):
+            self._columns.memory.add(name, *measured, **self._place(cells))
 
     def _place(self, cells: list[str]) -> dict[str, Any]:
-        device = _DEVICE.fullmatch(self._cell(cells, self.dialect.device))
+        device = _DEVICE.fullmatch(self._cell(cells, "device"))
         return {
             "device": int(device["number"]) if device else None,
-            "context": self._integer(cells, self.dialect.context),
-            "stream": self._integer(cells, self.dialect.stream),
+            "context": self._integer(cells, "context"),
+            "stream": self._integer(cells, "stream"),
         }
 
-    def _launch(self, rows: KernelRows, cells: list[str]) -> dict[str, Any]:
+    def _launch(self, cells: list[str]) -> dict[str, Any]:
         """Read the columns that are the same whenever a kernel is launched the same way."""
-        dialect = self.dialect
-        device = _DEVICE.fullmatch(self._cell(cells, dialect.device))
-        static = self._bytes(cells, dialect.static_shared)
-        dynamic = self._bytes(cells, dialect.dynamic_shared)
-        if device:
-            rows.device_names[int(device["number"])] = device["name"]
+        if device := _DEVICE.fullmatch(self._cell(cells, "device")):
+            self._columns.device_names[int(device["number"])] = device["name"]
         return {
-            "grid": self._sizes(cells, dialect.grid),
-            "block": self._sizes(cells, dialect.block),
-            "registers": self._integer(cells, dialect.registers),
-            "static_shared_bytes": static,
-            "dynamic_shared_bytes": dynamic,
-            "shared_bytes": None if static is None or dynamic is None else static + dynamic,
+            "grid": [self._integer(cells, column) for column in _GRID],
+            "block": [self._integer(cells, column) for column in _BLOCK],
+            "registers": self._integer(cells, "registers"),
+            "static_shared_bytes": self._bytes(cells, "static_shared_bytes"),
+            "dynamic_shared_bytes": self._bytes(cells, "dynamic_shared_bytes"),
             **self._place(cells),
         }

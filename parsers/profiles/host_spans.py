@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from depgraph.timing.launch_sites import NOWHERE, Site
 from depgraph.timing.profile import UNKNOWN, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 MOST_SPANS = 1 << 23
@@ -19,6 +22,7 @@ MOST_STEPS = 1 << 16
 _LATEST = 1 << 62  # two such times can be added
 MOST_CHARACTERS = 1 << 28
 OP, MODULE, LINE, RANGE, BACKWARD = range(5)
+Call = tuple[int, int]  # process and correlation id
 _FORWARD = -2  # in place of a process: it is an operator of the forward pass, not a launch
 _MODULE = "nn.Module: "
 _STEP = "ProfilerStep#"
@@ -39,28 +43,38 @@ class _Span(NamedTuple):
     name: str
 
 
-class HostSpans:
-    """Collects what threads of the host were at, and which launches they called for.
-
-    Attributes
-    ----------
-    left_out : int
-        Spans that were too many to keep.
-    """
+class Names:
+    """One string for all that has a name, one that can be printed."""
 
     def __init__(self) -> None:
-        self.left_out = 0
+        self.characters = 0
+        self._kept: dict[str, str] = {}
+
+    def kept(self, name: str) -> str:
+        """Return the string that is kept for a name."""
+        found = self._kept.get(name)
+        if found is None:
+            self.characters += len(name)
+            found = name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
+            self._kept[name] = found
+        return found
+
+
+class HostSpans:
+    """Collects what threads of the host were at, and which launches they called for."""
+
+    def __init__(self) -> None:
+        self.left_out = 0  # spans that were too many to keep
         self._n_spans = 0
-        self._characters = 0
-        self._names: dict[str, str] = {}
+        self._names = Names()
         self._spans: dict[object, list[_Span]] = defaultdict(list)
-        self._calls: dict[object, list[tuple[int, tuple[int, int]]]] = defaultdict(list)
+        self._calls: dict[object, list[tuple[int, Call]]] = defaultdict(list)
         self._op_of_id: dict[int, str] = {}
         self._steps: list[Step] = []
 
-    def add_call(self, correlation: int, start: int, thread: object, process: int) -> None:
-        """Note a call that launched kernels; they have its correlation id."""
-        self._calls[thread].append((start, (process, correlation)))
+    def add_call(self, call: Call, start: int, thread: object) -> None:
+        """Note a call that launched kernels."""
+        self._calls[thread].append((start, call))
 
     def add_op(
         self, name: str, start: int, end: int, thread: object, number: int | None = None
@@ -68,7 +82,7 @@ class HostSpans:
         """Note an operator; kernels may name it by its number."""
         self._add(OP, name, start, end, thread)
         if number is not None and len(self._op_of_id) < MOST_SPANS:
-            self._op_of_id[number] = self._kept(name)
+            self._op_of_id[number] = self._names.kept(name)
 
     def add_forward(self, sequence: int, start: int, thread: object) -> None:
         """Note an operator that has a backward pass, by PyTorch's sequence number."""
@@ -95,7 +109,7 @@ class HostSpans:
             and len(self._steps) < MOST_STEPS
             and -_LATEST < start <= end < _LATEST
         ):
-            self._steps.append(Step(self._kept(name), start, end, process))
+            self._steps.append(Step(self._names.kept(name), start, end, process))
         if found is not None:
             self._add(OP, found["op"], start, end, thread)
         elif not name.startswith(_STEP):
@@ -107,60 +121,33 @@ class HostSpans:
         return tuple(sorted(moved, key=lambda step: (step.start, step.end)))
 
     def _add(self, kind: int, name: str, start: int, end: int, thread: object) -> None:
-        if self._n_spans >= MOST_SPANS or self._characters > MOST_CHARACTERS:
+        if self._n_spans >= MOST_SPANS or self._names.characters > MOST_CHARACTERS:
             self.left_out += 1
             return
         self._n_spans += 1
-        self._spans[thread].append(_Span(start, end, kind, self._kept(name)))
-
-    def _kept(self, name: str) -> str:
-        """Return one string for all spans of a name, one that can be printed."""
-        found = self._names.get(name)
-        if found is None:
-            self._characters += len(name)
-            found = name if name.isascii() else name.encode("utf-8", "replace").decode("utf-8")
-            self._names[name] = found
-        return found
+        self._spans[thread].append(_Span(start, end, kind, self._names.kept(name)))
 
     def sites(
-        self,
-        correlation: NDArray[np.int64] | None,
-        process: NDArray[np.int64] | None,
-        number: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64] | None, tuple[Site, ...]]:
-        """Say where each kernel was launched.
+        self, calls: Iterable[Call], number: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], tuple[Site, ...]]:
+        """Return an index of the site of each kernel, and the sites; -1 and none if unknown of all.
 
-        Parameters
-        ----------
-        correlation, process : int64[n] or None
-            Of the kernels.
-        number : int64[n]
-            Number of the operator that a kernel names.
-
-        Returns
-        -------
-        site : int64[n] or None
-            Index into `sites`; None if nothing is known of any kernel.
-        sites : tuple of Site
+        Kernels name the calls that launched them, and the number of an operator.
         """
         of_call = self._sites_of_calls() if self._n_spans else {}
         codes = {NOWHERE: 0}
         site = np.zeros(len(number), np.int64)
-        for row in range(len(number)):
-            found = NOWHERE
-            if correlation is not None:
-                key = UNKNOWN if process is None else int(process[row]), int(correlation[row])
-                found = of_call.get(key, NOWHERE)
-            if not found.op and int(number[row]) in self._op_of_id:
-                op = self._op_of_id[int(number[row])]
-                found = Site(op, found.module, found.line, found.range)
-            site[row] = codes.setdefault(found, len(codes))
-        return (site, tuple(codes)) if len(codes) > 1 else (None, ())
+        for row, (call, of_number) in enumerate(zip(calls, number.tolist(), strict=True)):
+            found = of_call.get(call, NOWHERE)
+            op = found.op or self._op_of_id.get(of_number, "")
+            named = found if op == found.op else replace(found, op=op)
+            site[row] = codes.setdefault(named, len(codes))
+        return (site, tuple(codes)) if len(codes) > 1 else (np.full(len(site), UNKNOWN), ())
 
-    def _sites_of_calls(self) -> dict[tuple[int, int], Site]:
+    def _sites_of_calls(self) -> dict[Call, Site]:
         """Return the site of each launch call: the spans of its thread that it lies within."""
-        found: dict[tuple[int, int], Site] = {}
-        backward: dict[tuple[int, int], int] = {}
+        found: dict[Call, Site] = {}
+        backward: dict[Call, int] = {}
         known: dict[tuple[tuple[int, str], ...], Site] = {}
         for thread, calls in self._calls.items():
             spans = sorted(self._spans.get(thread, ()), key=lambda s: (s.start, -s.end))
@@ -179,31 +166,23 @@ class HostSpans:
                 sequences = [int(s.name) for s in around if s.kind == BACKWARD]
                 if sequences:
                     backward[key] = sequences[-1]
-        for key, sequence in backward.items():
-            found[key] = _filled(found[key], found.get((_FORWARD, sequence), NOWHERE))
+        for key, sequence in backward.items():  # they have what only the forward pass shows
+            site, forward = found[key], found.get((_FORWARD, sequence), NOWHERE)
+            module, line = site.module or forward.module, site.line or forward.line
+            found[key] = replace(site, module=module, line=line)
         return found
-
-
-def _filled(site: Site, forward: Site) -> Site:
-    """Return the site of a backward pass, with what only the forward pass shows."""
-    return Site(
-        op=site.op,
-        module=site.module or forward.module,
-        line=site.line or forward.line,
-        range=site.range,
-    )
 
 
 def _site_of(stack: tuple[tuple[int, str], ...]) -> Site:
     """Return the site of a call from what it lies within, outermost first."""
-    names: list[list[str]] = [[], [], [], [], []]
+    names: dict[int, list[str]] = defaultdict(list)
     for kind, name in stack:
         # PyTorch records some annotations twice.
         if names[kind][-1:] != [name]:
             names[kind].append(name)
     return Site(
-        op=names[OP][-1] if names[OP] else "",
+        op="".join(names[OP][-1:]),
         module="/".join(names[MODULE]),
-        line=names[LINE][-1] if names[LINE] else "",
+        line="".join(names[LINE][-1:]),
         range="/".join(names[RANGE]),
     )

@@ -32,39 +32,20 @@ _EVENTS = "traceEvents"
 
 
 class ChromeTrace:
-    """The events of a Chrome trace, as a stream.
+    """The events of a Chrome trace, as a stream from pieces of text of any size.
 
     Numbers with a fraction become `Decimal`, since time stamps have more digits than a float;
     numbers that are not finite become None, unquoted ``inf`` and ``nan`` included.
 
     A value of more than 16 million characters is read member by member; texts of that size, and
     members beyond the first thousand, are left out of it. Memory stays bounded whatever the file.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    chunks : iterator of str
-        The text of the file, in pieces of any size.
-
-    Attributes
-    ----------
-    properties : dict
-        Those of the other members of the outer object that say something about kernels, as far as
-        they have been read.
-    has_events : bool
-        Whether there is a list of events at all.
-    passed_over : int
-        Texts and members of very large values that were left out.
-    cut_at : int or None
-        Line on which the text ended in the midst of something, if it did.
     """
 
     def __init__(self, path: Path, chunks: Iterator[str]) -> None:
-        self.properties: dict[str, Any] = {}
-        self.has_events = False
-        self.passed_over = 0
-        self.cut_at: int | None = None
+        self.properties: dict[str, Any] = {}  # members beside the events, of kernels, so far
+        self.has_events = False  # whether there is a list of them at all
+        self.passed_over = 0  # texts and members of very large values that were left out
+        self.cut_at: int | None = None  # line on which the text ended in the midst of something
         self._path = path
         self._chunks = chunks
         self._text = ""
@@ -81,13 +62,7 @@ class ChromeTrace:
         ).raw_decode  # fmt: skip
 
     def events(self) -> Iterator[object]:
-        """Yield every member of the list of events.
-
-        Raises
-        ------
-        ProfileError
-            If the text is damaged. A text that merely ends early sets `cut_at`.
-        """
+        """Yield every member of the list of events; a text that merely ends early sets `cut_at`."""
         try:
             outer = self._next_character()
             if outer == "[":
@@ -105,9 +80,7 @@ class ChromeTrace:
         except _TextEndedError:
             return
         found = "goes on behind the end of its JSON document"
-        raise ProfileError(
-            self._path, found, "keep one profile per file", line=self._line(self._position)
-        )
+        raise self._refused(found, "keep one profile per file")
 
     def _object(self) -> Iterator[object]:
         self._position += 1
@@ -246,20 +219,16 @@ class ChromeTrace:
         return 1 + self._lines_before + self._text.count("\n", 0, position)
 
     def _damaged(self, position: int | None = None) -> ProfileError:
-        return ProfileError(
-            self._path,
-            "the JSON is damaged",
-            "copy the file again, or profile again",
-            line=self._line(self._position if position is None else position),
+        return self._refused(
+            "the JSON is damaged", "copy the file again, or profile again", position
         )
 
     def _too_deep(self) -> ProfileError:
-        return ProfileError(
-            self._path,
-            "the JSON is nested too deep for a profile",
-            "profile again",
-            line=self._line(self._position),
-        )
+        return self._refused("the JSON is nested too deep for a profile", "profile again")
+
+    def _refused(self, found: str, hint: str, position: int | None = None) -> ProfileError:
+        line = self._line(self._position if position is None else position)
+        return ProfileError(self._path, found, hint, line=line)
 
 
 class _TextEndedError(Exception):

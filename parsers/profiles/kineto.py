@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.profiles.json_events import ROCPROF, ROCPROF_HINT, ChromeTrace
-from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import text_chunks
 from depgraph.parsers.profiles.units import nanoseconds
 from depgraph.store.companions import check_companion, store_named_by
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from depgraph.parsers.profiles.host_spans import HostSpans
-    from depgraph.parsers.profiles.kernel_rows import Dim3
     from depgraph.timing.profile import KernelProfile
+    from depgraph.trace.records import Dim3
 
 HINT = (
     "profile with torch.profiler.profile(activities=[ProfilerActivity.CPU, "
@@ -34,57 +34,50 @@ _MORE_THAN_ANYTHING = 1 << 66
 
 
 def read_kineto(path: Path) -> KernelProfile:
-    """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file.
-
-    Raises
-    ------
-    ProfileError
-        If it is no trace of kernels.
-    StoreError
-        If it was written beside a store and has changed since.
-    """
+    """Read the kernels of a Kineto trace; memory grows with the kernels, not with the file."""
     if store_named_by(path) is not None:
         check_companion(path)
     trace = ChromeTrace(path, text_chunks(path))
-    rows = KernelRows(path)
+    columns = KernelColumns(path)
     of_rocprof = 0
     for event in trace.events():
         if not isinstance(event, dict):
-            rows.skipped["events that are no JSON object"] += 1
-        elif not _add(rows, event):
-            of_rocprof += _is_of_rocprof(event)
-    if of_rocprof and not len(rows):
+            columns.skipped["events that are no JSON object"] += 1
+        elif not _add(columns, event):
+            of_rocprof += {"BeginNs", "EndNs"} <= arguments_of(event).keys()
+    if of_rocprof and not len(columns):
         raise ProfileError(path, f"is {ROCPROF}", ROCPROF_HINT)
     if trace.passed_over:
-        rows.skipped["parts of values above 16 MiB"] += trace.passed_over
-        rows.notes.append(f"{trace.passed_over} parts of values above 16 MiB were passed over")
+        columns.skipped["parts of values above 16 MiB"] += trace.passed_over
+        columns.notes.append(f"{trace.passed_over} parts of values above 16 MiB were passed over")
     if not trace.has_events:
         raise ProfileError(path, "is JSON, but has no list of trace events", HINT)
     if trace.cut_at is not None:
-        rows.notes.append(
+        columns.notes.append(
             f"the file ends early, on line {trace.cut_at}: kernels beyond it are missing"
         )
-        rows.skipped["unfinished ends of file"] += 1
-    sms = _devices(trace.properties, rows)
-    distributed = trace.properties.get("distributedInfo")
-    if isinstance(distributed, dict):
-        rank = whole(distributed.get("rank"))
-        rows.rank = rank if rank is not None and 0 <= rank < _MOST_RANKS else None
-    base = whole(trace.properties.get("baseTimeNanoseconds")) or 0
-    return rows.build("kineto", start_origin=base, sms_of_device=sms, hint=HINT)
+        columns.skipped["unfinished ends of file"] += 1
+    columns.rank = _rank(trace.properties)
+    return columns.profile(
+        "kineto",
+        start_origin=whole(trace.properties.get("baseTimeNanoseconds")) or 0,
+        sms_of_device=_devices(trace.properties, columns),
+        hint=HINT,
+    )
 
 
-def _add(rows: KernelRows, event: dict[str, Any]) -> bool:
+def _add(columns: KernelColumns, event: dict[str, Any]) -> bool:
     """Take what an event says; return False if it says nothing of use."""
-    category = category_of(event)
+    category, name = category_of(event), event.get("name")
     if category == "kernel":
-        rows.add(*_measured(event), **_launch(event))
+        columns.add(*_measured(event), **_launch(arguments_of(event)))
     elif category in _MEMORY:
-        rows.add_memory(*_measured(event), **_place(event))
-    elif _is_launch_call(event):
-        _add_call(rows, event)
+        columns.memory.add(*_measured(event), **_place(arguments_of(event)))
+    elif category in CALLS and isinstance(name, str) and "Launch" in name:
+        correlation = whole(arguments_of(event).get("correlation"))
+        columns.add_call(correlation, time_of(event, "ts"), thread_of(event))
     elif category in SPANS:
-        add_span(rows.host, event)
+        add_span(columns.host, category, event)
     else:
         return False
     return True
@@ -96,64 +89,9 @@ def category_of(event: dict[str, Any]) -> str:
     return category.lower() if isinstance(category, str) and event.get("ph") == "X" else ""
 
 
-def _is_launch_call(event: dict[str, Any]) -> bool:
-    name = event.get("name")
-    return category_of(event) in CALLS and isinstance(name, str) and "Launch" in name
-
-
-def _add_call(rows: KernelRows, event: dict[str, Any]) -> None:
-    arguments = event.get("args")
-    start = exact_number(event.get("ts"))
-    if isinstance(arguments, dict) and start is not None:
-        correlation = whole(arguments.get("correlation"))
-        rows.add_launch_call(correlation, round(nanoseconds(start, "us")), thread=thread_of(event))
-
-
 def thread_of(event: dict[str, Any]) -> tuple[str, str]:
     """Name the thread of the host that an event is of."""
     return str(event.get("pid")), str(event.get("tid"))
-
-
-def add_span(host: HostSpans, event: dict[str, Any]) -> None:
-    """Note what the host was doing for a while."""
-    name, arguments = event.get("name"), event.get("args")
-    start, duration = exact_number(event.get("ts")), exact_number(event.get("dur"))
-    if not isinstance(name, str) or start is None or duration is None:
-        return
-    begin = round(nanoseconds(start, "us"))
-    where = begin, begin + round(nanoseconds(duration, "us")), thread_of(event)
-    category = category_of(event)
-    if category == _OP:
-        known = arguments if isinstance(arguments, dict) else {}
-        host.add_op(name, *where, whole(known.get("External id")))
-        sequence, forward = whole(known.get("Sequence number")), known.get("Fwd thread id")
-        if sequence is not None and forward == 0:
-            host.add_forward(sequence, where[0], where[2])
-        elif sequence is not None and forward is not None:
-            host.add_backward(sequence, *where)
-    elif category == _PYTHON:
-        host.add_python(name, *where)
-    else:
-        host.add_range(name, *where)
-
-
-def _is_of_rocprof(event: dict[str, Any]) -> bool:
-    arguments = event.get("args")
-    return isinstance(arguments, dict) and {"BeginNs", "EndNs"} <= arguments.keys()
-
-
-def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
-    """Return name, duration and start, both in nanoseconds."""
-    name, duration, start = (
-        event.get("name"),
-        exact_number(event.get("dur")),
-        exact_number(event.get("ts")),
-    )
-    return (
-        name if isinstance(name, str) else "",
-        None if duration is None else float(nanoseconds(duration, "us")),
-        None if start is None else round(nanoseconds(start, "us")),
-    )
 
 
 def arguments_of(event: dict[str, Any]) -> dict[str, Any]:
@@ -162,41 +100,80 @@ def arguments_of(event: dict[str, Any]) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _place(event: dict[str, Any]) -> dict[str, Any]:
-    arguments = arguments_of(event)
+def time_of(event: dict[str, Any], member: str) -> int | None:
+    """Return a time in whole nanoseconds; None where there is none."""
+    time = exact_number(event.get(member))
+    return None if time is None else round(nanoseconds(time, "us"))
+
+
+def add_span(host: HostSpans, category: str, event: dict[str, Any]) -> None:
+    """Note what the host was doing for a while."""
+    name, start, duration = event.get("name"), time_of(event, "ts"), time_of(event, "dur")
+    if not isinstance(name, str) or start is None or duration is None:
+        return
+    where = start, start + duration, thread_of(event)
+    if category == _OP:
+        known = arguments_of(event)
+        host.add_op(name, *where, whole(known.get("External id")))
+        sequence, forward = whole(known.get("Sequence number")), known.get("Fwd thread id")
+        if sequence is not None and forward == 0:
+            host.add_forward(sequence, start, thread_of(event))
+        elif sequence is not None and forward is not None:
+            host.add_backward(sequence, *where)
+    elif category == _PYTHON:
+        host.add_python(name, *where)
+    else:
+        host.add_range(name, *where)
+
+
+def _measured(event: dict[str, Any]) -> tuple[str, float | None, int | None]:
+    """Return name, duration and start, both in nanoseconds."""
+    name, duration = event.get("name"), exact_number(event.get("dur"))
+    return (
+        name if isinstance(name, str) else "",
+        None if duration is None else float(nanoseconds(duration, "us")),
+        time_of(event, "ts"),
+    )
+
+
+def _place(arguments: dict[str, Any]) -> dict[str, Any]:
     # A copy between two GPUs names the one whose engine moves it.
-    others = {"device": "inDevice", "context": "inContext"}
     return {
-        name: whole(arguments.get(name, arguments.get(others.get(name, name))))
-        for name in ("device", "context", "stream", "correlation")
+        "device": whole(arguments.get("device", arguments.get("inDevice"))),
+        "context": whole(arguments.get("context", arguments.get("inContext"))),
+        "stream": whole(arguments.get("stream")),
+        "correlation": whole(arguments.get("correlation")),
     }
 
 
-def _launch(event: dict[str, Any]) -> dict[str, Any]:
+def _launch(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return how a kernel was launched, and where."""
-    arguments = arguments_of(event)
     return {
         "grid": sizes(arguments.get("grid")),
         "block": sizes(arguments.get("block")),
         "registers": whole(arguments.get("registers per thread")),
         "shared_bytes": whole(arguments.get("shared memory")),
         "op_number": whole(arguments.get("External id")),
-        **_place(event),
+        **_place(arguments),
     }
 
 
-def _devices(properties: dict[str, Any], rows: KernelRows) -> dict[int, int]:
+def _rank(properties: dict[str, Any]) -> int | None:
+    distributed = properties.get("distributedInfo")
+    rank = whole(distributed.get("rank")) if isinstance(distributed, dict) else None
+    return rank if rank is not None and 0 <= rank < _MOST_RANKS else None
+
+
+def _devices(properties: dict[str, Any], columns: KernelColumns) -> dict[int, int]:
     """Note the names of the devices; return how many SMs each has."""
     devices = properties.get("deviceProperties")
     sms: dict[int, int] = {}
     for device in devices if isinstance(devices, list) else []:
         number = whole(device.get("id")) if isinstance(device, dict) else None
-        if number is None:
-            continue
-        rows.device_names[number] = str(device.get("name", ""))
-        count = whole(device.get("numSms"))
-        if count:
-            sms[number] = count
+        if number is not None:
+            columns.device_names[number] = str(device.get("name", ""))
+            if count := whole(device.get("numSms")):
+                sms[number] = count
     return sms
 
 

@@ -5,7 +5,6 @@ CUDA sees segments that the allocator keeps; the tensors in them come and go wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,21 +18,20 @@ from depgraph.parsers.profiles.kineto import (
     add_span,
     arguments_of,
     category_of,
-    exact_number,
     sizes,
     thread_of,
+    time_of,
     whole,
 )
 from depgraph.parsers.profiles.source import text_chunks
-from depgraph.parsers.profiles.units import nanoseconds
 from depgraph.timing.launch_sites import NOWHERE
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from depgraph.parsers.profiles.kernel_rows import Dim3
     from depgraph.timing.launch_sites import Site
+    from depgraph.trace.records import Dim3
 
 HINT = (
     "profile with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], "
@@ -56,39 +54,17 @@ class Launch(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A block of memory that was allocated or freed.
+    """A block of memory that was allocated or freed."""
 
-    Attributes
-    ----------
-    time : int
-        In ns.
-    address, size : int
-        Below 0 is the size of what is freed.
-    reserved : int or None
-        Bytes that the allocator has in all from CUDA.
-    site : Site
-        What the host was doing.
-    """
-
-    time: int
+    time: int  # in ns
     address: int
-    size: int
-    reserved: int | None
-    site: Site
+    size: int  # below 0 of what is freed
+    reserved: int | None  # bytes that the allocator has in all from CUDA
+    site: Site  # what the host was doing
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryProfile:
-    """The launches and allocations of a profiled run.
-
-    Attributes
-    ----------
-    launches : list of Launch
-        In the order of the calls.
-    changes : list of Change
-        In the order of time.
-    processes : frozenset of int
-    """
+class MemoryProfile(NamedTuple):
+    """The launches, in the order of the calls, and allocations by time, of a profiled run."""
 
     launches: list[Launch]
     changes: list[Change]
@@ -96,13 +72,7 @@ class MemoryProfile:
 
 
 def read_memory(path: Path) -> MemoryProfile:
-    """Read what the caching allocator did on the GPU.
-
-    Raises
-    ------
-    ProfileError
-        If the file is no such trace, is damaged, or tells of no memory.
-    """
+    """Read what the caching allocator did on the GPU."""
     trace = ChromeTrace(path, text_chunks(path))
     reader = _Reader()
     for event in trace.events():
@@ -128,10 +98,9 @@ class _Reader:
     def take(self, event: dict[str, Any]) -> None:
         """Take what an event says of launches, of memory, and of what the host was at."""
         category, found = category_of(event), arguments_of(event)
-        start = exact_number(event.get("ts"))
-        if start is None:
+        time = time_of(event, "ts")
+        if time is None:
             return
-        time = round(nanoseconds(start, "us"))
         correlation = whole(found.get("correlation"))
         if correlation is not None and category in CALLS:
             self._called.setdefault(correlation, time)
@@ -141,20 +110,21 @@ class _Reader:
             grid, block = sizes(found.get("grid")), sizes(found.get("block"))
             self._kernels.append((correlation, known, grid, block))
         elif category in SPANS:
-            add_span(self._host, event)
+            add_span(self._host, category, event)
         elif event.get("name") == _MEMORY and len(self.changes) < _MOST_EVENTS:
             change = _change_of(found)
             if change is not None:
-                self._host.add_call(len(self.changes), time, thread_of(event), UNKNOWN)
+                self._host.add_call((UNKNOWN, len(self.changes)), time, thread_of(event))
                 self.changes.append((time, *change))
                 self._processes.add(whole(event.get("pid")) or 0)
 
     def finish(self) -> MemoryProfile:
         """Return all of it, in order."""
         n = len(self.changes)
-        site, sites = self._host.sites(np.arange(n), None, np.full(n, UNKNOWN))
+        calls = [(UNKNOWN, number) for number in range(n)]
+        site, sites = self._host.sites(calls, np.full(n, UNKNOWN))
         changes = [
-            Change(*change, NOWHERE if site is None else sites[site[i]])
+            Change(*change, sites[site[i]] if sites else NOWHERE)
             for i, change in enumerate(self.changes)
         ]
         launches = [

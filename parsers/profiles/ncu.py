@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from depgraph.parsers.profiles.csv_tables import Header, cells_of, header_of
-from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import open_text
 from depgraph.parsers.profiles.units import (
     NumberFormat,
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from pathlib import Path
 
-    from depgraph.parsers.profiles.kernel_rows import Dim3
     from depgraph.timing.profile import KernelProfile
+    from depgraph.trace.records import Dim3
 
 HINT = (
     "write it with: ncu --csv --page raw --print-units base --import REPORT.ncu-rep, the report "
@@ -70,7 +70,29 @@ class _Kernel:
     """One profiled kernel: the columns that say which, and its metrics as (value, unit)."""
 
     identity: dict[str, str]
+    numbers: NumberFormat  # of the file, known once all of it is read
     metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def number(self, *names: str) -> tuple[Decimal | None, str]:
+        """Return value and unit of the first of some metrics that is there."""
+        for name in names:
+            if name in self.metrics:
+                value, unit = self.metrics[name]
+                return self.numbers.decimal(value), unit
+        return None, ""
+
+    def whole(self, *names: str) -> int | None:
+        value, _ = self.number(*names)
+        return int(value) if value is not None and value == int(value) else None
+
+    def share(self, name: str) -> int | None:
+        """Return a metric in percent as hundredths of one, no more than all."""
+        value, unit = self.number(name)
+        return None if value is None or unit != "%" else min(round(100 * value), 10_000)
+
+    def bytes(self, *names: str) -> int | None:
+        value, unit = self.number(*names)
+        return None if value is None else exact_bytes(value, unit, _KILO)
 
 
 def read_ncu(path: Path) -> KernelProfile:
@@ -79,17 +101,17 @@ def read_ncu(path: Path) -> KernelProfile:
     with open_text(path) as text:
         for line in text:
             reader.feed(line)
-    rows = reader.rows
+    columns = reader.columns
     if reader.numbers.uncertain:
-        rows.notes.append(f"the decimal mark is not certain: '{reader.numbers.mark}' assumed")
-    rows.notes.append(
+        columns.notes.append(f"the decimal mark is not certain: '{reader.numbers.mark}' assumed")
+    columns.notes.append(
         "Nsight Compute runs kernels one at a time, and at base clocks unless --clock-control none"
     )
     counted = {name for kernel in reader.kernels.values() for name in kernel.metrics}
     alu_counter = next((name for name in _ALU if name in counted), "")
     for kernel in reader.kernels.values():
-        _add(rows, kernel, reader.numbers, alu_counter)
-    return replace(rows.build("ncu", hint=HINT), alu_counter=alu_counter)
+        _add(columns, kernel, alu_counter)
+    return columns.profile("ncu", alu_counter=alu_counter, hint=HINT)
 
 
 def is_ncu_header(line: str) -> bool:
@@ -106,7 +128,7 @@ class _Reader:
     """Gathers kernels line by line; metrics stay text until the decimal mark is known."""
 
     def __init__(self, path: Path) -> None:
-        self.rows = KernelRows(path)
+        self.columns = KernelColumns(path)
         self.numbers = NumberFormat()
         self.kernels: dict[tuple[str, str], _Kernel] = {}
         self._header: Header | None = None
@@ -119,7 +141,7 @@ class _Reader:
         elif self._header is None or not line.startswith('"'):
             return  # output of the program, or of ncu itself
         elif not line.endswith("\n"):
-            self.rows.skipped["unfinished last lines"] += 1
+            self.columns.skipped["unfinished last lines"] += 1
         else:
             self._row(self._header, cells_of(line, self._header.delimiter))
 
@@ -131,9 +153,9 @@ class _Reader:
                     value, unit = (header.cell(cells, f"Metric {what}") for what in _OF_A_METRIC)
                     self._metric(self._kernel(header, cells), name, value, unit)
             else:
-                self.rows.skipped["rows of another width"] += 1
+                self.columns.skipped["rows of another width"] += 1
         elif len(cells) != len(header.names):
-            self.rows.skipped["rows of another width"] += 1
+            self.columns.skipped["rows of another width"] += 1
         elif self._units is None and not header.cell(cells, "ID"):
             self._units = cells
         else:
@@ -146,8 +168,8 @@ class _Reader:
     def _kernel(self, header: Header, cells: list[str]) -> _Kernel:
         key = header.cell(cells, "Process ID"), header.cell(cells, "ID")
         if key not in self.kernels:
-            columns = [name for name in header.names if name in _IDENTITY]
-            self.kernels[key] = _Kernel({name: header.cell(cells, name) for name in columns})
+            identity = {n: header.cell(cells, n) for n in header.names if n in _IDENTITY}
+            self.kernels[key] = _Kernel(identity, self.numbers)
         return self.kernels[key]
 
     def _metric(self, kernel: _Kernel, name: str, value: str, unit: str) -> None:
@@ -157,62 +179,29 @@ class _Reader:
             kernel.metrics.setdefault(name, (value, unit.strip()))
 
 
-def _add(rows: KernelRows, kernel: _Kernel, numbers: NumberFormat, alu_counter: str) -> None:
-    duration, unit = _metric(kernel, _DURATION, numbers)
+def _add(columns: KernelColumns, kernel: _Kernel, alu_counter: str) -> None:
+    duration, unit = kernel.number(*_DURATION)
     short_unit = time_unit(unit)
     if duration is not None and short_unit is None:
-        rows.skipped[f"durations in '{unit}', which is not a unit of time"] += 1
-    static, dynamic = _bytes(kernel, _STATIC, numbers), _bytes(kernel, _DYNAMIC, numbers)
+        columns.skipped[f"durations in '{unit}', which is not a unit of time"] += 1
     identity = kernel.identity
-    rows.add(
+    columns.add(
         identity.get("Kernel Name", ""),
         None if duration is None or not short_unit else float(nanoseconds(duration, short_unit)),
-        grid=_triple(identity.get("Grid Size", "")) or _sizes(kernel, _GRID, numbers),
-        block=_triple(identity.get("Block Size", "")) or _sizes(kernel, _BLOCK, numbers),
-        registers=_whole(kernel, _REGISTERS, numbers),
-        static_shared_bytes=static,
-        dynamic_shared_bytes=dynamic,
-        shared_bytes=None if static is None or dynamic is None else static + dynamic,
+        grid=_triple(identity.get("Grid Size", "")) or [kernel.whole(name) for name in _GRID],
+        block=_triple(identity.get("Block Size", "")) or [kernel.whole(name) for name in _BLOCK],
+        registers=kernel.whole(*_REGISTERS),
+        static_shared_bytes=kernel.bytes(*_STATIC),
+        dynamic_shared_bytes=kernel.bytes(*_DYNAMIC),
         device=integer(identity.get("Device", "")),
         process=integer(identity.get("Process ID", "")),
         context=integer(identity.get("Context", "")),
         stream=integer(identity.get("Stream", "")),
-        measured_sms=_whole(kernel, _SMS, numbers),
-        alu_utilization=_share(kernel, alu_counter, numbers),
+        measured_sms=kernel.whole(*_SMS),
+        alu_utilization=kernel.share(alu_counter),
     )
-
-
-def _metric(
-    kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat
-) -> tuple[Decimal | None, str]:
-    for name in names:
-        if name in kernel.metrics:
-            value, unit = kernel.metrics[name]
-            return numbers.decimal(value), unit
-    return None, ""
-
-
-def _whole(kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat) -> int | None:
-    value, _ = _metric(kernel, names, numbers)
-    return int(value) if value is not None and value == int(value) else None
-
-
-def _share(kernel: _Kernel, name: str, numbers: NumberFormat) -> int | None:
-    """Return a metric in percent as hundredths of one, no more than all."""
-    value, unit = _metric(kernel, (name,), numbers)
-    return None if value is None or unit != "%" else min(round(100 * value), 10_000)
-
-
-def _bytes(kernel: _Kernel, names: tuple[str, ...], numbers: NumberFormat) -> int | None:
-    value, unit = _metric(kernel, names, numbers)
-    return None if value is None else exact_bytes(value, unit, _KILO)
 
 
 def _triple(text: str) -> Dim3 | None:
     match = _TRIPLE.fullmatch(text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-
-def _sizes(kernel: _Kernel, names: tuple[str, str, str], numbers: NumberFormat) -> Dim3 | None:
-    x, y, z = (_whole(kernel, (name,), numbers) for name in names)
-    return None if x is None or y is None or z is None else (x, y, z)

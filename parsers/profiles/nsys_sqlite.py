@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.timing.profile import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from depgraph.parsers.profiles.kernel_rows import Dim3
+    from depgraph.parsers.profiles.host_spans import HostSpans
     from depgraph.timing.profile import KernelProfile
 
 HINT = (
@@ -26,36 +26,48 @@ _KERNEL_TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_
 _GRAPH_TABLE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _STRINGS = {"StringIds": "id", "StringTable": "_id_"}
 _NAMES = ("demangledName", "mangledName", "shortName", "name")
-_COLUMNS = (
+_PROCESS = "global{} >> 24 & 0xffffff"  # of what nsys calls a global process or thread
+_PLACE = {
+    "device": "deviceId",
+    "process": _PROCESS.format("Pid"),
+    "context": "contextId",
+    "stream": "streamId",
+}
+_TIMES = ('"end" - start', "start")
+_GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
+_LAUNCH = {
+    "registers": "registersPerThread",
+    "static_shared_bytes": "staticSharedMemory",
+    "dynamic_shared_bytes": "dynamicSharedMemory",
+    "correlation": "correlationId",
+    **_PLACE,
+}
+_INTEGERS = (
     "start",
     "end",
-    "gridX",
-    "gridY",
-    "gridZ",
-    "blockX",
-    "blockY",
-    "blockZ",
+    *_GRID,
+    *_BLOCK,
     "registersPerThread",
     "staticSharedMemory",
     "dynamicSharedMemory",
     "deviceId",
     "globalPid",
+    "globalTid",
     "contextId",
     "streamId",
     "correlationId",
+    "copyKind",
 )
 _CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _GPUS = "TARGET_INFO_GPU"
 _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _RANGES = "NVTX_EVENTS"
-_RANGE_COLUMNS = ("start", "end", "globalTid", "eventType", "text", "textId")
 # NvtxPushPopRange and NvtxStartEndRange of the table ENUM_NSYS_EVENT_TYPE; None where not stated.
 _RANGE_KINDS = {59, 60, None}
 _COPIES, _MEMSETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 # CUpti_ActivityMemcpyKind, as cupti_activity.h numbers them.
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA",
                8: "DtoD", 9: "HtoH", 10: "PtoP"}  # fmt: skip
-_PID_UNIT = 0x1000000
 _LARGEST_ROW = 1 << 26  # bytes
 _LEAST_SECONDS = 20.0
 _BYTES_A_SECOND = 1 << 20
@@ -124,13 +136,13 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 
 def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
     tables = _tables(connection)
-    rows = KernelRows(path)
+    columns = KernelColumns(path)
     graphs = 0
     if _GRAPH_TABLE in tables:
         ((graphs,),) = _select(connection, ["count(*)"], _GRAPH_TABLE)
     if graphs:
-        rows.skipped["CUDA graph launches recorded as a whole"] = graphs
-        rows.notes.append(
+        columns.skipped["CUDA graph launches recorded as a whole"] = graphs
+        columns.notes.append(
             f"{graphs} CUDA graph launches were recorded as a whole: their kernels are not in "
             f"the file; {GRAPH_HINT}"
         )
@@ -143,20 +155,21 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
         raise ProfileError(path, f"its table {table} has no start and end", hint)
     strings = next((name for name in _STRINGS if name in tables), None)
     name_column = next((column for column in _NAMES if column in present), None)
-    spelled = {}
-    if strings is not None and name_column is not None:
-        spelled = _spellings(connection, strings, table, name_column)
-    columns = [column if column in present else "NULL" for column in _COLUMNS]
-    for row in _select(connection, [name_column or "NULL", *columns], table):
-        _add(rows, row, spelled)
+    _add_kernels(columns, connection, table, name_column, strings)
     for memory_table in sorted(tables & {_COPIES, _MEMSETS}):
-        _add_memory(rows, connection, memory_table)
+        _add_memory(columns.memory, connection, memory_table)
     if _CALLS in tables:
-        _add_calls(rows, connection)
+        for correlation, *call in _rows(
+            connection,
+            _CALLS,
+            ("correlationId", "start", "globalTid", _PROCESS.format("Tid")),
+            needed=("correlationId", "start"),
+        ):
+            columns.add_call(correlation, *call)
     if _RANGES in tables:
-        _add_ranges(rows, connection, strings)
-    rows.device_names.update(_device_names(connection, tables))
-    return rows.build(
+        _add_ranges(columns.host, connection, strings)
+    columns.device_names.update(_device_names(connection, tables))
+    return columns.profile(
         "nvprof-sqlite" if strings == "StringTable" else "nsys-sqlite",
         sms_of_device=_sms(connection, tables),
         hint=hint,
@@ -164,110 +177,97 @@ def _read(path: Path, connection: sqlite3.Connection) -> KernelProfile:
 
 
 def _select(
-    connection: sqlite3.Connection, columns: list[str], source: str
+    connection: sqlite3.Connection, columns: Iterable[str], source: str
 ) -> Iterator[tuple[Any, ...]]:
     """Query a table; every name comes from this module, never from the file."""
     return connection.execute(f"SELECT {', '.join(columns)} FROM {source}")  # noqa: S608
 
 
-def _spellings(
-    connection: sqlite3.Connection, strings: str, table: str, name_column: str
-) -> dict[object, str]:
-    key = _STRINGS[strings]
-    rows = _select(connection, [key, "value"], strings)
-    used = {number for (number,) in _select(connection, [f"DISTINCT {name_column}"], table)}
-    return {number: str(value) for number, value in rows if number in used}
+def _rows(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Iterable[str],
+    *,
+    needed: Iterable[str] = ("start", "end"),
+    others: Iterable[str] = (),
+) -> Iterator[tuple[Any, ...]]:
+    """Query columns; what is missing is None, and so is what is no whole number, but of `others`.
 
-
-def _add(rows: KernelRows, row: tuple[object, ...], spelled: dict[object, str]) -> None:
-    name = spelled.get(row[0], row[0] if isinstance(row[0], str) else "")
-    start, end, *rest = (_integer(value) for value in row[1:])
-    grid, block = _sizes(rest[0:3]), _sizes(rest[3:6])
-    registers, static, dynamic, device, global_pid, context, stream, correlation = rest[6:]
-    rows.add(
-        name,
-        None if start is None or end is None else float(end - start),
-        start,
-        grid=grid,
-        block=block,
-        registers=registers,
-        static_shared_bytes=static,
-        dynamic_shared_bytes=dynamic,
-        shared_bytes=None if static is None or dynamic is None else static + dynamic,
-        device=device,
-        process=_process(global_pid),
-        context=context,
-        stream=stream,
-        correlation=correlation,
-    )
-
-
-def _add_memory(rows: KernelRows, connection: sqlite3.Connection, table: str) -> None:
-    """Add memsets or copies, of tables that say when they began and ended."""
+    Nothing is found in a table without the columns that are needed.
+    """
     present = _columns_of(connection, table)
-    if not {"start", "end"} <= present:
-        return
-    wanted = ("start", "end", "deviceId", "globalPid", "contextId", "streamId", "copyKind")
-    columns = [column if column in present else "NULL" for column in wanted]
-    for row in _select(connection, columns, table):
-        start, end, device, global_pid, context, stream, kind = (_integer(value) for value in row)
-        rows.add_memory(
-            "memset" if table == _MEMSETS else f"memcpy {_COPY_KINDS.get(kind or 0, '')}".strip(),
-            None if start is None or end is None else float(end - start),
+    if not set(needed) <= present:
+        return iter(())
+    known = [
+        f'CASE typeof("{column}") WHEN \'integer\' THEN "{column}" END AS "{column}"'
+        if column in present
+        else f'NULL AS "{column}"'
+        for column in _INTEGERS
+    ]
+    known += [column if column in present else f"NULL AS {column}" for column in others]
+    return _select(connection, columns, f"(SELECT {', '.join(known)} FROM {table})")  # noqa: S608
+
+
+def _texts(
+    connection: sqlite3.Connection, strings: str | None, table: str, column: str | None
+) -> dict[object, object]:
+    """Return the texts that a column of a table names by number."""
+    if strings is None or column is None:
+        return {}
+    used = {number for (number,) in _select(connection, [f"DISTINCT {column}"], table)}
+    texts = _select(connection, [_STRINGS[strings], "value"], strings)
+    return {number: text for number, text in texts if number in used}
+
+
+def _add_kernels(
+    columns: KernelColumns,
+    connection: sqlite3.Connection,
+    table: str,
+    name_column: str | None,
+    strings: str | None,
+) -> None:
+    texts = _texts(connection, strings, table, name_column)
+    names = [name_column or "NULL"]
+    wanted = [*names, *_GRID, *_BLOCK, *_TIMES, *_LAUNCH.values()]
+    for name, *found in _rows(connection, table, wanted, others=names if name_column else ()):
+        grid_and_block, duration, start, launch = found[:6], found[6], found[7], found[8:]
+        spelled = str(texts[name]) if name in texts else name
+        columns.add(
+            spelled if isinstance(spelled, str) else "",
+            duration,
             start,
-            device=device,
-            process=_process(global_pid),
-            context=context,
-            stream=stream,
+            grid=grid_and_block[:3],
+            block=grid_and_block[3:],
+            **dict(zip(_LAUNCH, launch, strict=True)),
         )
 
 
-def _add_calls(rows: KernelRows, connection: sqlite3.Connection) -> None:
-    """Note the calls of the host; those that launched nothing share no id with a kernel."""
-    present = _columns_of(connection, _CALLS)
-    if not {"start", "correlationId"} <= present:
-        return
-    columns = ["correlationId", "start", "globalTid" if "globalTid" in present else "NULL"]
-    for row in _select(connection, columns, _CALLS):
-        correlation, start, thread = (_integer(value) for value in row)
-        rows.add_launch_call(correlation, start, _process(thread), thread)
+def _add_memory(memory: KernelColumns, connection: sqlite3.Connection, table: str) -> None:
+    """Add memsets or copies, of tables that say when they began and ended."""
+    wanted = ["copyKind", *_TIMES, *_PLACE.values()]
+    for kind, duration, start, *place in _rows(connection, table, wanted):
+        name = "memset" if table == _MEMSETS else f"memcpy {_COPY_KINDS.get(kind, '')}".strip()
+        memory.add(name, duration, start, **dict(zip(_PLACE, place, strict=True)))
 
 
-def _add_ranges(rows: KernelRows, connection: sqlite3.Connection, strings: str | None) -> None:
+def _add_ranges(host: HostSpans, connection: sqlite3.Connection, strings: str | None) -> None:
     """Note the NVTX ranges of the host."""
-    present = _columns_of(connection, _RANGES)
-    if not {"start", "end", "globalTid"} <= present:
-        return
-    texts = {}
-    if strings is not None and "textId" in present:
-        used = {number for (number,) in _select(connection, ["DISTINCT textId"], _RANGES)}
-        named = _select(connection, [_STRINGS[strings], "value"], strings)
-        texts = {number: value for number, value in named if number in used}
-    columns = [name if name in present else "NULL" for name in _RANGE_COLUMNS]
-    for start, end, thread, kind, text, number in _select(connection, columns, _RANGES):
+    has_texts = "textId" in _columns_of(connection, _RANGES)
+    texts = _texts(connection, strings, _RANGES, "textId" if has_texts else None)
+    others = ("eventType", "text", "textId")
+    wanted = ("start", '"end"', "globalTid", _PROCESS.format("Tid"), *others)
+    needed = ("start", "end", "globalTid")
+    for start, end, thread, process, kind, text, number in _rows(
+        connection, _RANGES, wanted, needed=needed, others=others
+    ):
         name = text if isinstance(text, str) else texts.get(number)
-        if isinstance(start, int) and isinstance(end, int) and kind in _RANGE_KINDS:
-            process = _process(_integer(thread))
-            where = _integer(thread), UNKNOWN if process is None else process
-            rows.host.add_range(str(name or ""), start, end, *where)
+        if start is not None and end is not None and kind in _RANGE_KINDS:
+            where = thread, UNKNOWN if process is None else process
+            host.add_range(str(name or ""), start, end, *where)
 
 
 def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
     return {str(name) for (name,) in _select(connection, ["name"], f"pragma_table_info('{table}')")}
-
-
-def _process(identifier: int | None) -> int | None:
-    """Return the process of what nsys calls a global process or thread."""
-    return None if identifier is None else identifier // _PID_UNIT % _PID_UNIT
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _sizes(sizes: list[int | None]) -> Dim3 | None:
-    x, y, z = sizes
-    return None if x is None or y is None or z is None else (x, y, z)
 
 
 def _device_names(connection: sqlite3.Connection, tables: set[str]) -> dict[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.compression import TraceStream
@@ -39,27 +39,29 @@ def read_head(path: Path) -> Head:
         return Head(path, stream.read(HEAD_BYTES) or b"", stream.compression)
 
 
-def open_text(path: Path) -> TextIO:
+def open_text(path: Path) -> Text:
     """Open a file for reading lines; every kind of line end becomes a newline."""
     encoding = _encoding_of(read_head(path).raw[:4])
     stream = io.BufferedReader(TraceStream(path), HEAD_BYTES)
-    return _Text(path, stream, encoding)
+    return Text(path, stream, encoding)
 
 
-class _Text(io.TextIOWrapper):
+class Text(io.TextIOWrapper):
     """A text whose lines are of limited length, so that none fills the memory."""
 
     def __init__(self, path: Path, stream: Any, encoding: str) -> None:
         super().__init__(stream, encoding, errors="replace", newline=None)
         self._path = path
         self._lines = 0
+        self.is_cut = False  # whether the last line so far has no line end
 
     def __next__(self) -> str:  # type: ignore[override]
         line = self.readline(LONGEST_LINE)
         if not line:
             raise StopIteration
         self._lines += 1
-        if len(line) == LONGEST_LINE and not line.endswith("\n"):
+        self.is_cut = not line.endswith("\n")
+        if len(line) == LONGEST_LINE and self.is_cut:
             found = f"a line of more than {LONGEST_LINE >> 20} million characters"
             raise ProfileError(self._path, found, "no profiler writes one", line=self._lines)
         return line

@@ -36,16 +36,9 @@ def nanoseconds(value: Decimal, unit: str) -> Decimal:
 
 
 def exact_bytes(value: Decimal, unit: str, kilo: int) -> int | None:
-    """Return a size in bytes, None if it was rounded to more than a byte or has another unit.
+    """Return a size in bytes; None if it was rounded to more than a byte or has another unit.
 
-    Parameters
-    ----------
-    value : Decimal
-        With the digits that the file shows.
-    unit : str
-        ``B``, ``KB``, ``Mbyte``, ``byte/block``, ...
-    kilo : int
-        What K stands for in the file: 1000 or 1024.
+    The value has the digits that the file shows; K stands for 1000 or 1024.
     """
     match = _BYTE_UNIT.fullmatch(unit.strip())
     exponent = value.as_tuple().exponent

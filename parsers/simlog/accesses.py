@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -76,13 +77,7 @@ def sniff(head: bytes) -> bool:
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> SimlogTrace:
-    """Open a log.
-
-    Raises
-    ------
-    TraceError
-        If there are several: nothing tells how their kernels are ordered.
-    """
+    """Open a log; one of several is refused, as nothing tells how their kernels are ordered."""
     if len(inputs) > 1:
         raise TraceError(inputs[1].name, "is a second simulator log", "give one at a time")
     return SimlogTrace(inputs[0])
@@ -208,18 +203,12 @@ class _Log:
         if not requests:
             return
         touches = self._touches
-        columns = list(zip(*requests, strict=True))
-        rows = np.array(columns[0], np.int32)
-        np.add.at(touches.arrays.rows.accesses, rows, 1)
-        np.add.at(touches.arrays.rows.instructions, rows, 1)
-        touches.append(
-            Ranges(
-                rows,
-                np.array(columns[1], np.uint8),
-                np.array(columns[2], np.uint64),
-                np.array(columns[3], np.uint64),
-            )
-        )
+        rows, kinds, starts, ends = zip(*requests, strict=True)
+        row = np.array(rows, np.int32)
+        np.add.at(touches.arrays.rows.accesses, row, 1)
+        np.add.at(touches.arrays.rows.instructions, row, 1)
+        addresses = np.array(starts, np.uint64), np.array(ends, np.uint64)
+        touches.append(Ranges(row, np.array(kinds, np.uint8), *addresses))
 
     def _time(self, line: str) -> None:
         """Take the cycle at which a block starts or finishes."""
@@ -236,44 +225,42 @@ class _Log:
 
     def _end_header(self) -> None:
         text, self._header = b"\n".join(self._header), []
-        if b"-kernel name" not in text:
-            return
-        try:
-            self._launch(parse_header(text).launch)
-        except ValueError as error:
-            self._part.damage.append(Damage(self._part.lines, str(error)))
+        if b"-kernel name" in text:
+            with self._damage_noted():
+                self._launch(parse_header(text).launch)
 
     def _push(self, line: str) -> None:
-        pushed = pushed_kernel(line)
-        if pushed is None:
-            self._part.damage.append(Damage(self._part.lines, "launch line is damaged"))
-            return
-        try:
+        with self._damage_noted():
+            pushed = pushed_kernel(line)
+            if pushed is None:
+                raise ValueError("launch line is damaged")
             check_dimensions(pushed.grid, pushed.block)
+            self._launch(
+                KernelLaunch(
+                    demangle(pushed.name),
+                    pushed.grid,
+                    pushed.block,
+                    stream=pushed.stream,
+                    mangled_name=pushed.name,
+                    trace_id=len(self._launches) + 1,
+                )
+            )
+
+    @contextmanager
+    def _damage_noted(self) -> Iterator[None]:
+        """Note a line that cannot be read, and go on."""
+        try:
+            yield
         except ValueError as error:
             self._part.damage.append(Damage(self._part.lines, str(error)))
-            return
-        self._launch(
-            KernelLaunch(
-                demangle(pushed.name),
-                pushed.grid,
-                pushed.block,
-                stream=pushed.stream,
-                mangled_name=pushed.name,
-                trace_id=len(self._launches) + 1,
-            )
-        )
 
     def _launch(self, launch: KernelLaunch) -> None:
         self._launches.append(launch)
         self._part.operations.append(launch)
 
     def _copy(self, line: bytes) -> None:
-        entry = _text(line[len(_COPIED) :]).strip()
-        try:
-            self._part.operations.append(parse_copy(entry))
-        except ValueError as error:
-            self._part.damage.append(Damage(self._part.lines, str(error)))
+        with self._damage_noted():
+            self._part.operations.append(parse_copy(_text(line[len(_COPIED) :]).strip()))
 
     def finish(self) -> SimlogPart:
         """Return all that the log said."""
@@ -315,13 +302,7 @@ def _ends_whole(line: bytes) -> bool:
 
 
 class SimlogTrace:
-    """A simulator's log with memory lines.
-
-    Parameters
-    ----------
-    buffer_bytes : int
-        Text held in memory at a time.
-    """
+    """A simulator's log with memory lines; `buffer_bytes` of text are held in memory at a time."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS

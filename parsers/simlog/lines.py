@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from depgraph.trace.records import Dim3
@@ -28,8 +27,7 @@ _FINISHED = re.compile(
 _OF_KERNEL = re.compile(r" kernel=(\d{1,18})")
 
 
-@dataclass(frozen=True, slots=True)
-class PushedKernel:
+class PushedKernel(NamedTuple):
     """A kernel that the simulator launches."""
 
     name: str
@@ -48,8 +46,7 @@ def pushed_kernel(line: str) -> PushedKernel | None:
     return PushedKernel(match[1], int(match[2]), (gx, gy, gz), (bx, by, bz))
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedBlock:
+class FinishedBlock(NamedTuple):
     """The end of a block, in cycles from the beginning of the simulation."""
 
     kernel: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.parsers.profiles.kernel_rows import KernelRows
+from depgraph.parsers.profiles.kernel_columns import KernelColumns
 from depgraph.parsers.profiles.source import open_text
 from depgraph.parsers.simlog.lines import NamedBlocks, pushed_kernel
 from depgraph.timing.profile import BlockProfile
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from depgraph.parsers.profiles.kernel_rows import Dim3
     from depgraph.parsers.simlog.lines import FinishedBlock
     from depgraph.timing.profile import KernelProfile
+    from depgraph.trace.records import Dim3
 
 HINT = (
     "give the standard output of the whole simulation; every kernel that ended prints "
     "gpu_sim_cycle and gpu_tot_sim_cycle there"
 )
 _KEY_CHARACTERS = 6
+_HEADER_KEYS = ("-kerne", "-grid ", "-block", "-shmem", "-nregs", "-cuda ")
 _WARP = 32
 _SCHEDULERS = 4
 
@@ -72,7 +73,7 @@ class _Kernel:
     @property
     def has_all_blocks(self) -> bool:
         """Whether the time of every block is known."""
-        if self.grid is None:
+        if self.grid is None or not self.blocks:
             return False
         return len(self.blocks) == self.grid[0] * self.grid[1] * self.grid[2]
 
@@ -88,27 +89,31 @@ def read_simlog(path: Path) -> KernelProfile | BlockProfile:
         for line in text:
             log.feed(line)
     log.take_times_from_blocks()
-    rows = _kernel_rows(path, log)
-    kernels = replace(
-        rows.build("simlog", unit="cycles", clock_mhz=log.clock_mhz, hint=HINT),
-        launch_latency=log.options.get("kernel_launch_latency", 0.0),
+    kernels = _columns(path, log).profile(
+        "simlog",
+        unit="cycles",
+        clock_mhz=log.clock_mhz,
+        launch_latency=log.launch_latency,
         alu_counter="instructions of threads, of what the schedulers of all SMs could issue",
+        hint=HINT,
     )
     timed = [kernel for _, kernel in sorted(log.kernels.items()) if kernel.cycles is not None]
     if not all(kernel.has_all_blocks for kernel in timed):
         return kernels
-    kernel_of = [kernel.uid - 1 for kernel in timed for _ in kernel.blocks]
-    block_of = [block for kernel in timed for block in sorted(kernel.blocks)]
-    times = [kernel.blocks[block] for kernel in timed for block in sorted(kernel.blocks)]
-    start, end = np.array(times, np.float64).T
+    rows = [
+        (kernel.uid - 1, block, *times)
+        for kernel in timed
+        for block, times in sorted(kernel.blocks.items())
+    ]
+    kernel_of, block_of, start, end = np.array(rows, np.int64).T
     return BlockProfile(
         source=path,
         format="simlog",
         unit="cycles",
-        kernel=np.array(kernel_of, np.int64),
-        block=np.array(block_of, np.int64),
-        duration=end - start,
-        start=start,
+        kernel=kernel_of,
+        block=block_of,
+        duration=end.astype(np.float64) - start,
+        start=start.astype(np.float64),
         measured_sms=log.sms,
         clock_mhz=log.clock_mhz,
         kernels=kernels,
@@ -121,19 +126,19 @@ def _alu_utilization(kernel: _Kernel, log: _Log) -> int | None:
     """Return the share of instructions that the schedulers could issue, in hundredths of 1 %."""
     if kernel.instructions is None or kernel.cycles is None or log.sms is None:
         return None
-    cycles = kernel.cycles - log.options.get("kernel_launch_latency", 0.0)
+    cycles = kernel.cycles - log.launch_latency
     most = cycles * log.sms * _WARP * log.options.get("num_sched_per_core", _SCHEDULERS)
     return min(round(10_000 * kernel.instructions / most), 10_000) if most > 0 else None
 
 
-def _kernel_rows(path: Path, log: _Log) -> KernelRows:
-    rows = KernelRows(path)
-    rows.skipped.update(log.skipped)
+def _columns(path: Path, log: _Log) -> KernelColumns:
+    columns = KernelColumns(path)
+    columns.skipped.update(log.skipped)
     for uid, kernel in sorted(log.kernels.items()):
         if kernel.cycles is None:
-            rows.skipped["kernels that did not end, or ended together with others"] += 1
+            columns.skipped["kernels that did not end, or ended together with others"] += 1
             continue
-        rows.add(
+        columns.add(
             kernel.name,
             float(kernel.cycles),
             kernel.start,
@@ -148,17 +153,32 @@ def _kernel_rows(path: Path, log: _Log) -> KernelRows:
         )
     partial = sum(bool(k.blocks) and not k.has_all_blocks for k in log.kernels.values())
     if partial:
-        rows.notes.append(
+        columns.notes.append(
             f"kernels with times of only some blocks: {partial}; block times not used"
         )
-    if latency := log.options.get("kernel_launch_latency"):
-        rows.notes.append(f"kernel times include a simulated launch latency of {latency:g} cycles")
-    return rows
+    if log.launch_latency:
+        columns.notes.append(
+            f"kernel times include a simulated launch latency of {log.launch_latency:g} cycles"
+        )
+    return columns
 
 
 def _sizes(text: str) -> Dim3 | None:
     match = re.fullmatch(_DIMENSIONS, text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,18}", text) else None
+
+
+_HEADER_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "grid dim": ("grid", _sizes),
+    "block dim": ("block", _sizes),
+    "shmem": ("shared_bytes", _number),
+    "nregs": ("registers", _number),
+    "cuda stream id": ("stream", _number),
+}
 
 
 class _Log:
@@ -182,19 +202,12 @@ class _Log:
         self._blocks = NamedBlocks()
         self._handlers: dict[str, Callable[[str], None]] = {
             "-gpgpu": self._option,
-            "-kerne": self._header,
-            "-grid ": self._header,
-            "-block": self._header,
-            "-shmem": self._header,
-            "-nregs": self._header,
-            "-cuda ": self._header,
+            **dict.fromkeys(_HEADER_KEYS, self._header),
             "GPGPU-": self._simulator,
             "launch": self._launch,
             "thread": self._blocks.issue,
             "Destro": self._destroy,
-            "kernel": self._statistic,
-            "gpu_si": self._statistic,
-            "gpu_to": self._statistic,
+            **dict.fromkeys(("kernel", "gpu_si", "gpu_to"), self._statistic),
             "gpgpu_": self._update,
         }
 
@@ -208,6 +221,11 @@ class _Log:
     def clock_mhz(self) -> float | None:
         """Core clock of the simulated GPU."""
         return self.options.get("clock_domains") or None
+
+    @property
+    def launch_latency(self) -> float:
+        """Simulated cycles of each kernel that are its launch."""
+        return self.options.get("kernel_launch_latency", 0.0)
 
     def feed(self, line: str) -> None:
         """Take the next line."""
@@ -243,18 +261,8 @@ class _Log:
         if key == "kernel name":
             self._announced.append(_Kernel(0, value))
         elif self._announced:
-            kernel = self._announced[-1]
-            number = int(value) if re.fullmatch(r"\d{1,18}", value) else None
-            if key == "grid dim":
-                kernel.grid = _sizes(value)
-            elif key == "block dim":
-                kernel.block = _sizes(value)
-            elif key == "nregs":
-                kernel.registers = number
-            elif key == "shmem":
-                kernel.shared_bytes = number
-            else:
-                kernel.stream = number
+            name, read = _HEADER_FIELDS[key]
+            setattr(self._announced[-1], name, read(value))
 
     def _launch(self, line: str) -> None:
         """Pair a launch with the header that was echoed for it, maybe many lines before."""
@@ -340,7 +348,7 @@ class _Log:
         if match is None:
             return
         key, words = match[1], match[2].split()
-        numbers = [int(word) for word in words if re.fullmatch(r"\d{1,18}", word)]
+        numbers = [number for word in words if (number := _number(word)) is not None]
         if key == "kernel_name":
             self._names = words
         elif key == "kernel_launch_uid":

@@ -19,9 +19,8 @@ from depgraph.reports.tables.table import (
     show_value,
 )
 from depgraph.system.text import counted
-from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED
+from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, memory_operations
 from depgraph.timing.measured_run import measured_run
-from depgraph.timing.memory_operations import memory_operations
 from depgraph.timing.profile import UNKNOWN, BlockProfile
 
 if TYPE_CHECKING:
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
 
     from depgraph.timing.estimates import Estimates
     from depgraph.timing.fit import Fit
-    from depgraph.timing.matched_profile import Match
+    from depgraph.timing.matched_profile import Match, MemoryOperations
     from depgraph.timing.measured_run import MeasuredRun
-    from depgraph.timing.memory_operations import MemoryOperations
 
 ESTIMATED = "estimated"
 _NAMES_SHOWN = 5

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from depgraph.errors import ProfileError
-from depgraph.parsers.profiles import json_events, kernel_rows, nsys_sqlite, read_profile, source
+from depgraph.parsers.profiles import json_events, kernel_columns, nsys_sqlite, read_profile, source
 
 KERNEL = {
     "ph": "X", "cat": "kernel", "name": "k", "ts": 10, "dur": 2,
@@ -187,10 +187,10 @@ def test_one_bad_duration_is_named_by_its_line(tmp_path, head, value, found):
 
 
 def test_too_many_kernels_and_names_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_rows, "MOST_KERNELS", 3)
+    monkeypatch.setattr(kernel_columns, "MOST_KERNELS", 3)
     with pytest.raises(ProfileError, match="has more than 3 kernels"):
         read_profile(trace(tmp_path, {"traceEvents": [KERNEL] * 4}))
-    monkeypatch.setattr(kernel_rows, "MOST_NAME_CHARACTERS", 1 << 20)
+    monkeypatch.setattr(kernel_columns, "MOST_NAME_CHARACTERS", 1 << 20)
     names = [{**KERNEL, "name": str(i) * (1 << 19)} for i in range(3)]
     with pytest.raises(ProfileError, match="names of kernels of more than 1 MiB"):
         read_profile(trace(tmp_path, {"traceEvents": names}))

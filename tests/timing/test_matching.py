@@ -15,9 +15,14 @@ from depgraph.graph.block_graph import Resources
 from depgraph.graph.program import Kernel
 from depgraph.parsers.profiles import read_profile
 from depgraph.timing.match import match_profile
-from depgraph.timing.matched_profile import GUESSED, MATCHED, UNMATCHED, fill_resources
+from depgraph.timing.matched_profile import (
+    GUESSED,
+    MATCHED,
+    UNMATCHED,
+    fill_resources,
+    memory_operations,
+)
 from depgraph.timing.measured_run import measured_run
-from depgraph.timing.memory_operations import memory_operations
 from depgraph.timing.profile import KernelProfile, Where
 from depgraph.trace.names import base_name
 

@@ -146,9 +146,9 @@ def test_spans_are_found_as_by_looking_at_each(spans, calls):
     for number, (start, length, thread) in enumerate(spans):
         host.add_range(str(number), start, start + length, thread)
     for correlation, (start, thread) in enumerate(calls):
-        host.add_call(correlation, start, thread, -1)
+        host.add_call((-1, correlation), start, thread)
     n = len(calls)
-    site, sites = host.sites(np.arange(n), None, np.full(n, -1))
+    site, sites = host.sites([(-1, number) for number in range(n)], np.full(n, -1))
     expected = []
     for at, thread in calls:
         around = [
@@ -157,7 +157,7 @@ def test_spans_are_found_as_by_looking_at_each(spans, calls):
             if of == thread and start <= at <= start + length
         ]
         expected.append("/".join(str(number) for *_, number in sorted(around)))
-    found = [""] * n if site is None else [sites[code].range for code in site]
+    found = [sites[code].range for code in site] if sites else [""] * n
     assert found == expected
 
 

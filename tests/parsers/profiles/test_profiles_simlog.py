@@ -242,3 +242,11 @@ def test_a_block_outside_its_grid_has_no_time(log):
     profile = read_profile(log(text, ends(1), statistics(99, 99, "a", "1")))
     assert profile.skipped == {"blocks outside the grid of their kernel": 1}
     assert profile.duration.tolist() == [99.0]
+
+
+def test_a_kernel_of_no_block_has_no_block_times(log):
+    text = header("a", grid="(0,1,1)") + launch("a", 1)
+    profile = read_profile(log(text, ends(1), statistics(99, 99, "a", "1")))
+    assert isinstance(profile, KernelProfile)
+    with pytest.raises(ProfileError, match="no kernel with a time"):
+        read_profile(log(text))

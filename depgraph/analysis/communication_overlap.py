@@ -1,4 +1,4 @@
-"""Computation beside communication, from profiles alone: what overlapped, and what it gained."""
+"""Overlap of computation and communication, from profiles alone: how much, and what it gained."""
 
 from __future__ import annotations
 
@@ -42,31 +42,16 @@ _Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What ran in one step of one rank; times in microseconds.
-
-    Attributes
-    ----------
-    rank, name : str
-    computation, communication : float
-        Time in which either ran, as if alone.
-    time : float
-        Time in which anything ran.
-    idle : float
-        Time from the first start to the last end in which nothing ran.
-    exposed : float
-        Time in which communication ran and no computation did.
-    sms : float or None
-        SMs that collectives took, on average over their time; None where grids are not known.
-    """
+    """What ran in one step of one rank; times in microseconds."""
 
     rank: str
     name: str
-    computation: float
-    communication: float
-    time: float
-    idle: float
-    exposed: float
-    sms: float | None
+    computation: float  # time in which it ran, as if alone
+    communication: float  # the same
+    time: float  # in which anything ran
+    idle: float  # from the first start to the last end, in which nothing ran
+    exposed: float  # in which communication ran and no computation did
+    sms: float | None  # that collectives took, on average over their time; None without grids
 
     @property
     def serial(self) -> float:
@@ -109,26 +94,13 @@ class CommunicationKernel:
 
 @dataclass(frozen=True, slots=True)
 class Overlapped:
-    """What profiles show of computation beside communication.
+    """What profiles show of computation beside communication."""
 
-    Attributes
-    ----------
-    iterations : tuple of Iteration
-        By rank and time.
-    ranks : tuple of Iteration
-        Of each rank the iteration of median time.
-    kernels : tuple of CommunicationKernel
-    sms : int or None
-        Of the GPU; None where no profile says.
-    notes : tuple of str
-        What was assumed.
-    """
-
-    iterations: tuple[Iteration, ...]
-    ranks: tuple[Iteration, ...]
+    iterations: tuple[Iteration, ...]  # by rank and time
+    ranks: tuple[Iteration, ...]  # of each rank the iteration of median time
     kernels: tuple[CommunicationKernel, ...]
-    sms: int | None
-    notes: tuple[str, ...]
+    sms: int | None  # of the GPU; None where no profile says
+    notes: tuple[str, ...]  # what was assumed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,9 +110,9 @@ class _Work:
     name: tuple[str, ...]
     start: NDArray[np.float64]
     duration: NDArray[np.float64]
-    talks: NDArray[np.bool_]
+    talks: NDArray[np.bool_]  # communicates
     blocks: NDArray[np.int64]
-    step: NDArray[np.int64]
+    step: NDArray[np.int64]  # index into `steps`, -1 where it is in none
     steps: tuple[str, ...]
 
     @property
@@ -157,22 +129,10 @@ def overlapped(
 ) -> Overlapped:
     """Say how much of communication ran beside computation, and what that gained.
 
-    Parameters
-    ----------
-    profiles : sequence of KernelProfile
-        One a rank, or one that holds several processes or devices.
-    isolated : sequence of KernelProfile
-        Of the same program, where neither ran beside the other; one for all ranks, or one each.
-    communication : str, optional
-        Regular expression for how names of further kernels that communicate begin, with or without
-        what stands before them (``void``, namespaces).
-
-    Raises
-    ------
-    ModelError
-        If the expression is none, or there are several isolated profiles but not one a rank.
-    ProfileError
-        If a profile does not say when its kernels ran.
+    There is a profile a rank, or one that holds several processes or devices. Isolated ones are of
+    the same program, where neither ran beside the other: one for all ranks, or one each. The
+    expression is of how names of further kernels that communicate begin, with or without what
+    stands before them (``void``, namespaces).
     """
     try:
         re.compile(communication or "")
@@ -183,7 +143,7 @@ def overlapped(
         message = f"--communication {given!r} is no regular expression: {error}"
         raise ModelError(message) from None
     ranks = _by_rank(profiles)
-    alone = [work for _, work in _works(_by_rank(isolated), pattern)]
+    alone = [_work(profile, pattern) for _, profile in _by_rank(isolated)]
     if len(alone) not in (0, 1, len(ranks)):
         message = f"{counted(len(ranks), 'rank')}, but {len(alone)} isolated: give one, or one each"
         raise ModelError(message)
@@ -191,7 +151,8 @@ def overlapped(
     notes: list[str] = []
     iterations: list[Iteration] = []
     kernels: list[CommunicationKernel] = []
-    for i, (rank, work) in enumerate(_works(ranks, pattern)):
+    for i, (rank, profile) in enumerate(ranks):
+        work = _work(profile, pattern)
         reference = alone[i if len(alone) > 1 else 0] if alone else None
         times, said = _alone(work, reference)
         notes += [note for note in said if note not in notes]
@@ -233,12 +194,6 @@ def _by_rank(profiles: Iterable[KernelProfile]) -> list[tuple[str, KernelProfile
     ]
 
 
-def _works(
-    parts: Sequence[tuple[str, KernelProfile]], pattern: re.Pattern[str]
-) -> list[tuple[str, _Work]]:
-    return [(rank, _work(profile, pattern)) for rank, profile in parts]
-
-
 def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
     """Take kernels and peer copies together, in the order of their starts."""
     name, start, duration = list(profile.name), profile.start, profile.duration
@@ -248,9 +203,8 @@ def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
     blocks = np.full(len(name), UNKNOWN)
     if profile.grid is not None:
         blocks = np.where(profile.grid[:, 0] > 0, profile.grid.astype(np.int64).prod(axis=1), -1)
-    issued = start
-    if profile.issued is not None:
-        issued = np.where(profile.issued >= 0, profile.issued, start)
+    issued = profile.filled("issued")
+    issued = np.where(issued >= 0, issued, start)
     memory = profile.memory
     if memory is not None and memory.start is not None:
         is_peer = [re.search(PEER_COPY, n, re.IGNORECASE) is not None for n in memory.name]
@@ -290,21 +244,16 @@ def _alone(work: _Work, reference: _Work | None) -> tuple[NDArray[np.float64], l
     """Return how long each kernel takes with nothing of the other side beside it, and why so."""
     if reference is not None:
         return _from_isolated(work, reference)
-    beside = _beside(work)
-    free = defaultdict(list)
-    for row, key in enumerate(work.keys):
-        if not work.talks[row] and beside[row] == 0:
-            free[key].append(work.duration[row])
-    known = {key: float(np.median(times)) for key, times in free.items()}
+    is_free = _beside(work) == 0
+    free = _rows_of(work, np.flatnonzero(~work.talks & is_free))
+    known = {key: float(np.median(work.duration[rows])) for key, rows in free.items()}
     times = work.duration.copy()
     guessed = 0
-    for row, key in enumerate(work.keys):
-        if work.talks[row] or beside[row] == 0:
-            continue
+    for key, rows in _rows_of(work, np.flatnonzero(~work.talks & ~is_free)).items():
         if key in known:
-            times[row] = min(times[row], known[key])
+            times[rows] = np.minimum(times[rows], known[key])
         else:
-            guessed += 1
+            guessed += len(rows)
     notes = [_OF_THE_SAME_KERNEL]
     if guessed:
         notes.append(
@@ -357,21 +306,26 @@ def _from_isolated(work: _Work, reference: _Work) -> tuple[NDArray[np.float64], 
 def _rows_by_turn(work: _Work) -> dict[_Key, list[NDArray[np.intp]]]:
     """Return for each kernel the rows of its first launch in each step, of its second, ..."""
     found: dict[_Key, list[NDArray[np.intp]]] = {}
-    for key, rows in _rows_by_key(work).items():
+    for key, rows in _rows_in_steps(work).items():
         step = work.step[rows]
         turn = np.arange(len(rows)) - np.searchsorted(step, step)
         found[key] = [rows[turn == each] for each in range(int(turn.max()) + 1)]
     return found
 
 
-def _rows_by_key(work: _Work) -> dict[_Key, NDArray[np.intp]]:
+def _rows_in_steps(work: _Work) -> dict[_Key, NDArray[np.intp]]:
     """Return the rows of each kernel in steps, by step and time."""
-    rows: dict[_Key, list[int]] = defaultdict(list)
+    by_step = np.argsort(work.step, kind="stable")
+    return _rows_of(work, by_step[work.step[by_step] >= 0])
+
+
+def _rows_of(work: _Work, rows: NDArray[np.intp]) -> dict[_Key, NDArray[np.intp]]:
+    """Return those of some rows that are of each kernel, in the same order."""
+    found: dict[_Key, list[int]] = defaultdict(list)
     keys = work.keys
-    for row in np.argsort(work.step, kind="stable").tolist():
-        if work.step[row] >= 0:
-            rows[keys[row]].append(row)
-    return {key: np.array(found) for key, found in rows.items()}
+    for row in rows.tolist():
+        found[keys[row]].append(row)
+    return {key: np.array(of_key) for key, of_key in found.items()}
 
 
 class _Cover:
@@ -444,7 +398,7 @@ def _median(iterations: Sequence[Iteration]) -> Iteration:
 
 def _kernels(rank: str, work: _Work) -> list[CommunicationKernel]:
     found = []
-    for (name, blocks), rows in _rows_by_key(work).items():
+    for (name, blocks), rows in _rows_in_steps(work).items():
         if work.talks[rows[0]]:
             time = float(work.duration[rows].sum()) / _MICROSECOND
             of_grid = None if blocks < 0 else blocks
