@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared/data"
 SAMPLES = ROOT / "samples"
+_TIME_TAKEN = r" in [\d.]+ s, \d+ MB/s"
 UNTOLD = {".png", ".svg", ".html", ".recording", ".xz"}
 """Pictures and pages show what the other outputs say; inputs are nobody's answer."""
 
@@ -121,7 +123,8 @@ def answers_of(case: tuple[str, Path, Path | None]) -> dict[str, str]:
             shutil.copy(trace, given)
         if times is not None:
             shutil.copy(times, folder / "times.json")
-        found[f"{name}: extract"] = str(run(words, folder))
+        code, out, err = run(words, folder)
+        found[f"{name}: extract"] = f"{code}\n{re.sub(_TIME_TAKEN, '', out)}{err}"
         for line in (*OF_A_STORE, *(OF_TIMES if times else ())):
             words = shlex.split(line.replace("STORE", "store").replace("TIMES", "times.json"))
             found.update(answers(name, line, words, folder))
