@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,28 +12,14 @@ from depgraph.errors import ModelError, StoreError
 from depgraph.footprint.footprints import Footprints
 from depgraph.footprint.frees import freed_between
 from depgraph.graph.block_graph import BlockGraph
-from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
-from depgraph.graph.launches import JOINS, DeviceLaunches
+from depgraph.graph.kinds import KIND_NAMES
+from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
-from depgraph.store.files import PATTERNS
-from depgraph.store.table_checks import (
-    Layout,
-    check_allocations,
-    check_blocks,
-    check_copies,
-    check_footprints,
-    check_joins,
-    check_kernels,
-    check_launches,
-    check_layout,
-    check_pairs,
-    check_sets,
-    codes,
-)
+from depgraph.store import table_checks as checks
+from depgraph.store.table_checks import Layout, StoredColumns
 from depgraph.store.tables import StoredTables
-from depgraph.system.arrow import to_lists, to_numpy
-from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, Allocation
+from depgraph.trace.records import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -93,74 +79,82 @@ class Store:
         frame: pd.DataFrame = self.table(name).to_pandas()
         return frame
 
+    def _columns(self, name: str, n_sets: int = 0) -> StoredColumns:
+        def count_of(what: str) -> int:
+            if what == "sets":
+                return n_sets
+            return self._layout.n_blocks if what == "blocks" else len(self._layout.kernel)
+
+        return StoredColumns(self._tables.file(name), name, self._tables.table(name), count_of)
+
+    @cached_property
+    def _kernel_columns(self) -> StoredColumns:
+        columns = self._columns("kernels")
+        columns.demand(checks.of_kernels(columns))
+        return columns
+
     @cached_property
     def kernels(self) -> list[Kernel]:
         """The kernels, in launch order."""
-        kernels = [Kernel(**row) for row in self._tables.kernels.to_pylist()]
-        check_kernels(self._tables.file("kernels"), kernels)
-        return kernels
+        return self._kernel_columns.rows(Kernel)
+
+    @cached_property
+    def _copy_columns(self) -> StoredColumns:
+        columns = self._columns("copies")
+        columns.demand(checks.of_copies(columns))
+        return columns
 
     @cached_property
     def copies(self) -> list[Copy]:
         """The copies and memsets, in program order."""
-        copies = [Copy(**row) for row in self.table("copies").to_pylist()]
-        check_copies(self._tables.file("copies"), copies)
-        return copies
+        return self._copy_columns.rows(Copy)
 
     @cached_property
     def allocations(self) -> list[Allocation]:
         """The allocations; none where the input does not know of frees."""
-        allocations = [Allocation(**row) for row in self.table("allocations").to_pylist()]
-        check_allocations(self._tables.file("allocations"), allocations, len(self._layout.kernel))
-        return allocations
+        columns = self._columns("allocations")
+        columns.demand(checks.of_allocations(columns, len(self._layout.kernel)))
+        return columns.rows(Allocation)
 
     @cached_property
     def _layout(self) -> Layout:
         """Which blocks are of which kernel or copy."""
-        rows = sorted(
-            [(k.operation, k.kernel, k.first_block, k.blocks) for k in self.kernels]
-            + [(c.operation, -1 - c.copy, c.block, 1) for c in self.copies]
-        )
-        layout = Layout(*np.array(rows, np.int64).reshape(-1, 4).T)
-        check_layout(self._tables.file("kernels"), layout, self.metadata)
+        kernels, copies = self._kernel_columns, self._copy_columns
+        parts = [
+            [kernels[name] for name in ("operation", "kernel", "first_block", "blocks")],
+            [copies["operation"], -1 - copies["copy"], copies["block"], np.ones(len(copies))],
+        ]
+        rows = np.concatenate([np.array(part, np.int64) for part in parts], axis=1)
+        layout = Layout(*rows[:, np.argsort(rows[0], kind="stable")])
+        kernels.demand(checks.of_layout(layout, self.metadata))
         return layout
 
     @cached_property
-    def _block_table(self) -> pa.Table:
-        table = self.table("blocks")
-        check_blocks(self._tables.file("blocks"), table, self._layout, self.kernels)
-        return table
+    def _blocks(self) -> StoredColumns:
+        columns = self._columns("blocks")
+        columns.demand(checks.of_blocks(columns, self._layout, self._kernel_columns))
+        return columns
 
     @cached_property
     def counts(self) -> BlockCounts:
         """Counts of every block."""
-        return BlockCounts(
-            *(
-                to_numpy(self._block_table[name])
-                for name in ("accesses", "instructions", "read_bytes", "written_bytes")
-            )
-        )
+        return BlockCounts(*(self._blocks[field.name] for field in fields(BlockCounts)))
 
     @cached_property
     def pairs(self) -> list[PairSummary]:
         """The pairs of kernels that depend on one another."""
-        table = self.table("pairs")
-        check_pairs(self._tables.file("pairs"), table, self._layout, PATTERNS)
-        rows = table.drop_columns(["cross_stream"]).to_pylist()
-        return [PairSummary(**{**row, "pattern": Pattern(row["pattern"])}) for row in rows]
+        columns = self._columns("pairs")
+        columns.demand(checks.of_pairs(columns, self._layout))
+        found = columns.rows(PairSummary)
+        return [replace(pair, pattern=Pattern(pair.pattern)) for pair in found]
 
     def footprints(self) -> Footprints:
         """Return the footprints of all blocks."""
-        file, table = self._tables.file("footprints"), self.table("footprints")
-        footprints = Footprints(
-            to_numpy(table["block"]),
-            codes(file, table, "kind", ACCESS_KINDS)
-            + _READS[codes(file, table, "way", ACCESS_WAYS)],
-            to_numpy(table["start"]),
-            to_numpy(table["end"]),
-        )
-        check_footprints(file, footprints, self._layout.n_blocks)
-        return footprints
+        columns = self._columns("footprints")
+        kind = columns["kind"] + _READS[columns["way"]]
+        found = Footprints(columns["block"], kind, columns["start"], columns["end"])
+        columns.demand(checks.of_footprints(found))
+        return found
 
     def graph(self, kinds: Collection[str] | None = None) -> BlockGraph:
         """Return the block graph.
@@ -191,25 +185,24 @@ class Store:
     def _graph(self) -> BlockGraph:
         layout = self._layout
         spaces = self.metadata.get("address_spaces")
-        sets, joins = self.table("sets"), self.table("joins")
-        join_file = self._tables.file("joins")
-        check_sets(self._tables.file("sets"), sets, layout)
-        set_offsets, set_blocks = to_lists(sets["blocks"])
-        has_positions = sets["first_use"].null_count < len(sets)
-        source_offsets, sources = to_lists(joins["sources"])
-        target_offsets, targets = to_lists(joins["targets"])
+        sets = self._columns("sets")
+        sets.demand(checks.of_sets(sets, layout))
+        joins = self._columns("joins", len(sets))
+        set_offsets, set_blocks = sets.lists("blocks")
+        has_positions = sets.nulls("first_use") < len(sets)
+        source_offsets, sources = joins.lists("sources")
+        target_offsets, targets = joins.lists("targets")
         n_operations = len(layout.kernel)
-        basis = codes(join_file, joins, "basis", BASIS_NAMES)
         graph = BlockGraph(
             kernel=layout.kernel.astype(np.int32),
             first_block=layout.first_block,
-            set_operation=to_numpy(sets["operation"]),
+            set_operation=sets["operation"],
             set_offsets=set_offsets,
             set_blocks=set_blocks,
-            join_kind=codes(join_file, joins, "kind", KIND_NAMES),
-            join_basis=basis if basis.any() else None,
-            join_source_operation=layout.operations_of(join_file, joins, "source_kernel"),
-            join_target_operation=layout.operations_of(join_file, joins, "target_kernel"),
+            join_kind=joins["kind"],
+            join_basis=joins["basis"] if joins["basis"].any() else None,
+            join_source_operation=layout.operations_of(joins, "source_kernel"),
+            join_target_operation=layout.operations_of(joins, "target_kernel"),
             source_offsets=source_offsets,
             sources=sources,
             target_offsets=target_offsets,
@@ -217,10 +210,10 @@ class Store:
             kinds=frozenset(self.metadata["options"]["kinds"]),
             cost=self.counts.cost,
             resources=launch_resources(self.kernels, n_operations),
-            first_use=to_lists(sets["first_use"])[1] if has_positions else None,
-            last_use=to_lists(sets["last_use"])[1] if has_positions else None,
+            first_use=sets["first_use"] if has_positions else None,
+            last_use=sets["last_use"] if has_positions else None,
             position_step=self.metadata.get("position_step", 0.0),
-            duration=self._durations(),
+            duration=self._durations,
             duration_unit=self.metadata.get("duration_unit", "cycles"),
             occupancy=self._occupancies(n_operations),
             space=None if spaces is None else np.array(spaces, np.int32),
@@ -229,28 +222,24 @@ class Store:
             launches=self._launches(),
             counted=tuple(self.pairs),
         )
-        check_joins(join_file, joins, graph)
+        joins.demand(checks.of_joins(joins, graph))
         return graph
 
     def _launches(self) -> DeviceLaunches | None:
-        file, table = self._tables.file("launches"), self.table("launches")
-        if not len(table):
+        columns = self._columns("launches")
+        if not len(columns):
             return None
-        columns = {
-            f.name: to_numpy(table[f.name]) for f in fields(DeviceLaunches) if f.name != "join"
-        }
-        launches = DeviceLaunches(
-            **{**columns, "block": columns["block"].astype(np.int64)},
-            join=codes(file, table, "join", JOINS),
-        )
-        check_launches(file, table, launches, self._layout)
-        if self._durations() is None:
+        columns.demand(checks.of_launches(columns, self._layout))
+        if self._durations is None:
+            file = self._tables.file("launches")
             raise StoreError(file, "has launches of blocks without durations", "extract again")
-        return launches
+        known = {field.name: columns[field.name] for field in fields(DeviceLaunches)}
+        return DeviceLaunches(**{**known, "block": columns["block"].astype(np.int64)})
 
+    @property
     def _durations(self) -> NDArray[np.float64] | None:
-        column = self._block_table["duration"]
-        return None if column.null_count == len(column) else to_numpy(column)
+        is_known = self._blocks.nulls("duration") < len(self._blocks)
+        return self._blocks["duration"] if is_known else None
 
     def _occupancies(self, n_operations: int) -> NDArray[np.int64] | None:
         stated = {k.operation: k.occupancy for k in self.kernels if k.occupancy is not None}

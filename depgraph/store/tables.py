@@ -23,7 +23,6 @@ from depgraph.store.schema import (
     arrow_schema,
     stored_tables,
 )
-from depgraph.store.table_checks import check_nulls
 from depgraph.system.arrow import read_parquet
 from depgraph.system.placing import recover
 from depgraph.system.text import in_short
@@ -161,8 +160,19 @@ class StoredTables:
         expected = arrow_schema(name, self._version)
         if [*map(_kind_of, table.schema)] != [*map(_kind_of, expected)]:
             raise StoreError(file, "has columns that the schema does not name", "extract again")
-        check_nulls(file, table, expected)
+        _refuse_nulls(file, table, expected)
         return _with_defaults(table, name)
+
+
+def _refuse_nulls(file: Path, table: pa.Table, expected: pa.Schema) -> None:
+    for field in expected:
+        column = table[field.name]
+        nulls = 0 if field.nullable else column.null_count
+        if hasattr(field.type, "value_field"):
+            nulls += sum(chunk.values.null_count for chunk in column.chunks)
+        if nulls:
+            found = f"makes no sense (column {field.name} has nulls)"
+            raise StoreError(file, found, "extract the trace again")
 
 
 def _with_defaults(table: pa.Table, name: str) -> pa.Table:
