@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from typing import Annotated
 
+from depgraph.system.described import real, text, whole
+from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import show_percent
 from depgraph.system.toml_file import toml_text
+
+_LARGEST = 1000  # predicted a thousand times too long
+_Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +36,15 @@ class MeasuredErrors:
         The errors without contention: durations of blocks fixed.
     """
 
-    gpu: str
-    what: str
-    programs: int
-    mean: float
-    nine_of_ten: float
-    worst: float
-    direction: float
-    fixed_mean: float
-    fixed_worst: float
+    gpu: Annotated[str, text]
+    what: Annotated[str, text]
+    programs: Annotated[int, whole(1, LARGEST_PARAMETER)]
+    mean: _Share
+    nine_of_ten: _Share
+    worst: _Share
+    direction: _Share
+    fixed_mean: _Share
+    fixed_worst: _Share
 
     def sentence(self, *, contention: bool) -> str:
         """Say how far off predictions were, with contention or with fixed durations."""
@@ -69,7 +75,7 @@ class MeasuredErrors:
         return "\n".join(lines) + "\n"
 
 
-def with_errors(text: str, errors: MeasuredErrors) -> str:
+def with_errors(file: str, errors: MeasuredErrors) -> str:
     """Return the text of a GPU's file with these errors, which replace those that it has."""
-    rest = re.sub(r"\n*^\[errors\]\n(?:[^\[\n].*\n)*", "\n", text, flags=re.MULTILINE)
+    rest = re.sub(r"\n*^\[errors\]\n(?:[^\[\n].*\n)*", "\n", file, flags=re.MULTILINE)
     return f"{rest.rstrip()}\n\n{errors.to_toml()}"

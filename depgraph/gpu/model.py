@@ -5,16 +5,25 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model_file import READERS, Source, read_gpu_toml, read_keys
+from depgraph.gpu.model_file import (
+    Count,
+    Counts,
+    Errors,
+    Rate,
+    Share,
+    Size,
+    Sizes,
+    SmCount,
+    Sources,
+    Text,
+    Texts,
+    read_sources,
+)
+from depgraph.system.described import Field, ModelFile, fields_of, text
 from depgraph.system.text import in_short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from depgraph.gpu.measured_errors import MeasuredErrors
 
 _MODELS = Path(__file__).parent / "models"
 _ARCHITECTURES = _MODELS / "architectures.toml"
@@ -86,45 +95,45 @@ class Gpu:
     sources : tuple of Source
     """
 
-    name: str
-    aliases: tuple[str, ...] = ()
-    architecture: int
-    sms: int
-    warp_size: int
-    max_threads_per_block: int
-    max_threads_per_sm: int
-    max_blocks_per_sm: int
-    registers_per_sm: int
-    max_registers_per_block: int
-    max_registers_per_thread: int
-    register_allocation_unit: int
-    warp_allocation_granularity: int
-    shared_carveouts: tuple[int, ...]
-    max_shared_bytes_per_block: int
-    reserved_shared_bytes_per_block: int
-    shared_allocation_unit: int
-    gpc_sms: tuple[int, ...] | None = None
-    memory_gb_per_s: float | None = None
-    l2_bytes: int | None = None
-    base_clock_mhz: int | None = None
-    boost_clock_mhz: int | None = None
-    launch_host_us: float | None = None
-    launch_gap_us: float | None = None
-    launch_sync_us: float | None = None
-    graph_node_us: float | None = None
-    graph_path_us: float | None = None
-    graph_fork_us: float | None = None
-    graph_root_us: float | None = None
-    graph_launch_us: float | None = None
-    device_stall_cycles: float | None = None
-    device_lane_cycles: float | None = None
-    device_dispatch_cycles: float | None = None
-    device_finish_cycles: float | None = None
-    contention: float | None = None
-    block_spread: float | None = None
-    kernel_lead_us: float | None = None
-    errors: MeasuredErrors | None = None
-    sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
+    name: Text
+    aliases: Texts = ()
+    architecture: Count
+    sms: SmCount
+    warp_size: Count
+    max_threads_per_block: Count
+    max_threads_per_sm: Count
+    max_blocks_per_sm: Count
+    registers_per_sm: Count
+    max_registers_per_block: Count
+    max_registers_per_thread: Count
+    register_allocation_unit: Count
+    warp_allocation_granularity: Count
+    shared_carveouts: Sizes
+    max_shared_bytes_per_block: Size
+    reserved_shared_bytes_per_block: Size
+    shared_allocation_unit: Count
+    gpc_sms: Counts | None = None
+    memory_gb_per_s: Rate | None = None
+    l2_bytes: Size | None = None
+    base_clock_mhz: Count | None = None
+    boost_clock_mhz: Count | None = None
+    launch_host_us: Rate | None = None
+    launch_gap_us: Rate | None = None
+    launch_sync_us: Rate | None = None
+    graph_node_us: Rate | None = None
+    graph_path_us: Rate | None = None
+    graph_fork_us: Rate | None = None
+    graph_root_us: Rate | None = None
+    graph_launch_us: Rate | None = None
+    device_stall_cycles: Rate | None = None
+    device_lane_cycles: Rate | None = None
+    device_dispatch_cycles: Rate | None = None
+    device_finish_cycles: Rate | None = None
+    contention: Rate | None = None
+    block_spread: Share | None = None
+    kernel_lead_us: Rate | None = None
+    errors: Errors | None = None
+    sources: Sources = field(default=(), repr=False, compare=False)
 
     def goes_by(self, name: str) -> bool:
         """Whether that is a name of it, as `load_gpu` compares them."""
@@ -144,6 +153,11 @@ class Gpu:
         """Return what a block that asks for so many bytes of shared memory is given."""
         unit = self.shared_allocation_unit
         return -(-(wanted + self.reserved_shared_bytes_per_block) // unit) * unit
+
+
+KEYS = fields_of(Gpu)
+_BASED_ON = Field("based_on", text, "packaged model whose numbers count where none is given")
+_DEFAULT_GPU = Field("default_gpu", text, "model that a trace of the architecture suggests")
 
 
 def compiler_target(architecture: int) -> str:
@@ -171,11 +185,11 @@ def load_gpu(name: str) -> Gpu:
         return _packaged(paths[wanted])
     known: dict[str, str] = {}
     for path in paths.values():
-        _, text = read_gpu_toml(path)
-        for label in (text["name"], *text.get("aliases", ())):
+        said = ModelFile(path).content
+        for label in (said["name"], *said.get("aliases", ())):
             if _plain(label) == wanted:
                 return _packaged(path)
-            known.setdefault(_plain(label), text["name"])
+            known.setdefault(_plain(label), said["name"])
     from difflib import get_close_matches
 
     close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)
@@ -206,17 +220,17 @@ def load_gpu_file(path: str | Path) -> Gpu:
     ModelError
         If the file cannot be read, or a key is unknown, missing, or of no possible value.
     """
-    path = Path(path)
-    text, table = read_gpu_toml(path)
-    if "based_on" in table and "architecture" in table:
-        raise ModelError(f"{path}: give based_on or architecture, not both")
-    own = read_keys(path, text, table, "based_on")
+    file = ModelFile(Path(path))
+    if "based_on" in file.content and "architecture" in file.content:
+        raise file.error("give based_on or architecture, not both", "", None)
+    own = file.given("", 0, file.content, (*KEYS, _BASED_ON))
     if "based_on" in own:
         try:
             base = load_gpu(own.pop("based_on"))
         except ModelError as error:
-            raise ModelError(f"{path}: based_on: {error}") from None
-        given = {key: getattr(base, key) for key in READERS if key not in ("name", "aliases")}
+            raise file.error(f"based_on: {error}", "", None) from None
+        given = {key.key: getattr(base, key.key) for key in KEYS}
+        del given["name"], given["aliases"]
         if own.keys() & {*CONSTANTS}:
             given["errors"] = None
     else:
@@ -225,9 +239,9 @@ def load_gpu_file(path: str | Path) -> Gpu:
     values = {**given, **own, "sources": sources}
     missing = [key.name for key in fields(Gpu) if key.default is MISSING and key.name not in values]
     if missing:
-        raise ModelError(f"{path}: {missing[0]} is missing" + _missing_hint(own))
+        raise file.error(f"{missing[0]} is missing" + _missing_hint(own), "", None)
     gpu = Gpu(**values)
-    _check_consistent(path, gpu)
+    _check_consistent(file, gpu)
     return gpu
 
 
@@ -282,13 +296,13 @@ def _packaged(path: Path) -> Gpu:
 @cache
 def _architectures() -> dict[str, dict[str, Any]]:
     """Return the numbers of each architecture, complete and checked, and ``common``."""
-    text, content = read_gpu_toml(_ARCHITECTURES)
-    sources = READERS["sources"](content.pop("sources"))
+    file = ModelFile(_ARCHITECTURES)
+    sources = read_sources(file.content.pop("sources"))
     tables: dict[str, dict[str, Any]] = {}
-    for key, table in content.items():
+    for key, table in file.content.items():
         base = tables.get(table.pop("based_on", "common"), {})
         inherited = {name: value for name, value in base.items() if name != "default_gpu"}
-        numbers = read_keys(_ARCHITECTURES, text, table, "default_gpu")
+        numbers = file.given("", 0, table, (*KEYS, _DEFAULT_GPU))
         tables[key] = {**inherited, **numbers, "sources": sources}
     return tables
 
@@ -310,7 +324,7 @@ def _missing_hint(own: dict[str, Any]) -> str:
     return f"; sm_{architecture} is not among {known}, so the file must give all its numbers"
 
 
-def _without(sources: Iterable[Source], own: dict[str, Any]) -> tuple[Source, ...]:
+def _without(sources: Sources, own: dict[str, Any]) -> Sources:
     kept = (
         replace(source, numbers=tuple(key for key in source.numbers if key not in own))
         for source in sources
@@ -318,7 +332,7 @@ def _without(sources: Iterable[Source], own: dict[str, Any]) -> tuple[Source, ..
     return tuple(source for source in kept if source.numbers)
 
 
-def _check_consistent(path: Path, gpu: Gpu) -> None:
+def _check_consistent(file: ModelFile, gpu: Gpu) -> None:
     carveouts = list(gpu.shared_carveouts)
     rules = {
         "max_threads_per_sm": (
@@ -348,4 +362,4 @@ def _check_consistent(path: Path, gpu: Gpu) -> None:
     }
     for key, (fits, expected) in rules.items():
         if not fits:
-            raise ModelError(f"{path}: {key} = {getattr(gpu, key)}: expected {expected}")
+            file.wrong("", 0, key, getattr(gpu, key), expected)
