@@ -41,13 +41,7 @@ class _BadError(Exception):
 
 
 def read_measurements(path: Path) -> Measurements:
-    """Read a file of measurements, compressed or not. Programs that failed are left out.
-
-    Raises
-    ------
-    ProfileError
-        If it cannot be read, or is something else.
-    """
+    """Read a file of measurements, compressed or not. Programs that failed are left out."""
     with TraceStream(path) as stream:
         data = bytearray()
         while len(data) <= _MOST_BYTES and (chunk := stream.read(1 << 20)):
@@ -62,13 +56,7 @@ def read_measurements(path: Path) -> Measurements:
 
 
 def measurements_of(content: object, source: Path | str) -> Measurements:
-    """Return what a machine gave from what a file holds; `source` is named in messages.
-
-    Raises
-    ------
-    ProfileError
-        If it is something else.
-    """
+    """Return what a machine gave from what a file holds; `source` is named in messages."""
     try:
         return _measurements(content)
     except _BadError as error:

@@ -17,33 +17,16 @@ _Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredErrors:
-    """How far predictions were off for programs that the GPU's constants were not fitted to.
+    """How far predictions were off for programs that the constants were not fitted to."""
 
-    Shares are of 1: 0.1 is 10 %.
-
-    Attributes
-    ----------
-    gpu : str
-        The GPU that ran them, as CUDA names it.
-    what : str
-        Which programs they are.
-    programs : int
-    mean, nine_of_ten, worst : float
-        Relative error of the predicted time: on average, of nine programs in ten at most, at most.
-    direction : float
-        Share of the programs for which faster or slower than serial was told right.
-    fixed_mean, fixed_worst : float
-        The errors without contention: durations of blocks fixed.
-    """
-
-    gpu: Annotated[str, text]
-    what: Annotated[str, text]
+    gpu: Annotated[str, text]  # that ran them, as CUDA names it
+    what: Annotated[str, text]  # which programs they are
     programs: Annotated[int, whole(1, LARGEST_PARAMETER)]
-    mean: _Share
-    nine_of_ten: _Share
+    mean: _Share  # relative error of the predicted time
+    nine_of_ten: _Share  # of nine programs in ten at most
     worst: _Share
-    direction: _Share
-    fixed_mean: _Share
+    direction: _Share  # of the programs told right to be faster or slower than serial
+    fixed_mean: _Share  # the errors without contention: durations of blocks fixed
     fixed_worst: _Share
 
     def sentence(self, *, contention: bool) -> str:

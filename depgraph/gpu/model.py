@@ -34,105 +34,51 @@ CONSTANTS = (
     "contention", "block_spread", "kernel_lead_us", "graph_node_us", "graph_path_us",
     "graph_fork_us", "graph_root_us", "graph_launch_us",
 )  # fmt: skip
-"""The numbers that predictions rest on and that are fitted to measurements."""
+"""Predictions rest on them; they are fitted to measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, as far as the number of blocks in flight depends on it.
-
-    Attributes
-    ----------
-    name : str
-    aliases : tuple of str
-        Other names it goes by: the CUDA device name, the form factor.
-    architecture : int
-        Compute capability times 10, as in ``sm_90``; of an AMD GPU the number in ``gfx942``.
-    sms : int
-        Streaming multiprocessors that a kernel can use.
-    warp_size : int
-        Threads of a warp.
-    max_threads_per_block, max_threads_per_sm, max_blocks_per_sm : int
-    registers_per_sm, max_registers_per_block, max_registers_per_thread : int
-        32-bit registers.
-    register_allocation_unit : int
-        Registers are given to a warp in multiples of this.
-    warp_allocation_granularity : int
-        Sub-partitions of an SM: each has its share of the registers and of the warps.
-    shared_carveouts : tuple of int
-        Bytes of an SM that can be set aside as shared memory, ascending; the last is its capacity.
-    max_shared_bytes_per_block : int
-        The most a kernel can opt in to.
-    reserved_shared_bytes_per_block : int
-        Taken by the driver in each block, on top of what the kernel asks for.
-    shared_allocation_unit : int
-        Shared memory is given to a block in multiples of this many bytes.
-    gpc_sms : tuple of int or None
-        SMs of each graphics processing cluster, in which the blocks of a thread-block cluster stand
-        together; None if not stated.
-    memory_gb_per_s : float or None
-        Peak bandwidth of device memory, 10**9 bytes a second; None if not stated.
-    l2_bytes, base_clock_mhz, boost_clock_mhz : int or None
-        None if not stated (for SXM modules NVIDIA publishes no base clock).
-    launch_host_us, launch_gap_us, launch_sync_us : float or None
-        What the host needs to issue a launch, what the GPU needs before a kernel that was launched
-        in time, and what a synchronisation with the host adds; None if not stated.
-    graph_node_us, graph_path_us, graph_fork_us, graph_root_us, graph_launch_us : float or None
-        What a CUDA graph needs a node, between a node and the next, the same after a node that
-        several wait for, for each further node that waits for none, and once; None if not stated.
-    device_stall_cycles, device_lane_cycles : float or None
-        What a launch from the device stalls its warp, and more for each lane that launches; None if
-        nobody measured it.
-    device_dispatch_cycles, device_finish_cycles : float or None
-        What each child kernel takes, one after another, before it can wait for slots, and until
-        its parent kernel knows that it has ended; None if nobody measured it.
-    contention, block_spread, kernel_lead_us : float or None
-        How blocks on one SM slow each other, by how much blocks of a kernel that share an SM
-        differ, and what of a kernel's measured time holds no SM: see `SmSharing`; None if nobody
-        measured them.
-    errors : MeasuredErrors or None
-        How far predictions with those were off; None if nobody compared them.
-    sources : tuple of Source
-    """
+    """A GPU, as far as predictions depend on it; None is what nobody states or measured."""
 
     name: Text
-    aliases: Texts = ()
-    architecture: Count
-    sms: SmCount
-    warp_size: Count
+    aliases: Texts = ()  # other names it goes by: the CUDA device name, the form factor
+    architecture: Count  # compute capability times 10, as in sm_90; of AMD the number in gfx942
+    sms: SmCount  # streaming multiprocessors that a kernel can use
+    warp_size: Count  # threads
     max_threads_per_block: Count
     max_threads_per_sm: Count
     max_blocks_per_sm: Count
-    registers_per_sm: Count
+    registers_per_sm: Count  # of 32 bits, as all of them
     max_registers_per_block: Count
     max_registers_per_thread: Count
-    register_allocation_unit: Count
-    warp_allocation_granularity: Count
-    shared_carveouts: Sizes
-    max_shared_bytes_per_block: Size
-    reserved_shared_bytes_per_block: Size
-    shared_allocation_unit: Count
-    gpc_sms: Counts | None = None
-    memory_gb_per_s: Rate | None = None
+    register_allocation_unit: Count  # a warp is given a multiple of this
+    warp_allocation_granularity: Count  # sub-partitions of an SM, which share registers and warps
+    shared_carveouts: Sizes  # of an SM as shared memory, ascending; the last is its capacity
+    max_shared_bytes_per_block: Size  # the most a kernel can opt in to
+    reserved_shared_bytes_per_block: Size  # taken by the driver on top of what a kernel asks for
+    shared_allocation_unit: Count  # a block is given a multiple of so many bytes
+    gpc_sms: Counts | None = None  # SMs of each cluster, in which a block cluster stands together
+    memory_gb_per_s: Rate | None = None  # peak of device memory, 10**9 bytes a second
     l2_bytes: Size | None = None
-    base_clock_mhz: Count | None = None
+    base_clock_mhz: Count | None = None  # NVIDIA publishes none for SXM modules
     boost_clock_mhz: Count | None = None
-    launch_host_us: Rate | None = None
-    launch_gap_us: Rate | None = None
-    launch_sync_us: Rate | None = None
-    graph_node_us: Rate | None = None
-    graph_path_us: Rate | None = None
-    graph_fork_us: Rate | None = None
-    graph_root_us: Rate | None = None
-    graph_launch_us: Rate | None = None
-    device_stall_cycles: Rate | None = None
-    device_lane_cycles: Rate | None = None
-    device_dispatch_cycles: Rate | None = None
-    device_finish_cycles: Rate | None = None
-    contention: Rate | None = None
-    block_spread: Share | None = None
-    kernel_lead_us: Rate | None = None
-    errors: Errors | None = None
+    launch_host_us: Rate | None = None  # what the host needs to issue a launch
+    launch_gap_us: Rate | None = None  # before a kernel that was launched in time
+    launch_sync_us: Rate | None = None  # what a synchronisation with the host adds
+    graph_node_us: Rate | None = None  # of a CUDA graph, a node
+    graph_path_us: Rate | None = None  # between a node and the next
+    graph_fork_us: Rate | None = None  # the same after a node that several wait for
+    graph_root_us: Rate | None = None  # for each further node that waits for none
+    graph_launch_us: Rate | None = None  # once
+    device_stall_cycles: Rate | None = None  # of a warp by a launch from the device
+    device_lane_cycles: Rate | None = None  # more for each lane that launches
+    device_dispatch_cycles: Rate | None = None  # of each child, one after another, before slots
+    device_finish_cycles: Rate | None = None  # until its parent knows that a child has ended
+    contention: Rate | None = None  # how blocks on one SM slow each other: see `SmSharing`
+    block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
+    kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM
+    errors: Errors | None = None  # of predictions with those three
     sources: Sources = field(default=(), repr=False, compare=False)
 
     def goes_by(self, name: str) -> bool:
@@ -252,18 +198,7 @@ def available_gpus() -> list[Gpu]:
 
 
 def gpu_for_architecture(architecture: int) -> Gpu:
-    """Return the model to take for a trace that names only its SASS version.
-
-    Parameters
-    ----------
-    architecture : int
-        70, 80, 90, ...
-
-    Raises
-    ------
-    ModelError
-        If no packaged model has it.
-    """
+    """Return the model to take for a trace that names only its SASS version, such as 90."""
     tables = _architectures()
     key = f"sm_{architecture}"
     if "default_gpu" not in tables.get(key, {}):

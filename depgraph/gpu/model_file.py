@@ -16,19 +16,10 @@ _LARGEST_SIZE = 1 << 50  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where numbers of a GPU model come from.
+    """Where numbers of a GPU model come from."""
 
-    Attributes
-    ----------
-    title : str
-        The document.
-    numbers : tuple of str
-        The fields of `Gpu` that it gives.
-    url : str
-    """
-
-    title: str
-    numbers: tuple[str, ...]
+    title: str  # of the document
+    numbers: tuple[str, ...]  # fields of `Gpu` that it gives
     url: str = ""
 
 

@@ -34,23 +34,6 @@ _LARGEST = 1 << 62
 class SmResources:
     """What one SM has of each resource, and what a block of each operation takes of them.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of the resources.
-    capacity : int64[n_resources]
-        Of one SM.
-    need : int64[n_operations, n_resources]
-        What the hardware allocates to a block; 0 for copies, memsets and copy engines.
-    placed : int64[n_operations, n_resources]
-        What counts where a block is placed, `need` or more: registers come from sub-partitions of
-        the SM, and what is left in each is of no use to a further block.
-    gpu : Gpu
-        Whose limits these are.
-    assumptions : tuple of str
-    gpu_is_assumed : bool
-        Whether nobody named the GPU.
-
     Examples
     --------
     Eight registers and eight bytes of shared memory; a block takes half of one or of the other.
@@ -65,13 +48,16 @@ class SmResources:
     1.25
     """
 
-    names: tuple[str, ...]
-    capacity: NDArray[np.int64]
+    names: tuple[str, ...]  # of the resources
+    capacity: NDArray[np.int64]  # [n_resources] of one SM
+    # [n_operations, n_resources] what the hardware allocates to a block; 0 for copies and engines.
     need: NDArray[np.int64]
+    # The same where a block is placed, `need` or more: registers come from sub-partitions of the
+    # SM, and what is left in each is of no use to a further block.
     placed: NDArray[np.int64]
-    gpu: Gpu
+    gpu: Gpu  # whose limits these are
     assumptions: tuple[str, ...] = ()
-    gpu_is_assumed: bool = False
+    gpu_is_assumed: bool = False  # nobody named it
 
     @cached_property
     def occupancy(self) -> NDArray[np.int64]:
@@ -101,13 +87,7 @@ class SmResources:
     def work_by_resource(
         self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the time that one SM needs for its part of each resource: float64[n_resources].
-
-        Parameters
-        ----------
-        operation_of_block : int32[n_blocks]
-        durations : float64[n_blocks]
-        """
+        """Return the time that one SM needs for its part of each resource: float64[n_resources]."""
         times = np.bincount(operation_of_block, weights=durations, minlength=len(self.need))
         work: NDArray[np.float64] = times @ (self.need / self.capacity)
         return work
@@ -128,13 +108,7 @@ class SmResources:
     def shares(
         self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return what each block takes of an SM, of the resource that sets the work, 0 to 1.
-
-        Parameters
-        ----------
-        operation_of_block : int32[n_blocks]
-        durations : float64[n_blocks]
-        """
+        """Return what each block takes of an SM, of the resource that sets the work, 0 to 1."""
         most_used = int(self.work_by_resource(operation_of_block, durations).argmax())
         shares = self.need[:, most_used] / self.capacity[most_used]
         taken: NDArray[np.float64] = shares[operation_of_block]
@@ -154,15 +128,7 @@ class SmResources:
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
 ) -> SmResources:
-    """Let a block of a kernel with occupancy o take 1/o of an SM, a copy or memset nothing.
-
-    Parameters
-    ----------
-    is_kernel : bool[n_operations]
-    occupancy : int64[n_operations]
-    gpu : Gpu
-    *assumptions : str
-    """
+    """Let a block of a kernel with occupancy o take 1/o of an SM, a copy or memset nothing."""
     # Units of which every 1/o is a whole number: sums stay exact.
     capacity = min(math.lcm(*np.unique(occupancy[is_kernel]).tolist()), _LARGEST)
     need = np.where(is_kernel, capacity // np.maximum(occupancy, 1), 0)[:, None].astype(np.int64)
@@ -172,22 +138,7 @@ def equal_shares(
 def sm_resources(
     graph: BlockGraph, gpu: Gpu | None = None, fixed_occupancy: int | None = None
 ) -> SmResources:
-    """Work out what blocks take of an SM, by the CUDA occupancy rules.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-        A kernel whose occupancy it states takes 1/occupancy of each resource.
-    gpu : Gpu, optional
-        Whose limits apply; default the one that the trace suggests.
-    fixed_occupancy : int, optional
-        Blocks of every kernel that an SM holds, whatever they take to run.
-
-    Raises
-    ------
-    ModelError
-        If the graph carries no launch resources.
-    """
+    """Work out what blocks take of an SM: as stated, as fixed, or by the CUDA occupancy rules."""
     if gpu is None:
         gpu, reason = default_gpu(graph)
         found = sm_resources(graph, gpu, fixed_occupancy)
@@ -272,10 +223,7 @@ def _alike(
 def _block_need(
     gpu: Gpu, threads: int, registers: int, shared_bytes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
-    """Return what a block takes of each resource, what counts for its place, and what is assumed.
-
-    What is not known of a block is taken to limit nothing.
-    """
+    """Return what a block takes of each resource, what counts to place it, and what is assumed."""
     found = occupancy(
         gpu,
         threads=threads,
@@ -305,20 +253,7 @@ def _capacity(gpu: Gpu) -> NDArray[np.int64]:
 
 
 def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, str]:
-    """Choose the GPU whose limits apply: by the trace's SASS version if it is known, else an H100.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    otherwise : Gpu, optional
-        Instead of the H100.
-
-    Returns
-    -------
-    gpu : Gpu
-    reason : str
-        One line for the report.
-    """
+    """Choose a GPU by the trace's SASS version, else an H100, and say why in one line."""
     architecture = None if graph.resources is None else graph.resources.architecture
     if architecture is not None:
         with suppress(ModelError):

@@ -31,18 +31,10 @@ _LINE = re.compile(r"([0-9a-f]{64})  ([a-z]+\.parquet)")
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """What the files of a store are.
+    """What the files of a store are."""
 
-    Attributes
-    ----------
-    identity : str
-        Of the extraction; equal for equal results of equal inputs and options.
-    digests : mapping of str to str
-        SHA-256 of each file, in hexadecimal, by its name.
-    """
-
-    identity: str
-    digests: Mapping[str, str]
+    identity: str  # of the extraction; equal for equal results of equal inputs and options
+    digests: Mapping[str, str]  # SHA-256 of each file, in hexadecimal, by its name
 
     def write(self, folder: Path) -> None:
         """Write the file of checksums into a folder."""
@@ -50,15 +42,7 @@ class Checksums:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the file of checksums of a folder.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read.
-        ValueError
-            If it is damaged.
-        """
+        """Read the file of checksums of a folder; `ValueError` if it is damaged."""
         text = (folder / CHECKSUMS).read_text(encoding="ascii")
         first, *lines = text.split("\n")[:-2]
         about = _FIRST_LINE.fullmatch(first)
@@ -67,8 +51,7 @@ class Checksums:
             checksums = cls(about[1], {line[2]: line[1] for line in found if line})
             if checksums._text() == text:
                 return checksums
-        message = "its own checksum is wrong"
-        raise ValueError(message)
+        raise ValueError("its own checksum is wrong")
 
     def _text(self) -> str:
         lines = [f"{digest}  {name}\n" for name, digest in sorted(self.digests.items())]

@@ -127,7 +127,7 @@ class Layout:
 
     @cached_property
     def first_block(self) -> NDArray[np.int64]:
-        """First block of each operation, and the number of all: int64[n_operations + 1]."""
+        """First block of each operation, and the number of all."""
         return np.append(0, np.cumsum(self.blocks))
 
     @property
