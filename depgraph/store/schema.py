@@ -95,6 +95,15 @@ def _since(version: int, columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return tuple(replace(column, since=version) for column in columns)
 
 
+def _counts(what: str) -> tuple[Column, ...]:
+    return (
+        _c("accesses", "int64", "", "global-memory access records (warp level)", FROM_0),
+        _c("instructions", "int64", "", "traced warp instructions", FROM_0),
+        _c("read_bytes", "int64", "bytes", f"distinct bytes that the {what} reads", FROM_0),
+        _c("written_bytes", "int64", "bytes", f"distinct bytes that the {what} writes", FROM_0),
+    )
+
+
 _KINDS = '"RAW", "WAR", "WAW" or "REUSE": through memory that was freed in between'
 
 _KERNELS = (
@@ -104,12 +113,8 @@ _KERNELS = (
     _c("name", "string", "", "demangled name of the function"),
     _c("mangled_name", "string", "", "mangled name, where the trace has it", nullable=True),
     _c("trace_id", "int64", "", "number that the trace gives the launch", nullable=True),
-    _c("grid_x", "int32", "blocks", "grid size", FROM_1),
-    _c("grid_y", "int32", "blocks", "grid size", FROM_1),
-    _c("grid_z", "int32", "blocks", "grid size", FROM_1),
-    _c("block_x", "int32", "threads", "block size", FROM_1),
-    _c("block_y", "int32", "threads", "block size", FROM_1),
-    _c("block_z", "int32", "threads", "block size", FROM_1),
+    *(_c(f"grid_{axis}", "int32", "blocks", "grid size", FROM_1) for axis in "xyz"),
+    *(_c(f"block_{axis}", "int32", "threads", "block size", FROM_1) for axis in "xyz"),
     _c("registers", "int32", "per thread", "null where the trace is silent", FROM_0, nullable=True),
     _c("shared_bytes", "int64", "bytes", "shared memory of a block", FROM_0, nullable=True),
     _c("architecture", "int32", "", "SASS version, such as 80", nullable=True),
@@ -118,10 +123,7 @@ _KERNELS = (
     _c("first_block", "int64", "", "global number of the kernel's first block", FROM_0),
     _c("blocks", "int64", "blocks", "blocks in the grid", FROM_1),
     _c("active_blocks", "int64", "blocks", "blocks with traced instructions", FROM_0),
-    _c("accesses", "int64", "", "global-memory access records (warp level)", FROM_0),
-    _c("instructions", "int64", "", "traced warp instructions", FROM_0),
-    _c("read_bytes", "int64", "bytes", "distinct bytes that the kernel reads", FROM_0),
-    _c("written_bytes", "int64", "bytes", "distinct bytes that the kernel writes", FROM_0),
+    *_counts("kernel"),
     _c("shared_written_bytes", "int64", "bytes",
        "bytes that a block writes and another block of the kernel touches", FROM_0),
     _c("untraced", "string", "", "why the kernel is opaque: which of its accesses are untraced",
@@ -143,13 +145,8 @@ _BLOCKS = (
     _c("block", "int32", "", "global block number"),
     _c("kernel", "int32", "", "kernel number; -1 - i for copy or memset i"),
     _c("index", "int64", "", "number in the grid: x + grid_x * (y + grid_y * z)"),
-    _c("x", "int32", "", "block coordinate", FROM_0),
-    _c("y", "int32", "", "block coordinate", FROM_0),
-    _c("z", "int32", "", "block coordinate", FROM_0),
-    _c("accesses", "int64", "", "global-memory access records (warp level)", FROM_0),
-    _c("instructions", "int64", "", "traced warp instructions", FROM_0),
-    _c("read_bytes", "int64", "bytes", "distinct bytes that the block reads", FROM_0),
-    _c("written_bytes", "int64", "bytes", "distinct bytes that the block writes", FROM_0),
+    *(_c(axis, "int32", "", "block coordinate", FROM_0) for axis in "xyz"),
+    *_counts("block"),
     _c("cost", "float64", "instructions", "work of the block, where no time was measured", FINITE),
     _c("duration", "float64", "duration_unit in the metadata, else cycles",
        "how long the block ran, where the input states it", FINITE_OR_NULL, nullable=True),

@@ -16,8 +16,8 @@ from depgraph.graph.kinds import KIND_NAMES
 from depgraph.graph.launches import DeviceLaunches
 from depgraph.graph.pairs import PairSummary, Pattern
 from depgraph.graph.program import BlockCounts, Copy, Kernel, launch_resources
-from depgraph.store import table_checks as checks
-from depgraph.store.table_checks import Layout, StoredColumns
+from depgraph.store.columns import CheckedTables
+from depgraph.store.table_checks import kind_of_ranges
 from depgraph.store.tables import StoredTables
 from depgraph.trace.records import Allocation
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from numpy.typing import NDArray
-
-# What to add to `READ` for each of `ACCESS_WAYS`.
-_READS = np.array([0, 2, 3], np.uint8)
 
 
 class Store:
@@ -55,6 +52,7 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self._tables = StoredTables(path)
+        self._checked = CheckedTables(self._tables)
         self.path = self._tables.path
         self.metadata: dict[str, Any] = self._tables.metadata
 
@@ -79,82 +77,38 @@ class Store:
         frame: pd.DataFrame = self.table(name).to_pandas()
         return frame
 
-    def _columns(self, name: str, n_sets: int = 0) -> StoredColumns:
-        def count_of(what: str) -> int:
-            if what == "sets":
-                return n_sets
-            return self._layout.n_blocks if what == "blocks" else len(self._layout.kernel)
-
-        return StoredColumns(self._tables.file(name), name, self._tables.table(name), count_of)
-
-    @cached_property
-    def _kernel_columns(self) -> StoredColumns:
-        columns = self._columns("kernels")
-        columns.demand(checks.of_kernels(columns))
-        return columns
-
     @cached_property
     def kernels(self) -> list[Kernel]:
         """The kernels, in launch order."""
-        return self._kernel_columns.rows(Kernel)
-
-    @cached_property
-    def _copy_columns(self) -> StoredColumns:
-        columns = self._columns("copies")
-        columns.demand(checks.of_copies(columns))
-        return columns
+        return self._checked["kernels"].rows(Kernel)
 
     @cached_property
     def copies(self) -> list[Copy]:
         """The copies and memsets, in program order."""
-        return self._copy_columns.rows(Copy)
+        return self._checked["copies"].rows(Copy)
 
     @cached_property
     def allocations(self) -> list[Allocation]:
         """The allocations; none where the input does not know of frees."""
-        columns = self._columns("allocations")
-        columns.demand(checks.of_allocations(columns, len(self._layout.kernel)))
-        return columns.rows(Allocation)
-
-    @cached_property
-    def _layout(self) -> Layout:
-        """Which blocks are of which kernel or copy."""
-        kernels, copies = self._kernel_columns, self._copy_columns
-        parts = [
-            [kernels[name] for name in ("operation", "kernel", "first_block", "blocks")],
-            [copies["operation"], -1 - copies["copy"], copies["block"], np.ones(len(copies))],
-        ]
-        rows = np.concatenate([np.array(part, np.int64) for part in parts], axis=1)
-        layout = Layout(*rows[:, np.argsort(rows[0], kind="stable")])
-        kernels.demand(checks.of_layout(layout, self.metadata))
-        return layout
-
-    @cached_property
-    def _blocks(self) -> StoredColumns:
-        columns = self._columns("blocks")
-        columns.demand(checks.of_blocks(columns, self._layout, self._kernel_columns))
-        return columns
+        return self._checked["allocations"].rows(Allocation)
 
     @cached_property
     def counts(self) -> BlockCounts:
         """Counts of every block."""
-        return BlockCounts(*(self._blocks[field.name] for field in fields(BlockCounts)))
+        blocks = self._checked["blocks"]
+        return BlockCounts(*(blocks[field.name] for field in fields(BlockCounts)))
 
     @cached_property
     def pairs(self) -> list[PairSummary]:
         """The pairs of kernels that depend on one another."""
-        columns = self._columns("pairs")
-        columns.demand(checks.of_pairs(columns, self._layout))
-        found = columns.rows(PairSummary)
+        found = self._checked["pairs"].rows(PairSummary)
         return [replace(pair, pattern=Pattern(pair.pattern)) for pair in found]
 
     def footprints(self) -> Footprints:
         """Return the footprints of all blocks."""
-        columns = self._columns("footprints")
-        kind = columns["kind"] + _READS[columns["way"]]
-        found = Footprints(columns["block"], kind, columns["start"], columns["end"])
-        columns.demand(checks.of_footprints(found))
-        return found
+        ranges = self._checked["footprints"]
+        self._checked.release("footprints")
+        return Footprints(ranges["block"], kind_of_ranges(ranges), ranges["start"], ranges["end"])
 
     def graph(self, kinds: Collection[str] | None = None) -> BlockGraph:
         """Return the block graph.
@@ -183,17 +137,16 @@ class Store:
 
     @cached_property
     def _graph(self) -> BlockGraph:
-        layout = self._layout
+        layout = self._checked.layout
         spaces = self.metadata.get("address_spaces")
-        sets = self._columns("sets")
-        sets.demand(checks.of_sets(sets, layout))
-        joins = self._columns("joins", len(sets))
+        sets, joins = self._checked["sets"], self._checked["joins"]
+        self._checked.release("sets", "joins")
         set_offsets, set_blocks = sets.lists("blocks")
         has_positions = sets.nulls("first_use") < len(sets)
         source_offsets, sources = joins.lists("sources")
         target_offsets, targets = joins.lists("targets")
         n_operations = len(layout.kernel)
-        graph = BlockGraph(
+        return BlockGraph(
             kernel=layout.kernel.astype(np.int32),
             first_block=layout.first_block,
             set_operation=sets["operation"],
@@ -201,8 +154,8 @@ class Store:
             set_blocks=set_blocks,
             join_kind=joins["kind"],
             join_basis=joins["basis"] if joins["basis"].any() else None,
-            join_source_operation=layout.operations_of(joins, "source_kernel"),
-            join_target_operation=layout.operations_of(joins, "target_kernel"),
+            join_source_operation=joins.operations("source_kernel", layout),
+            join_target_operation=joins.operations("target_kernel", layout),
             source_offsets=source_offsets,
             sources=sources,
             target_offsets=target_offsets,
@@ -222,14 +175,11 @@ class Store:
             launches=self._launches(),
             counted=tuple(self.pairs),
         )
-        joins.demand(checks.of_joins(joins, graph))
-        return graph
 
     def _launches(self) -> DeviceLaunches | None:
-        columns = self._columns("launches")
+        columns = self._checked["launches"]
         if not len(columns):
             return None
-        columns.demand(checks.of_launches(columns, self._layout))
         if self._durations is None:
             file = self._tables.file("launches")
             raise StoreError(file, "has launches of blocks without durations", "extract again")
@@ -238,8 +188,8 @@ class Store:
 
     @property
     def _durations(self) -> NDArray[np.float64] | None:
-        is_known = self._blocks.nulls("duration") < len(self._blocks)
-        return self._blocks["duration"] if is_known else None
+        blocks = self._checked["blocks"]
+        return blocks["duration"] if blocks.nulls("duration") < len(blocks) else None
 
     def _occupancies(self, n_operations: int) -> NDArray[np.int64] | None:
         stated = {k.operation: k.occupancy for k in self.kernels if k.occupancy is not None}

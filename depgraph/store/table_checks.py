@@ -1,177 +1,31 @@
-"""What must be true between columns and tables before compiled code sees them: it checks nothing.
+"""What must be true between the columns of each table, and between tables.
 
 What must be true of a column by itself stands with it in `schema`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from depgraph.errors import StoreError
 from depgraph.graph.kinds import KIND_NAMES, WAW, Basis
 from depgraph.graph.launches import MOST_CHILD_BLOCKS
-from depgraph.store.schema import TABLES, ascends, never_falls
-from depgraph.system.arrow import to_codes, to_lists, to_numpy
+from depgraph.store.schema import ascends, never_falls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
-    import pyarrow as pa
-    from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
-    from depgraph.footprint.footprints import Footprints
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.store.schema import Column
-
-    _Row = TypeVar("_Row", bound=DataclassInstance)
+    from depgraph.store.columns import CheckedTables, Layout, StoredColumns
 
     Demands: TypeAlias = Iterable[tuple[NDArray[np.bool_] | np.bool_ | bool, str]]
     """What must hold, of each row or in all, and what is said of the first row that it does not."""
 
 _MOST_BLOCKS = 2**31
 _CERTAIN = (Basis.SEEN, Basis.LDGSTS)
-
-
-class StoredColumns:
-    """The columns of a table as arrays, each of which obeys the rules of its column."""
-
-    def __init__(
-        self, file: Path, name: str, table: pa.Table, count_of: Callable[[str], int]
-    ) -> None:
-        self._file, self._table = file, table
-        self._columns = {column.name: column for column in TABLES[name]}
-        self._arrays: dict[str, NDArray[Any]] = {}
-        self._lists: dict[str, tuple[NDArray[np.int64], NDArray[Any]]] = {}
-        for column in TABLES[name]:
-            if column.must or column.names or column.refers:
-                self._check(column, count_of)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Codes of names, of lists all that is in them, of integers 0 for null."""
-        column = self._columns[name]
-        if column.is_list:
-            return self.lists(name)[1]
-        if name not in self._arrays:
-            values = self._codes(column) if column.names else to_numpy(self._table[name])
-            self._arrays[name] = values
-        return self._arrays[name]
-
-    def lists(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return offsets and values."""
-        if name not in self._lists:
-            self._lists[name] = to_lists(self._table[name])
-        return self._lists[name]
-
-    def filled(self, name: str, null: int) -> NDArray[Any]:
-        """Return a column with a number of its type for null."""
-        return to_numpy(self._table[name], null)
-
-    def nulls(self, name: str) -> int:
-        """Return how many values are null."""
-        return int(self._table[name].null_count)
-
-    def rows(self, kind: type[_Row]) -> list[_Row]:
-        """Return the rows as objects of a class whose fields are columns."""
-        known = self._table.select([field.name for field in fields(kind)])
-        return [kind(**row) for row in known.to_pylist()]
-
-    def demand(self, demands: Demands) -> None:
-        """Refuse the table for the first demand that it does not fulfil."""
-        for holds, otherwise in demands:
-            if not np.all(holds):
-                row = f"row {int(np.argmin(holds))}: " if np.ndim(holds) else ""
-                raise self._refused(row + otherwise)
-
-    def _check(self, column: Column, count_of: Callable[[str], int]) -> None:
-        values, name = self[column.name], column.name
-        demands = [(rule.holds(values), rule.otherwise) for rule in column.must]
-        if column.refers:
-            known = (values >= 0) & (values < count_of(column.refers))
-            demands.append((known, f"is not among the {column.refers}"))
-        for holds, otherwise in demands:
-            if not holds.all():
-                row, what = int(np.argmin(holds)), name
-                if column.is_list:
-                    offsets, _ = self.lists(name)
-                    row, what = int(np.searchsorted(offsets, row, "right")) - 1, f"one of {name}"
-                raise self._refused(f"row {row}: {what} {otherwise}")
-
-    def _codes(self, column: Column) -> NDArray[np.uint8]:
-        try:
-            return to_codes(self._table[column.name], column.names)
-        except ValueError:
-            known = ", ".join(column.names)
-            raise self._refused(f"a {column.name} is none of {known}") from None
-
-    def _refused(self, found: str) -> StoreError:
-        return StoreError(self._file, f"makes no sense ({found})", "extract the trace again")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The kernels, copies and memsets of a program in its order, and how blocks are numbered."""
-
-    operation: NDArray[np.int64]
-    kernel: NDArray[np.int64]  # -1 - i for copy i
-    first: NDArray[np.int64]  # block
-    blocks: NDArray[np.int64]
-
-    @cached_property
-    def first_block(self) -> NDArray[np.int64]:
-        """First block of each operation, and the number of all."""
-        return np.append(0, np.cumsum(self.blocks))
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
-        return int(self.first_block[-1])
-
-    @property
-    def kernel_of_block(self) -> NDArray[np.int64]:
-        """Number of the kernel or copy of each block."""
-        return np.repeat(self.kernel, self.blocks)
-
-    def operations_of(self, table: StoredColumns, column: str) -> NDArray[np.int32]:
-        """Return the operations of a column of kernels, of which there must be each."""
-        kernels = table[column]
-        if not len(kernels):
-            return np.empty(0, np.int32)
-        order = np.argsort(self.kernel)
-        place = np.searchsorted(self.kernel, kernels, sorter=order)
-        operations = order[np.minimum(place, len(order) - 1)]
-        known = self.kernel[operations] == kernels
-        table.demand([(known, f"{column} is not among the kernels and copies")])
-        return operations.astype(np.int32)
-
-
-def of_kernels(kernels: StoredColumns) -> Demands:
-    """Compare blocks with the grid."""
-    grid = kernels["grid_x"].astype(np.int64) * kernels["grid_y"] * kernels["grid_z"]
-    yield kernels["blocks"] == grid, "blocks are not those of the grid"
-    yield kernels["active_blocks"] <= grid, "more blocks are active than there are"
-
-
-def of_copies(copies: StoredColumns) -> Demands:
-    """Look where copies end."""
-    highest = np.maximum(copies["address"], copies["source"])
-    yield _ends_in_memory(highest, copies["size"]), "the copy goes past the last address"
-
-
-def of_allocations(allocations: StoredColumns, n_operations: int) -> Demands:
-    """Look where allocations end, in memory and in time."""
-    ends = _ends_in_memory(allocations["address"], allocations["size"])
-    yield ends, "the allocation goes past the last address"
-    freed = allocations.filled("freed", n_operations)
-    yield allocations["allocated"] <= freed, "it is freed before it is allocated"
+_READS = np.array([0, 2, 3], np.uint8)  # what to add to `READ` for each of `ACCESS_WAYS`
 
 
 def of_layout(layout: Layout, metadata: Mapping[str, Any]) -> Demands:
@@ -188,8 +42,30 @@ def of_layout(layout: Layout, metadata: Mapping[str, Any]) -> Demands:
         yield len(spaces) == n, f"its metadata number {len(spaces)} address spaces for {n} kernels"
 
 
-def of_blocks(blocks: StoredColumns, layout: Layout, kernels: StoredColumns) -> Demands:
+def _kernels(kernels: StoredColumns, _: CheckedTables) -> Demands:
+    """Compare blocks with the grid."""
+    grid = kernels["grid_x"].astype(np.int64) * kernels["grid_y"] * kernels["grid_z"]
+    yield kernels["blocks"] == grid, "blocks are not those of the grid"
+    yield kernels["active_blocks"] <= grid, "more blocks are active than there are"
+
+
+def _copies(copies: StoredColumns, _: CheckedTables) -> Demands:
+    """Look where copies end."""
+    highest = np.maximum(copies["address"], copies["source"])
+    yield _ends_in_memory(highest, copies["size"]), "the copy goes past the last address"
+
+
+def _allocations(allocations: StoredColumns, program: CheckedTables) -> Demands:
+    """Look where allocations end, in memory and in time."""
+    ends = _ends_in_memory(allocations["address"], allocations["size"])
+    yield ends, "the allocation goes past the last address"
+    freed = allocations.filled("freed", len(program.layout.kernel))
+    yield allocations["allocated"] <= freed, "it is freed before it is allocated"
+
+
+def _blocks(blocks: StoredColumns, program: CheckedTables) -> Demands:
     """Compare the names of blocks with the layout, and what they count with their kernels."""
+    layout, kernels = program.layout, program["kernels"]
     n = layout.n_blocks
     yield len(blocks) == n, f"it has {len(blocks)} rows for {n} blocks"
     index = np.arange(n) - np.repeat(layout.first, layout.blocks)
@@ -203,7 +79,7 @@ def of_blocks(blocks: StoredColumns, layout: Layout, kernels: StoredColumns) -> 
         yield agrees, f"{name} do not add up to those of the kernels"
 
 
-def of_sets(sets: StoredColumns, layout: Layout) -> Demands:
+def _sets(sets: StoredColumns, program: CheckedTables) -> Demands:
     """Look whether sets hold ascending blocks of the operation that each names."""
     operation = sets["operation"]
     offsets, blocks = sets.lists("blocks")
@@ -212,7 +88,8 @@ def of_sets(sets: StoredColumns, layout: Layout) -> Demands:
     ascend[offsets[:-1]] = True
     yield ascend.all() or np.logical_and.reduceat(ascend, offsets[:-1]), "blocks do not ascend"
     first, last = blocks[offsets[:-1]], blocks[offsets[1:] - 1]
-    low, high = layout.first_block[operation], layout.first_block[operation + 1]
+    bounds = program.layout.first_block
+    low, high = bounds[operation], bounds[operation + 1]
     yield (first >= low) & (last < high), "a block is of another operation"
     nulls = sets.nulls("first_use")
     alike = nulls == sets.nulls("last_use") and nulls in {0, len(sets)}
@@ -222,30 +99,29 @@ def of_sets(sets: StoredColumns, layout: Layout) -> Demands:
             yield sets.lists(name)[0][1:] == offsets[1:], f"{name} is not one a block"
 
 
-def of_joins(joins: StoredColumns, graph: BlockGraph) -> Demands:
+def _joins(joins: StoredColumns, program: CheckedTables) -> Demands:
     """Look whether joins lead from sets of one kernel to sets of a later one, in order."""
-    source = graph.join_source_operation.astype(np.int64)
-    target = graph.join_target_operation.astype(np.int64)
+    layout, set_operation = program.layout, program["sets"]["operation"]
+    source = joins.operations("source_kernel", layout).astype(np.int64)
+    target = joins.operations("target_kernel", layout).astype(np.int64)
     yield source < target, "the source does not come before the target"
     is_certain = np.isin(joins["basis"], _CERTAIN)
     yield joins["certain"] == is_certain, "certain is not what basis says"
-    order = 2 * (target * graph.n_operations + source) + ~is_certain
-    order = order * len(KIND_NAMES) + graph.join_kind
+    order = 2 * (target * len(layout.kernel) + source) + ~is_certain
+    order = order * len(KIND_NAMES) + joins["kind"]
     yield never_falls(order), "the join does not follow the one before"
-    for name, offsets, sets, operation in (
-        ("sources", graph.source_offsets, graph.sources, source),
-        ("targets", graph.target_offsets, graph.targets, target),
-    ):
+    for name, operation in (("sources", source), ("targets", target)):
+        offsets, sets = joins.lists(name)
         sizes = np.diff(offsets)
         yield sizes > 0, f"{name} are none"
-        same = (graph.set_operation[sets] == np.repeat(operation, sizes)).all()
+        same = (set_operation[sets] == np.repeat(operation, sizes)).all()
         yield same, f"{name} are sets of another kernel"
 
 
-def of_launches(launches: StoredColumns, layout: Layout) -> Demands:
+def _launches(launches: StoredColumns, program: CheckedTables) -> Demands:
     """Look whether launches are in order, and by blocks of kernels."""
     block = launches["block"]
-    kernel = layout.kernel_of_block[block]
+    kernel = program.layout.kernel_of_block[block]
     yield kernel >= 0, "a copy launches nothing"
     yield launches["kernel"] == kernel, "kernel is not that of the block"
     few = launches["child_grid"].sum(dtype=np.float64) <= MOST_CHILD_BLOCKS
@@ -254,9 +130,10 @@ def of_launches(launches: StoredColumns, layout: Layout) -> Demands:
     yield order == np.arange(len(launches)), "the launch does not follow the one before"
 
 
-def of_pairs(pairs: StoredColumns, layout: Layout) -> Demands:
+def _pairs(pairs: StoredColumns, program: CheckedTables) -> Demands:
     """Look whether pairs lead from a kernel to a later one and count possible numbers of edges."""
-    source, target = (layout.operations_of(pairs, name) for name in ("source", "target"))
+    layout = program.layout
+    source, target = (pairs.operations(name, layout) for name in ("source", "target"))
     yield source < target, "the source does not come before the target"
     order = target.astype(np.int64) * len(layout.operation) + source
     yield ascends(order), "the pair does not follow the one before"
@@ -275,10 +152,10 @@ def of_pairs(pairs: StoredColumns, layout: Layout) -> Demands:
         yield (pairs[name] > 0) & (pairs[name] <= most), f"{name} are more than there are"
 
 
-def of_footprints(footprints: Footprints) -> Demands:
+def _footprints(footprints: StoredColumns, _: CheckedTables) -> Demands:
     """Look whether ranges are sorted and disjoint."""
-    block, kind = footprints.block, footprints.kind
-    start, end = footprints.start, footprints.end
+    block, kind = footprints["block"], kind_of_ranges(footprints)
+    start, end = footprints["start"], footprints["end"]
     yield start < end, "the range is empty"
     same = block[1:] == block[:-1]
     follows = same & (kind[1:] > kind[:-1])
@@ -288,7 +165,25 @@ def of_footprints(footprints: Footprints) -> Demands:
     yield np.append(True, follows), "the range does not follow the one before"
 
 
+def kind_of_ranges(footprints: StoredColumns) -> NDArray[np.uint8]:
+    """Return what `Footprints.kind` is."""
+    return footprints["kind"] + _READS[footprints["way"]]
+
+
 def _ends_in_memory(address: NDArray[np.uint64], size: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Tell where the bytes end by 2**64: else their last address is below the first."""
     last = address + np.maximum(size, 1).astype(np.uint64) - np.uint64(1)
     return last >= address
+
+
+RULES: dict[str, Callable[[StoredColumns, CheckedTables], Demands]] = {
+    "kernels": _kernels,
+    "blocks": _blocks,
+    "footprints": _footprints,
+    "copies": _copies,
+    "allocations": _allocations,
+    "sets": _sets,
+    "joins": _joins,
+    "launches": _launches,
+    "pairs": _pairs,
+}
