@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -13,11 +13,14 @@ from depgraph.system.text import in_short
 from depgraph.system.toml_file import show_value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from depgraph.system.described import Reader
+
+_Named = TypeVar("_Named")
 
 MOST_BLOCKS = 1 << 21
 MOST_THREADS = 1024
@@ -54,6 +57,13 @@ class DescribedProgram(DescribedFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._blocks = 0
+
+    def table(self, kind: str, i: int, content: object, known: Sequence[Field]) -> dict[str, Any]:
+        """Return what a table says; its name is its number where it does not say."""
+        said = super().table(kind, i, content, known)
+        if NAME in known and said["name"] is None:
+            said["name"] = f"{kind} {i}" if kind else self.path.stem
+        return said
 
     def tables(self, kind: str) -> list[Any]:
         """Return the tables of a kind."""
@@ -93,13 +103,14 @@ class DescribedProgram(DescribedFile):
             self.fail(kind, i, key, found, f"give one for each {each}, or one for all")
         return np.broadcast_to(np.array(read), n).copy()
 
-    def named_kernel(
-        self, kind: str, i: int, key: str, table: dict[str, Any], place_of: dict[str, int]
-    ) -> int:
-        """Return the place of the kernel that a key names."""
+    def named(
+        self, kind: str, i: int, key: str, table: dict[str, Any], known: Mapping[str, _Named]
+    ) -> _Named:
+        """Return what a key of a table names."""
         name = table.get(key)
-        if not isinstance(name, str) or name not in place_of:
-            found = f"{key} = {show_value(name)}" if name is not None else f"no {key!r}"
-            known = in_short(", ".join(list(place_of)[:_NAMES_SHOWN]), _NAMES_WIDTH)
-            self.fail(kind, i, key, found, f"give one of {known}")
-        return place_of[name]
+        if not isinstance(name, str) or name not in known:
+            found = f"{key} = {show_value(name)}" if key in table else f"no {key!r}"
+            names = in_short(", ".join(list(known)[:_NAMES_SHOWN]), _NAMES_WIDTH)
+            hint = f"give one of {names}" if known else f"describe it: [[{key}]]"
+            self.fail(kind, i, key, found, hint)
+        return known[name]

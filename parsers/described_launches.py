@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_LAUNCHES = 1 << 18
 _LANES_OF_A_WARP = 32
 # All keys but the first two may hold a list, one for each launch.
-_LAUNCH = (
+LAUNCH = (
     Field("parent", anything, "kernel whose block launches"),
     Field("join", one_of(JOINS), "who waits for whom", default=JOINS[0]),
     Field("block", anything, "number of the block in its grid", default=REQUIRED),
@@ -69,8 +69,8 @@ def _launch(
 ) -> tuple[int, DeviceLaunches]:
     """Read the launches of one table: each key a number for all, or a list, one for each."""
     named = content.get("parent") if isinstance(content, dict) else None
-    table = file.check_keys("launch", i, content, _LAUNCH, f"a launch of {show_value(named)}")
-    place = file.named_kernel("launch", i, "parent", table, place_of)
+    table = file.check_keys("launch", i, content, LAUNCH, f"a launch of {show_value(named)}")
+    place = file.named("launch", i, "parent", table, place_of)
     parent = kernels[place]
     threads = prod(parent.block)
     of_parent = {
@@ -79,7 +79,7 @@ def _launch(
     }
     n = max((len(v) for v in table.values() if isinstance(v, list)), default=1)
     columns = {}
-    for field in _LAUNCH[2:]:
+    for field in LAUNCH[2:]:
         columns[field.key] = np.full(n, field.default)
         if field.key in table:
             reader = of_parent.get(field.key, field.read)

@@ -21,7 +21,6 @@ from depgraph.system.limits import (
     LARGEST_PARAMETER,
     SLOWEST_MEMORY,
 )
-from depgraph.system.text import in_short
 from depgraph.system.time_units import convert_time
 from depgraph.system.toml_file import show_value
 
@@ -46,7 +45,7 @@ def _spans(value: object) -> list[tuple[float, float]]:
     return [(float(a), float(b)) for a, b in pairwise(ends)]
 
 
-_LINK = (
+LINK = (
     NAME,
     Field("bandwidth", _RATE, "by kernels", "GB/s", REQUIRED),
     Field("alpha", TIME, "before the first byte", "as durations", 0.0),
@@ -61,7 +60,7 @@ _OF_SMS = (
     replace(BLOCK, default=(512, 1, 1)),
     *OF_AN_SM,
 )
-_COLLECTIVE = (
+COLLECTIVE = (
     NAME,
     Field("kind", anything, '"collective"'),
     Field("engine", one_of(ENGINES), "what moves the data", default="sm"),
@@ -78,9 +77,7 @@ def read_links(file: DescribedProgram) -> dict[str, Link]:
     """Return the links of a file by name."""
     links: dict[str, Link] = {}
     for i, table in enumerate(file.tables("link")):
-        said = file.table("link", i, table, _LINK)
-        if said["name"] is None:
-            said["name"] = f"link {i}"
+        said = file.table("link", i, table, LINK)
         if said["name"] in links:
             found = f"a second link called {show_value(said['name'])}"
             file.fail("link", i, "name", found, "name it apart")
@@ -97,21 +94,17 @@ def read_collective(
     """Return the kernels of a collective, one for each part that it moves in."""
     if table["kind"] != "collective":
         file.wrong("kernel", i, "kind", table["kind"], '"kernel" or "collective"')
-    said = file.table("kernel", i, table, _COLLECTIVE)
-    name = f"kernel {i}" if said["name"] is None else said["name"]
-    link = _crossed(file, i, table, links)
-    _check_together(file, i, name, table, said["engine"])
-    spans, sms = said["groups"], said["sms"]
+    said = file.table("kernel", i, table, COLLECTIVE)
+    name, engine, sms = said["name"], said["engine"], said["sms"]
+    link = file.named("kernel", i, "link", table, links)
+    _check_together(file, i, name, table, engine)
+    spans = said["groups"]
     file.count_blocks(i, "sms" if "sms" in table else "groups", sms * len(spans))
     file.check_threads(i, said["block"])
     times = [_time(file, i, said, link, end - begin, unit) for begin, end in spans]
-    taken: dict[str, Any] = {
-        "block": (1, 1, 1),
-        "registers": 0,
-        "shared_bytes": 0,
-        "occupancy": None,
-    }
-    if said["engine"] == "sm":
+    taken: dict[str, Any] = {"block": (1, 1, 1), "registers": 0, "shared_bytes": 0}
+    taken["occupancy"] = None
+    if engine == "sm":
         taken = {key: said[key] for key in taken}
         if not {"occupancy", "registers", "shared_bytes"} & table.keys():
             taken["occupancy"] = 1
@@ -122,22 +115,12 @@ def read_collective(
             durations=np.full(sms, time),
             stream=said["stream"],
             cuttable=False,
-            collective=Collective(engine=said["engine"], link=link.name, sms=sms, time=time),
+            collective=Collective(engine=engine, link=link.name, sms=sms, time=time),
             span=span,
             **taken,
         )
         for number, (span, time) in enumerate(zip(spans, times, strict=True))
     ]
-
-
-def _crossed(file: DescribedProgram, i: int, table: dict[str, Any], links: dict[str, Link]) -> Link:
-    name = table.get("link")
-    if not isinstance(name, str) or name not in links:
-        found = f"link = {show_value(name)}" if "link" in table else "no 'link'"
-        known = in_short(", ".join(links), 300)
-        hint = f"give one of {known}" if links else "describe it: [[link]]"
-        file.fail("kernel", i, "link", found, hint)
-    return links[name]
 
 
 def _check_together(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _MOST_KERNELS = 1 << 16
 _ENDS = 2
-_TOP = (
+TOP = (
     NAME,
     Field("unit", one_of(("us", "ns", "ms", "s", "cycles")), "of durations", default="us"),
     *(Field(kind, anything, "tables") for kind in ("kernel", "dependence", "launch", "link")),
@@ -62,7 +62,7 @@ def _pattern(value: object) -> str:
     return value
 
 
-_KERNEL = (
+KERNEL = (
     NAME,
     Field("grid", dimensions, "grid size", "blocks", REQUIRED),
     BLOCK,
@@ -72,7 +72,7 @@ _KERNEL = (
     Field("cuttable", flag, "whether Stream-K may cut its blocks; by default by the name"),
     Field("kind", anything, '"kernel", or of a table that is read elsewhere'),
 )
-_DEPENDENCE = (
+DEPENDENCE = (
     Field("from", anything, "kernel waited for"),
     Field("to", anything, "kernel that waits"),
     Field("pattern", _pattern, "which blocks wait for which", default="edges"),
@@ -98,7 +98,7 @@ class _WorkloadReader(DescribedProgram):
 
     def extraction(self) -> Extraction:
         """Return what the file describes."""
-        said = self.table("", 0, self.content, _TOP)
+        said = self.table("", 0, self.content, TOP)
         tables = self.content.get("kernel")
         if not isinstance(tables, list) or not tables:
             self.fail("", 0, "kernel", "no kernels", "give [[kernel]] tables")
@@ -116,7 +116,7 @@ class _WorkloadReader(DescribedProgram):
             "sources": [describe_source(self.path)],
             "lines": self.text.count("\n"),
             "input_bytes": len(self.text.encode()),
-            "workload": self.path.stem if said["name"] is None else said["name"],
+            "workload": said["name"],
         }
         try:
             return workload_extraction(
@@ -153,14 +153,12 @@ class _WorkloadReader(DescribedProgram):
         return kernels, places_of
 
     def _kernel(self, i: int, table: dict[str, Any]) -> WorkloadKernel:
-        said = self.table("kernel", i, table, _KERNEL)
+        said = self.table("kernel", i, table, KERNEL)
         del said["kind"]
         self.check_threads(i, said["block"])
         blocks = prod(said["grid"])
         self.count_blocks(i, "grid", blocks)
         durations = self.column("kernel", i, "duration", said.pop("duration"), blocks, TIME)
-        if said["name"] is None:
-            said["name"] = f"kernel {i}"
         return WorkloadKernel(durations=durations, **said)
 
     def _dependences(
@@ -179,10 +177,10 @@ class _WorkloadReader(DescribedProgram):
         ]
 
     def _dependence(self, i: int, table: Any, place_of: dict[str, int]) -> WorkloadDependence:
-        said = self.table("dependence", i, table, _DEPENDENCE)
+        said = self.table("dependence", i, table, DEPENDENCE)
         names = said.pop("from"), said.pop("to")
         source, target = (
-            self.named_kernel("dependence", i, key, table, place_of) for key in ("from", "to")
+            self.named("dependence", i, key, table, place_of) for key in ("from", "to")
         )
         if source >= target:
             found = f"{show_value(names[1])} is not launched after {show_value(names[0])}"

@@ -53,7 +53,7 @@ _COSTS = {
 }
 _SHARE = real(0, 1, "a share from 0 to 1")
 _COUNT = whole(0, LARGEST_PARAMETER)
-_POLICY = (
+POLICY = (
     Field("name", text, "what tables call it"),
     Field("rule", text, "in a few words"),
     Field("source", text, "where it is described"),
@@ -84,7 +84,7 @@ class Custom(Mechanism):
 
     def __init__(self, path: Path) -> None:
         self._file = ModelFile(path)
-        self._said = said = self._file.table("", 0, self._file.content, _POLICY)
+        self._said = said = self._file.table("", 0, self._file.content, POLICY)
         self._check_together()
         about: dict[str, Any] = {"name": path.stem}
         about |= {key: clean_text(said[key]) for key in _TEXTS if said[key] is not None}
