@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from io import FileIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from pyarrow import Buffer
+    from _typeshed import ReadableBuffer
 
 CHECKSUMS = "SHA256SUMS"
 
@@ -68,38 +69,22 @@ def has_checksums(folder: Path) -> bool:
         return False
 
 
-class HashingFile:
+class HashingFile(FileIO):
     """A new file whose checksum is at hand as it is written."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("xb", buffering=0)
+        super().__init__(path, "x")
         self._digest = hashlib.sha256()
 
-    def write(self, data: bytes | Buffer) -> int:
-        """Append to the file."""
+    def write(self, data: ReadableBuffer) -> int:
+        """Append all of it, as only a file with a buffer does by itself."""
         view = memoryview(data)
         self._digest.update(view)
         written = 0
         while written < len(view):
-            written += self._file.write(view[written:])
+            written += super().write(view[written:]) or 0
         return written
 
     def hexdigest(self) -> str:
         """Return the SHA-256 of what has been written so far."""
         return self._digest.hexdigest()
-
-    def tell(self) -> int:
-        """Return how many bytes have been written."""
-        return self._file.tell()
-
-    def flush(self) -> None:
-        """Do nothing: what is written is handed to the system at once."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file is closed."""
-        return self._file.closed
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()

@@ -167,7 +167,8 @@ def _footprints(footprints: StoredColumns, _: CheckedTables) -> Demands:
 
 def kind_of_ranges(footprints: StoredColumns) -> NDArray[np.uint8]:
     """Return what `Footprints.kind` is."""
-    return footprints["kind"] + _READS[footprints["way"]]
+    kind: NDArray[np.uint8] = footprints["kind"] + _READS[footprints["way"]]
+    return kind
 
 
 def _ends_in_memory(address: NDArray[np.uint64], size: NDArray[np.int64]) -> NDArray[np.bool_]:
