@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
 from depgraph.gpu.model_file import (
@@ -24,6 +24,9 @@ from depgraph.gpu.model_file import (
 )
 from depgraph.system.described import Field, ModelFile, fields_of, text
 from depgraph.system.text import in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MODELS = Path(__file__).parent / "models"
 _ARCHITECTURES = _MODELS / "architectures.toml"
@@ -140,12 +143,12 @@ def load_gpu(name: str) -> Gpu:
 
     close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)
     names = dict.fromkeys(known[label] for label in close) or sorted(set(known.values()))
-    first, *others = names
-    listed = (
-        f"did you mean {first!r}?" + (f" Close, too: {', '.join(others)}." if others else "")
-        if close
-        else f"known: {', '.join(names)}."
-    )
+    listed = f"known: {', '.join(names)}."
+    if close:
+        first, *others = names
+        listed = f"did you mean {first!r}?"
+        if others:
+            listed += f" Close, too: {', '.join(others)}."
     raise ModelError(
         f"no GPU model is called {in_short(name)!r}; {listed} Describe another in a file and pass "
         "--gpu-file FILE"
@@ -268,33 +271,24 @@ def _without(sources: Sources, own: dict[str, Any]) -> Sources:
 
 
 def _check_consistent(file: ModelFile, gpu: Gpu) -> None:
-    carveouts = list(gpu.shared_carveouts)
-    rules = {
-        "max_threads_per_sm": (
-            gpu.max_threads_per_sm % gpu.warp_size == 0,
-            f"a multiple of the warp size, {gpu.warp_size}",
-        ),
-        "max_threads_per_block": (
-            gpu.max_threads_per_block <= gpu.max_threads_per_sm,
-            f"at most max_threads_per_sm, {gpu.max_threads_per_sm}",
-        ),
-        "registers_per_sm": (
-            gpu.registers_per_sm % gpu.warp_allocation_granularity == 0,
-            f"a multiple of warp_allocation_granularity, {gpu.warp_allocation_granularity}",
-        ),
-        "max_registers_per_block": (
-            gpu.max_registers_per_block <= gpu.registers_per_sm,
-            f"at most registers_per_sm, {gpu.registers_per_sm}",
-        ),
-        "shared_carveouts": (
-            carveouts == sorted(set(carveouts)),
-            "sizes in ascending order",
-        ),
-        "max_shared_bytes_per_block": (
-            gpu.shared_bytes_of_block(gpu.max_shared_bytes_per_block) <= gpu.shared_bytes_per_sm,
-            f"at most {gpu.shared_bytes_per_sm} with reserved_shared_bytes_per_block",
-        ),
-    }
-    for key, (fits, expected) in rules.items():
+    for key, fits, expected in _rules(gpu):
         if not fits:
             file.wrong("", 0, key, getattr(gpu, key), expected)
+
+
+def _rules(gpu: Gpu) -> Iterator[tuple[str, bool, str]]:
+    """Yield keys, whether their values go with others, and what would."""
+    threads, warp, parts = gpu.max_threads_per_sm, gpu.warp_size, gpu.warp_allocation_granularity
+    registers, shared = gpu.registers_per_sm, gpu.shared_bytes_per_sm
+    yield "max_threads_per_sm", threads % warp == 0, f"a multiple of the warp size, {warp}"
+    fits = gpu.max_threads_per_block <= threads
+    yield "max_threads_per_block", fits, f"at most max_threads_per_sm, {threads}"
+    fits = registers % parts == 0
+    yield "registers_per_sm", fits, f"a multiple of warp_allocation_granularity, {parts}"
+    fits = gpu.max_registers_per_block <= registers
+    yield "max_registers_per_block", fits, f"at most registers_per_sm, {registers}"
+    ascend = list(gpu.shared_carveouts) == sorted(set(gpu.shared_carveouts))
+    yield "shared_carveouts", ascend, "sizes in ascending order"
+    fits = gpu.shared_bytes_of_block(gpu.max_shared_bytes_per_block) <= shared
+    expected = f"at most {shared} with reserved_shared_bytes_per_block"
+    yield "max_shared_bytes_per_block", fits, expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -162,12 +163,7 @@ def sm_resources(
 
 
 def _takes_room(graph: BlockGraph) -> NDArray[np.bool_]:
-    """Tell kernels from host copies, and from transfers by a copy engine: one thread, no registers.
-
-    Returns
-    -------
-    bool[n_operations]
-    """
+    """Tell kernels from host copies and from copy engines: one thread, no registers."""
     takes: NDArray[np.bool_] = graph.kernel >= 0
     if graph.resources is not None:
         takes = takes & ((graph.resources.threads > 1) | (graph.resources.registers != 0))
@@ -176,23 +172,21 @@ def _takes_room(graph: BlockGraph) -> NDArray[np.bool_]:
 
 def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResources:
     """Count block slots, warps, registers and shared memory."""
-    kernels = int(_takes_room(graph).sum())
     fine = _FINE if (stated > 0).any() else 1
     capacity = fine * _capacity(gpu)
     need = np.zeros((graph.n_operations, len(capacity)), np.int64)
     placed = need.copy()
-    notes: dict[str, int] = {}
-    for members, key in _alike(graph, stated):
-        threads, registers, shared_bytes, blocks = key
+    notes: Counter[str] = Counter()
+    groups = _alike(graph, stated)
+    for (threads, registers, shared_bytes, blocks), members in groups.items():
+        assumed: tuple[str, ...] = ("occupancy as the input states it",)
         if blocks > 0:
             need[members] = placed[members] = capacity // blocks
-            note = "occupancy as the input states it"
-            notes[note] = notes.get(note, 0) + len(members)
-            continue
-        taken, allocated, assumed = _block_need(gpu, threads, registers, shared_bytes)
-        need[members], placed[members] = fine * taken, fine * allocated
-        for note in assumed:
-            notes[note] = notes.get(note, 0) + len(members)
+        else:
+            taken, allocated, assumed = _block_need(gpu, threads, registers, shared_bytes)
+            need[members], placed[members] = fine * taken, fine * allocated
+        notes.update(dict.fromkeys(assumed, len(members)))
+    kernels = sum(map(len, groups.values()))
     said = [f"{note} ({count} of {counted(kernels, 'kernel')})" for note, count in notes.items()]
     if kernels > 1:
         said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
@@ -202,22 +196,16 @@ def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResour
 
 def _alike(
     graph: BlockGraph, stated: NDArray[np.int64]
-) -> list[tuple[NDArray[np.int64], tuple[int, int, int, int]]]:
-    """Return the kernels that take the same, and what that is: those launched first come first."""
+) -> dict[tuple[int, int, int, int], list[int]]:
+    """Return the kernels that take the same, those launched first before others."""
     resources: Any = graph.resources
     columns = (resources.threads, resources.registers, resources.shared_bytes, stated)
     operations = np.flatnonzero(_takes_room(graph))
-    keys, first, inverse, counts = np.unique(
-        np.stack(columns, axis=1)[operations],
-        axis=0,
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-    )
-    groups = np.split(
-        operations[np.argsort(inverse.reshape(-1), kind="stable")], np.cumsum(counts)[:-1]
-    )
-    return [(groups[i], tuple(keys[i].tolist())) for i in np.argsort(first)]
+    groups: dict[Any, list[int]] = {}
+    keys = np.stack(columns, axis=1)[operations].tolist()
+    for operation, key in zip(operations.tolist(), keys, strict=True):
+        groups.setdefault(tuple(key), []).append(operation)
+    return groups
 
 
 def _block_need(
