@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Annotated
 
-from depgraph.system.described import real, text, whole
+from depgraph.system.described import real, short_text, whole
 from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import show_percent
 from depgraph.system.toml_file import toml_text
@@ -19,8 +19,8 @@ _Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
 class MeasuredErrors:
     """How far predictions were off for programs that the constants were not fitted to."""
 
-    gpu: Annotated[str, text]  # that ran them, as CUDA names it
-    what: Annotated[str, text]  # which programs they are
+    gpu: Annotated[str, short_text]  # that ran them, as CUDA names it
+    what: Annotated[str, short_text]  # which programs they are
     programs: Annotated[int, whole(1, LARGEST_PARAMETER)]
     mean: _Share  # relative error of the predicted time
     nine_of_ten: _Share  # of nine programs in ten at most

@@ -22,7 +22,7 @@ from depgraph.gpu.model_file import (
     Texts,
     read_sources,
 )
-from depgraph.system.described import Field, ModelFile, fields_of, text
+from depgraph.system.described import Field, ModelFile, fields_of, short_text
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class Gpu:
 
 
 KEYS = fields_of(Gpu)
-_BASED_ON = Field("based_on", text, "packaged model whose numbers count where none is given")
-_DEFAULT_GPU = Field("default_gpu", text, "model that a trace of the architecture suggests")
+_BASED_ON = Field("based_on", short_text, "packaged model whose numbers count where none is given")
+_DEFAULT_GPU = Field("default_gpu", short_text, "model that a trace of the architecture suggests")
 
 
 def compiler_target(architecture: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from depgraph.gpu.measured_errors import MeasuredErrors
-from depgraph.system.described import fields_of, items, real, text, whole
+from depgraph.system.described import fields_of, items, real, short_text, whole
 from depgraph.system.limits import FASTEST_MEMORY, LARGEST_PARAMETER, MOST_SMS, SLOWEST_MEMORY
 
 _MOST_ITEMS = 1000
@@ -25,7 +25,7 @@ class Source:
 
 _count = whole(1, LARGEST_PARAMETER)
 _rate = real(SLOWEST_MEMORY, FASTEST_MEMORY)
-_texts = items(text, "a list of texts", most=_MOST_ITEMS)
+_texts = items(short_text, "a list of texts", most=_MOST_ITEMS)
 
 
 def _share(value: object) -> float:
@@ -51,9 +51,9 @@ def read_sources(value: object) -> tuple[Source, ...]:
     try:
         return tuple(
             Source(
-                text(item["title"]),
+                short_text(item["title"]),
                 _texts(item["numbers"]),
-                text(item["url"]) if "url" in item else "",
+                short_text(item["url"]) if "url" in item else "",
             )
             for item in value
         )
@@ -74,7 +74,7 @@ def _errors(value: object) -> MeasuredErrors:
     return MeasuredErrors(**read)
 
 
-Text = Annotated[str, text]
+Text = Annotated[str, short_text]
 Texts = Annotated[tuple[str, ...], _texts]
 Count = Annotated[int, _count]
 Counts = Annotated[

@@ -134,7 +134,7 @@ class StoredColumns:
         demands = [(rule.holds(values), rule.otherwise) for rule in column.must]
         if column.refers:
             known = (values >= 0) & (values < program.count_of(column.refers))
-            demands.append((known, f"is not among the {column.refers}"))
+            demands.insert(0, (known, f"is not among the {column.refers}"))
         for holds, otherwise in demands:
             if not holds.all():
                 row, what = int(np.argmin(holds)), name

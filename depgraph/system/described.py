@@ -66,11 +66,16 @@ def real(least: float, most: float, expected: str = "") -> Reader:
     return read
 
 
-def text(value: object, expected: str = "text", longest: int = _LONGEST_TEXT) -> str:
-    """Take a text of some length."""
+def text(value: object, expected: str = "text", longest: int = MOST_ROWS) -> str:
+    """Take a text that is not blank."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest:
         raise ValueError(expected)
     return value
+
+
+def short_text(value: object) -> str:
+    """Take a text that is neither blank nor longer than a line or two."""
+    return text(value, longest=_LONGEST_TEXT)
 
 
 def any_text(value: object) -> str:
