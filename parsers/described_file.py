@@ -60,10 +60,10 @@ class DescribedProgram(DescribedFile):
 
     def table(self, kind: str, i: int, content: object, known: Sequence[Field]) -> dict[str, Any]:
         """Return what a table says; its name is its number where it does not say."""
-        said = super().table(kind, i, content, known)
-        if NAME in known and said["name"] is None:
-            said["name"] = f"{kind} {i}" if kind else self.path.stem
-        return said
+        values = super().table(kind, i, content, known)
+        if NAME in known and values["name"] is None:
+            values["name"] = f"{kind} {i}" if kind else self.path.stem
+        return values
 
     def tables(self, kind: str) -> list[Any]:
         """Return the tables of a kind."""

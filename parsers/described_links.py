@@ -77,14 +77,14 @@ def read_links(file: DescribedProgram) -> dict[str, Link]:
     """Return the links of a file by name."""
     links: dict[str, Link] = {}
     for i, table in enumerate(file.tables("link")):
-        said = file.table("link", i, table, LINK)
-        if said["name"] in links:
-            found = f"a second link called {show_value(said['name'])}"
+        values = file.table("link", i, table, LINK)
+        if values["name"] in links:
+            found = f"a second link called {show_value(values['name'])}"
             file.fail("link", i, "name", found, "name it apart")
         for key in ("bandwidth", "alpha"):
-            if said[f"dma_{key}"] is None:
-                said[f"dma_{key}"] = said[key]
-        links[said["name"]] = Link(**said)
+            if values[f"dma_{key}"] is None:
+                values[f"dma_{key}"] = values[key]
+        links[values["name"]] = Link(**values)
     return links
 
 
@@ -94,18 +94,18 @@ def read_collective(
     """Return the kernels of a collective, one for each part that it moves in."""
     if table["kind"] != "collective":
         file.wrong("kernel", i, "kind", table["kind"], '"kernel" or "collective"')
-    said = file.table("kernel", i, table, COLLECTIVE)
-    name, engine, sms = said["name"], said["engine"], said["sms"]
+    values = file.table("kernel", i, table, COLLECTIVE)
+    name, engine, sms = values["name"], values["engine"], values["sms"]
     link = file.named("kernel", i, "link", table, links)
     _check_together(file, i, name, table, engine)
-    spans = said["groups"]
+    spans = values["groups"]
     file.count_blocks(i, "sms" if "sms" in table else "groups", sms * len(spans))
-    file.check_threads(i, said["block"])
-    times = [_time(file, i, said, link, end - begin, unit) for begin, end in spans]
+    file.check_threads(i, values["block"])
+    times = [_time(file, i, values, link, end - begin, unit) for begin, end in spans]
     taken: dict[str, Any] = {"block": (1, 1, 1), "registers": 0, "shared_bytes": 0}
     taken["occupancy"] = None
     if engine == "sm":
-        taken = {key: said[key] for key in taken}
+        taken = {key: values[key] for key in taken}
         if not {"occupancy", "registers", "shared_bytes"} & table.keys():
             taken["occupancy"] = 1
     return [
@@ -113,7 +113,7 @@ def read_collective(
             name=name if len(spans) == 1 else f"{name}[{number}]",
             grid=(sms, 1, 1),
             durations=np.full(sms, time),
-            stream=said["stream"],
+            stream=values["stream"],
             cuttable=False,
             collective=Collective(engine=engine, link=link.name, sms=sms, time=time),
             span=span,
@@ -139,13 +139,13 @@ def _check_together(
 
 
 def _time(
-    file: DescribedProgram, i: int, said: dict[str, Any], link: Link, share: float, unit: str
+    file: DescribedProgram, i: int, values: dict[str, Any], link: Link, share: float, unit: str
 ) -> float:
     """Return what a part takes: of what is stated, or its bytes over the bandwidth and alpha."""
-    if said["duration"] is not None:
-        return float(said["duration"] * share)
-    nanoseconds = said["bytes"] * share / link.bandwidth_of(said["engine"])
+    if values["duration"] is not None:
+        return float(values["duration"] * share)
+    nanoseconds = values["bytes"] * share / link.bandwidth_of(values["engine"])
     moving = convert_time(nanoseconds, "ns", unit, None)
     if moving is None:
         file.fail("kernel", i, "bytes", f"bytes over GB/s are no {unit}", "give a duration")
-    return float(moving) + link.alpha_of(said["engine"])
+    return float(moving) + link.alpha_of(values["engine"])

@@ -98,14 +98,14 @@ class _WorkloadReader(DescribedProgram):
 
     def extraction(self) -> Extraction:
         """Return what the file describes."""
-        said = self.table("", 0, self.content, TOP)
+        values = self.table("", 0, self.content, TOP)
         tables = self.content.get("kernel")
         if not isinstance(tables, list) or not tables:
             self.fail("", 0, "kernel", "no kernels", "give [[kernel]] tables")
         if len(tables) > _MOST_KERNELS:
             self.fail("", 0, "kernel", f"{len(tables)} kernels", f"at most {_MOST_KERNELS}")
         links = read_links(self)
-        kernels, places_of = self._kernels(tables, links, said["unit"])
+        kernels, places_of = self._kernels(tables, links, values["unit"])
         dependences = [
             (i, between)
             for i, table in enumerate(self.tables("dependence"))
@@ -116,14 +116,14 @@ class _WorkloadReader(DescribedProgram):
             "sources": [describe_source(self.path)],
             "lines": self.text.count("\n"),
             "input_bytes": len(self.text.encode()),
-            "workload": said["name"],
+            "workload": values["name"],
         }
         try:
             return workload_extraction(
                 kernels,
                 [between for _, between in dependences],
                 launches,
-                unit=said["unit"],
+                unit=values["unit"],
                 metadata=metadata,
                 links=list(links.values()),
             )
@@ -153,13 +153,13 @@ class _WorkloadReader(DescribedProgram):
         return kernels, places_of
 
     def _kernel(self, i: int, table: dict[str, Any]) -> WorkloadKernel:
-        said = self.table("kernel", i, table, KERNEL)
-        del said["kind"]
-        self.check_threads(i, said["block"])
-        blocks = prod(said["grid"])
+        values = self.table("kernel", i, table, KERNEL)
+        del values["kind"]
+        self.check_threads(i, values["block"])
+        blocks = prod(values["grid"])
         self.count_blocks(i, "grid", blocks)
-        durations = self.column("kernel", i, "duration", said.pop("duration"), blocks, TIME)
-        return WorkloadKernel(durations=durations, **said)
+        durations = self.column("kernel", i, "duration", values.pop("duration"), blocks, TIME)
+        return WorkloadKernel(durations=durations, **values)
 
     def _dependences(
         self, i: int, table: Any, kernels: list[WorkloadKernel], places_of: dict[str, range]
@@ -177,8 +177,8 @@ class _WorkloadReader(DescribedProgram):
         ]
 
     def _dependence(self, i: int, table: Any, place_of: dict[str, int]) -> WorkloadDependence:
-        said = self.table("dependence", i, table, DEPENDENCE)
-        names = said.pop("from"), said.pop("to")
+        values = self.table("dependence", i, table, DEPENDENCE)
+        names = values.pop("from"), values.pop("to")
         source, target = (
             self.named("dependence", i, key, table, place_of) for key in ("from", "to")
         )
@@ -187,7 +187,7 @@ class _WorkloadReader(DescribedProgram):
             self.fail("dependence", i, "to", found, "a kernel depends on earlier ones")
         if ("edges" in table) == ("pattern" in table):
             self.fail("dependence", i, "", "a dependence needs a pattern or edges", "give one")
-        return WorkloadDependence(source=source, target=target, **said)
+        return WorkloadDependence(source=source, target=target, **values)
 
     def _blame(
         self,

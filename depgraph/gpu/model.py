@@ -134,11 +134,11 @@ def load_gpu(name: str) -> Gpu:
         return _packaged(paths[wanted])
     known: dict[str, str] = {}
     for path in paths.values():
-        said = ModelFile(path).content
-        for label in (said["name"], *said.get("aliases", ())):
+        content = ModelFile(path).content
+        for label in (content["name"], *content.get("aliases", ())):
             if _plain(label) == wanted:
                 return _packaged(path)
-            known.setdefault(_plain(label), said["name"])
+            known.setdefault(_plain(label), content["name"])
     from difflib import get_close_matches
 
     close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)

@@ -84,11 +84,11 @@ class Custom(Mechanism):
 
     def __init__(self, path: Path) -> None:
         self._file = ModelFile(path)
-        self._said = said = self._file.table("", 0, self._file.content, POLICY)
+        self._settings = settings = self._file.table("", 0, self._file.content, POLICY)
         self._check_together()
         about: dict[str, Any] = {"name": path.stem}
-        about |= {key: clean_text(said[key]) for key in _TEXTS if said[key] is not None}
-        about["availability"] = _AVAILABLE[said["needs"]]
+        about |= {key: clean_text(settings[key]) for key in _TEXTS if settings[key] is not None}
+        about["availability"] = _AVAILABLE[settings["needs"]]
         about["costs"] = tuple(self._costs(path))
         for key, value in about.items():  # what other mechanisms say of their class
             setattr(self, key, value)
@@ -96,9 +96,9 @@ class Custom(Mechanism):
     def _costs(self, path: Path) -> list[Cost]:
         costs = []
         for key, meaning in _COSTS.items():
-            if self._said[key] is not None:
+            if self._settings[key] is not None:
                 try:
-                    _, _, given = parse_cost(f"{path.stem}.{key}={self._said[key]}")
+                    _, _, given = parse_cost(f"{path.stem}.{key}={self._settings[key]}")
                 except ModelError:
                     self._refuse(key, 'a time, such as "0.5us"')
                 costs.append(Cost(key, given.value, given.unit or "us", meaning, str(path)))
@@ -106,39 +106,39 @@ class Custom(Mechanism):
 
     def _check_together(self) -> None:
         """Refuse what other keys would leave without effect, or would contradict."""
-        said = self._said
-        of_kernels, inside = said["unit"] == "kernel", said["waits"] == "inside"
-        if said["prefetch"] > 0 and (of_kernels or not inside):
+        settings = self._settings
+        of_kernels, inside = settings["unit"] == "kernel", settings["waits"] == "inside"
+        if settings["prefetch"] > 0 and (of_kernels or not inside):
             self._refuse("prefetch", 'none without unit = "block" and waits = "inside"')
-        if said["cluster"] > 1 and not (of_kernels or inside):
+        if settings["cluster"] > 1 and not (of_kernels or inside):
             self._refuse("cluster", '1 where blocks wait before; give waits = "inside"')
-        if said["cluster"] > 1 and said["priority"] == "longest-path-first":
+        if settings["cluster"] > 1 and settings["priority"] == "longest-path-first":
             self._refuse("cluster", "1 with longest-path-first, which mixes kernels")
 
     def _refuse(self, key: str, expected: str) -> NoReturn:
-        self._file.wrong("", 0, key, self._said[key], expected)
+        self._file.wrong("", 0, key, self._settings[key], expected)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Return the rules that the file describes."""
-        said, graph = self._said, program.graph
-        inside = said["waits"] == "inside"
+        settings, graph = self._settings, program.graph
+        inside = settings["waits"] == "inside"
         joins = HOLDS if inside else PLACES
         gates = Gates.none()
-        prefetch = said["prefetch"]
-        if said["unit"] == "kernel":
+        prefetch = settings["prefetch"]
+        if settings["unit"] == "kernel":
             joins = IGNORED
             gates += Gates.between(*dependent_operations(graph), ALL_ENDED, holds=inside)
-        event = _EVENTS[said["after"]]
+        event = _EVENTS[settings["after"]]
         if event is not None:
             order = np.arange(graph.n_operations)
             gates += Gates.between(order[:-1], order[1:], event)
         costs = dict.fromkeys(_COSTS, 0.0) | {c.name: charges.time(c.name) for c in self.costs}
-        launching = _LAUNCHING[said["launches"]](program, charges)
+        launching = _LAUNCHING[settings["launches"]](program, charges)
         block = costs["block"] * program.is_kernel[graph.operation_of_block]
-        workers = said["workers"]
+        workers = settings["workers"]
         held = workers_of(program)
         notes = (f"workers of an SM: {held}, as many as it holds",) if workers > held else ()
-        cluster = max(1, said["cluster"])
+        cluster = max(1, settings["cluster"])
         divides = program.is_kernel & (np.diff(graph.first_block) % cluster == 0)
         return Rules(
             joins=np.full(len(graph.join_kind), joins, np.uint8),
@@ -146,13 +146,13 @@ class Custom(Mechanism):
             gates=gates,
             launch=launching.launch + program.is_kernel * costs["kernel"],
             enter=launching.enter + program.is_kernel * costs["enter"],
-            trigger=said["trigger"],
+            trigger=settings["trigger"],
             cluster=np.where(divides, cluster, 1) if joins != PLACES else 1,
             workers=min(workers, held),
-            window=said["window"],
-            in_order=said["in_order"],
-            order=PRIORITIES[said["priority"]](graph, program.durations),
-            strict=inside if said["strict"] is None else said["strict"],
+            window=settings["window"],
+            in_order=settings["in_order"],
+            order=PRIORITIES[settings["priority"]](graph, program.durations),
+            strict=inside if settings["strict"] is None else settings["strict"],
             durations=program.durations + block if costs["block"] else None,
             against=Against.WORK if joins == HOLDS and prefetch else Against.BLOCK,
             assumptions=notes,

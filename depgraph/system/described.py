@@ -141,13 +141,13 @@ def record(*known: Field) -> Reader:
     def read(value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError("an object")  # noqa: TRY004 - what else a reader raises
-        said = {}
+        taken = {}
         for field in known:
             if field.key in value:
-                said[field.key] = field.read(value[field.key])
+                taken[field.key] = field.read(value[field.key])
             elif field.default is REQUIRED:
                 raise ValueError(f"an object with {field.key}")
-        return said
+        return taken
 
     return read
 
