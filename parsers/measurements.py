@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram, Measurements
 from depgraph.errors import ProfileError
 from depgraph.parsers.scanning.compression import TraceStream
+from depgraph.system.described import optional, text, whole
 from depgraph.system.limits import LONGEST_TIME, MOST_SMS
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from depgraph.system.described import Reader
 
 _MOST_BYTES = 256 << 20
 _MOST_BLOCKS = 1 << 21
@@ -21,7 +24,7 @@ _MOST_KERNELS = 1 << 12
 _MOST_THREADS = 1024
 _MOST_REGISTERS = 255
 _MOST_SHARED_BYTES = 1 << 20
-_LARGEST_ARCHITECTURE = 999
+_ARCHITECTURE = optional(whole(1, 999))
 _LONGEST_NAME = 200
 _DETAILS = ("driver", "cuda", "torch", "cudnn", "date")
 _LONGEST_DETAIL = 40
@@ -30,7 +33,7 @@ _HINT = "give a file that depgraph calibrate --keep or samples/validation/measur
 _OF_MEMORY = ((1, 1, 1), (32, 1, 1), 32, 0)
 
 
-_KINDS: dict[type, str] = {dict: "table", list: "list", str: "text"}
+_KINDS: dict[type, str] = {dict: "a table", list: "a list", str: "text"}
 
 
 class _BadError(Exception):
@@ -38,13 +41,7 @@ class _BadError(Exception):
 
 
 def read_measurements(path: Path) -> Measurements:
-    """Read a file of measurements, compressed or not. Programs that failed are left out.
-
-    Raises
-    ------
-    ProfileError
-        If it cannot be read, or is something else.
-    """
+    """Read a file of measurements, compressed or not. Programs that failed are left out."""
     with TraceStream(path) as stream:
         data = bytearray()
         while len(data) <= _MOST_BYTES and (chunk := stream.read(1 << 20)):
@@ -59,13 +56,7 @@ def read_measurements(path: Path) -> Measurements:
 
 
 def measurements_of(content: object, source: Path | str) -> Measurements:
-    """Return what a machine gave from what a file holds; `source` is named in messages.
-
-    Raises
-    ------
-    ProfileError
-        If it is something else.
-    """
+    """Return what a machine gave from what a file holds; `source` is named in messages."""
     try:
         return _measurements(content)
     except _BadError as error:
@@ -81,11 +72,11 @@ def _measurements(content: object) -> Measurements:
     if not found:
         raise _BadError("no program in it was measured")
     return Measurements(
-        gpu=" ".join(clean_text(_text(_part(machine, "gpu", str), "gpu")).split()),
-        sms=_whole(machine.get("sms"), "sms", 1, MOST_SMS),
+        gpu=" ".join(clean_text(_read(_part(machine, "gpu", str), "gpu", _name)).split()),
+        sms=_read(machine.get("sms"), "sms", whole(1, MOST_SMS)),
         programs=found,
-        architecture=_optional(machine, "architecture", _LARGEST_ARCHITECTURE),
-        l2_bytes=_optional(machine, "l2_bytes", 1 << 50),
+        architecture=_read(machine.get("architecture"), "architecture", _ARCHITECTURE),
+        l2_bytes=_read(machine.get("l2_bytes"), "l2_bytes", optional(whole(1, 1 << 50))),
         details={
             name: in_short(clean_text(str(machine[name])), _LONGEST_DETAIL)
             for name in _DETAILS
@@ -102,7 +93,7 @@ def _was_measured(program: object) -> bool:
 
 
 def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
-    name = _text(_part(program, "name", str), "name")
+    name = _read(_part(program, "name", str), "name", _name)
     rows = _part(program, "kernels", list)
     if not 0 < len(rows) <= _MOST_KERNELS:
         raise _BadError(f"{name}: {len(rows)} kernels")
@@ -110,12 +101,12 @@ def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
     edges = []
     for edge in _part(program, "edges", list):
         source, target = _list(edge, f"{name}: an edge", 2)
-        source = _whole(source, f"{name}: an edge", 0, len(rows) - 1)
-        edges.append((source, _whole(target, f"{name}: an edge", source + 1, len(rows) - 1)))
+        source = _read(source, f"{name}: an edge", whole(0, len(rows) - 1))
+        edges.append((source, _read(target, f"{name}: an edge", whole(source + 1, len(rows) - 1))))
     return MeasuredProgram(
         name=name,
-        kind=_text(_part(program, "kind", str), f"{name}: kind"),
-        half=_whole(program.get("half"), f"{name}: half", 0, 1),
+        kind=_read(_part(program, "kind", str), f"{name}: kind", _name),
+        half=_read(program.get("half"), f"{name}: half", whole(0, 1)),
         kernels=kernels,
         edges=edges,
         # The host may be the limit of replays back to back, not where it starts ahead of the GPU;
@@ -125,7 +116,7 @@ def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
         streams=_median_if_any(program, name, "streams"),
         streams_ahead=_median_if_any(program, name, "streams_primed"),
         streams_host=(
-            _time(program["streams_host"], f"{name}: streams_host")
+            _read(program["streams_host"], f"{name}: streams_host", _time)
             if "streams_host" in program
             else None
         ),
@@ -134,28 +125,29 @@ def _program(program: dict[str, Any], launches: list[Any]) -> MeasuredProgram:
 
 def _kernel(row: object, launches: list[Any], program: str) -> MeasuredKernel:
     launch, operation, in_chain, alone = _list(row, f"{program}: a kernel", 4)
-    index = _whole(launch, f"{program}: launch", 0, len(launches) - 1)
+    index = _read(launch, f"{program}: launch", whole(0, len(launches) - 1))
     name, grid, block, registers, static, dynamic = _list(launches[index], f"launch {index}", 6)
     where = f"{program}: kernel {in_short(str(name), 40)}"
-    time = _time(alone if in_chain is None else in_chain, f"{where}: time")
-    number = _whole(operation, f"{where}: operation", 0, _MOST_KERNELS)
+    time = _read(alone if in_chain is None else in_chain, f"{where}: time", _time)
+    number = _read(operation, f"{where}: operation", whole(0, _MOST_KERNELS))
     if grid is None:
         return MeasuredKernel(str(name), *_OF_MEMORY, time, number)
     grid, block = _sizes(grid, f"{where}: grid"), _sizes(block, f"{where}: block")
     if math.prod(grid) > _MOST_BLOCKS or math.prod(block) > _MOST_THREADS:
         raise _BadError(f"{where}: {math.prod(grid)} blocks of {math.prod(block)} threads")
     shared = [
-        _whole(v, f"{where}: shared memory", 0, _MOST_SHARED_BYTES) for v in (static, dynamic)
+        _read(v, f"{where}: shared memory", whole(0, _MOST_SHARED_BYTES)) for v in (static, dynamic)
     ]
     return MeasuredKernel(
-        str(name), grid, block, _whole(registers, f"{where}: registers", 0, _MOST_REGISTERS),
+        str(name), grid, block, _read(registers, f"{where}: registers", whole(0, _MOST_REGISTERS)),
         sum(shared), time, number,
     )  # fmt: skip
 
 
 def _median(program: dict[str, Any], where: str, name: str) -> float:
     """Return the median of times, which are the median, the least and the ninth decile."""
-    return _time(_list(program.get(name), f"{where}: {name}", 1)[0], f"{where}: {name}")
+    what = f"{where}: {name}"
+    return float(_read(_list(program.get(name), what, 1)[0], what, _time))
 
 
 def _median_if_any(program: dict[str, Any], where: str, name: str) -> float | None:
@@ -164,38 +156,33 @@ def _median_if_any(program: dict[str, Any], where: str, name: str) -> float | No
 
 def _part(table: object, name: str, kind: type) -> Any:
     if not isinstance(table, dict) or not isinstance(table.get(name), kind):
-        raise _BadError(f"{name} is no {_KINDS[kind]}")
+        raise _BadError(f"{name} is not {_KINDS[kind]}")
     return table[name]
 
 
 def _list(value: object, what: str, least: int) -> list[Any]:
     if not isinstance(value, list) or len(value) < least:
-        raise _BadError(f"{what} is no list of {least}")
+        raise _BadError(f"{what} is not a list of {least}")
     return value[: least if least > 1 else None]
 
 
 def _sizes(value: object, what: str) -> tuple[int, int, int]:
-    x, y, z = (_whole(size, what, 1, _MOST_BLOCKS) for size in _list(value, what, 3))
+    x, y, z = (_read(size, what, whole(1, _MOST_BLOCKS)) for size in _list(value, what, 3))
     return x, y, z
 
 
-def _whole(value: object, what: str, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _BadError(f"{what} is no whole number from {least} to {most}")
-    return value
+def _read(value: object, what: str, reader: Reader) -> Any:
+    try:
+        return reader(value)
+    except ValueError as error:
+        raise _BadError(f"{what} is not {error}") from None
 
 
-def _optional(table: dict[str, Any], name: str, most: int) -> int | None:
-    return _whole(table[name], name, 1, most) if name in table else None
+def _time(value: object) -> float:
+    if type(value) not in (int, float) or not 0 < value <= LONGEST_TIME:  # type: ignore[operator]
+        raise ValueError("a time in microseconds")
+    return float(value)  # type: ignore[arg-type]
 
 
-def _time(value: object, what: str) -> float:
-    if not isinstance(value, int | float) or not 0 < value <= LONGEST_TIME:
-        raise _BadError(f"{what} is no time in microseconds")
-    return float(value)
-
-
-def _text(value: str, what: str) -> str:
-    if not value.strip() or len(value) > _LONGEST_NAME:
-        raise _BadError(f"{what} is no name")
-    return value
+def _name(value: object) -> str:
+    return text(value, "a name", _LONGEST_NAME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from depgraph.graph.program import BlockCounts, Extraction, Kernel, launch_resou
 from depgraph.trace.records import KernelLaunch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from depgraph.graph.communication import Collective, Link
     from depgraph.trace.records import Dim3
 
-    Add = Callable[..., None]
+    Joins = Iterator[tuple[ArrayLike, ArrayLike, float]]
+    """Blocks waited for, blocks that wait, and after which share of their work."""
 
 PATTERNS = ("all", "one-to-one", "row", "tile", "strided", "split-k", "stencil", "groups")
 FORMAT = "workload"
@@ -34,34 +36,19 @@ MOST_SOURCES = 1 << 24  # blocks waited for, over all joins
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKernel:
-    """A kernel that someone described.
-
-    Attributes
-    ----------
-    grid, block : (int, int, int)
-        Blocks, and threads of a block.
-    durations : float64[blocks]
-    occupancy : int or None
-        Resident blocks per SM; None to work it out from the resources.
-    cuttable : bool or None
-        Whether blocks may be cut along k, as Stream-K does; None to tell by the name.
-    collective : Collective or None
-        None for computation.
-    span : (float, float)
-        Which part of a whole collective it moves: from 0 to 1.
-    """
+    """A kernel that someone described."""
 
     name: str
-    grid: Dim3
-    block: Dim3
-    durations: NDArray[np.float64]
-    occupancy: int | None = None
+    grid: Dim3  # blocks
+    block: Dim3  # threads
+    durations: NDArray[np.float64]  # of each block
+    occupancy: int | None = None  # resident blocks per SM; None to work it out from the resources
     registers: int | None = None
     shared_bytes: int | None = None
     stream: int = 0
-    cuttable: bool | None = None
-    collective: Collective | None = None
-    span: tuple[float, float] = (0.0, 1.0)
+    cuttable: bool | None = None  # along k, as Stream-K does; None to tell by the name
+    collective: Collective | None = None  # None for computation
+    span: tuple[float, float] = (0.0, 1.0)  # part of a whole collective that it moves
 
     @property
     def blocks(self) -> int:
@@ -71,78 +58,50 @@ class WorkloadKernel:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDependence:
-    """How the blocks of a kernel depend on those of an earlier one.
+    """How the blocks of a kernel depend on those of an earlier one."""
 
-    Attributes
-    ----------
-    source, target : int
-        Places in the list of kernels.
-    pattern : str
-        One of `PATTERNS`, or "edges".
-    kind : {"RAW", "WAR", "WAW"}
-    tiles : int
-        For "strided": blocks of a row that one step needs.
-    radius : int
-        For "stencil": how far neighbours go in each dimension.
-    edges : int[n, 2]
-        For "edges": block of the source, block of the target.
-    """
-
-    source: int
+    source: int  # place in the list of kernels, as `target`
     target: int
-    pattern: str
+    pattern: str  # one of `PATTERNS`, or "edges"
     kind: str = "RAW"
-    tiles: int = 2
-    radius: int = 1
-    edges: Sequence[tuple[int, int]] = ()
+    tiles: int = 2  # "strided": blocks of a row that one step needs
+    radius: int = 1  # "stencil": how far neighbours go in each dimension
+    edges: Sequence[tuple[int, int]] = ()  # "edges": block of the source, block of the target
 
 
 def workload_graph(
     kernels: Sequence[WorkloadKernel], dependences: Sequence[WorkloadDependence]
 ) -> BlockGraph:
-    """Build the block graph of a described program.
-
-    Raises
-    ------
-    ModelError
-        If a pattern does not fit the grids it joins.
-    """
+    """Build the block graph of a described program; each pattern must fit the grids it joins."""
     builder = GraphBuilder(range(len(kernels)), [k.blocks for k in kernels], positions=True)
-    first = np.concatenate([[0], np.cumsum([k.blocks for k in kernels])])
-    total = (0, 0)
+    first = _first_blocks(kernels)
+    all_joins = all_sources = 0
     for dependence in dependences:
         source, target = kernels[dependence.source], kernels[dependence.target]
-        lows = first[dependence.source], first[dependence.target]
-
-        def add(
-            sources: ArrayLike,
-            targets: ArrayLike,
-            needed_at: float = 0.0,
-            *,
-            lows: tuple[np.int64, np.int64] = lows,
-            kind: str = dependence.kind,
-        ) -> None:
-            builder.add(
-                kind,
-                lows[0] + np.asarray(sources),
-                lows[1] + np.asarray(targets),
-                needed_at=needed_at,
-            )
-
         joins, sources = _size(source, target, dependence)
-        total = total[0] + joins, total[1] + sources
-        if total[0] > MOST_JOINS or total[1] > MOST_SOURCES:
+        all_joins, all_sources = all_joins + joins, all_sources + sources
+        if all_joins > MOST_JOINS or all_sources > MOST_SOURCES:
             raise ModelError(
                 f"{dependence.pattern}: {source.name} and {target.name} need {joins} joins of "
                 f"{sources} blocks; a program may have {MOST_JOINS} of {MOST_SOURCES} in all"
             )
-        _PATTERN_RULES[dependence.pattern](source, target, dependence, add)
-    graph = builder.build()
+        pattern = _PATTERN_RULES[dependence.pattern]
+        for awaited, waiting, needed_at in pattern(source, target, dependence):
+            builder.add(
+                dependence.kind,
+                first[dependence.source] + np.asarray(awaited),
+                first[dependence.target] + np.asarray(waiting),
+                needed_at=needed_at,
+            )
     return replace(
-        graph,
+        builder.build(),
         duration=np.concatenate([np.empty(0), *(k.durations for k in kernels)]),
         occupancy=np.array([k.occupancy or 0 for k in kernels], np.int64),
     )
+
+
+def _first_blocks(kernels: Sequence[WorkloadKernel]) -> NDArray[np.int64]:
+    return np.cumsum([0, *(k.blocks for k in kernels)])
 
 
 def check_dependence(kernels: Sequence[WorkloadKernel], dependence: WorkloadDependence) -> None:
@@ -162,37 +121,32 @@ def _size(
         return source.blocks, source.blocks
     if dependence.pattern == "stencil":
         reach = 2 * dependence.radius + 1
-        near = min(reach, source.grid[0]) * min(reach, source.grid[1]) * min(reach, source.grid[2])
-        return source.blocks, source.blocks * near
+        return source.blocks, source.blocks * prod(min(reach, size) for size in source.grid)
     if dependence.pattern in ("all", "groups"):
         return 1, source.blocks + target.blocks
-    tiles = {"row": source.grid[0], "tile": 1}.get(dependence.pattern, dependence.tiles)
-    steps = max(1, source.grid[0] // tiles)
+    steps = max(1, source.grid[0] // _step(source, dependence))
     return rows * steps, source.blocks + steps * target.blocks
 
 
-def _all(
-    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
-) -> None:
-    del dependence
-    add(np.arange(source.blocks), np.arange(target.blocks))
+def _step(source: WorkloadKernel, dependence: WorkloadDependence) -> int:
+    """Return how many blocks of a row are needed at a time."""
+    return {"row": source.grid[0], "tile": 1}.get(dependence.pattern, dependence.tiles)
 
 
-def _one_to_one(
-    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
-) -> None:
-    del dependence
+def _all(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependence) -> Joins:
+    yield np.arange(source.blocks), np.arange(target.blocks), 0.0
+
+
+def _one_to_one(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependence) -> Joins:
     if source.blocks != target.blocks:
         raise ModelError(
             f"one-to-one: {source.name} has {source.blocks} blocks, {target.name} {target.blocks}"
         )
     for block in range(source.blocks):
-        add([block], [block])
+        yield [block], [block], 0.0
 
 
-def _steps(
-    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
-) -> None:
+def _steps(source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence) -> Joins:
     """Join rows with equal y and z: all at once, or column by column at even steps."""
     rows = source.grid[1] * source.grid[2]
     if rows != target.grid[1] * target.grid[2]:
@@ -200,23 +154,17 @@ def _steps(
             f"{dependence.pattern}: {source.name} has {rows} rows of blocks, {target.name} "
             f"{target.grid[1] * target.grid[2]}"
         )
-    width = source.grid[0]
-    tiles = {"row": width, "tile": 1}.get(dependence.pattern, dependence.tiles)
+    width, tiles = source.grid[0], _step(source, dependence)
     if width % tiles:
         raise ModelError(f"strided: a row of {width} blocks cannot be cut into steps of {tiles}")
     steps = width // tiles
-    for row in range(rows):
+    for row, step in np.ndindex(rows, steps):
         targets = row * target.grid[0] + np.arange(target.grid[0])
-        for step in range(steps):
-            columns = np.arange(step, width, steps)
-            add(row * width + columns, targets, step / steps)
+        yield row * width + np.arange(step, width, steps), targets, step / steps
 
 
-def _split_k(
-    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
-) -> None:
+def _split_k(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependence) -> Joins:
     """Join rows with equal y; of its columns, part z of the waiting kernel needs its share."""
-    del dependence
     (width, rows, depth), (columns, target_rows, parts) = source.grid, target.grid
     if depth != 1 or rows != target_rows:
         raise ModelError(
@@ -228,30 +176,25 @@ def _split_k(
     steps = width // parts
     for part, row, step in np.ndindex(parts, rows, steps):
         targets = columns * (row + rows * part) + np.arange(columns)
-        add([row * width + part * steps + step], targets, step / steps)
+        yield [row * width + part * steps + step], targets, step / steps
 
 
 def _stencil(
-    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
-) -> None:
+    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence
+) -> Joins:
     if source.grid != target.grid:
         raise ModelError(
             f"stencil: {source.name} has grid {source.grid}, {target.name} {target.grid}"
         )
     index = np.arange(source.blocks).reshape(source.grid[::-1])
     r = dependence.radius
-    for z, y, x in np.ndindex(index.shape):
-        near = index[
-            max(z - r, 0) : z + r + 1, max(y - r, 0) : y + r + 1, max(x - r, 0) : x + r + 1
-        ]
-        add(near.reshape(-1), [index[z, y, x]])
+    for at in np.ndindex(index.shape):
+        near = index[tuple(slice(max(x - r, 0), x + r + 1) for x in at)]
+        yield near.reshape(-1), [index[at]], 0.0
 
 
-def _groups(
-    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
-) -> None:
+def _groups(source: WorkloadKernel, target: WorkloadKernel, _: WorkloadDependence) -> Joins:
     """Join a part of a collective with the blocks that make what it sends or need it."""
-    del dependence
     sources, targets = np.arange(source.blocks), np.arange(target.blocks)
     if source.collective is None:
         begin, end = (round(share * source.blocks) for share in target.span)
@@ -260,12 +203,10 @@ def _groups(
         begin, end = (round(share * target.blocks) for share in source.span)
         targets = targets[begin:end]
     if begin < end:
-        add(sources, targets)
+        yield sources, targets, 0.0
 
 
-def _edges(
-    source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence, add: Add
-) -> None:
+def _edges(source: WorkloadKernel, target: WorkloadKernel, dependence: WorkloadDependence) -> Joins:
     sources_of: dict[int, list[int]] = {}
     for before, after in dependence.edges:
         if not (0 <= before < source.blocks and 0 <= after < target.blocks):
@@ -275,7 +216,7 @@ def _edges(
             )
         sources_of.setdefault(after, []).append(before)
     for after, sources in sources_of.items():
-        add(sources, [after])
+        yield sources, [after], 0.0
 
 
 _PATTERN_RULES = {
@@ -294,16 +235,10 @@ _PATTERN_RULES = {
 def program_launches(
     kernels: Sequence[WorkloadKernel], launches: Sequence[tuple[int, DeviceLaunches]]
 ) -> DeviceLaunches | None:
-    """Put the launches of single kernels together, with the program's numbers of blocks.
-
-    Parameters
-    ----------
-    launches : sequence of (int, DeviceLaunches)
-        Place in the list of kernels, and launches by blocks that are numbered within the kernel.
-    """
+    """Join launches of single kernels, named by place, whose blocks are numbered within each."""
     if not launches:
         return None
-    first = np.concatenate([[0], np.cumsum([k.blocks for k in kernels])])
+    first = _first_blocks(kernels)
     parts = [replace(own, block=own.block + first[place]) for place, own in launches]
     return DeviceLaunches(
         *(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(DeviceLaunches))
@@ -319,24 +254,7 @@ def workload_extraction(
     metadata: dict[str, Any],
     links: Sequence[Link] = (),
 ) -> Extraction:
-    """Turn a described program into what the extraction of a trace yields.
-
-    Parameters
-    ----------
-    launches : sequence of (int, DeviceLaunches)
-        As `program_launches` takes them.
-    unit : str
-        Of the durations.
-    metadata : dict
-        Provenance.
-    links : sequence of Link
-        That the collectives cross.
-
-    Raises
-    ------
-    ModelError
-        If a pattern does not fit the grids it joins.
-    """
+    """Turn a program, its durations in `unit`, into what the extraction of a trace yields."""
     graph = workload_graph(kernels, dependences)
     rows = [
         Kernel.launched(

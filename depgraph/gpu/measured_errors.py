@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from typing import Annotated
 
+from depgraph.system.described import real, short_text, whole
+from depgraph.system.limits import LARGEST_PARAMETER
 from depgraph.system.text import show_percent
 from depgraph.system.toml_file import toml_text
+
+_LARGEST = 1000  # predicted a thousand times too long
+_Share = Annotated[float, real(0, _LARGEST, f"a share, from 0 to {_LARGEST}")]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredErrors:
-    """How far predictions were off for programs that the GPU's constants were not fitted to.
+    """How far predictions were off for programs that the constants were not fitted to."""
 
-    Shares are of 1: 0.1 is 10 %.
-
-    Attributes
-    ----------
-    gpu : str
-        The GPU that ran them, as CUDA names it.
-    what : str
-        Which programs they are.
-    programs : int
-    mean, nine_of_ten, worst : float
-        Relative error of the predicted time: on average, of nine programs in ten at most, at most.
-    direction : float
-        Share of the programs for which faster or slower than serial was told right.
-    fixed_mean, fixed_worst : float
-        The errors without contention: durations of blocks fixed.
-    """
-
-    gpu: str
-    what: str
-    programs: int
-    mean: float
-    nine_of_ten: float
-    worst: float
-    direction: float
-    fixed_mean: float
-    fixed_worst: float
+    gpu: Annotated[str, short_text]  # that ran them, as CUDA names it
+    what: Annotated[str, short_text]  # which programs they are
+    programs: Annotated[int, whole(1, LARGEST_PARAMETER)]
+    mean: _Share  # relative error of the predicted time
+    nine_of_ten: _Share  # of nine programs in ten at most
+    worst: _Share
+    direction: _Share  # of the programs told right to be faster or slower than serial
+    fixed_mean: _Share  # the errors without contention: durations of blocks fixed
+    fixed_worst: _Share
 
     def sentence(self, *, contention: bool) -> str:
         """Say how far off predictions were, with contention or with fixed durations."""
@@ -69,7 +58,7 @@ class MeasuredErrors:
         return "\n".join(lines) + "\n"
 
 
-def with_errors(text: str, errors: MeasuredErrors) -> str:
+def with_errors(file: str, errors: MeasuredErrors) -> str:
     """Return the text of a GPU's file with these errors, which replace those that it has."""
-    rest = re.sub(r"\n*^\[errors\]\n(?:[^\[\n].*\n)*", "\n", text, flags=re.MULTILINE)
+    rest = re.sub(r"\n*^\[errors\]\n(?:[^\[\n].*\n)*", "\n", file, flags=re.MULTILINE)
     return f"{rest.rstrip()}\n\n{errors.to_toml()}"

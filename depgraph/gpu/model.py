@@ -8,13 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import ModelError
-from depgraph.gpu.model_file import READERS, Source, read_gpu_toml, read_keys
+from depgraph.gpu.model_file import (
+    Count,
+    Counts,
+    Errors,
+    Rate,
+    Share,
+    Size,
+    Sizes,
+    SmCount,
+    Sources,
+    Text,
+    Texts,
+    read_sources,
+)
+from depgraph.system.described import Field, ModelFile, fields_of, short_text
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from depgraph.gpu.measured_errors import MeasuredErrors
+    from collections.abc import Iterator
 
 _MODELS = Path(__file__).parent / "models"
 _ARCHITECTURES = _MODELS / "architectures.toml"
@@ -25,106 +37,52 @@ CONSTANTS = (
     "contention", "block_spread", "kernel_lead_us", "graph_node_us", "graph_path_us",
     "graph_fork_us", "graph_root_us", "graph_launch_us",
 )  # fmt: skip
-"""The numbers that predictions rest on and that are fitted to measurements."""
+"""Predictions rest on them; they are fitted to measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, as far as the number of blocks in flight depends on it.
+    """A GPU, as far as predictions depend on it; None is what nobody states or measured."""
 
-    Attributes
-    ----------
-    name : str
-    aliases : tuple of str
-        Other names it goes by: the CUDA device name, the form factor.
-    architecture : int
-        Compute capability times 10, as in ``sm_90``; of an AMD GPU the number in ``gfx942``.
-    sms : int
-        Streaming multiprocessors that a kernel can use.
-    warp_size : int
-        Threads of a warp.
-    max_threads_per_block, max_threads_per_sm, max_blocks_per_sm : int
-    registers_per_sm, max_registers_per_block, max_registers_per_thread : int
-        32-bit registers.
-    register_allocation_unit : int
-        Registers are given to a warp in multiples of this.
-    warp_allocation_granularity : int
-        Sub-partitions of an SM: each has its share of the registers and of the warps.
-    shared_carveouts : tuple of int
-        Bytes of an SM that can be set aside as shared memory, ascending; the last is its capacity.
-    max_shared_bytes_per_block : int
-        The most a kernel can opt in to.
-    reserved_shared_bytes_per_block : int
-        Taken by the driver in each block, on top of what the kernel asks for.
-    shared_allocation_unit : int
-        Shared memory is given to a block in multiples of this many bytes.
-    gpc_sms : tuple of int or None
-        SMs of each graphics processing cluster, in which the blocks of a thread-block cluster stand
-        together; None if not stated.
-    memory_gb_per_s : float or None
-        Peak bandwidth of device memory, 10**9 bytes a second; None if not stated.
-    l2_bytes, base_clock_mhz, boost_clock_mhz : int or None
-        None if not stated (for SXM modules NVIDIA publishes no base clock).
-    launch_host_us, launch_gap_us, launch_sync_us : float or None
-        What the host needs to issue a launch, what the GPU needs before a kernel that was launched
-        in time, and what a synchronisation with the host adds; None if not stated.
-    graph_node_us, graph_path_us, graph_fork_us, graph_root_us, graph_launch_us : float or None
-        What a CUDA graph needs a node, between a node and the next, the same after a node that
-        several wait for, for each further node that waits for none, and once; None if not stated.
-    device_stall_cycles, device_lane_cycles : float or None
-        What a launch from the device stalls its warp, and more for each lane that launches; None if
-        nobody measured it.
-    device_dispatch_cycles, device_finish_cycles : float or None
-        What each child kernel takes, one after another, before it can wait for slots, and until
-        its parent kernel knows that it has ended; None if nobody measured it.
-    contention, block_spread, kernel_lead_us : float or None
-        How blocks on one SM slow each other, by how much blocks of a kernel that share an SM
-        differ, and what of a kernel's measured time holds no SM: see `SmSharing`; None if nobody
-        measured them.
-    errors : MeasuredErrors or None
-        How far predictions with those were off; None if nobody compared them.
-    sources : tuple of Source
-    """
-
-    name: str
-    aliases: tuple[str, ...] = ()
-    architecture: int
-    sms: int
-    warp_size: int
-    max_threads_per_block: int
-    max_threads_per_sm: int
-    max_blocks_per_sm: int
-    registers_per_sm: int
-    max_registers_per_block: int
-    max_registers_per_thread: int
-    register_allocation_unit: int
-    warp_allocation_granularity: int
-    shared_carveouts: tuple[int, ...]
-    max_shared_bytes_per_block: int
-    reserved_shared_bytes_per_block: int
-    shared_allocation_unit: int
-    gpc_sms: tuple[int, ...] | None = None
-    memory_gb_per_s: float | None = None
-    l2_bytes: int | None = None
-    base_clock_mhz: int | None = None
-    boost_clock_mhz: int | None = None
-    launch_host_us: float | None = None
-    launch_gap_us: float | None = None
-    launch_sync_us: float | None = None
-    graph_node_us: float | None = None
-    graph_path_us: float | None = None
-    graph_fork_us: float | None = None
-    graph_root_us: float | None = None
-    graph_launch_us: float | None = None
-    device_stall_cycles: float | None = None
-    device_lane_cycles: float | None = None
-    device_dispatch_cycles: float | None = None
-    device_finish_cycles: float | None = None
-    contention: float | None = None
-    block_spread: float | None = None
-    kernel_lead_us: float | None = None
-    errors: MeasuredErrors | None = None
-    sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
+    name: Text
+    aliases: Texts = ()  # other names it goes by: the CUDA device name, the form factor
+    architecture: Count  # compute capability times 10, as in sm_90; of AMD the number in gfx942
+    sms: SmCount  # streaming multiprocessors that a kernel can use
+    warp_size: Count  # threads
+    max_threads_per_block: Count
+    max_threads_per_sm: Count
+    max_blocks_per_sm: Count
+    registers_per_sm: Count  # of 32 bits, as all of them
+    max_registers_per_block: Count
+    max_registers_per_thread: Count
+    register_allocation_unit: Count  # a warp is given a multiple of this
+    warp_allocation_granularity: Count  # sub-partitions of an SM, which share registers and warps
+    shared_carveouts: Sizes  # of an SM as shared memory, ascending; the last is its capacity
+    max_shared_bytes_per_block: Size  # the most a kernel can opt in to
+    reserved_shared_bytes_per_block: Size  # taken by the driver on top of what a kernel asks for
+    shared_allocation_unit: Count  # a block is given a multiple of so many bytes
+    gpc_sms: Counts | None = None  # SMs of each cluster, in which a block cluster stands together
+    memory_gb_per_s: Rate | None = None  # peak of device memory, 10**9 bytes a second
+    l2_bytes: Size | None = None
+    base_clock_mhz: Count | None = None  # NVIDIA publishes none for SXM modules
+    boost_clock_mhz: Count | None = None
+    launch_host_us: Rate | None = None  # what the host needs to issue a launch
+    launch_gap_us: Rate | None = None  # before a kernel that was launched in time
+    launch_sync_us: Rate | None = None  # what a synchronisation with the host adds
+    graph_node_us: Rate | None = None  # of a CUDA graph, a node
+    graph_path_us: Rate | None = None  # between a node and the next
+    graph_fork_us: Rate | None = None  # the same after a node that several wait for
+    graph_root_us: Rate | None = None  # for each further node that waits for none
+    graph_launch_us: Rate | None = None  # once
+    device_stall_cycles: Rate | None = None  # of a warp by a launch from the device
+    device_lane_cycles: Rate | None = None  # more for each lane that launches
+    device_dispatch_cycles: Rate | None = None  # of each child, one after another, before slots
+    device_finish_cycles: Rate | None = None  # until its parent knows that a child has ended
+    contention: Rate | None = None  # how blocks on one SM slow each other: see `SmSharing`
+    block_spread: Share | None = None  # by how much blocks of a kernel on one SM differ
+    kernel_lead_us: Rate | None = None  # of a kernel's measured time, what holds no SM
+    errors: Errors | None = None  # of predictions with those three
+    sources: Sources = field(default=(), repr=False, compare=False)
 
     def goes_by(self, name: str) -> bool:
         """Whether that is a name of it, as `load_gpu` compares them."""
@@ -144,6 +102,11 @@ class Gpu:
         """Return what a block that asks for so many bytes of shared memory is given."""
         unit = self.shared_allocation_unit
         return -(-(wanted + self.reserved_shared_bytes_per_block) // unit) * unit
+
+
+KEYS = fields_of(Gpu)
+_BASED_ON = Field("based_on", short_text, "packaged model whose numbers count where none is given")
+_DEFAULT_GPU = Field("default_gpu", short_text, "model that a trace of the architecture suggests")
 
 
 def compiler_target(architecture: int) -> str:
@@ -171,21 +134,21 @@ def load_gpu(name: str) -> Gpu:
         return _packaged(paths[wanted])
     known: dict[str, str] = {}
     for path in paths.values():
-        _, text = read_gpu_toml(path)
-        for label in (text["name"], *text.get("aliases", ())):
+        content = ModelFile(path).content
+        for label in (content["name"], *content.get("aliases", ())):
             if _plain(label) == wanted:
                 return _packaged(path)
-            known.setdefault(_plain(label), text["name"])
+            known.setdefault(_plain(label), content["name"])
     from difflib import get_close_matches
 
     close = get_close_matches(wanted[:_LONGEST_NAME], known, n=8)
     names = dict.fromkeys(known[label] for label in close) or sorted(set(known.values()))
-    first, *others = names
-    listed = (
-        f"did you mean {first!r}?" + (f" Close, too: {', '.join(others)}." if others else "")
-        if close
-        else f"known: {', '.join(names)}."
-    )
+    listed = f"known: {', '.join(names)}."
+    if close:
+        first, *others = names
+        listed = f"did you mean {first!r}?"
+        if others:
+            listed += f" Close, too: {', '.join(others)}."
     raise ModelError(
         f"no GPU model is called {in_short(name)!r}; {listed} Describe another in a file and pass "
         "--gpu-file FILE"
@@ -206,17 +169,17 @@ def load_gpu_file(path: str | Path) -> Gpu:
     ModelError
         If the file cannot be read, or a key is unknown, missing, or of no possible value.
     """
-    path = Path(path)
-    text, table = read_gpu_toml(path)
-    if "based_on" in table and "architecture" in table:
-        raise ModelError(f"{path}: give based_on or architecture, not both")
-    own = read_keys(path, text, table, "based_on")
+    file = ModelFile(Path(path))
+    if "based_on" in file.content and "architecture" in file.content:
+        raise file.error("give based_on or architecture, not both", "", None)
+    own = file.given("", 0, file.content, (*KEYS, _BASED_ON))
     if "based_on" in own:
         try:
             base = load_gpu(own.pop("based_on"))
         except ModelError as error:
-            raise ModelError(f"{path}: based_on: {error}") from None
-        given = {key: getattr(base, key) for key in READERS if key not in ("name", "aliases")}
+            raise file.error(f"based_on: {error}", "", None) from None
+        given = {key.key: getattr(base, key.key) for key in KEYS}
+        del given["name"], given["aliases"]
         if own.keys() & {*CONSTANTS}:
             given["errors"] = None
     else:
@@ -225,9 +188,9 @@ def load_gpu_file(path: str | Path) -> Gpu:
     values = {**given, **own, "sources": sources}
     missing = [key.name for key in fields(Gpu) if key.default is MISSING and key.name not in values]
     if missing:
-        raise ModelError(f"{path}: {missing[0]} is missing" + _missing_hint(own))
+        raise file.error(f"{missing[0]} is missing" + _missing_hint(own), "", None)
     gpu = Gpu(**values)
-    _check_consistent(path, gpu)
+    _check_consistent(file, gpu)
     return gpu
 
 
@@ -238,18 +201,7 @@ def available_gpus() -> list[Gpu]:
 
 
 def gpu_for_architecture(architecture: int) -> Gpu:
-    """Return the model to take for a trace that names only its SASS version.
-
-    Parameters
-    ----------
-    architecture : int
-        70, 80, 90, ...
-
-    Raises
-    ------
-    ModelError
-        If no packaged model has it.
-    """
+    """Return the model to take for a trace that names only its SASS version, such as 90."""
     tables = _architectures()
     key = f"sm_{architecture}"
     if "default_gpu" not in tables.get(key, {}):
@@ -282,13 +234,13 @@ def _packaged(path: Path) -> Gpu:
 @cache
 def _architectures() -> dict[str, dict[str, Any]]:
     """Return the numbers of each architecture, complete and checked, and ``common``."""
-    text, content = read_gpu_toml(_ARCHITECTURES)
-    sources = READERS["sources"](content.pop("sources"))
+    file = ModelFile(_ARCHITECTURES)
+    sources = read_sources(file.content.pop("sources"))
     tables: dict[str, dict[str, Any]] = {}
-    for key, table in content.items():
+    for key, table in file.content.items():
         base = tables.get(table.pop("based_on", "common"), {})
         inherited = {name: value for name, value in base.items() if name != "default_gpu"}
-        numbers = read_keys(_ARCHITECTURES, text, table, "default_gpu")
+        numbers = file.given("", 0, table, (*KEYS, _DEFAULT_GPU))
         tables[key] = {**inherited, **numbers, "sources": sources}
     return tables
 
@@ -310,7 +262,7 @@ def _missing_hint(own: dict[str, Any]) -> str:
     return f"; sm_{architecture} is not among {known}, so the file must give all its numbers"
 
 
-def _without(sources: Iterable[Source], own: dict[str, Any]) -> tuple[Source, ...]:
+def _without(sources: Sources, own: dict[str, Any]) -> Sources:
     kept = (
         replace(source, numbers=tuple(key for key in source.numbers if key not in own))
         for source in sources
@@ -318,34 +270,25 @@ def _without(sources: Iterable[Source], own: dict[str, Any]) -> tuple[Source, ..
     return tuple(source for source in kept if source.numbers)
 
 
-def _check_consistent(path: Path, gpu: Gpu) -> None:
-    carveouts = list(gpu.shared_carveouts)
-    rules = {
-        "max_threads_per_sm": (
-            gpu.max_threads_per_sm % gpu.warp_size == 0,
-            f"a multiple of the warp size, {gpu.warp_size}",
-        ),
-        "max_threads_per_block": (
-            gpu.max_threads_per_block <= gpu.max_threads_per_sm,
-            f"at most max_threads_per_sm, {gpu.max_threads_per_sm}",
-        ),
-        "registers_per_sm": (
-            gpu.registers_per_sm % gpu.warp_allocation_granularity == 0,
-            f"a multiple of warp_allocation_granularity, {gpu.warp_allocation_granularity}",
-        ),
-        "max_registers_per_block": (
-            gpu.max_registers_per_block <= gpu.registers_per_sm,
-            f"at most registers_per_sm, {gpu.registers_per_sm}",
-        ),
-        "shared_carveouts": (
-            carveouts == sorted(set(carveouts)),
-            "sizes in ascending order",
-        ),
-        "max_shared_bytes_per_block": (
-            gpu.shared_bytes_of_block(gpu.max_shared_bytes_per_block) <= gpu.shared_bytes_per_sm,
-            f"at most {gpu.shared_bytes_per_sm} with reserved_shared_bytes_per_block",
-        ),
-    }
-    for key, (fits, expected) in rules.items():
+def _check_consistent(file: ModelFile, gpu: Gpu) -> None:
+    for key, fits, expected in _rules(gpu):
         if not fits:
-            raise ModelError(f"{path}: {key} = {getattr(gpu, key)}: expected {expected}")
+            file.wrong("", 0, key, getattr(gpu, key), expected)
+
+
+def _rules(gpu: Gpu) -> Iterator[tuple[str, bool, str]]:
+    """Yield keys, whether their values go with others, and what would."""
+    threads, warp, parts = gpu.max_threads_per_sm, gpu.warp_size, gpu.warp_allocation_granularity
+    registers, shared = gpu.registers_per_sm, gpu.shared_bytes_per_sm
+    yield "max_threads_per_sm", threads % warp == 0, f"a multiple of the warp size, {warp}"
+    fits = gpu.max_threads_per_block <= threads
+    yield "max_threads_per_block", fits, f"at most max_threads_per_sm, {threads}"
+    fits = registers % parts == 0
+    yield "registers_per_sm", fits, f"a multiple of warp_allocation_granularity, {parts}"
+    fits = gpu.max_registers_per_block <= registers
+    yield "max_registers_per_block", fits, f"at most registers_per_sm, {registers}"
+    ascend = list(gpu.shared_carveouts) == sorted(set(gpu.shared_carveouts))
+    yield "shared_carveouts", ascend, "sizes in ascending order"
+    fits = gpu.shared_bytes_of_block(gpu.max_shared_bytes_per_block) <= shared
+    expected = f"at most {shared} with reserved_shared_bytes_per_block"
+    yield "max_shared_bytes_per_block", fits, expected

@@ -19,31 +19,14 @@ _LARGEST_L1_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How many blocks of a kernel one SM holds at a time, and why.
-
-    Attributes
-    ----------
-    blocks_per_sm : int
-        At least 1.
-    limited_by : tuple of str
-        What allows no more blocks: ``"blocks"`` (the SM's block slots), ``"warps"``,
-        ``"registers"``, ``"shared memory"``; several if they allow the same.
-    assumed : tuple of str
-        What was not known or not usable, and what was assumed instead; empty if nothing.
-    warps_per_block : int
-    registers_per_block : int or None
-        Registers allocated to one block, rounding included; None if unknown.
-    shared_bytes_per_block : int or None
-        Shared memory allocated to one block, rounding and the driver's share included; None if
-        unknown.
-    """
+    """How many blocks of a kernel one SM holds at a time, at least 1, and why."""
 
     blocks_per_sm: int
-    limited_by: tuple[Resource, ...]
-    assumed: tuple[str, ...]
+    limited_by: tuple[Resource, ...]  # what allows no more: several where they allow the same
+    assumed: tuple[str, ...]  # what was not known or not usable, and what was assumed instead
     warps_per_block: int
-    registers_per_block: int | None
-    shared_bytes_per_block: int | None
+    registers_per_block: int | None  # with rounding; None if unknown
+    shared_bytes_per_block: int | None  # with rounding and the driver's share; None if unknown
 
 
 def occupancy(
@@ -54,37 +37,25 @@ def occupancy(
     shared_bytes: int | None,
     carveout_percent: int | None = None,
 ) -> Occupancy:
-    """Blocks of a kernel that one SM holds, by the CUDA occupancy rules.
+    """Return how many blocks one SM holds: the smallest of the four limits of ``cuda_occupancy.h``.
+
+    Registers or shared memory that no thread or block can have (0 or negative registers, more than
+    there are) are taken to be unknown, and what is unknown limits nothing. A block that cannot be
+    launched on this GPU counts as one per SM, and `Occupancy.assumed` says so.
 
     Parameters
     ----------
-    gpu : Gpu
-    threads : int
-        Threads of a block.
     registers : int or None
-        Registers of a thread. None, or a number that no thread can have (0, negative, above the
-        GPU's maximum): unknown, so no limit.
+        Of a thread.
     shared_bytes : int or None
-        Static and dynamic shared memory of a block, in bytes. None, or a number that no block can
-        have (negative, above all L1 storage of an SM): unknown, so no limit.
+        Static and dynamic, of a block.
     carveout_percent : int, optional
-        Share of the SM's shared-memory capacity that the program prefers
-        (``cudaFuncAttributePreferredSharedMemoryCarveout``). By default all of it.
-
-    Returns
-    -------
-    Occupancy
-        A block that cannot be launched on this GPU (its trace is from a larger one) counts as one
-        block per SM, and `Occupancy.assumed` says so.
-
-    Raises
-    ------
-    ModelError
-        If `threads` is below 1 or `carveout_percent` is not a percentage.
+        Share of the SM's shared memory that the program prefers
+        (``cudaFuncAttributePreferredSharedMemoryCarveout``); default all of it.
 
     Notes
     -----
-    The rules are those of ``cuda_occupancy.h`` (CUDA 13.0): the smallest of four limits.
+    The rules of ``cuda_occupancy.h`` (CUDA 13.0):
 
     - blocks: the SM's block slots;
     - warps: the SM's warp slots over the warps of a block;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,23 +35,6 @@ _LARGEST = 1 << 62
 class SmResources:
     """What one SM has of each resource, and what a block of each operation takes of them.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of the resources.
-    capacity : int64[n_resources]
-        Of one SM.
-    need : int64[n_operations, n_resources]
-        What the hardware allocates to a block; 0 for copies, memsets and copy engines.
-    placed : int64[n_operations, n_resources]
-        What counts where a block is placed, `need` or more: registers come from sub-partitions of
-        the SM, and what is left in each is of no use to a further block.
-    gpu : Gpu
-        Whose limits these are.
-    assumptions : tuple of str
-    gpu_is_assumed : bool
-        Whether nobody named the GPU.
-
     Examples
     --------
     Eight registers and eight bytes of shared memory; a block takes half of one or of the other.
@@ -65,13 +49,16 @@ class SmResources:
     1.25
     """
 
-    names: tuple[str, ...]
-    capacity: NDArray[np.int64]
+    names: tuple[str, ...]  # of the resources
+    capacity: NDArray[np.int64]  # [n_resources] of one SM
+    # [n_operations, n_resources] what the hardware allocates to a block; 0 for copies and engines.
     need: NDArray[np.int64]
+    # The same where a block is placed, `need` or more: registers come from sub-partitions of the
+    # SM, and what is left in each is of no use to a further block.
     placed: NDArray[np.int64]
-    gpu: Gpu
+    gpu: Gpu  # whose limits these are
     assumptions: tuple[str, ...] = ()
-    gpu_is_assumed: bool = False
+    gpu_is_assumed: bool = False  # nobody named it
 
     @cached_property
     def occupancy(self) -> NDArray[np.int64]:
@@ -101,13 +88,7 @@ class SmResources:
     def work_by_resource(
         self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the time that one SM needs for its part of each resource: float64[n_resources].
-
-        Parameters
-        ----------
-        operation_of_block : int32[n_blocks]
-        durations : float64[n_blocks]
-        """
+        """Return the time that one SM needs for its part of each resource: float64[n_resources]."""
         times = np.bincount(operation_of_block, weights=durations, minlength=len(self.need))
         work: NDArray[np.float64] = times @ (self.need / self.capacity)
         return work
@@ -128,13 +109,7 @@ class SmResources:
     def shares(
         self, operation_of_block: NDArray[np.int32], durations: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return what each block takes of an SM, of the resource that sets the work, 0 to 1.
-
-        Parameters
-        ----------
-        operation_of_block : int32[n_blocks]
-        durations : float64[n_blocks]
-        """
+        """Return what each block takes of an SM, of the resource that sets the work, 0 to 1."""
         most_used = int(self.work_by_resource(operation_of_block, durations).argmax())
         shares = self.need[:, most_used] / self.capacity[most_used]
         taken: NDArray[np.float64] = shares[operation_of_block]
@@ -154,15 +129,7 @@ class SmResources:
 def equal_shares(
     is_kernel: NDArray[np.bool_], occupancy: NDArray[np.int64], gpu: Gpu, *assumptions: str
 ) -> SmResources:
-    """Let a block of a kernel with occupancy o take 1/o of an SM, a copy or memset nothing.
-
-    Parameters
-    ----------
-    is_kernel : bool[n_operations]
-    occupancy : int64[n_operations]
-    gpu : Gpu
-    *assumptions : str
-    """
+    """Let a block of a kernel with occupancy o take 1/o of an SM, a copy or memset nothing."""
     # Units of which every 1/o is a whole number: sums stay exact.
     capacity = min(math.lcm(*np.unique(occupancy[is_kernel]).tolist()), _LARGEST)
     need = np.where(is_kernel, capacity // np.maximum(occupancy, 1), 0)[:, None].astype(np.int64)
@@ -172,22 +139,7 @@ def equal_shares(
 def sm_resources(
     graph: BlockGraph, gpu: Gpu | None = None, fixed_occupancy: int | None = None
 ) -> SmResources:
-    """Work out what blocks take of an SM, by the CUDA occupancy rules.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-        A kernel whose occupancy it states takes 1/occupancy of each resource.
-    gpu : Gpu, optional
-        Whose limits apply; default the one that the trace suggests.
-    fixed_occupancy : int, optional
-        Blocks of every kernel that an SM holds, whatever they take to run.
-
-    Raises
-    ------
-    ModelError
-        If the graph carries no launch resources.
-    """
+    """Work out what blocks take of an SM: as stated, as fixed, or by the CUDA occupancy rules."""
     if gpu is None:
         gpu, reason = default_gpu(graph)
         found = sm_resources(graph, gpu, fixed_occupancy)
@@ -211,12 +163,7 @@ def sm_resources(
 
 
 def _takes_room(graph: BlockGraph) -> NDArray[np.bool_]:
-    """Tell kernels from host copies, and from transfers by a copy engine: one thread, no registers.
-
-    Returns
-    -------
-    bool[n_operations]
-    """
+    """Tell kernels from host copies and from copy engines: one thread, no registers."""
     takes: NDArray[np.bool_] = graph.kernel >= 0
     if graph.resources is not None:
         takes = takes & ((graph.resources.threads > 1) | (graph.resources.registers != 0))
@@ -225,23 +172,21 @@ def _takes_room(graph: BlockGraph) -> NDArray[np.bool_]:
 
 def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResources:
     """Count block slots, warps, registers and shared memory."""
-    kernels = int(_takes_room(graph).sum())
     fine = _FINE if (stated > 0).any() else 1
     capacity = fine * _capacity(gpu)
     need = np.zeros((graph.n_operations, len(capacity)), np.int64)
     placed = need.copy()
-    notes: dict[str, int] = {}
-    for members, key in _alike(graph, stated):
-        threads, registers, shared_bytes, blocks = key
+    notes: Counter[str] = Counter()
+    groups = _alike(graph, stated)
+    for (threads, registers, shared_bytes, blocks), members in groups.items():
+        assumed: tuple[str, ...] = ("occupancy as the input states it",)
         if blocks > 0:
             need[members] = placed[members] = capacity // blocks
-            note = "occupancy as the input states it"
-            notes[note] = notes.get(note, 0) + len(members)
-            continue
-        taken, allocated, assumed = _block_need(gpu, threads, registers, shared_bytes)
-        need[members], placed[members] = fine * taken, fine * allocated
-        for note in assumed:
-            notes[note] = notes.get(note, 0) + len(members)
+        else:
+            taken, allocated, assumed = _block_need(gpu, threads, registers, shared_bytes)
+            need[members], placed[members] = fine * taken, fine * allocated
+        notes.update(dict.fromkeys(assumed, len(members)))
+    kernels = sum(map(len, groups.values()))
     said = [f"{note} ({count} of {counted(kernels, 'kernel')})" for note, count in notes.items()]
     if kernels > 1:
         said.append(f"blocks of different kernels share an SM by {', '.join(RESOURCES[:-1])} "
@@ -251,31 +196,22 @@ def _by_need(graph: BlockGraph, gpu: Gpu, stated: NDArray[np.int64]) -> SmResour
 
 def _alike(
     graph: BlockGraph, stated: NDArray[np.int64]
-) -> list[tuple[NDArray[np.int64], tuple[int, int, int, int]]]:
-    """Return the kernels that take the same, and what that is: those launched first come first."""
+) -> dict[tuple[int, int, int, int], list[int]]:
+    """Return the kernels that take the same, those launched first before others."""
     resources: Any = graph.resources
     columns = (resources.threads, resources.registers, resources.shared_bytes, stated)
     operations = np.flatnonzero(_takes_room(graph))
-    keys, first, inverse, counts = np.unique(
-        np.stack(columns, axis=1)[operations],
-        axis=0,
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-    )
-    groups = np.split(
-        operations[np.argsort(inverse.reshape(-1), kind="stable")], np.cumsum(counts)[:-1]
-    )
-    return [(groups[i], tuple(keys[i].tolist())) for i in np.argsort(first)]
+    groups: dict[Any, list[int]] = {}
+    keys = np.stack(columns, axis=1)[operations].tolist()
+    for operation, key in zip(operations.tolist(), keys, strict=True):
+        groups.setdefault(tuple(key), []).append(operation)
+    return groups
 
 
 def _block_need(
     gpu: Gpu, threads: int, registers: int, shared_bytes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
-    """Return what a block takes of each resource, what counts for its place, and what is assumed.
-
-    What is not known of a block is taken to limit nothing.
-    """
+    """Return what a block takes of each resource, what counts to place it, and what is assumed."""
     found = occupancy(
         gpu,
         threads=threads,
@@ -305,20 +241,7 @@ def _capacity(gpu: Gpu) -> NDArray[np.int64]:
 
 
 def default_gpu(graph: BlockGraph, otherwise: Gpu | None = None) -> tuple[Gpu, str]:
-    """Choose the GPU whose limits apply: by the trace's SASS version if it is known, else an H100.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    otherwise : Gpu, optional
-        Instead of the H100.
-
-    Returns
-    -------
-    gpu : Gpu
-    reason : str
-        One line for the report.
-    """
+    """Choose a GPU by the trace's SASS version, else an H100, and say why in one line."""
     architecture = None if graph.resources is None else graph.resources.architecture
     if architecture is not None:
         with suppress(ModelError):

@@ -27,53 +27,27 @@ _LARGEST_CHOICE = 132 << 10
 
 @dataclass(frozen=True, slots=True)
 class CarveOuts:
-    """Which shares of an SM's L1 cache kernels need as shared memory.
+    """Which shares of an SM's L1 cache kernels need as shared memory."""
 
-    Attributes
-    ----------
-    shared : int
-        Place of shared memory among the resources.
-    least : int64[n_operations]
-        Bytes that an SM on which others run must be set to: it cannot change before it is empty.
-    chosen : int64[n_operations]
-        What an empty SM is set to for a block of the kernel.
-    """
-
-    shared: int
-    least: NDArray[np.int64]
-    chosen: NDArray[np.int64]
+    shared: int  # place of shared memory among the resources
+    least: NDArray[np.int64]  # bytes [n_operations] where others run: a set SM must empty first
+    chosen: NDArray[np.int64]  # bytes [n_operations] that an empty SM is set to for a block
 
 
 @dataclass(frozen=True, slots=True)
 class SmSharing:
-    """How blocks on one SM slow each other.
-
-    Attributes
-    ----------
-    slowdown : float
-        Every block of an SM runs at the rate 1 / (1 + slowdown * load).
-    load : float64[n_operations]
-        Of a block: the share of the registers that it holds, in eighths. 0 for copies and memsets.
-    spread : float
-        By what share the work of the blocks of one kernel that share an SM differs.
-    lead : float or float64[n_operations]
-        Part of a kernel's measured time that holds no SM: at most, in microseconds; of contended
-        scenarios that of each kernel, in the unit of the durations.
-    carve_outs : CarveOuts or None
-        None where any two blocks may share an SM.
-    side : int64[n_operations] or None
-        0 for computation, 1 for communication; None where neither slows the other.
-    beside : (float, float)
-        How much longer each takes while the other one runs.
-    """
+    """How blocks on one SM slow each other: each runs at the rate 1 / (1 + slowdown * load)."""
 
     slowdown: float
-    load: NDArray[np.float64]
-    spread: float
+    load: NDArray[np.float64]  # [n_operations] eighths of the registers; 0 for copies and memsets
+    spread: float  # by what share the work of blocks of one kernel on one SM differs
+    # Part of a kernel's measured time that holds no SM: at most, in microseconds; of contended
+    # scenarios that of each operation, in the unit of the durations.
     lead: float | NDArray[np.float64]
-    carve_outs: CarveOuts | None = None
+    carve_outs: CarveOuts | None = None  # None where any two blocks may share an SM
+    # [n_operations] 0 for computation, 1 for communication; None where neither slows the other.
     side: NDArray[np.int64] | None = None
-    beside: tuple[float, float] = (0.0, 0.0)
+    beside: tuple[float, float] = (0.0, 0.0)  # how much longer each takes while the other runs
 
     @property
     def best_throughput(self) -> float:
@@ -86,12 +60,6 @@ def sm_sharing(resources: SmResources, *, carve_outs: bool) -> SmSharing:
 
     Of the forms that were tried on 449 programs measured on an H100 and an H200
     (``samples/validation``), registers told best how much of an SM a block keeps busy.
-
-    Parameters
-    ----------
-    resources : SmResources
-    carve_outs : bool
-        Whether kernels that need different carve-outs cannot share an SM.
     """
     calibrated = calibrated_gpu(resources.gpu)
     share = resources.largest_shares

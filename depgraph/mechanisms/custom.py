@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -23,16 +23,9 @@ from depgraph.schedule.policy import (
     Rules,
 )
 from depgraph.schedule.priorities import PRIORITIES
+from depgraph.system.described import Field, ModelFile, flag, one_of, real, text, whole
 from depgraph.system.limits import LARGEST_PARAMETER
-from depgraph.system.text import clean_text, in_short
-from depgraph.system.toml_file import (
-    TomlError,
-    check_keys,
-    line_of_key,
-    parse_toml,
-    read_toml_text,
-    show_value,
-)
+from depgraph.system.text import clean_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,37 +45,37 @@ _EVENTS = {
 _LAUNCHING: dict[str, Callable[[Scenario, Charges], Launching]] = {
     "each": one_by_one, "ahead": ahead, "once": once,
 }  # fmt: skip
-_CHOICES = {
-    "needs": tuple(_AVAILABLE),
-    "unit": ("block", "kernel"),
-    "waits": ("before", "inside"),
-    "after": tuple(_EVENTS),
-    "priority": tuple(PRIORITIES),
-    "launches": tuple(_LAUNCHING),
-}
-_SHARES = ("trigger", "prefetch")
-_COUNTS = ("window", "workers", "cluster")
-_FLAGS = ("in_order", "strict")
 _TEXTS = ("name", "rule", "source")
 _COSTS = {
     "kernel": "before each kernel, once it may start",
     "enter": "for each kernel, one after another, ahead of the GPU",
     "block": "added to each block",
 }
+_SHARE = real(0, 1, "a share from 0 to 1")
+_COUNT = whole(0, LARGEST_PARAMETER)
+POLICY = (
+    Field("name", text, "what tables call it"),
+    Field("rule", text, "in a few words"),
+    Field("source", text, "where it is described"),
+    Field("needs", one_of(_AVAILABLE), "to use it", default="code"),
+    Field("unit", one_of(("block", "kernel")), "what waits for what of its sort", default="block"),
+    Field("waits", one_of(("before", "inside")), "inside: holding a slot", default="before"),
+    Field("after", one_of(_EVENTS), "of the kernel before one takes slots", default="nothing"),
+    Field("priority", one_of(PRIORITIES), "which block is first", default="oldest-first"),
+    Field("launches", one_of(_LAUNCHING), "what they cost", default="ahead"),
+    Field("trigger", _SHARE, "of a block's work, before it triggers", default=1.0),
+    Field("prefetch", _SHARE, "of a block's work that it can do before it waits", default=0.0),
+    Field("window", _COUNT, "kernels known at a time, 0 for any number", default=0),
+    Field("workers", _COUNT, "equal slots of an SM; 0: what blocks need", default=0),
+    Field("cluster", _COUNT, "blocks placed together in a GPC", default=1),
+    Field("in_order", flag, "the window moves on past its oldest kernel only", default=False),
+    Field("strict", flag, "a block that fits nowhere holds up others; by default as it waits"),
+    *(Field(name, text, meaning, "us") for name, meaning in _COSTS.items()),
+)
 
 
 class Custom(Mechanism):
-    """What a file describes.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    ModelError
-        If it is no policy; the message names the line.
-    """
+    """What a file describes; a `ModelError` names the line of what is no policy."""
 
     name = "custom"
     rule = "what its file says"
@@ -90,82 +83,62 @@ class Custom(Mechanism):
     source = "a file of your own"
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._text, said = _read(path)
-        for key, value in said.items():
-            self._check(key, value)
-        self._said: dict[str, Any] = said
+        self._file = ModelFile(path)
+        self._settings = settings = self._file.table("", 0, self._file.content, POLICY)
         self._check_together()
-        about: dict[str, Any] = {"name": path.stem, **said}
-        about = {key: clean_text(about[key]) for key in _TEXTS if key in about}
-        about["availability"] = _AVAILABLE[said.get("needs", "code")]
-        about["costs"] = tuple(self._costs())
+        about: dict[str, Any] = {"name": path.stem}
+        about |= {key: clean_text(settings[key]) for key in _TEXTS if settings[key] is not None}
+        about["availability"] = _AVAILABLE[settings["needs"]]
+        about["costs"] = tuple(self._costs(path))
         for key, value in about.items():  # what other mechanisms say of their class
             setattr(self, key, value)
 
-    def _costs(self) -> list[Cost]:
+    def _costs(self, path: Path) -> list[Cost]:
         costs = []
         for key, meaning in _COSTS.items():
-            if key in self._said:
+            if self._settings[key] is not None:
                 try:
-                    _, _, given = parse_cost(f"{self._path.stem}.{key}={self._said[key]}")
+                    _, _, given = parse_cost(f"{path.stem}.{key}={self._settings[key]}")
                 except ModelError:
-                    raise self._refused(key, 'a time, such as "0.5us"') from None
-                costs.append(Cost(key, given.value, given.unit or "us", meaning, str(self._path)))
+                    self._refuse(key, 'a time, such as "0.5us"')
+                costs.append(Cost(key, given.value, given.unit or "us", meaning, str(path)))
         return costs
-
-    def _check(self, key: str, value: object) -> None:
-        if key in _CHOICES and value not in _CHOICES[key]:
-            raise self._refused(key, f"one of {', '.join(_CHOICES[key])}")
-        if key in _FLAGS and not isinstance(value, bool):
-            raise self._refused(key, "true or false")
-        if key in (*_TEXTS, *_COSTS) and not (isinstance(value, str) and value.strip()):
-            raise self._refused(key, "a text")
-        if key in (*_SHARES, *_COUNTS) and (
-            isinstance(value, bool)
-            or not isinstance(value, int | float if key in _SHARES else int)
-            or not 0 <= value <= (1 if key in _SHARES else LARGEST_PARAMETER)
-        ):
-            what = "a share from 0 to 1" if key in _SHARES else "a whole number from 0"
-            raise self._refused(key, what)
 
     def _check_together(self) -> None:
         """Refuse what other keys would leave without effect, or would contradict."""
-        said = self._said
-        of_kernels, inside = said.get("unit") == "kernel", said.get("waits") == "inside"
-        if said.get("prefetch", 0) > 0 and (of_kernels or not inside):
-            raise self._refused("prefetch", 'none without unit = "block" and waits = "inside"')
-        if said.get("cluster", 1) > 1 and not (of_kernels or inside):
-            raise self._refused("cluster", '1 where blocks wait before; give waits = "inside"')
-        if said.get("cluster", 1) > 1 and said.get("priority") == "longest-path-first":
-            raise self._refused("cluster", "1 with longest-path-first, which mixes kernels")
+        settings = self._settings
+        of_kernels, inside = settings["unit"] == "kernel", settings["waits"] == "inside"
+        if settings["prefetch"] > 0 and (of_kernels or not inside):
+            self._refuse("prefetch", 'none without unit = "block" and waits = "inside"')
+        if settings["cluster"] > 1 and not (of_kernels or inside):
+            self._refuse("cluster", '1 where blocks wait before; give waits = "inside"')
+        if settings["cluster"] > 1 and settings["priority"] == "longest-path-first":
+            self._refuse("cluster", "1 with longest-path-first, which mixes kernels")
 
-    def _refused(self, key: str, expected: str) -> ModelError:
-        found = show_value(_read(self._path)[1].get(key))
-        line = line_of_key(self._text, key)
-        return ModelError(f"{self._path}:{line}: {key} = {found}: expected {expected}")
+    def _refuse(self, key: str, expected: str) -> NoReturn:
+        self._file.wrong("", 0, key, self._settings[key], expected)
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Return the rules that the file describes."""
-        said, graph = self._said, program.graph
-        inside = said.get("waits") == "inside"
+        settings, graph = self._settings, program.graph
+        inside = settings["waits"] == "inside"
         joins = HOLDS if inside else PLACES
         gates = Gates.none()
-        prefetch = said.get("prefetch", 0.0)
-        if said.get("unit") == "kernel":
+        prefetch = settings["prefetch"]
+        if settings["unit"] == "kernel":
             joins = IGNORED
             gates += Gates.between(*dependent_operations(graph), ALL_ENDED, holds=inside)
-        event = _EVENTS[said.get("after", "nothing")]
+        event = _EVENTS[settings["after"]]
         if event is not None:
             order = np.arange(graph.n_operations)
             gates += Gates.between(order[:-1], order[1:], event)
         costs = dict.fromkeys(_COSTS, 0.0) | {c.name: charges.time(c.name) for c in self.costs}
-        launching = _LAUNCHING[said.get("launches", "ahead")](program, charges)
+        launching = _LAUNCHING[settings["launches"]](program, charges)
         block = costs["block"] * program.is_kernel[graph.operation_of_block]
-        workers = said.get("workers", 0)
+        workers = settings["workers"]
         held = workers_of(program)
         notes = (f"workers of an SM: {held}, as many as it holds",) if workers > held else ()
-        cluster = max(1, said.get("cluster", 1))
+        cluster = max(1, settings["cluster"])
         divides = program.is_kernel & (np.diff(graph.first_block) % cluster == 0)
         return Rules(
             joins=np.full(len(graph.join_kind), joins, np.uint8),
@@ -173,29 +146,14 @@ class Custom(Mechanism):
             gates=gates,
             launch=launching.launch + program.is_kernel * costs["kernel"],
             enter=launching.enter + program.is_kernel * costs["enter"],
-            trigger=said.get("trigger", 1.0),
+            trigger=settings["trigger"],
             cluster=np.where(divides, cluster, 1) if joins != PLACES else 1,
             workers=min(workers, held),
-            window=said.get("window", 0),
-            in_order=said.get("in_order", False),
-            order=PRIORITIES[said.get("priority", "oldest-first")](graph, program.durations),
-            strict=said.get("strict", inside),
+            window=settings["window"],
+            in_order=settings["in_order"],
+            order=PRIORITIES[settings["priority"]](graph, program.durations),
+            strict=inside if settings["strict"] is None else settings["strict"],
             durations=program.durations + block if costs["block"] else None,
             against=Against.WORK if joins == HOLDS and prefetch else Against.BLOCK,
             assumptions=notes,
         )
-
-
-def _read(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the text of a file and its keys, of which all are known."""
-    try:
-        text = read_toml_text(path)
-        said = parse_toml(text)
-        check_keys(text, said, (*_TEXTS, *_CHOICES, *_SHARES, *_COUNTS, *_FLAGS, *_COSTS))
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror or error}") from None
-    except TomlError as error:
-        place = path if error.line is None else f"{path}:{error.line}"
-        hint = f"; {error.hint}" if error.hint else ""
-        raise ModelError(f"{place}: {in_short(error.found, 200)}{hint}") from None
-    return text, said

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from io import FileIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from pyarrow import Buffer
+    from _typeshed import ReadableBuffer
 
 CHECKSUMS = "SHA256SUMS"
 
@@ -31,18 +32,10 @@ _LINE = re.compile(r"([0-9a-f]{64})  ([a-z]+\.parquet)")
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """What the files of a store are.
+    """What the files of a store are."""
 
-    Attributes
-    ----------
-    identity : str
-        Of the extraction; equal for equal results of equal inputs and options.
-    digests : mapping of str to str
-        SHA-256 of each file, in hexadecimal, by its name.
-    """
-
-    identity: str
-    digests: Mapping[str, str]
+    identity: str  # of the extraction; equal for equal results of equal inputs and options
+    digests: Mapping[str, str]  # SHA-256 of each file, in hexadecimal, by its name
 
     def write(self, folder: Path) -> None:
         """Write the file of checksums into a folder."""
@@ -50,15 +43,7 @@ class Checksums:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the file of checksums of a folder.
-
-        Raises
-        ------
-        OSError
-            If it cannot be read.
-        ValueError
-            If it is damaged.
-        """
+        """Read the file of checksums of a folder; `ValueError` if it is damaged."""
         text = (folder / CHECKSUMS).read_text(encoding="ascii")
         first, *lines = text.split("\n")[:-2]
         about = _FIRST_LINE.fullmatch(first)
@@ -67,8 +52,7 @@ class Checksums:
             checksums = cls(about[1], {line[2]: line[1] for line in found if line})
             if checksums._text() == text:
                 return checksums
-        message = "its own checksum is wrong"
-        raise ValueError(message)
+        raise ValueError("its own checksum is wrong")
 
     def _text(self) -> str:
         lines = [f"{digest}  {name}\n" for name, digest in sorted(self.digests.items())]
@@ -85,38 +69,22 @@ def has_checksums(folder: Path) -> bool:
         return False
 
 
-class HashingFile:
+class HashingFile(FileIO):
     """A new file whose checksum is at hand as it is written."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("xb", buffering=0)
+        super().__init__(path, "x")
         self._digest = hashlib.sha256()
 
-    def write(self, data: bytes | Buffer) -> int:
-        """Append to the file."""
+    def write(self, data: ReadableBuffer) -> int:
+        """Append all of it, as only a file with a buffer does by itself."""
         view = memoryview(data)
         self._digest.update(view)
         written = 0
         while written < len(view):
-            written += self._file.write(view[written:])
+            written += super().write(view[written:]) or 0
         return written
 
     def hexdigest(self) -> str:
         """Return the SHA-256 of what has been written so far."""
         return self._digest.hexdigest()
-
-    def tell(self) -> int:
-        """Return how many bytes have been written."""
-        return self._file.tell()
-
-    def flush(self) -> None:
-        """Do nothing: what is written is handed to the system at once."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file is closed."""
-        return self._file.closed
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()

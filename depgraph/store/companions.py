@@ -57,16 +57,7 @@ def _beside(store: Path, what: str) -> Path:
 
 
 def write_companion(path: Path, content: dict[str, Any], *, store: str = "") -> None:
-    """Write what goes with a store.
-
-    Parameters
-    ----------
-    path : Path
-    content : dict
-        What JSON can hold; at least one member, none of them named ``store`` or ``digest``.
-    store : str
-        Identity of the store; "" if there is none yet.
-    """
+    """Write at least one member beside ``store``, an identity, "" if there is none yet."""
     rest = json.dumps(content, indent=0).removeprefix("{\n")
     digest = _digest(store.encode(), rest.encode())
     path.write_text(
@@ -75,19 +66,7 @@ def write_companion(path: Path, content: dict[str, Any], *, store: str = "") -> 
 
 
 def read_companion(path: Path, store: str | None = None) -> dict[str, Any]:
-    """Return what goes with a store.
-
-    Parameters
-    ----------
-    path : Path
-    store : str, optional
-        Identity of the store that it must go with; None for any.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be read, has changed since it was written, or goes with another store.
-    """
+    """Return what goes with a store, of that identity if one is given, as it was written."""
     text = _intact(path, store)
     try:
         found: dict[str, Any] = json.loads(text)
@@ -124,29 +103,14 @@ def store_named_by(path: Path) -> str | None:
 
 
 def remove_stale(store: Path, identity: str) -> None:
-    """Remove what goes with the store that was in a place before, or is of an earlier version.
-
-    Parameters
-    ----------
-    store : Path
-    identity : str
-        Of the store that is there now.
-    """
+    """Remove what does not go with the store that is there now, or is of an earlier version."""
     for path in (times_of(store), captures_of(store), *verdicts_beside(store)):
         if path.is_file() and store_named_by(path) not in {"", identity}:
             path.unlink()
 
 
 def recorded_times(store: Store) -> Path | None:
-    """Return the times that `depgraph record` has left beside a store; None where there are none.
-
-    Those that were taken before there was a store (``--time-only``) are nobody's.
-
-    Raises
-    ------
-    StoreError
-        If they are damaged, or those of another store.
-    """
+    """Return the times left beside a store; those taken before there was one are nobody's."""
     path = times_of(store.path)
     if store.metadata.get("format") != "recording" or not path.is_file():
         return None

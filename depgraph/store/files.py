@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.graph.pairs import Pattern
 from depgraph.store.checksums import CHECKSUMS, has_checksums
 from depgraph.store.schema import STORED_TABLES
 from depgraph.system.output import stranger_in
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
 METADATA_KEY = b"depgraph"
 IDENTITY_KEY = b"depgraph_store"
-PATTERNS = [pattern.value for pattern in Pattern]
 _SUFFIX = ".parquet"
 
 

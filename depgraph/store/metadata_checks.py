@@ -9,30 +9,76 @@ from depgraph.errors import StoreError
 from depgraph.footprint.footprints import GRANULARITIES
 from depgraph.graph.communication import Communication
 from depgraph.graph.kinds import KIND_NAMES
+from depgraph.system.described import (
+    REQUIRED,
+    Field,
+    any_text,
+    items,
+    one_of,
+    optional,
+    real,
+    record,
+    values_of,
+    whole,
+)
+from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-_LARGEST_SPACE = (1 << 31) - 1
+
+def _granularity(value: object) -> object:
+    if value not in GRANULARITIES:
+        raise ValueError("a granularity")
+    return value
+
+
+_COUNT = whole(0, LARGEST_ID)
+_COUNTS = values_of(_COUNT)
+_SPACE = whole(-1, (1 << 31) - 1)
+_SOURCE = record(
+    Field("path", any_text, "as it was given", default=REQUIRED),
+    Field("size", _COUNT, "of the file", "bytes", REQUIRED),
+    Field("sha256", any_text, "of what was read"),
+)
+_OPTIONS = record(
+    Field("kinds", items(one_of(KIND_NAMES), "kinds"), "of dependence", default=REQUIRED),
+    Field("granularity", _granularity, "of addresses", "bytes", REQUIRED),
+)
+_ENTRIES = (
+    Field("format", any_text, "of the input"),
+    Field("options", _OPTIONS, "that edges depend on", default=REQUIRED),
+    Field("tool_version", any_text, "that wrote it"),
+    Field("sources", items(_SOURCE, "files"), "what was read"),
+    Field("lines", _COUNT, "read"),
+    Field("input_bytes", _COUNT, "read", "bytes"),
+    Field("text_bytes", _COUNT, "the same, not compressed", "bytes"),
+    Field("opcodes", _COUNTS, "instructions of each"),
+    Field("skipped", _COUNTS, "instructions of each sort"),
+    Field("warnings", _COUNTS, "how often each"),
+    Field("blind_spots", items(any_text, "texts"), "what the input cannot show"),
+    Field("false_edges", optional(_COUNT), "found by comparing", "edges"),
+    Field("address_spaces", optional(items(_SPACE, "spaces")), "of each operation"),
+    Field("remarks", values_of(items(_COUNT, "kernels")), "kernels of each"),
+    Field("duration_unit", any_text, "of blocks"),
+    Field("position_step", real(0, 1), "of a block's work", "share"),
+)
 
 
 def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
-    """Refuse metadata that no extraction writes.
-
-    Raises
-    ------
-    StoreError
-        If an entry is missing or of another type; the message names it.
-    """
-    for name, (is_right, is_needed) in _ENTRIES.items():
-        if name not in metadata:
-            if is_needed:
-                raise _refused(file, f"lack {name!r}")
-        elif not is_right(metadata[name]):
-            said = in_short(repr(metadata[name]))
-            raise _refused(file, f"say {said} for {name!r}")
+    """Refuse metadata that no extraction writes, by the name of the entry."""
+    for field in _ENTRIES:
+        if field.key not in metadata:
+            if field.default is REQUIRED:
+                raise _refused(file, f"lack {field.key!r}")
+            continue
+        try:
+            field.read(metadata[field.key])
+        except ValueError:
+            said = in_short(repr(metadata[field.key]))
+            raise _refused(file, f"say {said} for {field.key!r}") from None
     try:
         known = Communication.from_metadata(metadata)
         numbers = [each.time for each in known.collectives.values()]
@@ -49,69 +95,3 @@ def check_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
 def _refused(file: Path, found: str) -> StoreError:
     message = f"holds what no extraction writes: its metadata {found}"
     return StoreError(file, message, "extract again")
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_counts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_count, value.values()))
-
-
-def _is_list(value: object, is_right: Callable[[object], bool]) -> bool:
-    return isinstance(value, list) and all(map(is_right, value))
-
-
-def _is_source(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and _is_text(value.get("path"))
-        and _is_count(value.get("size"))
-        and _is_text(value.get("sha256", ""))
-    )
-
-
-def _is_options(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and _is_list(value.get("kinds"), KIND_NAMES.__contains__)
-        and value.get("granularity") in GRANULARITIES
-    )
-
-
-def _is_space(value: object) -> bool:
-    return type(value) is int and -1 <= value <= _LARGEST_SPACE
-
-
-def _is_step(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-def _is_remarks(value: object) -> bool:
-    return isinstance(value, dict) and all(_is_list(which, _is_count) for which in value.values())
-
-
-_NEEDED, _OPTIONAL = True, False
-_ENTRIES: dict[str, tuple[Callable[[object], bool], bool]] = {
-    "format": (_is_text, _OPTIONAL),
-    "options": (_is_options, _NEEDED),
-    "tool_version": (_is_text, _OPTIONAL),
-    "sources": (lambda value: _is_list(value, _is_source), _OPTIONAL),
-    "lines": (_is_count, _OPTIONAL),
-    "input_bytes": (_is_count, _OPTIONAL),
-    "text_bytes": (_is_count, _OPTIONAL),
-    "opcodes": (_is_counts, _OPTIONAL),
-    "skipped": (_is_counts, _OPTIONAL),
-    "warnings": (_is_counts, _OPTIONAL),
-    "blind_spots": (lambda value: _is_list(value, _is_text), _OPTIONAL),
-    "false_edges": (lambda value: value is None or _is_count(value), _OPTIONAL),
-    "address_spaces": (lambda value: value is None or _is_list(value, _is_space), _OPTIONAL),
-    "remarks": (_is_remarks, _OPTIONAL),
-    "duration_unit": (_is_text, _OPTIONAL),
-    "position_step": (_is_step, _OPTIONAL),
-}

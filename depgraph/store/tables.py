@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,28 +24,17 @@ from depgraph.store.schema import (
     arrow_schema,
     stored_tables,
 )
-from depgraph.store.table_checks import check_nulls
 from depgraph.system.arrow import read_parquet
 from depgraph.system.output import recover
 from depgraph.system.text import in_short
 
 _READABLE = range(OLDEST_VERSION, SCHEMA_VERSION + 1)
+_UNREADABLE = (OSError, ValueError, pa.ArrowException)
 _ADVICE = "copy the store again, or extract the trace again"
 
 
 class StoredTables:
-    """The files of a store, looked through as it is opened.
-
-    Parameters
-    ----------
-    path : str or Path
-        The folder.
-
-    Raises
-    ------
-    StoreError
-        As `Store` does.
-    """
+    """The files of a store, looked through as it is opened."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -54,44 +44,35 @@ class StoredTables:
             what = "is not a depgraph store" if self.path.exists() else "no such store"
             raise StoreError(self.path, what, "make one with: depgraph extract TRACE")
         self._version = self._version_on_disk()
-        self._checksums = self._read_checksums()
+        try:
+            self._checksums = self._read_checksums()
+        except StoreError:
+            with suppress(*_UNREADABLE):  # the files of another version may be others
+                self._metadata_in(pq.read_schema(self.file("kernels")))
+            raise
         self._refuse_strange_files()
-        self.metadata = self._metadata_in(self.kernels.schema)
+        self.metadata = self._metadata_in(self._kernels.schema)
         check_metadata(self.file("kernels"), self.metadata)
 
     def _read_checksums(self) -> Checksums:
         files = [*map(file_name, stored_tables(self._version)), CHECKSUMS]
         missing = [name for name in files if not (self.path / name).is_file()]
         if missing:
-            self._refuse_other_version()
             raise StoreError(self.path, f"lacks {missing[0]}", _ADVICE)
         try:
             checksums = Checksums.read(self.path)
         except (OSError, ValueError) as error:
-            self._refuse_other_version()
             raise self._damaged(self.path / CHECKSUMS, error) from None
         if {*checksums.digests, CHECKSUMS} != set(files):
-            self._refuse_other_version()
             raise StoreError(self.path / CHECKSUMS, "names other files than a store has", _ADVICE)
         return checksums
 
     def _version_on_disk(self) -> int:
         """Return the schema version that a file names, the present one if it cannot be read."""
-        try:
-            metadata = pq.read_schema(self.file("kernels")).metadata
-            version = json.loads(metadata[METADATA_KEY])["schema_version"]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError, pa.ArrowException):
-            return SCHEMA_VERSION
-        return version if type(version) is int and version in _READABLE else SCHEMA_VERSION
-
-    def _refuse_other_version(self) -> None:
-        """Refuse a store of another version, whose files may be others."""
-        if self.file("kernels").is_file():
-            try:
-                schema = pq.read_schema(self.file("kernels"))
-            except (OSError, ValueError, pa.ArrowException):
-                return
-            self._metadata_in(schema)
+        with suppress(StoreError, *_UNREADABLE):
+            metadata = self._metadata_in(pq.read_schema(self.file("kernels")))
+            return int(metadata["schema_version"])
+        return SCHEMA_VERSION
 
     def _metadata_in(self, schema: pa.Schema) -> dict[str, Any]:
         try:
@@ -115,7 +96,7 @@ class StoredTables:
         for table in stored_tables(self._version):
             try:
                 metadata = pq.read_metadata(self.file(table)).metadata or {}
-            except (OSError, ValueError, pa.ArrowException) as error:
+            except _UNREADABLE as error:
                 raise self._damaged(self.file(table), error) from None
             if metadata.get(IDENTITY_KEY) != self._checksums.identity.encode():
                 raise StoreError(
@@ -136,9 +117,8 @@ class StoredTables:
         return StoreError(file, f"is damaged ({reason})", _ADVICE)
 
     @cached_property
-    def kernels(self) -> pa.Table:
-        """The table of kernels; its metadata are those of the store."""
-        return self.table("kernels")
+    def _kernels(self) -> pa.Table:
+        return self._read("kernels")
 
     def table(self, name: str) -> pa.Table:
         """Return a table as Arrow data, or raise what `Store.table` does."""
@@ -148,6 +128,9 @@ class StoredTables:
             )
         if name not in stored_tables(self._version):
             return arrow_schema(name).empty_table()
+        return self._kernels if name == "kernels" else self._read(name)
+
+    def _read(self, name: str) -> pa.Table:
         file = self.file(name)
         try:
             content = file.read_bytes()
@@ -156,13 +139,24 @@ class StoredTables:
                     file, f"is damaged (its checksum is not the one in {CHECKSUMS})", _ADVICE
                 )
             table = read_parquet(content)
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except _UNREADABLE as error:
             raise self._damaged(file, error) from None
         expected = arrow_schema(name, self._version)
         if [*map(_kind_of, table.schema)] != [*map(_kind_of, expected)]:
             raise StoreError(file, "has columns that the schema does not name", "extract again")
-        check_nulls(file, table, expected)
+        _refuse_nulls(file, table, expected)
         return _with_defaults(table, name)
+
+
+def _refuse_nulls(file: Path, table: pa.Table, expected: pa.Schema) -> None:
+    for field in expected:
+        column = table[field.name]
+        nulls = 0 if field.nullable else column.null_count
+        if hasattr(field.type, "value_field"):
+            nulls += sum(chunk.values.null_count for chunk in column.chunks)
+        if nulls:
+            found = f"makes no sense (column {field.name} has nulls)"
+            raise StoreError(file, found, "extract the trace again")
 
 
 def _with_defaults(table: pa.Table, name: str) -> pa.Table:

@@ -13,29 +13,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from depgraph.footprint.footprints import stack_footprints
-from depgraph.graph.kinds import BASIS_NAMES, KIND_NAMES
-from depgraph.graph.launches import JOINS, DeviceLaunches, no_launches
+from depgraph.graph.launches import DeviceLaunches, no_launches
 from depgraph.graph.pairs import PairSummary
-from depgraph.graph.program import Copy, Kernel
+from depgraph.graph.program import BlockCounts, Copy, Kernel
 from depgraph.store.checksums import Checksums, HashingFile
-from depgraph.store.files import IDENTITY_KEY, METADATA_KEY, PATTERNS, file_name, not_a_store
-from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, arrow_schema
+from depgraph.store.files import IDENTITY_KEY, METADATA_KEY, file_name, not_a_store
+from depgraph.store.schema import PATTERNS, SCHEMA_VERSION, STORED_TABLES, TABLES, arrow_schema
 from depgraph.store.store import Store
 from depgraph.system.arrow import from_codes, from_list, from_lists, from_numpy
 from depgraph.system.output import new_folder, stable_path, tool_version
-from depgraph.trace.records import ACCESS_KINDS, ACCESS_WAYS, Allocation
+from depgraph.trace.records import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
+    from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
     from depgraph.footprint.footprints import Footprints
     from depgraph.footprint.spill import SpilledFootprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.program import Extraction
+    from depgraph.store.schema import Column
 
 _IDENTITY_LENGTH = 32
 _ROW_GROUP = 1 << 19
@@ -50,25 +51,7 @@ _ENCODINGS: dict[str, dict[str, Any]] = {
 def write_store(
     extraction: Extraction, path: Path, *, force: bool = False, place_checked: bool = False
 ) -> Store:
-    """Write an extraction as a folder of Parquet files.
-
-    Parameters
-    ----------
-    path : Path
-        The folder; it must not exist, or be a store and `force` be given.
-    place_checked : bool
-        As `depgraph.system.output.new_folder` takes it.
-
-    Returns
-    -------
-    Store
-        The store just written.
-
-    Raises
-    ------
-    OutputExistsError, OutputError
-        If the folder cannot be made, or something else has taken its place meanwhile.
-    """
+    """Write an extraction as a folder, which must not exist, or be a store and `force` be given."""
     path = stable_path(path)
     with new_folder(path, force=force, not_ours=not_a_store, place_checked=place_checked) as folder:
         metadata = json.dumps(
@@ -100,6 +83,7 @@ class _TableFile:
 
     def __init__(self, folder: Path, table: str, metadata: str) -> None:
         self.name = file_name(table)
+        self._columns = TABLES[table]
         self._schema = arrow_schema(table).with_metadata({METADATA_KEY: metadata})
         self._file = HashingFile(folder / self.name)
         self._writer = pq.ParquetWriter(
@@ -121,7 +105,11 @@ class _TableFile:
 
     def write(self, columns: Mapping[str, Any]) -> None:
         """Append rows."""
-        arrays = [_array(columns[field.name], field.type) for field in self._schema]
+        rows = len(columns[self._columns[0].name])
+        arrays = [
+            _array(columns[column.name], column, field.type, rows)
+            for column, field in zip(self._columns, self._schema, strict=True)
+        ]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def finish(self, identity: str) -> None:
@@ -139,15 +127,8 @@ def _write_footprints(file: _TableFile, footprints: Footprints | SpilledFootprin
     kept = stack_footprints([])
 
     def write(rows: Footprints) -> None:
-        file.write(
-            {
-                "block": rows.block,
-                "kind": from_codes(rows.access, ACCESS_KINDS),
-                "start": rows.start,
-                "end": rows.end,
-                "way": from_codes(rows.way, ACCESS_WAYS),
-            }
-        )
+        columns = {name: getattr(rows, name) for name in ("block", "start", "end", "way")}
+        file.write({**columns, "kind": rows.access})
 
     for batch in footprints.batches():
         rows = stack_footprints([kept, batch]) if len(kept) else batch
@@ -158,83 +139,67 @@ def _write_footprints(file: _TableFile, footprints: Footprints | SpilledFootprin
     write(kept)
 
 
-def _array(values: Any, type_: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values
+def _array(values: Any, column: Column, type_: pa.DataType, rows: int) -> pa.Array:
+    """Return a column: codes of names, offsets and values of lists, None where all is null."""
+    if values is None:
+        return pa.nulls(rows, type_)
+    if column.names:
+        return from_codes(values, column.names)
+    if column.is_list:
+        return from_lists(*values)
     if isinstance(values, np.ndarray):
-        return from_numpy(values, type_)
+        return from_numpy(values, type_, nan_is_null=column.nullable)
     return from_list(values, type_)
 
 
-def _positions(offsets: NDArray[np.int64], values: NDArray[np.float64] | None) -> pa.Array:
-    if values is None:
-        return pa.nulls(len(offsets) - 1, pa.list_(pa.float64()))
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
-
-
-def _or_nulls(values: NDArray[np.float64] | None, size: int) -> pa.Array:
-    if values is None:
-        return pa.nulls(size, pa.float64())
-    return pa.array(values, pa.float64(), from_pandas=True)
+def _rows(objects: Sequence[Any], kind: type[DataclassInstance]) -> dict[str, Any]:
+    return {field.name: [getattr(each, field.name) for each in objects] for field in fields(kind)}
 
 
 def _tables(extraction: Extraction) -> dict[str, dict[str, Any]]:
-    graph = extraction.graph
+    """Return the columns of all tables but footprints, as `_array` takes them."""
+    graph, pairs = extraction.graph, extraction.pairs
     kernel, index = graph.block_names()
-    coordinates = _coordinates(extraction, index)
-    counts = extraction.counts
+    counts = {field.name: getattr(extraction.counts, field.name) for field in fields(BlockCounts)}
     streams = {k.kernel: k.stream for k in extraction.kernels}
+    has_positions = graph.first_use is not None
     return {
-        "kernels": {
-            f.name: [getattr(k, f.name) for k in extraction.kernels] for f in fields(Kernel)
-        },
+        "kernels": _rows(extraction.kernels, Kernel),
         "blocks": {
             "block": np.arange(graph.n_blocks, dtype=np.int32),
-            "kernel": kernel.astype(np.int32),
+            "kernel": kernel,
             "index": index,
-            **coordinates,
-            "accesses": counts.accesses,
-            "instructions": counts.instructions,
-            "read_bytes": counts.read_bytes,
-            "written_bytes": counts.written_bytes,
-            "cost": counts.cost,
-            "duration": _or_nulls(graph.duration, graph.n_blocks),
+            **_coordinates(extraction, index),
+            **counts,
+            "cost": extraction.counts.cost,
+            "duration": graph.duration,
         },
-        "copies": {f.name: [getattr(c, f.name) for c in extraction.copies] for f in fields(Copy)},
-        "allocations": {
-            f.name: [getattr(a, f.name) for a in extraction.allocations] for f in fields(Allocation)
-        },
+        "copies": _rows(extraction.copies, Copy),
+        "allocations": _rows(extraction.allocations, Allocation),
         "sets": {
-            "set": np.arange(len(graph.set_operation), dtype=np.int32),
+            "set": np.arange(len(graph.set_operation)),
             "operation": graph.set_operation,
-            "blocks": from_lists(*graph.set_lists),
-            "first_use": _positions(graph.set_offsets, graph.first_use),
-            "last_use": _positions(graph.set_offsets, graph.last_use),
+            "blocks": graph.set_lists,
+            "first_use": (graph.set_offsets, graph.first_use) if has_positions else None,
+            "last_use": (graph.set_offsets, graph.last_use) if has_positions else None,
         },
         "joins": {
-            "join": np.arange(len(graph.join_kind), dtype=np.int32),
-            "kind": from_codes(graph.join_kind, KIND_NAMES),
+            "join": np.arange(len(graph.join_kind)),
+            "kind": graph.join_kind,
             "certain": graph.join_certain,
-            "basis": from_codes(graph.basis, BASIS_NAMES),
+            "basis": graph.basis,
             "source_kernel": graph.kernel[graph.join_source_operation],
             "target_kernel": graph.kernel[graph.join_target_operation],
-            "sources": from_lists(*graph.source_lists),
-            "targets": from_lists(*graph.target_lists),
+            "sources": graph.source_lists,
+            "targets": graph.target_lists,
         },
         "launches": _launch_columns(graph),
         "pairs": {
-            **{
-                f.name: [getattr(p, f.name) for p in extraction.pairs]
-                for f in fields(PairSummary)
-                if f.name != "pattern"
-            },
-            "pattern": from_codes(
-                np.array([PATTERNS.index(p.pattern.value) for p in extraction.pairs], np.int8),
-                PATTERNS,
-            ),
+            **_rows(pairs, PairSummary),
+            "pattern": np.array([PATTERNS.index(p.pattern.value) for p in pairs], np.int8),
             "cross_stream": [
                 min(p.source, p.target) >= 0 and streams[p.source] != streams[p.target]
-                for p in extraction.pairs
+                for p in pairs
             ],
         },
     }
@@ -244,22 +209,16 @@ def _launch_columns(graph: BlockGraph) -> dict[str, Any]:
     """Return the launches from the device; no rows where there are none."""
     given = no_launches() if graph.launches is None else graph.launches
     return {
-        **{f.name: getattr(given, f.name) for f in fields(DeviceLaunches)},
-        "launch": np.arange(len(given), dtype=np.int32),
+        **{field.name: getattr(given, field.name) for field in fields(DeviceLaunches)},
+        "launch": np.arange(len(given)),
         "kernel": graph.kernel[graph.operation_of_block[given.block]],
-        "block": given.block.astype(np.int32),
-        "join": from_codes(given.join, JOINS),
     }
 
 
-def _coordinates(extraction: Extraction, index: NDArray[np.int64]) -> dict[str, NDArray[np.int32]]:
+def _coordinates(extraction: Extraction, index: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     graph = extraction.graph
     grid = np.ones((graph.n_operations, 2), np.int64)
     for k in extraction.kernels:
         grid[k.operation] = k.grid_x, k.grid_y
     x_size, y_size = grid[graph.operation_of_block].T
-    return {
-        "x": (index % x_size).astype(np.int32),
-        "y": (index // x_size % y_size).astype(np.int32),
-        "z": (index // (x_size * y_size)).astype(np.int32),
-    }
+    return {"x": index % x_size, "y": index // x_size % y_size, "z": index // (x_size * y_size)}

@@ -20,22 +20,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def from_numpy(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:
-    """Return an Arrow array that shares the memory of a NumPy array.
-
-    Parameters
-    ----------
-    values : array
-        Of integers, floats or booleans.
-    type_ : pyarrow.DataType, optional
-        Default the type of `values`.
-    """
+def from_numpy(
+    values: NDArray[Any], type_: pa.DataType | None = None, *, nan_is_null: bool = False
+) -> pa.Array:
+    """Return an Arrow array of numbers or booleans that shares the memory of a NumPy array."""
     type_ = type_ or pa.from_numpy_dtype(values.dtype)
+    validity = None
+    if nan_is_null and np.isnan(values).any():
+        validity = pa.py_buffer(np.packbits(~np.isnan(values), bitorder="little"))
     if pa.types.is_boolean(type_):
         data = np.packbits(values, bitorder="little")
     else:
         data = np.ascontiguousarray(values, type_.to_pandas_dtype())
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(data)])
+    return pa.Array.from_buffers(type_, len(values), [validity, pa.py_buffer(data)])
 
 
 def from_list(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
@@ -62,14 +59,8 @@ def from_codes(codes: NDArray[Any], names: Sequence[str]) -> pa.DictionaryArray:
     )
 
 
-def from_lists(offsets: NDArray[np.int64], values: NDArray[np.int32]) -> pa.ListArray:
-    """Return lists given as offsets and values as an Arrow array of lists.
-
-    Raises
-    ------
-    ModelError
-        If the lists have more values in all than an Arrow list can count.
-    """
+def from_lists(offsets: NDArray[np.int64], values: NDArray[Any]) -> pa.ListArray:
+    """Return lists given as offsets and values, no more in all than an Arrow list can count."""
     if len(values) > np.iinfo(np.int32).max:
         message = f"the graph has {len(values)} members of sets, too many for a store"
         raise ModelError(message)
@@ -82,10 +73,12 @@ def read_parquet(content: bytes) -> pa.Table:
         return file.read()
 
 
-def to_numpy(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
-    """Return a column of numbers or booleans as a NumPy array, null as NaN among floats."""
+def to_numpy(column: pa.ChunkedArray | pa.Array, null: float | None = None) -> NDArray[Any]:
+    """Return a column of numbers or booleans as a NumPy array, null as NaN or 0 if not given."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())
+    if null is None:
+        null = np.nan if dtype.kind == "f" else 0
     pieces = [np.empty(0, dtype)]
     for chunk in chunks:
         validity, data = chunk.buffers()
@@ -99,19 +92,13 @@ def to_numpy(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
             piece = np.frombuffer(data, dtype)[span]
         if chunk.null_count:
             bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
-            piece = np.where(bits[span], piece, np.nan).astype(dtype)
+            piece = np.where(bits[span], piece, dtype.type(null))
         pieces.append(piece)
     return pieces[-1] if len(chunks) == 1 else np.concatenate(pieces)
 
 
 def to_codes(column: pa.ChunkedArray, names: Sequence[str]) -> NDArray[np.uint8]:
-    """Turn a dictionary column into codes in the order of `names`.
-
-    Raises
-    ------
-    ValueError
-        If the column holds another name.
-    """
+    """Turn a dictionary column into codes in the order of `names`, all there are."""
     pieces = [np.empty(0, np.uint8)]
     for chunk in column.chunks:
         order = np.array([names.index(n) for n in chunk.dictionary.to_pylist()], np.uint8)

@@ -25,15 +25,7 @@ _LONGEST_HINT = 400
 
 
 class TomlError(Exception):
-    """A text is no TOML, or has more than is taken.
-
-    Attributes
-    ----------
-    line : int or None
-        1-based, where it is known.
-    hint : str
-        What to do about it, if anything.
-    """
+    """A text is no TOML, or has more than is taken; lines count from 1."""
 
     def __init__(self, found: str, line: int | None = None, hint: str = "") -> None:
         super().__init__(found)
@@ -43,14 +35,7 @@ class TomlError(Exception):
 
 
 def read_toml_text(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises
-    ------
-    OSError
-    TomlError
-        If it is too long, or no text.
-    """
+    """Return the text of a file that is not too long."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -67,12 +52,7 @@ def toml_text(text: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a text.
-
-    Raises
-    ------
-    TomlError
-    """
+    """Return the tables of a text."""
     for pattern, found in (
         (_LONG_KEY, f"a key of more than {_MOST_KEY_PARTS} parts"),
         (_LONG_NUMBER, "a number of more than 4000 digits"),
@@ -110,22 +90,7 @@ def show_value(value: object) -> str:
 def check_keys(
     text: str, content: dict[str, Any], known: Collection[str], table: str = "", index: int = 0
 ) -> None:
-    """Refuse keys that nothing reads.
-
-    Parameters
-    ----------
-    text : str
-        The file, for the line of the message.
-    content : dict
-        One table of it.
-    table, index
-        Which table, as `line_of_key` takes it.
-
-    Raises
-    ------
-    TomlError
-        If a key is unknown; the hint names the known one that is closest.
-    """
+    """Refuse keys of the index-th table of a kind that nothing reads; hint at what is closest."""
     from difflib import get_close_matches
 
     for key in content:
@@ -137,16 +102,9 @@ def check_keys(
 
 
 def line_of_key(text: str, key: str, table: str = "", index: int = 0) -> int | None:
-    """Return the 1-based line of a key in the index-th table of a kind, else of its header.
+    """Return the 1-based line of a key in the index-th table of an array, else of its header.
 
-    Parameters
-    ----------
-    text : str
-        TOML.
-    key : str
-        "" for the header.
-    table : str
-        Name of an array of tables; "" for the top of the file, which has no header.
+    The key "" stands for the header, the table "" for the top of the file, which has none.
     """
     header = re.compile(rf"\s*\[\[\s*{re.escape(table)}\s*\]\]")
     header_line = None

@@ -144,7 +144,7 @@ def test_an_sm_has_no_more_workers_than_it_holds_blocks(tmp_path):
             "p.toml:2: cluster = 2: expected 1 with longest-path-first",
         ),
         ("windw = 1", r"p.toml:2: unknown key 'windw'; did you mean window\?"),
-        ("window = ", "p.toml:2: Invalid value"),
+        ("window = ", "p.toml:2: not TOML: Invalid value"),
     ],
 )
 def test_what_is_no_policy_is_refused_with_its_line(tmp_path, line, message):

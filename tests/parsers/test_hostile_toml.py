@@ -6,8 +6,7 @@ from programs import BASE, access_line, launch_line
 import depgraph
 from depgraph import parsers
 from depgraph.errors import DepgraphError, TraceError
-from depgraph.gpu.model import load_gpu_file
-from depgraph.gpu.model_file import READERS
+from depgraph.gpu.model import KEYS, load_gpu_file
 from depgraph.parsers.workload import read_workload
 
 VALUES = (
@@ -82,7 +81,7 @@ def test_a_described_program(tmp_path, part, key):
         ("[1, 2, 3, inf]", "block 3: duration inf"),
         ("[1, -2, 3, 4]", "block 1: duration -2"),
         ("[1, 2, 3, 1e308]", r"block 3: duration 1e\+308"),
-        ("[1, 2, 3]", "3 durations for 4 blocks"),
+        ("[1, 2, 3]", "3 values of duration for 4 blocks"),
     ],
 )
 def test_one_bad_duration_of_many_is_named(tmp_path, duration, found):
@@ -135,7 +134,7 @@ def test_a_stencil_of_radius_0_is_one_to_one(tmp_path):
     assert sum(pair.edges for pair in read_workload(path).pairs) == 16
 
 
-@pytest.mark.parametrize("key", [*READERS, "based_on", "none"])
+@pytest.mark.parametrize("key", [*(key.key for key in KEYS), "based_on", "none"])
 def test_a_gpu_model(tmp_path, key):
     path = tmp_path / "gpu.toml"
     base = {"name": '"Own"', "architecture": "90", "sms": "4"}
@@ -153,7 +152,9 @@ def test_a_gpu_of_the_largest_numbers_that_are_taken(program, tmp_path):
     trace = tmp_path / "some.log"
     trace.write_bytes(launch_line(0) + access_line(0, 1, "STG.E", [BASE]))
     depgraph.extract(parsers.open_trace(trace), tmp_path / "out")
-    for key in sorted({*READERS} - {"name", "aliases", "sources", "shared_carveouts"}):
+    for key in sorted(
+        {key.key for key in KEYS} - {"name", "aliases", "sources", "shared_carveouts"}
+    ):
         for value in (1, (1 << 31) - 1, 1 << 50):
             table = {"name": '"Own"', "architecture": "90", "sms": "4"} | {key: str(value)}
             (tmp_path / "gpu.toml").write_text(lines_of(table), encoding="utf-8")

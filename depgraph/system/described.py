@@ -1,0 +1,265 @@
+"""What people describe in TOML and JSON: keys that are declared, values that are checked.
+
+Libraries that do this (pydantic, msgspec, cattrs) were not taken: they see a file when it has been
+parsed, so that they cannot name the line of a key, nor say in a user's words what to give instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NoReturn,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from depgraph.errors import InputError, ModelError, TraceError
+from depgraph.system.limits import MOST_ROWS
+from depgraph.system.text import in_short
+from depgraph.system.toml_file import (
+    TomlError,
+    check_keys,
+    line_of_key,
+    parse_toml,
+    read_toml_text,
+    show_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    from depgraph.errors import DepgraphError
+
+    Reader: TypeAlias = Callable[[object], Any]
+    """Returns a value as the program takes it; the text of a `ValueError` completes "give ..."."""
+
+_LONGEST_TEXT = 1000
+_LONGEST_FOUND = 200
+REQUIRED = object()
+
+
+def whole(least: int, most: int) -> Reader:
+    """Take a whole number; a truth value is none."""
+
+    def read(value: object) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return value
+
+    return read
+
+
+def real(least: float, most: float, expected: str = "") -> Reader:
+    """Take a number, whole or not; a truth value is none."""
+
+    def read(value: object) -> float:
+        if type(value) not in (int, float) or not least <= value <= most:  # type: ignore[operator]
+            raise ValueError(expected or f"a number from {least:g} to {most:g}")
+        return float(value)  # type: ignore[arg-type]
+
+    return read
+
+
+def text(value: object, expected: str = "text", longest: int = MOST_ROWS) -> str:
+    """Take a text that is not blank."""
+    if not isinstance(value, str) or not value.strip() or len(value) > longest:
+        raise ValueError(expected)
+    return value
+
+
+def short_text(value: object) -> str:
+    """Take a text that is neither blank nor longer than a line or two."""
+    return text(value, longest=_LONGEST_TEXT)
+
+
+def any_text(value: object) -> str:
+    """Take a text, the empty one too."""
+    if not isinstance(value, str):
+        raise ValueError("text")  # noqa: TRY004 - what else a reader raises
+    return value
+
+
+def anything(value: object) -> Any:
+    """Take what is looked at later, beside what other keys say."""
+    return value
+
+
+def flag(value: object) -> bool:
+    """Take a truth value."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false")  # noqa: TRY004 - what else a reader raises
+    return value
+
+
+def one_of(choices: Collection[str]) -> Reader:
+    """Take one of some words."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return value
+
+    return read
+
+
+def items(reader: Reader, expected: str, least: int = 0, most: int = MOST_ROWS) -> Reader:
+    """Take a list, and what another reader takes of it."""
+
+    def read(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            raise ValueError(expected)
+        return tuple(reader(item) for item in value)
+
+    return read
+
+
+def optional(reader: Reader) -> Reader:
+    """Take None as well."""
+    return lambda value: None if value is None else reader(value)
+
+
+def values_of(reader: Reader) -> Reader:
+    """Take an object of whatever keys, and what another reader takes of each value."""
+
+    def read(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError("an object")  # noqa: TRY004 - what else a reader raises
+        return {key: reader(each) for key, each in value.items()}
+
+    return read
+
+
+def record(*known: Field) -> Reader:
+    """Take an object with the keys that it must have, whatever else is there."""
+
+    def read(value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError("an object")  # noqa: TRY004 - what else a reader raises
+        taken = {}
+        for field in known:
+            if field.key in value:
+                taken[field.key] = field.read(value[field.key])
+            elif field.default is REQUIRED:
+                raise ValueError(f"an object with {field.key}")
+        return taken
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A key of a table, and what the table says where it does not have it."""
+
+    key: str
+    read: Reader
+    meaning: str
+    unit: str = ""
+    default: Any = None
+
+
+def fields_of(kind: type) -> tuple[Field, ...]:
+    """Return the keys that a class declares: its annotations with a reader each."""
+    return tuple(
+        Field(key, each.__metadata__[0], "")
+        for key, hint in get_type_hints(kind, include_extras=True).items()
+        for each in (hint, *get_args(hint))  # of what may be None as well
+        if get_origin(each) is Annotated
+    )
+
+
+class DescribedFile:
+    """Reads one TOML file; faults name the line of the key that they are about.
+
+    A table is named by its kind, the name of an array of tables, and its place in that; "" is the
+    file itself, and "" for a key the header of the table.
+    """
+
+    _BEFORE_SYNTAX = ""  # stands before what is no TOML
+    _TOP_LINE: int | None = 1  # of a key that the file does not have
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.text = read_toml_text(path)
+            self.content = parse_toml(self.text)
+        except OSError as error:
+            raise self.error(error.strerror or "cannot be read", "", None) from None
+        except TomlError as error:
+            found = f"{self._BEFORE_SYNTAX}{in_short(error.found, _LONGEST_FOUND)}"
+            raise self.error(found, "", error.line) from None
+
+    def error(self, found: str, hint: str, line: int | None) -> DepgraphError:
+        """Return what a fault is raised as."""
+        return TraceError(self.path, found, hint, line=line)
+
+    def fail(self, kind: str, i: int, key: str, found: str, hint: str) -> NoReturn:
+        """Refuse the file for a key of the i-th table of a kind."""
+        line = line_of_key(self.text, key, kind, i)
+        raise self.error(found, hint, line if kind else line or self._TOP_LINE)
+
+    def wrong(
+        self, kind: str, i: int, key: str, value: object, expected: str, where: str = ""
+    ) -> NoReturn:
+        """Refuse the value of a key."""
+        self.fail(kind, i, key, f"{where}{key} {show_value(value)}", f"give {expected}")
+
+    def value(self, kind: str, i: int, key: str, value: object, reader: Reader) -> Any:
+        """Return what a reader takes of the value of a key."""
+        try:
+            return reader(value)
+        except ValueError as error:
+            self.wrong(kind, i, key, value, str(error))
+
+    def check_keys(
+        self, kind: str, i: int, content: object, known: Sequence[Field], called: str = ""
+    ) -> Any:
+        """Return a table that has all keys that it must have, and no others."""
+        if not isinstance(content, dict):
+            self.fail(kind, i, "", f"{kind} is not a table", f"write [[{kind}]]")
+        try:
+            check_keys(self.text, content, [field.key for field in known], kind, i)
+        except TomlError as error:
+            raise self.error(error.found, error.hint, error.line) from None
+        for field in known:
+            if field.default is REQUIRED and field.key not in content:
+                called = called or f"{kind} {show_value(content.get('name', f'{kind} {i}'))}"
+                hint = f"give {field.unit or field.key}"
+                self.fail(kind, i, "", f"{called} has no {field.key}", hint)
+        return content
+
+    def given(self, kind: str, i: int, content: object, known: Sequence[Field]) -> dict[str, Any]:
+        """Return what a table says, by key."""
+        table = self.check_keys(kind, i, content, known)
+        return {
+            field.key: self.value(kind, i, field.key, table[field.key], field.read)
+            for field in known
+            if field.key in table
+        }
+
+    def table(self, kind: str, i: int, content: object, known: Sequence[Field]) -> dict[str, Any]:
+        """Return what a table says, by key, and the defaults of what it does not say."""
+        given = self.given(kind, i, content, known)
+        return {field.key: given.get(field.key, field.default) for field in known}
+
+
+class ModelFile(DescribedFile):
+    """Reads the file of a GPU or of a policy: one table."""
+
+    _BEFORE_SYNTAX = "not TOML: "
+    _TOP_LINE = None
+
+    def error(self, found: str, hint: str, line: int | None) -> DepgraphError:
+        """Return what a fault is raised as."""
+        return ModelError(str(InputError(self.path, found, hint, line=line)))
+
+    def wrong(
+        self, kind: str, i: int, key: str, value: object, expected: str, where: str = ""
+    ) -> NoReturn:
+        """Refuse the value of a key."""
+        self.fail(kind, i, key, f"{where}{key} = {show_value(value)}: expected {expected}", "")

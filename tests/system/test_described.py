@@ -1,0 +1,128 @@
+"""What people describe: one message for each fault, with file, line, key and what to give."""
+
+from pathlib import Path
+
+import pytest
+
+from depgraph.errors import ModelError, TraceError
+from depgraph.gpu.model import KEYS
+from depgraph.mechanisms.custom import POLICY
+from depgraph.parsers.described_launches import LAUNCH
+from depgraph.parsers.described_links import COLLECTIVE, LINK
+from depgraph.parsers.workload import DEPENDENCE, KERNEL, TOP
+from depgraph.system.described import (
+    REQUIRED,
+    DescribedFile,
+    Field,
+    ModelFile,
+    any_text,
+    flag,
+    items,
+    one_of,
+    optional,
+    real,
+    record,
+    text,
+    values_of,
+    whole,
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
+CAR = (
+    Field("name", any_text, "what it is called"),
+    Field("wheels", whole(3, 18), "that touch the ground", default=4),
+    Field("mass", real(1, 1e6), "without load", "kg", REQUIRED),
+)
+TEXT = '[[car]]\nmass = 900\n\n[[car]]\nname = "truck"\nwheels = 6\nmass = 7e3\n'
+
+
+def described(folder, content, kind=DescribedFile):
+    path = folder / "cars.toml"
+    path.write_text(content, encoding="utf-8")
+    return kind(path)
+
+
+def cars_of(file):
+    return [file.table("car", i, table, CAR) for i, table in enumerate(file.content["car"])]
+
+
+def test_a_table_says_all_keys(tmp_path):
+    file = described(tmp_path, TEXT)
+    assert cars_of(file) == [
+        {"name": None, "wheels": 4, "mass": 900.0},
+        {"name": "truck", "wheels": 6, "mass": 7000.0},
+    ]
+    assert file.given("car", 0, file.content["car"][0], CAR) == {"mass": 900.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (TEXT.replace("6", "2"), "cars.toml:6: wheels 2; give a whole number from 3 to 18"),
+        (TEXT.replace("6", "true"), "cars.toml:6: wheels True; give a whole number from 3 to 18"),
+        (TEXT.replace("7e3", "nan"), r"cars.toml:7: mass nan; give a number from 1 to 1e\+06"),
+        (TEXT.replace("wheels", "weels"), r"cars.toml:6: unknown key 'weels'; did you mean wheels"),
+        (TEXT.replace("mass = 7e3", ""), "cars.toml:4: car 'truck' has no mass; give kg"),
+        (TEXT.replace("mass = 900", ""), "cars.toml:1: car 'car 0' has no mass; give kg"),
+        ("car = [1]", r"cars.toml: car is not a table; write \[\[car\]\]"),
+        ("car = ", "cars.toml:1: Invalid value"),
+    ],
+)
+def test_a_fault_names_file_line_key_and_what_to_give(tmp_path, content, message):
+    def read():
+        return cars_of(described(tmp_path, content))
+
+    with pytest.raises(TraceError, match=message):
+        read()
+
+
+def test_a_file_of_one_table_is_refused_as_a_model(tmp_path):
+    file = described(tmp_path, "mass = 9\nwheels = 1\n", ModelFile)
+    with pytest.raises(ModelError, match="wheels = 1: expected a whole number from 3"):
+        file.table("", 0, file.content, CAR)
+
+
+SOURCE = record(Field("path", any_text, "file", default=REQUIRED), Field("size", whole(0, 9), ""))
+
+
+@pytest.mark.parametrize(
+    ("reader", "value", "taken"),
+    [
+        (text, "a", "a"), (any_text, "", ""), (flag, False, False), (one_of("ab"), "b", "b"),
+        (items(flag, "flags"), [True], (True,)), (optional(flag), None, None),
+        (real(0, 1), 1, 1.0), (values_of(flag), {"a": True}, {"a": True}),
+        (SOURCE, {"path": "a", "more": 1}, {"path": "a"}),
+    ],
+)  # fmt: skip
+def test_what_readers_take(reader, value, taken):
+    assert reader(value) == taken
+
+
+@pytest.mark.parametrize(
+    ("reader", "value", "expected"),
+    [
+        (text, " ", "text"), (any_text, 1, "text"), (flag, 1, "true or false"),
+        (one_of(("a", "b")), ["a"], "one of a, b"), (items(flag, "flags"), True, "flags"),
+        (items(flag, "flags", 1), [], "flags"), (items(flag, "flags"), [2], "true or false"),
+        (optional(flag), 0, "true or false"), (real(0, 1), float("nan"), "a number from 0 to 1"),
+        (values_of(flag), [], "an object"), (SOURCE, {}, "an object with path"),
+        (SOURCE, {"path": "a", "size": -1}, "a whole number from 0 to 9"),
+    ],
+)  # fmt: skip
+def test_what_readers_refuse(reader, value, expected):
+    with pytest.raises(ValueError, match=f"^{expected}$"):
+        reader(value)
+
+
+@pytest.mark.parametrize(
+    ("page", "fields"),
+    [
+        ("gpus.md", KEYS),
+        ("extending.md", POLICY),
+        ("mechanisms.md", (*TOP, *KERNEL, *DEPENDENCE, *LAUNCH)),
+        ("overlap.md", (*LINK, *COLLECTIVE)),
+    ],
+)
+def test_every_key_is_documented(page, fields):
+    written = (DOCS / page).read_text(encoding="utf-8")
+    assert [field.key for field in fields if field.key not in written] == []
