@@ -7,10 +7,7 @@ import traceback
 
 
 def why_not_captured(error: BaseException) -> str:
-    """Say what line of the program broke a capture.
-
-    Ending a capture that has failed fails as well: what was raised first counts.
-    """
+    """Say what line broke a capture: what was raised first, as ending it then fails as well."""
     while error.__context__ is not None:
         error = error.__context__
     frames = traceback.extract_tb(error.__traceback__)

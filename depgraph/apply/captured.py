@@ -21,22 +21,13 @@ _CAPTURES = "captures"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory that was allocated in one piece.
-
-    Attributes
-    ----------
-    start, size : int
-        Address and bytes.
-    number : int
-        Which of all allocations: memory that is freed and used again has another number.
-    owner : str
-        `TENSOR`; `LIBRARY` for what an operator allocated and keeps; or `OTHER`.
-    """
+    """Memory that was allocated in one piece."""
 
     start: int
-    size: int
+    size: int  # bytes
+    # which of all allocations: memory that is freed and used again has another number
     number: int = -1
-    owner: str = OTHER
+    owner: str = OTHER  # `TENSOR`; `LIBRARY` for what an operator allocated and keeps; or `OTHER`
 
     @property
     def end(self) -> int:
@@ -46,65 +37,33 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The elements of a strided tensor.
+    """The elements of a strided tensor."""
 
-    Attributes
-    ----------
-    start : int
-        Address of the first.
-    shape, strides : tuple of int
-        Strides in bytes, none negative.
-    item : int
-        Bytes of an element.
-    memory : Allocation
-        The tensor's whole storage.
-    """
-
-    start: int
+    start: int  # address of the first element
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    item: int
-    memory: Allocation
+    strides: tuple[int, ...]  # bytes, none negative
+    item: int  # bytes of an element
+    memory: Allocation  # the tensor's whole storage
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that an operator was given, or has returned.
+    """A tensor that an operator was given, or has returned."""
 
-    Attributes
-    ----------
-    name : str
-        Of the argument; "" for a result.
-    view : View
-    is_written : bool
-        Whether it is a new result, or the operator's schema says that it is changed.
-    """
-
-    name: str
+    name: str  # of the argument; "" for a result
     view: View
-    is_written: bool
+    is_written: bool  # whether it is a new result, or the operator's schema says that it is changed
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of an operator while the function was captured.
+    """One call of an operator while the function was captured."""
 
-    Attributes
-    ----------
-    name : str
-        Such as ``aten::add_.Tensor``.
-    operands : tuple of Operand
-        Its strided tensors on the GPU.
-    others : tuple of Allocation
-        The memory of tensors of other kinds: sparse, nested, quantized, subclasses.
-    made : tuple of Allocation
-        What it allocated, and may have freed.
-    """
-
-    name: str
-    operands: tuple[Operand, ...] = ()
+    name: str  # such as ``aten::add_.Tensor``
+    operands: tuple[Operand, ...] = ()  # its strided tensors on the GPU
+    # the memory of tensors of other kinds: sparse, nested, quantized, subclasses
     others: tuple[Allocation, ...] = ()
-    made: tuple[Allocation, ...] = ()
+    made: tuple[Allocation, ...] = ()  # what it allocated, and may have freed
 
     @property
     def operator(self) -> str:
@@ -114,50 +73,27 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address among the parameters of a node.
+    """An address among the parameters of a node."""
 
-    Attributes
-    ----------
-    at : int
-        Byte of the parameters; of a copy or memset `SOURCE` or `TARGET`.
-    memory : Allocation
-        What it points into.
-    """
-
-    at: int
-    memory: Allocation
+    at: int  # byte of the parameters; of a copy or memset `SOURCE` or `TARGET`
+    memory: Allocation  # what it points into
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of a captured graph.
+    """One node of a captured graph."""
 
-    Attributes
-    ----------
-    kind : str
-        `KERNEL`, `MEMSET`, `COPY`, `EMPTY`, or what else the driver calls it: that is never
-        understood and keeps its place.
-    name : str
-        Mangled name of a kernel.
-    grid, block : (int, int, int)
-    shared : int
-        Dynamic shared memory of a block, in bytes.
-    call : int
-        Place of the operator that launched it in `Captured.calls`, -1 for none.
-    pointers : tuple of Pointer
-        Into memory of the GPU, those inside tensor maps among them.
-    to_host : bool
-        Whether a copy's destination is the host.
-    """
-
+    # `KERNEL`, `MEMSET`, `COPY`, `EMPTY`, or what else the driver calls it: that is never
+    # understood and keeps its place
     kind: str
-    name: str = ""
+    name: str = ""  # mangled name of a kernel
     grid: tuple[int, int, int] = (0, 0, 0)
     block: tuple[int, int, int] = (0, 0, 0)
-    shared: int = 0
-    call: int = -1
+    shared: int = 0  # dynamic shared memory of a block, in bytes
+    call: int = -1  # place of the operator that launched it in `Captured.calls`, -1 for none
+    # into memory of the GPU, those inside tensor maps among them
     pointers: tuple[Pointer, ...] = ()
-    to_host: bool = False
+    to_host: bool = False  # whether a copy's destination is the host
 
     @property
     def label(self) -> str:
@@ -167,27 +103,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A captured graph.
+    """A captured graph."""
 
-    Attributes
-    ----------
-    nodes : tuple of Node
-        In the order in which they were launched.
-    edges : tuple of (int, int)
-        As they were captured: places in `nodes`, each from a smaller to a larger one.
-    calls : tuple of Call
-        Every operator that was called; many launch nothing.
-    before : int
-        Allocations of smaller numbers were there before the function ran.
-    call : int
-        Which call of `depgraph.torch.parallelize` it is, from 0.
-    """
-
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...]  # in the order in which they were launched
+    # as they were captured: places in `nodes`, each from a smaller to a larger one
     edges: tuple[tuple[int, int], ...]
-    calls: tuple[Call, ...] = ()
-    before: int = 0
-    call: int = 0
+    calls: tuple[Call, ...] = ()  # every operator that was called; many launch nothing
+    before: int = 0  # allocations of smaller numbers were there before the function ran
+    call: int = 0  # which call of `depgraph.torch.parallelize` it is, from 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -250,19 +173,7 @@ def write_captures(path: Path, captures: Sequence[Captured], *, store: str = "")
 
 
 def read_captures(path: Path, store: str | None = None) -> list[Captured]:
-    """Read what `write_captures` wrote.
-
-    Parameters
-    ----------
-    path : Path
-    store : str, optional
-        Identity of the store that they must go with; None for any.
-
-    Raises
-    ------
-    ApplyError, StoreError
-        If there is no such file, it is damaged, or goes with another store.
-    """
+    """Read what `write_captures` wrote; with `store`, only if it goes with that store."""
     found = read_companion(path, store)
     try:
         return [Captured.from_json(each) for each in found[_CAPTURES]]

@@ -62,18 +62,13 @@ _UNIFORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """What a kernel does with the pointers among its parameters.
+    """What a kernel does with the pointers among its parameters."""
 
-    Attributes
-    ----------
-    unknown : str
-        Why it may touch memory that no pointer among its parameters leads to, such as by addresses
-        that it loads; "" if every address comes from one of them.
-    stored : frozenset of int
-        The bytes of the parameters at which the pointers begin that it writes through; -1 for any.
-    """
-
+    # why it may touch memory that no pointer among its parameters leads to, such as by
+    # addresses that it loads; "" if every address comes from one of them
     unknown: str = ""
+    # the bytes of the parameters at which the pointers begin that it writes through; -1 for
+    # any
     stored: frozenset[int] = frozenset()
 
     def may_write(self, at: int) -> bool:
@@ -100,10 +95,7 @@ class _Instruction:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether what stands behind a branch or an end may run after it.
-
-        On Blackwell a predicate may be an operand: ``BRA.U !UP0``.
-        """
+        """Whether what follows a branch or an end may run; on Blackwell ``BRA.U !UP0`` has one."""
         asked = any(_PREDICATE.match(o) and o not in _ALWAYS for o in self.operands)
         return asked or not self.is_sure or bool({"CONV", "DIV"} & set(self.options))
 
@@ -121,19 +113,7 @@ class _UnknownError(Exception):
 
 
 def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> KernelCode:
-    """Find by which pointers a kernel gets at memory.
-
-    Parameters
-    ----------
-    text : str
-        What nvdisasm prints of a module, with labels (``-c``).
-    kernel : str
-        Mangled name.
-    begin : int
-        Where parameters begin in the constant bank.
-    pointers : collection of int
-        The bytes of the parameters at which pointers were found.
-    """
+    """Find by which pointers, of those at some bytes of its parameters, a kernel gets at memory."""
     lines = _lines_of(text, kernel)
     if lines is None:
         return KernelCode(f"its code is not in the module that has {kernel}")

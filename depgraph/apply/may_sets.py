@@ -40,26 +40,14 @@ _MOST_RUNS = 4096  # of a view: of more pieces the whole is taken
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Bytes that a unit may touch.
-
-    Attributes
-    ----------
-    start, end : int
-        Of all of them.
-    view : View or None
-        Which of them, if not all.
-    memory : Allocation
-    writes : bool
-    reason : str
-        What says so.
-    """
+    """Bytes that a unit may touch."""
 
     start: int
     end: int
-    view: View | None
+    view: View | None  # which bytes from start to end, if not all
     memory: Allocation
     writes: bool
-    reason: str
+    reason: str  # what says so
 
     def runs(self) -> NDArray[np.int64]:
         """Return the bytes as ranges, int64[n, 2], ascending; of too many the whole."""
@@ -69,32 +57,18 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that stay one after another.
+    """Nodes that stay one after another."""
 
-    Attributes
-    ----------
-    first, end : int
-        Nodes `first` to `end` - 1.
-    accesses : tuple of Access
-        Of a unit that is fixed those that are known; there may be others.
-    fixed : str
-        Why it keeps its place: after everything before, before everything after; "" if not.
-    """
-
-    first: int
+    first: int  # nodes `first` to `end` - 1
     end: int
+    # of a unit that is fixed those that are known; there may be others
     accesses: tuple[Access, ...]
+    # why it keeps its place: after everything before, before everything after; "" if not
     fixed: str = ""
 
 
 def units_of(captured: Captured, codes: Mapping[str, KernelCode]) -> list[Unit]:
-    """Return what each operator, and each node of none, may touch.
-
-    Parameters
-    ----------
-    codes : mapping
-        From a kernel's name to what its machine code says; of no use to known operators.
-    """
+    """Return what each operator, and each node of none, may touch."""
     found = []
     first = 0
     while first < len(captured.nodes):
@@ -159,10 +133,7 @@ def _whole(memory: Allocation, reason: str, *, writes: bool = True) -> Access:
 
 
 def written_outside(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
-    """Return what a graph may write of the memory that was there before.
-
-    What libraries keep is left out.
-    """
+    """Return what a graph may write of earlier memory, but for what libraries keep."""
     written = (a.memory for unit in units for a in unit.accesses if a.writes)
     return [
         each
@@ -172,10 +143,7 @@ def written_outside(captured: Captured, units: Sequence[Unit]) -> list[Allocatio
 
 
 def reached_by_others(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
-    """Return the memory that was there before and that kernels of no operator have pointers to.
-
-    What libraries keep is left out.
-    """
+    """Return the earlier memory that kernels of no operator reach, but for what libraries keep."""
     memory = (
         access.memory
         for unit in units
@@ -216,13 +184,7 @@ def _runs(view: View) -> NDArray[np.int64] | None:
 
 
 def conflicts(units: Sequence[Unit]) -> list[dict[str, int]]:
-    """Return for each unit which earlier ones it must wait for, and why.
-
-    Returns
-    -------
-    list of dict
-        From a reason to the units, as bits of an integer. A pair may have several reasons.
-    """
+    """Return for each unit which earlier ones, as bits, it must wait for by each reason."""
     found: list[dict[str, int]] = [{} for _ in units]
     free = [(i, access) for i, u in enumerate(units) if not u.fixed for access in u.accesses]
     for group in _touching(free):

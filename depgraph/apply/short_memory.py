@@ -17,13 +17,7 @@ _HOW_MUCH = re.compile(r"tried to allocate ([\d.]+ \w+)", re.IGNORECASE)
 
 @contextmanager
 def memory_told() -> Iterator[None]:
-    """Say what to do where PyTorch gets no memory.
-
-    Raises
-    ------
-    ApplyError
-        In place of PyTorch's error.
-    """
+    """Raise an `ApplyError` that says what to do where PyTorch gets no memory."""
     try:
         yield
     except RuntimeError as error:

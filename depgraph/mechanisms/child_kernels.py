@@ -166,12 +166,7 @@ class Spawn(Mechanism):
 
 
 def thresholds_of(launches: DeviceLaunches) -> list[float]:
-    """Return thresholds worth trying: each number of work items, or as many evenly spread, and inf.
-
-    Parameters
-    ----------
-    launches : DeviceLaunches
-    """
+    """Return thresholds worth trying: each number of work items, or some evenly spread, and inf."""
     items = np.unique(launches.items)
     if len(items) > _MOST_THRESHOLDS:
         items = items[np.linspace(0, len(items) - 1, _MOST_THRESHOLDS).round().astype(int)]

@@ -38,13 +38,7 @@ _CONCCL = "ConCCL (arXiv 2412.14335)"
 
 
 def _collectives(program: Scenario) -> list[Collective | None]:
-    """Return the collective of each operation, None for computation.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program has none, or what-ifs made one part of another kernel.
-    """
+    """Return the collective of each operation, None for computation; refuse parts of kernels."""
     known = Communication.from_metadata(program.metadata).collectives
     if not known or not program.functions:
         raise NotApplicableError("the program has no collectives: describe some")

@@ -112,13 +112,7 @@ class CudaGraph(Mechanism):
 def graph_rules(
     program: Scenario, charges: Charges, source: NDArray[np.int32], target: NDArray[np.int32]
 ) -> Rules:
-    """Return the rules of a CUDA graph of a program's operations, with edges of any choice.
-
-    Parameters
-    ----------
-    source, target : int32[n]
-        Operations; the target waits for the source.
-    """
+    """Return the rules of a CUDA graph in which each target operation waits for its source."""
     model = charges.launches
     latency = np.zeros(program.graph.n_operations)
     latency[target] = model.path.value

@@ -260,13 +260,7 @@ def _fine(
 
 
 def waits_per_block(graph: BlockGraph, tiles: float = math.inf) -> NDArray[np.int64]:
-    """Count the semaphores that each block waits for: int64[n_blocks].
-
-    Parameters
-    ----------
-    tiles : float
-        Blocks that share a semaphore; infinite if all blocks of a source set do.
-    """
+    """Count the semaphores each block waits for: `tiles` blocks of a set share one, inf: all do."""
     join = list_of_each(graph.target_offsets)
     pair_offsets, pair_sources = gather_lists(*graph.source_lists, join)
     target = np.repeat(graph.targets, np.diff(pair_offsets)).astype(np.int64)

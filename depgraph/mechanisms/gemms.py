@@ -22,13 +22,7 @@ def _patterns() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @lru_cache(maxsize=4096)
 def is_gemm(name: str) -> bool:
-    """Tell whether a function is a matrix product that runs along k in equal steps.
-
-    Parameters
-    ----------
-    name : str
-        As the input spells it.
-    """
+    """Tell whether a function is a matrix product that runs along k in equal steps."""
     gemms, others = _patterns()
     bare = base_name(name)
     # CUTLASS names what it runs in a template argument of a function called Kernel or Kernel2.

@@ -36,17 +36,11 @@ INVOCATION = Cost(
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """What launches cost each operation.
+    """What launches cost each operation."""
 
-    Attributes
-    ----------
-    enter : float64[n_operations]
-        Time to issue it, one after another, ahead of the GPU.
-    launch : float64[n_operations]
-        Time that the GPU needs once it was issued and may start.
-    """
-
+    # float64[n_operations]: time to issue it, one after another, ahead of the GPU
     enter: NDArray[np.floating[Any]]
+    # float64[n_operations]: time that the GPU needs once it was issued and may start
     launch: NDArray[np.floating[Any]]
 
 
@@ -59,13 +53,7 @@ def one_by_one(program: Scenario, charges: Charges) -> Launching:
 
 
 def ahead(program: Scenario, charges: Charges, *, name: str | None = None) -> Launching:
-    """Launch kernels that wait on the GPU: the host issues each, the first alone pays the gap.
-
-    Parameters
-    ----------
-    name : str, optional
-        Of the cost that stands for both, where the mechanism has one.
-    """
+    """Launch kernels that wait on the GPU: the host issues each, the first alone pays the gap."""
     none = program.is_kernel * 0.0
     if name is not None and charges.is_given(name):
         return Launching(program.is_kernel * charges.time(name), none)

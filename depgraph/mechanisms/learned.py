@@ -59,21 +59,14 @@ class DataflowLearned(Mechanism):
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What was learned, and how often it would have been wrong.
+    """What was learned, and how often it would have been wrong."""
 
-    Attributes
-    ----------
-    learned : bool[n_operations]
-        Whether the dependences of an operation are those that an earlier launch taught.
-    mistaken : int
-        Launches whose dependences are others than those that were learned.
-    missed, needless : int
-        Edges of those launches that were not learned, so that a block would have started too
-        early; and edges that were learned and are not there.
-    """
-
+    # bool[n_operations]: whether the dependences of an operation are those that an earlier
+    # launch taught
     learned: NDArray[np.bool_]
-    mistaken: int
+    mistaken: int  # launches whose dependences are others than those that were learned
+    # edges of those launches that were not learned, so that a block would have started too
+    # early; and edges that were learned and are not there
     missed: int
     needless: int
 
@@ -92,17 +85,10 @@ class Lesson:
 
 
 def learned_kernels(program: Scenario) -> Lesson:
-    """Find out which operations depend on others as an earlier launch did.
-
-    A launch is taken to be like the latest earlier one of the same function, grid and block that
-    has most of the kernels before it in common. Whether it then depends in the same way on kernels
-    as far before it, whatever the addresses, is what was learned rightly or wrongly.
-
-    Raises
-    ------
-    NotApplicableError
-        If the names of the functions are not known.
-    """
+    """Find out which operations depend on others as the most similar earlier launch did."""
+    # That is the latest earlier one of the same function, grid and block that has most of the
+    # kernels before it in common. If the launch depends in the same way on kernels as far
+    # before it, whatever the addresses, that was learned rightly.
     if not program.functions or program.block is None:
         raise NotApplicableError("dataflow-learned needs the names of the kernels")
     graph = program.graph

@@ -25,11 +25,7 @@ _PAPER = "Puthoor et al., Oversubscribed command queues in GPUs, GPGPU 2018 (sec
 
 
 def chain_of_each(graph: BlockGraph) -> NDArray[np.int64]:
-    """Deal operations out to chains, each waiting for the one before it: int64[n_operations].
-
-    In launch order an operation goes on with the chain of the latest operation it depends on whose
-    chain nothing goes on with yet; else it begins a chain.
-    """
+    """Deal operations out to chains, each waiting for the one before it: int64[n_operations]."""
     source, target = dependent_operations(graph)
     by_target = np.lexsort((-source, target))
     sources = np.split(

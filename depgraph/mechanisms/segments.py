@@ -23,23 +23,7 @@ _KINDS = {"RAW": (WRITE, READ), "WAR": (READ, WRITE), "WAW": (WRITE, WRITE)}
 def kernel_segments(
     graph: BlockGraph, footprints: Footprints, kind: int, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
-    """Cover what each operation reads or writes by a few byte ranges.
-
-    The widest holes between the bytes that it touches stay open, the others are covered.
-
-    Parameters
-    ----------
-    kind : int
-        `READ` or `WRITE`.
-    most : int
-        Ranges an operation.
-
-    Returns
-    -------
-    operation : int64[n], increasing
-    start, end : uint64[n]
-        Increasing within an operation.
-    """
+    """Cover each operation's bytes by `most` ranges, ascending; the widest holes stay open."""
     chosen = footprints.access == kind
     operation = graph.operation_of_block[footprints.block[chosen]].astype(np.int64)
     start, end = footprints.start[chosen], footprints.end[chosen]
@@ -74,20 +58,7 @@ def _reached(end: NDArray[np.uint64], begins: NDArray[np.intp]) -> NDArray[np.ui
 def segment_conflicts(
     graph: BlockGraph, footprints: Footprints, most: int, kinds: Collection[str]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the pairs of operations whose byte ranges overlap and one of which writes.
-
-    Parameters
-    ----------
-    most : int
-        Ranges that an operation reads, and ranges that it writes.
-    kinds : collection of str
-        Kinds of dependence that count; frees are not seen.
-
-    Returns
-    -------
-    source, target : int32[n]
-        Each pair once, the older operation first.
-    """
+    """Return the pairs of operations, older first, whose ranges overlap and one of which writes."""
     n = graph.n_operations
     segments = {kind: kernel_segments(graph, footprints, kind, most) for kind in (READ, WRITE)}
     found = [np.empty(0, np.int64)]
@@ -126,15 +97,7 @@ def _overlaps(
 def ordered_pairs(
     n: int, source: NDArray[np.int32], target: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return which operations come before which by a path of dependences: bool[n, n].
-
-    Parameters
-    ----------
-    n : int
-        Operations.
-    source, target : int32[m]
-        Dependences; every source is older than its target.
-    """
+    """Return which operations come before which by a path of dependences: bool[n, n]."""
     before = np.zeros((n, n), np.bool_)
     order = np.argsort(target, kind="stable")
     sources = source[order]

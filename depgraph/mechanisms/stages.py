@@ -181,14 +181,7 @@ def depths(graph: BlockGraph) -> Numbers:
 
 
 def _between_stages(stage: Numbers, ends: NDArray[np.bool_]) -> Gates:
-    """Let what begins a stage wait for what ends the one before.
-
-    Parameters
-    ----------
-    stage : int64[n_operations]
-    ends : bool[2, n_operations]
-        Whether an operation ends a stage, and whether it begins one.
-    """
+    """Let what begins a stage wait for what ends the one before."""
     last, first = (np.flatnonzero(e) for e in ends)
     last, first = (each[np.argsort(stage[each], kind="stable")] for each in (last, first))
     low = np.searchsorted(stage[last], stage[first] - 1)

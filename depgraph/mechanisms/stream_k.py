@@ -111,17 +111,8 @@ class StreamK(Mechanism):
 
 
 def fixups(blocks: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many pieces the busiest slot adds up, or hands over, of blocks split evenly.
-
-    Parameters
-    ----------
-    blocks, slots : int64[n]
-
-    Returns
-    -------
-    int64[n]
-        Slot s takes what lies between block ``s * blocks / slots`` and ``(s + 1) * blocks /
-        slots``: one piece at each end that is not a whole number.
-    """
+    """Return how many pieces the busiest slot adds up, or hands over, of blocks split evenly."""
+    # Slot s takes what lies between block ``s * blocks / slots`` and ``(s + 1) * blocks /
+    # slots``: one piece at each end that is not a whole number.
     period = slots // np.gcd(blocks, slots)
     return np.minimum(period - 1, 2)

@@ -34,15 +34,7 @@ def cache_folder() -> Path:
 
 
 class Builder:
-    """Compiles the native parts with what a machine has.
-
-    Parameters
-    ----------
-    toolkit : Toolkit
-        In which nothing is missing that is asked for.
-    folder : Path, optional
-        Where compiled ones are kept; default the user's cache.
-    """
+    """Compiles the native parts with what a machine has; keeps them in the user's cache."""
 
     def __init__(self, toolkit: Toolkit, folder: Path | None = None) -> None:
         self._toolkit = toolkit

@@ -21,39 +21,19 @@ _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 @dataclass(frozen=True, slots=True)
 class Leavings:
-    """Of one process, on one GPU.
-
-    Attributes
-    ----------
-    process, device : int
-    architecture : int or None
-        Of the GPU, such as 90.
-    events : list of dict
-        In order, without the first, which is about the recording.
-    tables : uint8[n]
-        What the events point into.
-    """
+    """Of one process, on one GPU."""
 
     process: int
     device: int
-    architecture: int | None
-    events: list[dict[str, Any]]
-    tables: NDArray[np.uint8]
+    architecture: int | None  # of the GPU, such as 90
+    events: list[dict[str, Any]]  # in order, without the first, which is about the recording
+    tables: NDArray[np.uint8]  # [n]: what the events point into
 
 
 def leavings_in(
     folder: Path, only_regions_of: Callable[[int], bool] = lambda _: False
 ) -> list[Leavings]:
-    """Read what processes have left on each GPU, but for those that launched nothing there.
-
-    A line that a crash has cut is the last one: what stands before it counts.
-
-    Parameters
-    ----------
-    folder : Path
-    only_regions_of : callable
-        Tells of which processes only what lies in their regions counts.
-    """
+    """Read what processes have left on each GPU; a line that a crash cut is the last."""
     found = []
     for all_events in _events_in(folder):
         if not all_events:
@@ -99,10 +79,8 @@ def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _in_regions(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Leave out what is launched outside of regions; ordinals are those among the launches inside.
-
-    A region that begins in another one, or ends twice, is the same region.
-    """
+    """Leave out what is launched outside of regions; ordinals count launches inside."""
+    # A region that begins in another one, or ends twice, is the same region.
     is_inside, outside, ended = False, 0, 0
     for event in events:
         if event["event"] == "region":

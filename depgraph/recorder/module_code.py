@@ -26,31 +26,17 @@ _SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module of machine code.
-
-    Attributes
-    ----------
-    path : Path
-    begin_of : dict
-        From the mangled name of a kernel to the byte of the constant bank that its parameters
-        begin at.
-    symbol_of : dict
-        From the name of a function to the number of its symbol.
-    """
+    """A module of machine code."""
 
     path: Path
+    # from the mangled name of a kernel to the byte of the constant bank that its parameters
+    # begin at
     begin_of: dict[str, int]
-    symbol_of: dict[str, int]
+    symbol_of: dict[str, int]  # from the name of a function to the number of its symbol
 
 
 def read_module(path: Path) -> Module:
-    """Read which kernels are in a module.
-
-    Raises
-    ------
-    RecorderError
-        If it is no module that can be read.
-    """
+    """Read which kernels are in a module."""
     raw = path.read_bytes()
     try:
         sections = _sections(raw)
@@ -123,19 +109,7 @@ def find_nvdisasm() -> Path | None:
 
 
 def disassembled(path: Path, nvdisasm: Path, symbols: Sequence[int] = ()) -> str:
-    """Return the code of a module as text.
-
-    Parameters
-    ----------
-    path, nvdisasm : Path
-    symbols : sequence of int
-        Numbers of the functions that are wanted; default all.
-
-    Raises
-    ------
-    RecorderError
-        If the disassembler cannot read it.
-    """
+    """Return the code of a module's functions, by symbol number, as text; default all."""
     chosen = ["-fun", ",".join(map(str, symbols))] if symbols else []
     try:
         done = subprocess.run(  # noqa: S603 - the user's own tool

@@ -17,21 +17,7 @@ _TAKEN = "taken"
 
 
 def timed_in(folder: Path, *, in_region: Callable[[int], bool] = lambda _: False) -> list[Events]:
-    """Return what ran of each process that launched kernels, in the order of the launches.
-
-    Parameters
-    ----------
-    folder : Path
-        In which processes left their times.
-    in_region : callable
-        Tells of which processes only what ran between cudaProfilerStart and cudaProfilerStop
-        counts.
-
-    Returns
-    -------
-    list of list of dict
-        Events of the PyTorch profiler: kernels, copies and memsets.
-    """
+    """Return what ran of each process that launched kernels, as PyTorch profiler events."""
     processes = [
         _in_order(_lines(path), in_region=in_region(int(path.stem.rpartition("-")[2])))
         for path in sorted(folder.glob(_FILES))
@@ -44,20 +30,7 @@ def _is_of_kernels(events: Events) -> bool:
 
 
 def take_times(timed: list[Events], launched: Events) -> Events:
-    """Take out the times of what was recorded, of the process that launched most of it.
-
-    Parameters
-    ----------
-    timed : list of list of dict
-        Of the processes: what has not been taken yet.
-    launched : list of dict
-        Events of the recorded process on one GPU.
-
-    Returns
-    -------
-    list of dict
-        By time; empty if no process launched any of it.
-    """
+    """Take from `timed`, by time, the events of the process that launched most of these kernels."""
     kernels = [event for event in launched if event["event"] == "kernel"]
     wanted = Counter(_launch(kernel, kernel) for kernel in kernels)
     ordinals = {kernel["ordinal"] for kernel in kernels}
@@ -121,13 +94,6 @@ def _is_inside(correlation: int, marks: Sequence[tuple[int, str]]) -> bool:
 
 
 def as_trace(events: Events, gpus: Sequence[str]) -> dict[str, Any]:
-    """Return events as a trace of the PyTorch profiler, which ``--timing`` reads.
-
-    Parameters
-    ----------
-    events : sequence of dict
-    gpus : sequence of str
-        Names of the GPUs, by number.
-    """
+    """Return events as a trace of the PyTorch profiler, which ``--timing`` reads."""
     devices = [{"id": number, "name": name} for number, name in enumerate(gpus)]
     return {"deviceProperties": devices, "traceEvents": events}

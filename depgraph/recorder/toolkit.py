@@ -22,20 +22,11 @@ _VERSION = re.compile(r"release ([0-9.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One thing that recording needs.
-
-    Attributes
-    ----------
-    name : str
-    what : str
-        What was found, "" if nothing.
-    hint : str
-        How to get it.
-    """
+    """One thing that recording needs."""
 
     name: str
-    what: str
-    hint: str
+    what: str  # what was found, "" if nothing
+    hint: str  # how to get it
 
 
 class Toolkit:
@@ -133,18 +124,7 @@ class Toolkit:
         return f"{self.nvcc} ({version[1]})" if version else str(self.nvcc)
 
     def check(self, *, without: str = "") -> None:
-        """Refuse to go on where something is missing.
-
-        Parameters
-        ----------
-        without : str
-            What is not needed.
-
-        Raises
-        ------
-        RecorderError
-            Names the first thing that is missing, and how to get it.
-        """
+        """Refuse to go on where something is missing, but for what is not needed."""
         for each in self.found:
             if not each.what and each.name != without:
                 raise RecorderError(f"no {each.name} was found", each.hint)

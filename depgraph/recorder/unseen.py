@@ -42,22 +42,7 @@ _SEEN = frozenset(
 
 
 def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) -> str:
-    """Add to each kernel's event what its machine code says that no hook sees.
-
-    A kernel whose code was read has a list ``unseen``, empty where hooks see all.
-
-    Parameters
-    ----------
-    events : iterable of dict
-    folder : Path
-        In which the process has left its modules.
-    process : int
-
-    Returns
-    -------
-    str
-        Why no code was read, "" if it was.
-    """
+    """Note in each kernel's event what no hook sees (a list ``unseen``); say why not, else ""."""
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
         return "there is no nvdisasm (a CUDA toolkit has it, and the package triton)"
@@ -104,15 +89,7 @@ def _by_function(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def unseen_in(lines: Iterable[str], called: Iterable[str] = ()) -> set[str]:
-    """Return what code does that no hook sees.
-
-    Parameters
-    ----------
-    lines : iterable of str
-        Of a kernel, as nvdisasm prints them.
-    called : iterable of str
-        Of what it may call.
-    """
+    """Return what code that nvdisasm prints, or what it calls, does that no hook sees."""
     found: set[str] = set()
     calls = False
     for line in lines:

@@ -25,42 +25,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Program:
-    """A captured function.
+    """A captured function."""
 
-    Attributes
-    ----------
-    graph : torch.cuda.CUDAGraph
-        As it was captured, not yet instantiated.
-    pool : (int, int)
-        The private pool that its memory lies in.
-    outputs : object
-        What the function returned: tensors in it are those that a replay writes.
-    handles : list of int
-        The driver's nodes, in the order of `captured.nodes`.
-    captured : Captured
-    outside, on_host : dict
-        The tensors that it uses and that were there before, by the address of their storages: on
-        the GPU, and on the CPU.
-    first_use : dict
-        From these addresses to the operator that used them first.
-    kept_bytes : int
-        Of memory that is kept so that no two tensors share it.
-    gradients : list of (tensor, tensor)
-        Parameters, and the gradients that it writes for them.
-    of_host : list of storage
-        What it made on the CPU, which a replay may read.
-    """
-
-    graph: Any
-    pool: tuple[int, int]
-    outputs: Any
-    handles: list[int]
+    graph: Any  # as it was captured, not yet instantiated
+    pool: tuple[int, int]  # the private pool that its memory lies in
+    outputs: Any  # what the function returned: tensors in it are those that a replay writes
+    handles: list[int]  # the driver's nodes, in the order of `captured.nodes`
     captured: Captured
+    # the tensors that it uses and that were there before, by the address of their storages:
+    # on the GPU, and on the CPU
     outside: dict[int, Any] = field(default_factory=dict)
     on_host: dict[int, Any] = field(default_factory=dict)
+    # from these addresses to the operator that used them first
     first_use: dict[int, str] = field(default_factory=dict)
-    kept_bytes: int = 0
+    kept_bytes: int = 0  # of memory that is kept so that no two tensors share it
+    # parameters, and the gradients that it writes for them
     gradients: list[tuple[Any, Any]] = field(default_factory=list)
+    # what it made on the CPU, which a replay may read
     of_host: list[Any] = field(default_factory=list)
 
     @property
@@ -85,40 +66,20 @@ def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
 
 
 def capture(
+    # the function; tensors that it is given are read where they lie whenever the graph runs
     run: Callable[[], Any],
     lanes: Lanes,
     driver: Driver,
     device: Any,
-    layout: Layout,
+    layout: Layout,  # on which lane each operator runs
     *,
-    most_bytes: int = 0,
+    most_bytes: int = 0,  # of tensors that are kept so that no later one gets their memory
+    # whether to listen to the dispatcher: compiled functions are not compiled then
     listens: bool = True,
     name: str = "it",
-    place: int = 0,
+    place: int = 0,  # which call of `depgraph.torch.parallelize` it is
 ) -> Program:
-    """Capture a function that is warm, and note what it calls.
-
-    Parameters
-    ----------
-    run : callable
-        The function; tensors that it is given are read where they lie whenever the graph runs.
-    layout : Layout
-        On which lane each operator runs.
-    most_bytes : int
-        Of tensors that are kept so that no later one gets their memory.
-    listens : bool
-        Whether to listen to the dispatcher: compiled functions are not compiled then.
-    name : str
-        Of the function.
-    place : int
-        Which call of `depgraph.torch.parallelize` it is.
-
-    Raises
-    ------
-    ApplyError
-        If it cannot be captured, with the line of Python at fault; or if it does on the way what
-        no graph does again.
-    """
+    """Capture a function that is warm, note what it calls, and refuse what no graph does again."""
     graph = _new_graph()
     main = lanes.stream(0)
     pool = torch.cuda.graph_pool_handle()  # as if nothing had been captured before

@@ -56,26 +56,14 @@ def check_here(request: Request, arguments: Arguments) -> NoReturn:
 
 
 class Check:
-    """One function and its graphs.
-
-    Parameters
-    ----------
-    prepared : Prepared
-    request : Request
-    stage : Stage
-
-    Attributes
-    ----------
-    runs : Runs
-        Once `found` was called.
-    """
+    """One function and its graphs."""
 
     def __init__(self, prepared: Prepared, request: Request, stage: Stage) -> None:
         self._prepared = prepared
         self._request = request
         self._stage = stage
         self._verdicts = Verdicts()
-        self.runs: Runs
+        self.runs: Runs  # once `found` was called
 
     def found(self) -> Verdicts:
         """Return what came of it."""
@@ -181,25 +169,14 @@ def _pointers_of_custom(graph: Graph) -> dict[str, set[int]]:
 
 
 class Runs:
-    """Runs of a function, and of graphs of it, on the same inputs from the same state.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        Warm.
-    plain : Plain
-    state : list of (str, tensor)
-        What the function may change outside of its own memory.
-    inputs : list of list
-        Leaves of arguments.
-    """
+    """Runs of a function, and of graphs of it, on the same inputs from the same state."""
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: Prepared,  # warm
         plain: Plain,
-        state: Sequence[tuple[str, Any]],
-        inputs: Sequence[list[Any]],
+        state: Sequence[tuple[str, Any]],  # what the function may change outside of its own memory
+        inputs: Sequence[list[Any]],  # leaves of arguments
     ) -> None:
         self._prepared = prepared
         self._plain = plain

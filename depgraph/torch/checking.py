@@ -25,57 +25,29 @@ _CALLS_AN_ORDER = 2
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of comparing one graph.
+    """What came of comparing one graph."""
 
-    Attributes
-    ----------
-    wrong : str
-        In what it differs; "" if in nothing.
-    orders : int
-        Permitted orders that were run.
-    pairs_left : int
-        Free pairs of nodes that no order turned around.
-    """
-
-    wrong: str
-    orders: int = 0
-    pairs_left: int = 0
+    wrong: str  # in what it differs; "" if in nothing
+    orders: int = 0  # permitted orders that were run
+    pairs_left: int = 0  # free pairs of nodes that no order turned around
 
 
 class Checker:
-    """Runs graphs of one captured function on several inputs, one after another.
-
-    Parameters
-    ----------
-    graph : callable
-        Makes a graph with some edges for a while, in which some nodes begin late: called with
-        edges and nodes, it returns a context with what `launch` takes.
-    launch : callable
-        Runs a graph once.
-    calls : sequence of callable
-        Each writes one input to where the graph reads it.
-    results : callable
-        Returns names and tensors of all that a run leaves.
-    restore : callable
-        Undoes what runs have changed.
-    fill : callable
-        Fills the memory in which a graph works with a byte.
-    n : int
-        Number of nodes.
-    labels : sequence of str
-        What messages call them.
-    """
+    """Runs graphs of one captured function on several inputs, one after another."""
 
     def __init__(
         self,
+        # makes a graph with some edges for a while, in which some nodes begin late:
+        # called with edges and nodes, it returns a context with what `launch` takes
         graph: Callable[[Sequence[Edge], Sequence[int]], AbstractContextManager[Any]],
-        launch: Callable[[Any], None],
-        calls: Sequence[Callable[[], None]],
+        launch: Callable[[Any], None],  # runs a graph once
+        calls: Sequence[Callable[[], None]],  # each writes one input to where the graph reads it
+        # returns names and tensors of all that a run leaves
         results: Callable[[], Sequence[tuple[str, Any]]],
-        restore: Callable[[], None],
-        fill: Callable[[int], None],
-        n: int,
-        labels: Sequence[str],
+        restore: Callable[[], None],  # undoes what runs have changed
+        fill: Callable[[int], None],  # fills the memory in which a graph works with a byte
+        n: int,  # number of nodes
+        labels: Sequence[str],  # what messages call them
     ) -> None:
         self._graph = graph
         self._launch = launch
@@ -96,13 +68,7 @@ class Checker:
         return any(each is not None for each in self.spread)
 
     def differs_from(self, function: Sequence[Sequence[Result]]) -> str:
-        """Say in what the captured order differs from the function itself by more than rounding.
-
-        Parameters
-        ----------
-        function : sequence of sequence of Result
-            What the function left after each call.
-        """
+        """Say in what the captured order differs from the function itself by more than rounding."""
         for place, (mine, its) in enumerate(zip(self._wanted, function, strict=True)):
             if wrong := not_close(mine, its):
                 return f"call {place}: {wrong}"

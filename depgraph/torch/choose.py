@@ -37,25 +37,13 @@ _NO_FASTER = 0.99  # of the plain graph's time: less is noise
 
 @dataclass(slots=True)
 class _Choice:
-    """What was measured so far.
-
-    Attributes
-    ----------
-    plain_us : float
-    best : Graph or None
-        None while the plain graph is the best.
-    share : float
-        Of the plain graph's time that the best takes.
-    rows : list of Tried
-    pairs_left : int
-        Free pairs of its nodes that no order of the check turned around.
-    """
+    """What was measured so far."""
 
     plain_us: float = 0.0
-    best: Graph | None = None
-    share: float = _NO_FASTER / _AS_FAST
+    best: Graph | None = None  # None while the plain graph is the best
+    share: float = _NO_FASTER / _AS_FAST  # of the plain graph's time that the best takes
     rows: list[Tried] = field(default_factory=list)
-    pairs_left: int = 0
+    pairs_left: int = 0  # free pairs of its nodes that no order of the check turned around
 
 
 def choose(
@@ -65,24 +53,7 @@ def choose(
     store: Path | None,
     made: Parallelized,
 ) -> Applied:
-    """Make a function ready to run as the fastest graph that a check has passed.
-
-    Parameters
-    ----------
-    prepared : Prepared
-    request : Request
-    verdicts : Verdicts
-        What the check found.
-    store : Path or None
-        A recording of the program.
-    made : Parallelized
-        Is made ready.
-
-    Returns
-    -------
-    Applied
-        What came of it.
-    """
+    """Make a function ready to run as the fastest graph that a check has passed."""
     notes = list(verdicts.notes)
     prepared.codes = verdicts.codes
     warm = prepared.warm_up(verdicts.may_change)

@@ -43,20 +43,7 @@ def describe(
     timeline: Timeline,
     place: int = 0,
 ) -> Captured:
-    """Describe a graph.
-
-    Parameters
-    ----------
-    handles : sequence of int
-        Its nodes, in the order in which they were launched.
-    edges : sequence of (int, int)
-        Of handles.
-    seen : sequence of SeenCall
-        Before and after each operator the number of nodes, and of allocations, was noted.
-    timeline : Timeline
-    place : int
-        Which call of `depgraph.torch.parallelize` it is.
-    """
+    """Describe a graph, whose nodes are in the order in which they were launched."""
     memory = _Memory(driver, timeline)
     calls: list[Call] = []
     nodes: list[Node] = []

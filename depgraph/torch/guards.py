@@ -114,37 +114,19 @@ class _Check:
 
 
 class Guards:
-    """Tells whether a function would still make the same calls on the same memory.
-
-    Parameters
-    ----------
-    bindings : Bindings
-        Of the function.
-    used : sequence of tensor
-        The tensors on the GPU that it uses beside its arguments.
-    on_host : sequence of tensor
-        Those on the CPU: their values are part of the graph.
-    names : mapping
-        From the address of a storage to what first used it, for messages.
-    needs_grad : bool
-        Whether it depends on the grad mode: something it uses requires gradients.
-    ignored : callable, optional
-        Tells which slots the function sets anew in each call, without reading them.
-
-    Raises
-    ------
-    ApplyError
-        If nothing that can be looked at leads to a tensor that is used.
-    """
+    """Tells whether a function would still make the same calls on the same memory."""
 
     def __init__(
         self,
-        bindings: Bindings,
-        used: Sequence[Any],
-        on_host: Sequence[Any] = (),
+        bindings: Bindings,  # of the function
+        used: Sequence[Any],  # the tensors on the GPU that it uses beside its arguments
+        on_host: Sequence[Any] = (),  # those on the CPU: their values are part of the graph
+        # from the address of a storage to what first used it, for messages
         names: Mapping[int, str] | None = None,
         *,
+        # whether it depends on the grad mode: something it uses requires gradients
         needs_grad: bool = False,
+        # tells which slots the function sets anew in each call, without reading them
         ignored: Callable[[Slot], bool] = lambda _: False,
     ) -> None:
         if bindings.too_large:
@@ -385,13 +367,7 @@ def _refuse_unbound(tensors: Sequence[Any], names: Mapping[int, str]) -> None:
 
 
 class Warned:
-    """Warns once that the function itself runs, and why.
-
-    Parameters
-    ----------
-    name : str
-        Of the function.
-    """
+    """Warns once that the function itself runs, and why."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -22,92 +22,43 @@ _COMPOSITE = "CompositeImplicitAutograd"
 
 @dataclass(slots=True)
 class SeenTensor:
-    """A strided tensor of an operator as it was when the operator was called.
+    """A strided tensor of an operator as it was when the operator was called."""
 
-    Attributes
-    ----------
-    name : str
-        Of the argument; "" for a result.
-    start : int
-        Address of its first element.
-    shape, strides : tuple of int
-        Strides in elements.
-    item : int
-        Bytes of an element.
-    storage : (int, int)
-        Address and bytes of its storage.
-    is_written : bool
-    """
-
-    name: str
-    start: int
+    name: str  # of the argument; "" for a result
+    start: int  # address of its first element
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    item: int
-    storage: tuple[int, int]
+    strides: tuple[int, ...]  # in elements
+    item: int  # bytes of an element
+    storage: tuple[int, int]  # address and bytes of its storage
     is_written: bool
 
 
 @dataclass(slots=True)
 class SeenCall:
-    """One call of an operator.
-
-    Attributes
-    ----------
-    name : str
-    tensors : list of SeenTensor
-        Those on the GPU.
-    others : list of (int, int)
-        Storages of tensors that are not simply strided.
-    begun, ended : tuple of int
-        What `OperatorLog.now` returned before and after it.
-    """
+    """One call of an operator."""
 
     name: str
-    tensors: list[SeenTensor] = field(default_factory=list)
+    tensors: list[SeenTensor] = field(default_factory=list)  # those on the GPU
+    # storages of tensors that are not simply strided
     others: list[tuple[int, int]] = field(default_factory=list)
-    begun: tuple[int, ...] = ()
+    begun: tuple[int, ...] = ()  # what `OperatorLog.now` returned before and after it
     ended: tuple[int, ...] = ()
 
 
 class OperatorLog(TorchDispatchMode):
-    """Notes every operator that reaches a kernel, in this thread and in those of backward passes.
-
-    Parameters
-    ----------
-    device : torch.device
-        The one whose tensors count.
-    now : callable, optional
-        Returns numbers that are noted before and after each operator.
-    around : callable, optional
-        Takes the place of an operator among the calls; what it returns is entered meanwhile.
-    most_bytes : int
-        Of memory that is kept, so that no later tensor gets it.
-
-    Attributes
-    ----------
-    calls : list of SeenCall
-    outside : dict
-        From the address of its storage to a tensor on the GPU that was there before.
-    on_host : dict
-        From the address of its storage to a tensor on the CPU that was there before.
-    of_host : list of storage
-        What the function made on the CPU: copies of a graph may read it again.
-    faults : list of str
-        What the function does that no graph does again.
-    kept_bytes : int
-    threads : set of int
-        Those that called operators.
-    """
+    """Notes every operator that reaches a kernel, here and in threads of backward passes."""
 
     supports_higher_order_operators = True
 
     def __init__(
         self,
-        device: Any,
+        device: Any,  # the one whose tensors count
+        # returns numbers that are noted before and after each operator
         now: Callable[[], tuple[int, ...]] = tuple,
+        # takes the place of an operator among the calls; what it returns is entered
+        # meanwhile
         around: Callable[[int], AbstractContextManager[object]] = lambda _: nullcontext(),
-        most_bytes: int = 0,
+        most_bytes: int = 0,  # of memory that is kept, so that no later tensor gets it
     ) -> None:
         super().__init__()
         self._device = device
@@ -116,23 +67,19 @@ class OperatorLog(TorchDispatchMode):
         self._left = most_bytes
         self._kept: dict[int, Any] = {}
         self._mine: dict[int, Any] = {}
+        # what the function made on the CPU: copies of a graph may read it again
         self.of_host: list[Any] = []
         self.calls: list[SeenCall] = []
+        # from the address of its storage to a tensor on the GPU that was there before
         self.outside: dict[int, Any] = {}
+        # from the address of its storage to a tensor on the CPU that was there before
         self.on_host: dict[int, Any] = {}
-        self.faults: list[str] = []
+        self.faults: list[str] = []  # what the function does that no graph does again
         self.kept_bytes = 0
-        self.threads: set[int] = set()
+        self.threads: set[int] = set()  # those that called operators
 
     def before(self, func: Any, written: list[Any], read: list[Any]) -> None:
-        """Do something before an operator runs: nothing, unless a subclass does.
-
-        Parameters
-        ----------
-        func : OpOverload
-        written, read : list of tensor
-            What its schema says is changed, and the other tensors that it is given.
-        """
+        """Do something before an operator runs, which writes and reads these; nothing, here."""
 
     def __torch_dispatch__(
         self,
@@ -299,12 +246,6 @@ def _all(*parts: Any) -> Iterator[tuple[Any, bool]]:
 
 
 def refuse_faults(log: OperatorLog, name: str) -> None:
-    """Refuse what no graph does again.
-
-    Raises
-    ------
-    ApplyError
-        If the function does anything of the kind.
-    """
+    """Refuse what no graph does again."""
     if log.faults:
         raise ApplyError(f"{name} cannot run as a graph: {log.faults[0]}")

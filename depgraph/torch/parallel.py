@@ -49,25 +49,9 @@ _found: list[Applied] = []
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a call of `parallelize` asks for.
+    """What a call of `parallelize` asks for."""
 
-    Attributes
-    ----------
-    call : int
-        Which one, from 0.
-    function : callable
-    example_inputs : object
-    recording : str, Path or None
-    check_inputs : sequence
-    most_bytes : int
-    name : str
-    trusts_recording : bool
-    outputs : str
-    verify_every : int
-    time_limit : float
-    """
-
-    call: int
+    call: int  # which one, from 0
     function: Callable[..., Any]
     example_inputs: Any
     recording: str | Path | None
@@ -269,10 +253,8 @@ def _store_of(request: Request) -> Path | None:
 
 
 def _verdicts(request: Request, store: Path | None) -> Verdicts:
-    """Return what a check found: kept beside the store, or found by running the program again.
-
-    What machine code says is not kept: another kernel may have the same name.
-    """
+    """Return what a check found: kept beside the store, without codes, or by running again."""
+    # What machine code says is not kept: another kernel may have the same name.
     from depgraph.store.companions import store_named_by, verdicts_of
     from depgraph.store.store import Store
 

@@ -28,30 +28,15 @@ _CONSTANTS = (
 
 
 class Outputs:
-    """What a captured function returned, to be handed out anew for each call.
-
-    Parameters
-    ----------
-    outputs : object
-        Of the captured call.
-    arguments : Arguments
-    outside : callable
-        Tells of the address of a storage whether it was there before the function ran.
-    device : torch.device, optional
-        Of all tensors; default that of the arguments.
-
-    Raises
-    ------
-    ApplyError
-        If it is not known how to copy something of it.
-    """
+    """What a captured function returned, to be handed out anew for each call."""
 
     def __init__(
         self,
         outputs: Any,
         arguments: Arguments,
+        # tells of the address of a storage whether it was there before the function ran
         outside: Callable[[int], bool],
-        device: Any = None,
+        device: Any = None,  # of all tensors; default that of the arguments
     ) -> None:
         device = arguments.device if device is None else device
         self._leaves, self._tree = pytree.tree_flatten(outputs)
@@ -123,15 +108,7 @@ class Outputs:
         return made
 
     def handed_out(self, arguments: Sequence[Any], stream: int = 0) -> Any:
-        """Return copies that belong to the caller; views of arguments are views of the caller's.
-
-        Parameters
-        ----------
-        arguments : sequence
-            The leaves of the caller's arguments.
-        stream : int
-            The current stream.
-        """
+        """Return copies that belong to the caller; views of arguments are views of the caller's."""
         if self._is_one:
             return self._copied(self._leaves[0], stream)
         made = list(self._leaves)
@@ -193,42 +170,22 @@ def _same_view(view: Any, argument: Any) -> Any:
 
 @dataclass(slots=True)
 class Ready:
-    """All that a graph needs to run.
+    """All that a graph needs to run."""
 
-    Attributes
-    ----------
-    replay : callable
-        Launches the graph on the current stream.
-    replay_plainly : callable
-        Launches the graph as it was captured; the same results.
-    outputs, plain_outputs : Outputs
-        Of either.
-    guards : Guards
-    device : torch.device
-    set_gradients : callable
-        Lets parameters have the gradients that the graph writes.
-    state : list of (str, tensor)
-        The storages that the graph may change outside of its own memory, with names.
-    is_pure : bool
-        Whether it changes nothing else: neither these nor arguments, gradients or the state of a
-        random generator.
-    held : object
-        What must live as long as the graph.
-    lanes : Lanes
-        To be handed on.
-    """
-
-    replay: Callable[[], object]
-    replay_plainly: Callable[[], object]
-    outputs: Outputs
+    replay: Callable[[], object]  # launches the graph on the current stream
+    replay_plainly: Callable[[], object]  # launches the graph as it was captured; the same results
+    outputs: Outputs  # of either
     plain_outputs: Outputs
     guards: Guards
     device: Any
-    set_gradients: Callable[[], None]
+    set_gradients: Callable[[], None]  # lets parameters have the gradients that the graph writes
+    # the storages that the graph may change outside of its own memory, with names
     state: list[tuple[str, Any]]
+    # whether it changes nothing else: neither these nor arguments, gradients or the state of
+    # a random generator
     is_pure: bool
-    held: Any
-    lanes: Lanes
+    held: Any  # what must live as long as the graph
+    lanes: Lanes  # to be handed on
 
 
 class Parallelized:

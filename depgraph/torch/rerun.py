@@ -34,27 +34,14 @@ _MOST_TIMES = 4
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a process that checks is at, and what it was told by the one that waits.
+    """What a process that checks is at, and what it was told by the one that waits."""
 
-    Attributes
-    ----------
-    folder : Path or None
-        Where it says so; None where nobody waits.
-    is_gentle : bool
-        Whether indices, positions and masks stay as they are.
-    left_out : frozenset of str
-        Graphs that ended an earlier process.
-    modules : Path or None
-        Where modules of machine code are left: this process is only to read those.
-    codes : dict or None
-        What such a process read; None if there was none.
-    """
-
-    folder: Path | None = None
-    is_gentle: bool = False
-    left_out: frozenset[str] = frozenset()
+    folder: Path | None = None  # where it says so; None where nobody waits
+    is_gentle: bool = False  # whether indices, positions and masks stay as they are
+    left_out: frozenset[str] = frozenset()  # graphs that ended an earlier process
+    # where modules of machine code are left: this process is only to read those
     modules: Path | None = None
-    codes: dict[str, KernelCode] | None = None
+    codes: dict[str, KernelCode] | None = None  # what such a process read; None if there was none
 
     @classmethod
     def told(cls) -> Stage:
@@ -112,21 +99,7 @@ def why_not_again(environment: Mapping[str, str]) -> str:
 
 
 def run_again(command: Sequence[str], call: int, seconds: float) -> Verdicts:
-    """Run a program again to check one of its calls.
-
-    Parameters
-    ----------
-    command : sequence of str
-    call : int
-        Which call of `parallelize`, from 0.
-    seconds : float
-        How long it may take.
-
-    Raises
-    ------
-    ApplyError
-        If it does not come to that call, or the function cannot run as a graph.
-    """
+    """Run a program again, in `seconds` at most, to check one of its calls."""
     gently, left_out = False, set[str]()
     with tempfile.TemporaryDirectory(prefix="depgraph-") as name:
         folder = Path(name)

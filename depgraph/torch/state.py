@@ -56,16 +56,7 @@ class Saved:
 
 
 class Probe(OperatorLog):
-    """Listens to a function that runs, and saves what an operator may change before it does.
-
-    Parameters
-    ----------
-    device : torch.device
-    saved : Saved
-        Takes the copies; of what the function makes itself there are none.
-    executed : Executed
-        Takes what runs in threads of backward passes.
-    """
+    """Listens to a function that runs, and saves what was there before an operator changes it."""
 
     def __init__(self, device: Any, saved: Saved, executed: Executed) -> None:
         super().__init__(device)

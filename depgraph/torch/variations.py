@@ -46,21 +46,7 @@ _OUTLIER = 64.0
 def varied(
     leaves: Sequence[Any], buffers: Sequence[Any], captured: Captured, n: int, *, integers: bool
 ) -> list[list[Any]]:
-    """Return other inputs: floating values in other orders and with outliers, other indices.
-
-    Parameters
-    ----------
-    leaves : sequence
-        The examples.
-    buffers : sequence
-        What the captured function read in their place.
-    captured : Captured
-        Tells which operators take them.
-    n : int
-        How many inputs.
-    integers : bool
-        Whether to change indices, positions and masks, too.
-    """
+    """Return other inputs: floats in other orders, with outliers; with `integers` other indices."""
     generator = torch.Generator(device="cpu").manual_seed(0)
     bounds = {
         number: _bound_of(buffers[number], captured)

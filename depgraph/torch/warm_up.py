@@ -27,33 +27,16 @@ Gradients = list[tuple[Any, Any]]
 
 @dataclass(slots=True)
 class Warm:
-    """What came of running a function until it is warm.
-
-    Attributes
-    ----------
-    executed : Executed
-        What ran.
-    saved : Saved
-        What it changes, as it was before.
-    random : RandomState
-        As it was before.
-    anew : list of (tensor, tensor)
-        Parameters whose gradient each run makes anew, and the gradients that they had before.
-    made : str
-        State that the first run made, such as an optimizer's: that run counts, then.
-    is_backward : bool
-        Whether other threads call operators, as backward passes do.
-    uses_libraries : bool
-        Whether kernels may be a library's that needs a workspace.
-    """
+    """What came of running a function until it is warm."""
 
     executed: Executed
-    saved: Saved
-    random: RandomState
+    saved: Saved  # what it changes, as it was before
+    random: RandomState  # as it was before
+    # parameters whose gradient each run makes anew, and the gradients that they had before
     anew: Gradients = field(default_factory=list)
-    made: str = ""
-    is_backward: bool = False
-    uses_libraries: bool = True
+    made: str = ""  # state that the first run made, such as an optimizer's: that run counts, then
+    is_backward: bool = False  # whether other threads call operators, as backward passes do
+    uses_libraries: bool = True  # whether kernels may be a library's that needs a workspace
 
     def undo(self) -> None:
         """Let everything be as before, but for a run that counts."""
@@ -78,35 +61,15 @@ class _Run:
 
 def warm_up(
     run: Callable[[], Any],
+    # goes through what the function refers to, given what ran
     bindings: Callable[[Executed | None], Bindings],
     device: Any,
     name: str,
     *,
-    listens: bool = True,
-    also: Iterable[str] = (),
+    listens: bool = True,  # whether to listen to the dispatcher
+    also: Iterable[str] = (),  # what leads to tensors that kernels of no operator may change
 ) -> Warm:
-    """Run a function until it is warm.
-
-    That is on the caller's stream: where several streams are in use, graphs take longer for good.
-
-    Parameters
-    ----------
-    run : callable
-    bindings : callable
-        Goes through what the function refers to, given what ran.
-    device : torch.device
-    name : str
-        Of the function.
-    listens : bool
-        Whether to listen to the dispatcher.
-    also : iterable of str
-        What leads to tensors that kernels of no operator may change.
-
-    Raises
-    ------
-    ApplyError
-        If it returns what needs gradients, or binds other values to what it reads in each run.
-    """
+    """Run a function until it is warm, on the caller's stream: more streams would slow graphs."""
     executed = Executed(is_compiled=not listens)
     runs = _until_settled(run, bindings, device, name, executed, also, listens=listens)
     warm = _settled(runs, executed)

@@ -77,26 +77,7 @@ def is_recording(head: bytes) -> bool:
 
 
 class Archive:
-    """An opened recording.
-
-    Parameters
-    ----------
-    path : Path
-    memory_limit : int, optional
-        Bytes that what is unpacked of one member may take; default half of what is free.
-
-    Attributes
-    ----------
-    about : dict
-        Which process of which program was recorded, and how.
-    has_manifest : bool
-        False for one of an earlier version, in which what is missing cannot be told.
-
-    Raises
-    ------
-    TraceError
-        If the file is no recording, is damaged, or is of a later version.
-    """
+    """An opened recording."""
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self._path = path
@@ -106,8 +87,11 @@ class Archive:
         try:
             self._refuse_strangers()
             self._refuse_large(_ABOUT, _LONGEST_ABOUT, _AGAIN)
+            # which process of which program was recorded, and how
             self.about: dict[str, Any] = self._object(self._read(_ABOUT), _ABOUT)
             self._check_version()
+            # False for one of an earlier version, in which what is missing cannot be
+            # told
             self.has_manifest = self.about["format"] >= _WITH_MANIFEST
             if self.has_manifest:
                 self._take_manifest()
@@ -227,14 +211,7 @@ class Archive:
             yield self._object(text, place)
 
     def table(self, name: str, launch: int) -> NDArray[Any]:
-        """Return a table of a launch; empty where it has none.
-
-        Parameters
-        ----------
-        name : str
-            Key of `TABLES`.
-        launch : int
-        """
+        """Return a table of a launch, by its key in `TABLES`; empty where it has none."""
         member = member_of(name, launch)
         if member not in self._zip.NameToInfo:
             return np.empty(0, TABLES[name])
@@ -262,24 +239,14 @@ def member_of(table: str, launch: int) -> str:
 def pack(
     path: Path,
     about: dict[str, Any],
+    # as the recorder wrote them: those of kernels say where in `raw` their tables are
     events: Sequence[dict[str, Any]],
     raw: NDArray[np.uint8],
     *,
+    # False for a file that is soon read and removed: it takes a tenth of the time
     compress: bool = True,
 ) -> None:
-    """Write a recording from what the recorder of one process has left.
-
-    Parameters
-    ----------
-    path : Path
-        Of the new file.
-    about : dict
-    events : sequence of dict
-        As the recorder wrote them: those of kernels say where in `raw` their tables are.
-    raw : uint8[n]
-    compress : bool
-        False for a file that is soon read and removed: it takes a tenth of the time.
-    """
+    """Write a recording from what the recorder of one process has left."""
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     path.write_bytes(MARK)
     members: dict[str, dict[str, int | str]] = {}
@@ -312,13 +279,7 @@ def pack(
 
 
 class _Tables:
-    """Tables as the recorder wrote them, in which all nodes of a CUDA graph share one.
-
-    Parameters
-    ----------
-    raw : uint8[n]
-    events : sequence of dict
-    """
+    """Tables as the recorder wrote them, in which all nodes of a CUDA graph share one."""
 
     def __init__(self, raw: NDArray[np.uint8], events: Sequence[dict[str, Any]]) -> None:
         self._raw = raw

@@ -61,50 +61,26 @@ _Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One launch of a recording.
-
-    Attributes
-    ----------
-    number : int
-    launch : KernelLaunch
-    cluster : (int, int, int)
-        Blocks of a cluster; zeros where there are none.
-    untraced : str or None
-        Why it was not recorded, or not wholly.
-    bytes : int
-        Of its tables.
-    maps : tuple of (int, TensorMap)
-        Tensors that it was given, and where their maps stand among its parameters.
-    stores_tiles : bool or None
-        Whether its machine code stores tiles by TMA, which no hook sees; None if nobody read it.
-    """
+    """One launch of a recording."""
 
     number: int
     launch: KernelLaunch
-    cluster: tuple[int, int, int]
-    untraced: str | None
-    bytes: int
+    cluster: tuple[int, int, int]  # blocks of a cluster; zeros where there are none
+    untraced: str | None  # why it was not recorded, or not wholly
+    bytes: int  # of its tables
+    # tensors that it was given, and where their maps stand among its parameters
     maps: tuple[tuple[int, TensorMap], ...] = ()
+    # whether its machine code stores tiles by TMA, which no hook sees; None if nobody read it
     stores_tiles: bool | None = None
 
 
 class RecordedEvents:
-    """What a recording says of its launches, and of what the host did between them.
-
-    Attributes
-    ----------
-    operations : list of Operation
-    place : dict
-        Of each launch, by number, among the operations.
-    launches : list of Launched
-    allocations : list of Allocation
-    skipped, warnings : Counter
-    """
+    """What a recording says of its launches, and of what the host did between them."""
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self._path = path
         self.operations: list[Operation] = []
-        self.place: dict[int, int] = {}
+        self.place: dict[int, int] = {}  # of each launch, by number, among the operations
         self.launches: list[Launched] = []
         self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
         self._memory = LiveMemory()
@@ -164,10 +140,7 @@ class RecordedEvents:
         return replace(launched, maps=tuple(found)) if found else launched
 
     def _in_order(self, events: Iterable[_Event]) -> Iterator[tuple[int, _Event]]:
-        """Yield the events, each with its line, in the order of the host's calls.
-
-        Some are written later than they happened, and say when; others follow the one before.
-        """
+        """Yield events and their lines in the order of the host's calls: some are written later."""
         latest = 0
         found = []
         for self.lines, event in enumerate(events, 1):

@@ -11,15 +11,10 @@ _OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
 
 
 class LiveMemory:
-    """Allocations, as they are made and freed.
-
-    Attributes
-    ----------
-    all : list of Allocation
-        Those that were freed, too, in the order in which they were made.
-    """
+    """Allocations, as they are made and freed."""
 
     def __init__(self) -> None:
+        # those that were freed, too, in the order in which they were made
         self.all: list[Allocation] = []
         self._place: dict[int, int] = {}  # of each that is there in `all`, by its address
         self._starts: list[int] = []  # these addresses, ascending
@@ -35,13 +30,7 @@ class LiveMemory:
         self.all.append(Allocation(address, size, now))
 
     def free(self, address: int, now: int, size: int = 0) -> None:
-        """Free what begins at an address.
-
-        Parameters
-        ----------
-        size : int
-            Of what was allocated before the recording began; 0 if that is not known.
-        """
+        """Free what begins at an address; size 0 if that is not known of what was there before."""
         place = self._place.pop(address, None)
         if place is not None:
             del self._starts[bisect_left(self._starts, address)]

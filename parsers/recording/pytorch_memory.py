@@ -25,40 +25,15 @@ _FEWEST_MATCHED = 0.9
 
 
 class Placed:
-    """Allocations of a profiled run, in the addresses and the order of a recorded one.
-
-    Parameters
-    ----------
-    path : Path
-        The profile.
-    launches : sequence of (int, KernelLaunch)
-        Of the recording, each with its place among the operations.
-    segments : sequence of Allocation
-        What CUDA allocated.
-    process : int or None
-        That was recorded.
-    n_operations : int
-        Of the recording.
-
-    Attributes
-    ----------
-    allocations : list of Allocation
-    left_out : int
-        Changes of memory that lies in no segment of both runs.
-
-    Raises
-    ------
-    ProfileError
-        If less than nine in ten of the recorded launches are in the profile, or no memory of the
-        one is memory of the other.
-    """
+    """Allocations of a profiled run, in the addresses and the order of a recorded one."""
 
     def __init__(
         self,
         path: Path,
+        # of the recording, each with its place among the operations
         launches: Sequence[tuple[int, KernelLaunch]],
-        segments: Sequence[Allocation],
-        process: int | None,
+        segments: Sequence[Allocation],  # what CUDA allocated
+        process: int | None,  # that was recorded
         n_operations: int,
     ) -> None:
         profile = read_memory(path)
@@ -66,7 +41,7 @@ class Placed:
         self._n_operations = n_operations
         is_same_run = profile.processes == {process}
         self._segments = None if is_same_run else _same_segments(profile, segments)
-        self.left_out = 0
+        self.left_out = 0  # changes of memory that lies in no segment of both runs
         self.allocations: list[Allocation] = []
         self._live: dict[int, int] = {}
         for change in profile.changes:
@@ -132,16 +107,9 @@ def _anchors(
 def _same_segments(
     profile: MemoryProfile, recorded: Sequence[Allocation]
 ) -> list[tuple[int, int, int]]:
-    """Return which segment of the profiled run is which of the recorded one.
-
-    Where an allocation makes the allocator ask CUDA for more, it begins the new segment. Segments
-    are of the same sizes, in the same order, in two runs of one program.
-
-    Returns
-    -------
-    list of (int, int, int)
-        Address in the profiled run, in the recorded one, and size.
-    """
+    """Return address in the profiled run, in the recorded one, and size of each segment."""
+    # Where an allocation makes the allocator ask CUDA for more, it begins the new segment.
+    # Segments are of the same sizes, in the same order, in two runs of one program.
     found = []
     reserved = 0
     for change in profile.changes:

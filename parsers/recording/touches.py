@@ -188,10 +188,7 @@ def _loads_of(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> li
 
 
 def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
-    """Return the blocks that loads of tiles are for, and what each reads.
-
-    The ranges name a block by its place in the first array.
-    """
+    """Return the blocks that loads are for, and what each reads, by place among the blocks."""
     boxes = [_boxes_side_by_side(each) for each in loads]
     blocks = np.unique(np.concatenate([np.empty(0, np.int64), *(block for block, *_ in boxes)]))
     parts = []
@@ -205,16 +202,7 @@ def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
 def _boxes_side_by_side(
     loads: Loads,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return what each block gets, once, boxes joined that lie side by side in the innermost.
-
-    Returns
-    -------
-    block : int64[n]
-    at : int32[n, rank]
-        First element of each box.
-    width : int64[n]
-        Elements in the innermost dimension.
-    """
+    """Return each block's boxes: block, first element, width; those side by side are joined."""
     low, high = loads.at.min(axis=0).astype(np.int64), loads.at.max(axis=0).astype(np.int64)
     extent = high - low + 1
     if float(loads.receiver.max() + 1) * np.prod(extent.astype(float)) >= _MOST_KEYS:

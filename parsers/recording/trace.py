@@ -36,13 +36,7 @@ def sniff(head: bytes) -> bool:
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
-    """Open the recording of one process.
-
-    Raises
-    ------
-    TraceError
-        If there are several, or it comes through a pipe.
-    """
+    """Open the recording of one process: a single file, no pipe."""
     if len(inputs) > 1:
         raise TraceError(inputs[1].name, "is a recording of its own", "extract them one by one")
     if inputs[0].path is None:
@@ -52,14 +46,7 @@ def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
 
 @dataclass(frozen=True, slots=True)
 class RecordedKernels:
-    """Some launches of a recording, in order.
-
-    Attributes
-    ----------
-    path : Path
-    file : FileState
-    launches : tuple of Launched
-    """
+    """Some launches of a recording, in order."""
 
     path: Path
     file: FileState
@@ -68,13 +55,7 @@ class RecordedKernels:
     memory_limit: int | None = None
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read what the launches touched.
-
-        Raises
-        ------
-        TraceError
-            If the recording is damaged, or not as it was when it was opened.
-        """
+        """Read what the launches touched."""
         part = ScannedPart(
             keys=[(each.number,) for each in self.launches],
             launches=[each.launch for each in self.launches],
@@ -96,19 +77,7 @@ class RecordedKernels:
 
 
 class Recording:
-    """The recording of one process.
-
-    Parameters
-    ----------
-    path : Path
-    memory_limit : int, optional
-        Bytes that what is unpacked of it may take at once; default half of what is free.
-
-    Raises
-    ------
-    TraceError
-        If it is none, damaged, or takes more memory.
-    """
+    """The recording of one process; at once at most `memory_limit` bytes of it are unpacked."""
 
     format = FORMAT
     blind_spots = BLIND_SPOTS
@@ -122,13 +91,7 @@ class Recording:
         self._events = RecordedEvents(path, memory_limit)
 
     def take_memory_profile(self, path: Path) -> None:
-        """Take what PyTorch's caching allocator did from a trace of its profiler.
-
-        Raises
-        ------
-        ProfileError
-            If it is none, or one of another program.
-        """
+        """Take what PyTorch's caching allocator did from a trace of its profiler."""
         self._events.take_memory_profile(path)
 
     @property
