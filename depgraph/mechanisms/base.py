@@ -176,6 +176,26 @@ class Mechanism(ABC):
         """
 
 
+class Numbered(Mechanism):
+    """A mechanism with whole numbers as parameters, which its rows name unless they are usual."""
+
+    usual: ClassVar[tuple[int, ...]] = ()
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+
+    @property
+    def label(self) -> str:
+        """The name, with the numbers if they are not the usual ones."""
+        numbers = ",".join(map(str, self._numbers))
+        return self.name if self._numbers == self.usual else f"{self.name}({numbers})"
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read as many whole numbers from 1 as the signature names."""
+        return cls(*whole_numbers(cls, parameters, cls.signature.count(",") + 1))
+
+
 def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
     """Read a parameter.
 

@@ -11,12 +11,7 @@ import numpy as np
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import tracked_kinds
-from depgraph.mechanisms.base import (
-    Availability,
-    Mechanism,
-    Remembered,
-    whole_numbers,
-)
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered, whole_numbers
 from depgraph.mechanisms.bloom_jit import fill_filters, query_filters, report_sharing
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules
@@ -41,7 +36,7 @@ _MOST_CELLS = 1 << 22
 _KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
 
 
-class DataflowBloom(Mechanism):
+class DataflowBloom(Numbered):
     """Dataflow with a filter of reads and one of writes for each block.
 
     Parameters
@@ -61,13 +56,9 @@ class DataflowBloom(Mechanism):
     source = "Bloom, CACM 13(7), 1970; lines of 128 bytes"
 
     def __init__(self, bits: int, hashes: int) -> None:
+        super().__init__(bits, hashes)
         self.bits, self.hashes = bits, hashes
         self._asked = Remembered(self._ask)
-
-    @property
-    def label(self) -> str:
-        """The name with the size of the filters."""
-        return f"{self.name}({self.bits},{self.hashes})"
 
     @property
     def freedom(self) -> tuple[str, float]:

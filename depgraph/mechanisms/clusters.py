@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Mechanism, whole_number, whole_numbers
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
-from depgraph.schedule.policy import Rules
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered, whole_number, whole_numbers
+from depgraph.mechanisms.launching import LAUNCH, serialized
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.policy import Rules
 
 PORTABLE, LARGEST = 8, 16
 
 
-class Clusters(Mechanism):
+class Clusters(Numbered):
     """Serialized launches whose blocks start in clusters.
 
     Parameters
@@ -44,12 +44,8 @@ class Clusters(Mechanism):
     costs = (LAUNCH,)
 
     def __init__(self, size: int = PORTABLE) -> None:
+        super().__init__(size)
         self.size = size
-
-    @property
-    def label(self) -> str:
-        """The name with the size."""
-        return f"{self.name}({self.size})"
 
     @property
     def freedom(self) -> tuple[str, float]:
@@ -66,14 +62,12 @@ class Clusters(Mechanism):
         """Place the blocks of a cluster together."""
         blocks = np.diff(program.graph.first_block)
         has = program.is_kernel & (blocks % self.size == 0) & (self.size > 1)
-        launching = one_by_one(program, charges)
         note = f"kernels in clusters: {int(has.sum())} of {int(program.is_kernel.sum())}"
         if self.size > PORTABLE:
             note += "; the size is not portable"
-        return Rules(
-            waits_for_all=True,
-            enter=launching.enter,
-            launch=launching.launch,
+        return serialized(
+            program,
+            charges,
             cluster=np.where(has, self.size, 1),
             assumptions=(note,),
         )

@@ -12,7 +12,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
-from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_numbers
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
@@ -143,7 +143,7 @@ class CuSyncTile(Mechanism):
         return graph, need
 
 
-class CuSyncStrided(CuSyncTile):
+class CuSyncStrided(Numbered, CuSyncTile):
     """One semaphore for s blocks of a row at equal distances."""
 
     name = "cusync-strided"
@@ -151,17 +151,8 @@ class CuSyncStrided(CuSyncTile):
     rule = "as cusync-tile, but a step waits for s = 2 blocks of a row, a fixed distance apart"
 
     def __init__(self, tiles: int = 2) -> None:
+        super().__init__(tiles)
         self.tiles = tiles
-
-    @property
-    def label(self) -> str:
-        """The name with the number of blocks that share a semaphore."""
-        return f"{self.name}({self.tiles})"
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the number of blocks."""
-        return cls(*whole_numbers(cls, parameters, 1))
 
     def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         steps = np.maximum(n // self.tiles, 1)
@@ -177,7 +168,7 @@ class CuSyncStrided(CuSyncTile):
         return together, np.where(origin >= 0, need[origin], 0.0)
 
 
-class CuSyncConv2d(CuSyncTile):
+class CuSyncConv2d(Numbered, CuSyncTile):
     """cuSync's policy for convolutions as implicit matrix products.
 
     Parameters
@@ -194,17 +185,8 @@ class CuSyncConv2d(CuSyncTile):
     )
 
     def __init__(self, height: int = 3, width: int = 3) -> None:
+        super().__init__(height, width)
         self.height, self.width = height, width
-
-    @property
-    def label(self) -> str:
-        """The name with the size of the filter."""
-        return f"{self.name}({self.height},{self.width})"
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the size of the filter."""
-        return cls(*whole_numbers(cls, parameters, 2))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Wait as `CuSyncTile` does, and say how many waits that saves."""

@@ -79,3 +79,17 @@ class Dataflow(Mechanism):
             shortest[name] = plan.makespan, ordered
         best = min(shortest, key=lambda name: shortest[name][0])
         return shortest[best][1].assuming(f"the best of three priorities: {best}")
+
+
+class Ideal(Mechanism):
+    """Dataflow on unlimited SMs: the critical path."""
+
+    name = "ideal"
+    rule = "a block starts once all blocks that it depends on have ended, on unlimited SMs"
+    availability = Availability.LIMIT
+    source = "Kuper et al., the dependence tool for Accel-Sim (rkuper/accel-sim-scripts)"
+
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        """Take away the limit on SMs."""
+        del program, charges
+        return Rules(unlimited=True, assumptions=("unlimited SMs: no utilization",))

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.mechanisms.costs import Cost
+from depgraph.schedule.policy import IGNORED, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.policy import Gates
 
 LAUNCH = Cost(
     "launch",
@@ -66,6 +68,22 @@ def once(program: Scenario, charges: Charges) -> Launching:
     model = charges.launches
     none = program.is_kernel * 0.0
     return Launching(none + first(program, model.host.value + model.gap.value), none)
+
+
+def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
+    """Return rules by which each kernel waits for all before it, launched one by one."""
+    launching = one_by_one(program, charges)
+    return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch, **others)
+
+
+def gated(program: Scenario, charges: Charges, gates: Gates, **others: Any) -> Rules:
+    """Return rules by which kernels wait for whole kernels alone, launched one by one."""
+    launching = one_by_one(program, charges)
+    return Rules(
+        joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+        gates=gates,
+        **{"enter": launching.enter, "launch": launching.launch, **others},
+    )
 
 
 def first(program: Scenario, time: float) -> NDArray[np.float64]:

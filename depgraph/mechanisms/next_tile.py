@@ -12,7 +12,7 @@ from depgraph.errors import ModelError
 from depgraph.graph.builder import assemble
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.launching import LAUNCH, serialized
 from depgraph.schedule.policy import Against, Rules
 
 if TYPE_CHECKING:
@@ -87,11 +87,9 @@ class ClusterLaunchControl(Mechanism):
         later = np.arange(graph.n_blocks) - graph.first_block[of_block] >= slots[of_block]
         start = charges.time("start")
         durations = np.maximum(program.durations - start * later, 0.0)
-        launching = one_by_one(program, charges)
-        rules = Rules(
-            waits_for_all=True,
-            enter=launching.enter,
-            launch=launching.launch,
+        rules = serialized(
+            program,
+            charges,
             durations=durations if start else None,
             against=Against.WORK if start else Against.BLOCK,
         )

@@ -19,9 +19,8 @@ from depgraph.mechanisms.communication_rules import COMMUNICATION_RULES
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.custom import SUFFIX, Custom
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
-from depgraph.mechanisms.dataflow import Dataflow
+from depgraph.mechanisms.dataflow import Dataflow, Ideal
 from depgraph.mechanisms.green_contexts import GreenContexts
-from depgraph.mechanisms.ideal import Ideal
 from depgraph.mechanisms.learned import DataflowLearned
 from depgraph.mechanisms.mega import MegaKernel
 from depgraph.mechanisms.next_tile import ClusterLaunchControl
