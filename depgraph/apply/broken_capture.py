@@ -14,5 +14,5 @@ def why_not_captured(error: BaseException) -> str:
     own = [f for f in frames if "/torch/" not in f.filename.replace("depgraph/torch", "")]
     own = [f for f in own if "depgraph/torch" not in f.filename] or list(frames)
     at = own[-1]
-    said = re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
-    return f"cannot be captured: {at.filename}:{at.lineno}: {at.line}: {said}"
+    reason = re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
+    return f"cannot be captured: {at.filename}:{at.lineno}: {at.line}: {reason}"

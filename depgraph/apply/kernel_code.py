@@ -119,7 +119,7 @@ def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> 
         return KernelCode(f"its code is not in the module that has {kernel}")
     try:
         blocks = _blocks_of(lines)
-        return KernelCode(stored=_Followed(begin, pointers).through(blocks))
+        return KernelCode(stored=_PointerFlow(begin, pointers).through(blocks))
     except _UnknownError as error:
         return KernelCode(str(error))
 
@@ -185,7 +185,7 @@ def _split(text: str) -> list[str]:
     return [*found, rest] if rest else found
 
 
-class _Followed:
+class _PointerFlow:
     """Follows values through the code of one kernel."""
 
     def __init__(self, begin: int, pointers: Collection[int]) -> None:

@@ -119,9 +119,8 @@ def _of_node(place: int, node: Node, codes: Mapping[str, KernelCode]) -> Unit:
         reason = f"a {node.kind} of no operator"
         accesses = [_whole(p.memory, reason, writes=p.at == TARGET) for p in node.pointers]
         return Unit(place, place + 1, tuple(accesses))
-    code = codes.get(node.name)
     name = in_short(node.name)
-    code = code or KernelCode("its machine code is not known")
+    code = codes.get(node.name) or KernelCode("its machine code is not known")
     reason = f"{name}, a kernel of no operator: {code.unknown or 'all that it has pointers to'}"
     accesses = [_whole(p.memory, reason, writes=code.may_write(p.at)) for p in node.pointers]
     fixed = reason if code.unknown else ""
@@ -134,22 +133,16 @@ def _whole(memory: Allocation, reason: str, *, writes: bool = True) -> Access:
 
 def written_outside(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
     """Return what a graph may write of earlier memory, but for what libraries keep."""
-    written = (a.memory for unit in units for a in unit.accesses if a.writes)
-    return [
-        each
-        for each in dict.fromkeys(written)
-        if each.number < captured.before and each.owner != LIBRARY
-    ]
+    return _earlier(captured, (a.memory for unit in units for a in unit.accesses if a.writes))
 
 
 def reached_by_others(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
     """Return the earlier memory that kernels of no operator reach, but for what libraries keep."""
-    memory = (
-        access.memory
-        for unit in units
-        if captured.nodes[unit.first].call < 0
-        for access in unit.accesses
-    )
+    others = [unit for unit in units if captured.nodes[unit.first].call < 0]
+    return _earlier(captured, (access.memory for unit in others for access in unit.accesses))
+
+
+def _earlier(captured: Captured, memory: Iterable[Allocation]) -> list[Allocation]:
     return [
         each
         for each in dict.fromkeys(memory)

@@ -91,14 +91,14 @@ class Custom(Mechanism):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._text, said = _read(path)
-        for key, value in said.items():
+        self._text, settings = _read(path)
+        for key, value in settings.items():
             self._check(key, value)
-        self._said: dict[str, Any] = said
+        self._settings: dict[str, Any] = settings
         self._check_together()
-        about: dict[str, Any] = {"name": path.stem, **said}
+        about: dict[str, Any] = {"name": path.stem, **settings}
         about = {key: clean_text(about[key]) for key in _TEXTS if key in about}
-        about["availability"] = _AVAILABLE[said.get("needs", "code")]
+        about["availability"] = _AVAILABLE[settings.get("needs", "code")]
         about["costs"] = tuple(self._costs())
         for key, value in about.items():  # what other mechanisms say of their class
             setattr(self, key, value)
@@ -106,9 +106,9 @@ class Custom(Mechanism):
     def _costs(self) -> list[Cost]:
         costs = []
         for key, meaning in _COSTS.items():
-            if key in self._said:
+            if key in self._settings:
                 try:
-                    _, _, given = parse_cost(f"{self._path.stem}.{key}={self._said[key]}")
+                    _, _, given = parse_cost(f"{self._path.stem}.{key}={self._settings[key]}")
                 except ModelError:
                     raise self._refused(key, 'a time, such as "0.5us"') from None
                 costs.append(Cost(key, given.value, given.unit or "us", meaning, str(self._path)))
@@ -131,13 +131,13 @@ class Custom(Mechanism):
 
     def _check_together(self) -> None:
         """Refuse what other keys would leave without effect, or would contradict."""
-        said = self._said
-        of_kernels, inside = said.get("unit") == "kernel", said.get("waits") == "inside"
-        if said.get("prefetch", 0) > 0 and (of_kernels or not inside):
+        settings = self._settings
+        of_kernels, inside = settings.get("unit") == "kernel", settings.get("waits") == "inside"
+        if settings.get("prefetch", 0) > 0 and (of_kernels or not inside):
             raise self._refused("prefetch", 'none without unit = "block" and waits = "inside"')
-        if said.get("cluster", 1) > 1 and not (of_kernels or inside):
+        if settings.get("cluster", 1) > 1 and not (of_kernels or inside):
             raise self._refused("cluster", '1 where blocks wait before; give waits = "inside"')
-        if said.get("cluster", 1) > 1 and said.get("priority") == "longest-path-first":
+        if settings.get("cluster", 1) > 1 and settings.get("priority") == "longest-path-first":
             raise self._refused("cluster", "1 with longest-path-first, which mixes kernels")
 
     def _refused(self, key: str, expected: str) -> ModelError:
@@ -147,25 +147,25 @@ class Custom(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Return the rules that the file describes."""
-        said, graph = self._said, program.graph
-        inside = said.get("waits") == "inside"
+        settings, graph = self._settings, program.graph
+        inside = settings.get("waits") == "inside"
         joins = HOLDS if inside else PLACES
         gates = Gates.none()
-        prefetch = said.get("prefetch", 0.0)
-        if said.get("unit") == "kernel":
+        prefetch = settings.get("prefetch", 0.0)
+        if settings.get("unit") == "kernel":
             joins = IGNORED
             gates += Gates.between(*dependent_operations(graph), ALL_ENDED, holds=inside)
-        event = _EVENTS[said.get("after", "nothing")]
+        event = _EVENTS[settings.get("after", "nothing")]
         if event is not None:
             order = np.arange(graph.n_operations)
             gates += Gates.between(order[:-1], order[1:], event)
         costs = dict.fromkeys(_COSTS, 0.0) | {c.name: charges.time(c.name) for c in self.costs}
-        launching = _LAUNCHING[said.get("launches", "ahead")](program, charges)
+        launching = _LAUNCHING[settings.get("launches", "ahead")](program, charges)
         block = costs["block"] * program.is_kernel[graph.operation_of_block]
-        workers = said.get("workers", 0)
+        workers = settings.get("workers", 0)
         held = workers_of(program)
         notes = (f"workers of an SM: {held}, as many as it holds",) if workers > held else ()
-        cluster = max(1, said.get("cluster", 1))
+        cluster = max(1, settings.get("cluster", 1))
         divides = program.is_kernel & (np.diff(graph.first_block) % cluster == 0)
         return Rules(
             joins=np.full(len(graph.join_kind), joins, np.uint8),
@@ -173,13 +173,13 @@ class Custom(Mechanism):
             gates=gates,
             launch=launching.launch + program.is_kernel * costs["kernel"],
             enter=launching.enter + program.is_kernel * costs["enter"],
-            trigger=said.get("trigger", 1.0),
+            trigger=settings.get("trigger", 1.0),
             cluster=np.where(divides, cluster, 1) if joins != PLACES else 1,
             workers=min(workers, held),
-            window=said.get("window", 0),
-            in_order=said.get("in_order", False),
-            order=PRIORITIES[said.get("priority", "oldest-first")](graph, program.durations),
-            strict=said.get("strict", inside),
+            window=settings.get("window", 0),
+            in_order=settings.get("in_order", False),
+            order=PRIORITIES[settings.get("priority", "oldest-first")](graph, program.durations),
+            strict=settings.get("strict", inside),
             durations=program.durations + block if costs["block"] else None,
             against=Against.WORK if joins == HOLDS and prefetch else Against.BLOCK,
             assumptions=notes,
@@ -190,12 +190,12 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
     """Return the text of a file and its keys, of which all are known."""
     try:
         text = read_toml_text(path)
-        said = parse_toml(text)
-        check_keys(text, said, (*_TEXTS, *_CHOICES, *_SHARES, *_COUNTS, *_FLAGS, *_COSTS))
+        settings = parse_toml(text)
+        check_keys(text, settings, (*_TEXTS, *_CHOICES, *_SHARES, *_COUNTS, *_FLAGS, *_COSTS))
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}") from None
     except TomlError as error:
         place = path if error.line is None else f"{path}:{error.line}"
         hint = f"; {error.hint}" if error.hint else ""
         raise ModelError(f"{place}: {in_short(error.found, 200)}{hint}") from None
-    return text, said
+    return text, settings

@@ -132,8 +132,8 @@ def is_gemm(name: str) -> bool:
     gemms, others = _patterns()
     bare = base_name(name)
     # CUTLASS names what it runs in a template argument of a function called Kernel or Kernel2.
-    said = name if bare.startswith("Kernel") else bare
-    return any(fnmatchcase(said.lower(), p) for p in gemms) and not matches_any(name, others)
+    named = name if bare.startswith("Kernel") else bare
+    return any(fnmatchcase(named.lower(), p) for p in gemms) and not matches_any(name, others)
 
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:

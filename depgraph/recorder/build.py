@@ -124,10 +124,10 @@ def _compile(command: Sequence[str], target: Path) -> None:
             [*command, "-o", made], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            reason = next((line for line in said if "error" in line or "fatal" in line), "")
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            reason = next((line for line in lines if "error" in line or "fatal" in line), "")
             raise RecorderError(
-                f"{Path(command[0]).name} failed: {reason or (said or ['no word'])[-1]}",
+                f"{Path(command[0]).name} failed: {reason or (lines or ['no word'])[-1]}",
                 "depgraph record --doctor shows which tools are used",
             )
         Path(made).replace(target)

@@ -119,6 +119,6 @@ def disassembled(path: Path, nvdisasm: Path, symbols: Sequence[int] = ()) -> str
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RecorderError(f"{nvdisasm}: {error}") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise RecorderError(f"{path}: nvdisasm failed: {(said or ['no word'])[0]}")
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise RecorderError(f"{path}: nvdisasm failed: {(lines or ['no word'])[0]}")
     return done.stdout

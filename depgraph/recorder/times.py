@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+
+from depgraph.recorder.raw_recording import json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -19,7 +20,7 @@ _TAKEN = "taken"
 def timed_in(folder: Path, *, in_region: Callable[[int], bool] = lambda _: False) -> list[Events]:
     """Return what ran of each process that launched kernels, as PyTorch profiler events."""
     processes = [
-        _in_order(_lines(path), in_region=in_region(int(path.stem.rpartition("-")[2])))
+        _in_order(json_lines(path), in_region=in_region(int(path.stem.rpartition("-")[2])))
         for path in sorted(folder.glob(_FILES))
     ]
     return [events for events in processes if _is_of_kernels(events)]
@@ -64,17 +65,6 @@ def _launches(events: Events) -> Counter[tuple[str, tuple[int, ...]]]:
 
 def _launch(named: dict[str, Any], sized: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
     return named["name"], (*sized["grid"], *sized["block"])
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a file but for a last one that is cut."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
-    return found
 
 
 def _in_order(lines: Events, *, in_region: bool) -> Events:

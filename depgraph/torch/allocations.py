@@ -143,6 +143,6 @@ class Timeline:
         found = self._by_start[self._starts[at]]
         return found if address < found.end else None
 
-    def is_torchs(self, address: int) -> bool:
+    def is_of_pytorch(self, address: int) -> bool:
         """Tell whether an address lies in memory that PyTorch's allocator has."""
         return any(start <= address < end for start, end in self._segments)

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
-from depgraph.torch.held import is_equal, is_simple
+from depgraph.torch.values import is_the_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -143,7 +143,7 @@ class Arguments:
         """Say which leaf is of another kind; it need not be the first that is no tensor."""
         for number, (leaf, kind) in enumerate(zip(leaves, self._kinds, strict=True)):
             if kind is None:
-                if not _is_same(leaf, self.leaves[number]):
+                if not is_the_same(leaf, self.leaves[number]):
                     return f"argument {number} is not {self.leaves[number]!r}"
             elif told := _other_kind(leaf, kind):
                 return f"argument {number} is of another kind: {told}"
@@ -273,11 +273,6 @@ def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
             show = [tuple(each) if isinstance(each, torch.Size) else each for each in (now, then)]
             return f"{name} {show[0]}, not {show[1]}"
     return ""
-
-
-def _is_same(leaf: Any, example: Any) -> bool:
-    """Tell whether a leaf is what the example was: of what is no plain value, the object itself."""
-    return leaf is example or (is_simple(example) and is_equal(leaf, example))
 
 
 def bytes_of(tensor: Any) -> tuple[int, int]:

@@ -69,7 +69,7 @@ def first_difference(
         else:
             wrong = _apart(new.tensor, old.tensor) > _TIMES_SPREAD * (slack + slack.mean())
         if bool(wrong.any()):
-            return _told(new.name, wrong)
+            return _differs(new.name, wrong)
     return ""
 
 
@@ -81,17 +81,17 @@ def not_close(found: Sequence[Result], wanted: Sequence[Result]) -> str:
         if new.tensor.shape != old.tensor.shape or new.tensor.dtype != old.tensor.dtype:
             return f"{new.name} has another shape or type"
         if not (new.tensor.is_floating_point() or new.tensor.is_complex()):
-            return _told(new.name, new.tensor != old.tensor)
+            return _differs(new.name, new.tensor != old.tensor)
         values = old.tensor.abs().to(torch.float64)
         finite = values[values.isfinite()]
         most = _CLOSE.get(old.tensor.dtype, 1e-3) * float(finite.max() if len(finite) else 0.0)
         wrong = _apart(new.tensor, old.tensor) > most
         if bool(wrong.any()):
-            return _told(new.name, wrong)
+            return _differs(new.name, wrong)
     return ""
 
 
-def _told(name: str, wrong: Any) -> str:
+def _differs(name: str, wrong: Any) -> str:
     return f"{name} differs in {int(wrong.sum())} of {wrong.numel()} elements"
 
 

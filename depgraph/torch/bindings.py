@@ -27,8 +27,8 @@ from depgraph.torch.executed import (
     is_library,
     names_in,
 )
-from depgraph.torch.held import HOOKS_OF_TENSORS, SIMPLE, copy_of, hooks_on, is_simple, size_of
 from depgraph.torch.operator_log import OperatorLog, addresses_of
+from depgraph.torch.values import HOOKS_OF_TENSORS, SIMPLE, copy_of, hooks_on, is_simple, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

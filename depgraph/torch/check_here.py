@@ -40,13 +40,13 @@ def check_here(request: Request, arguments: Arguments) -> NoReturn:
     """Compare the graphs of a function with it, leave what was found, and end the process."""
     from depgraph.torch.parallel import prepared_for
 
-    stage = Stage.told()
+    stage = Stage.from_environment()
     stage.begins("warming up")
     try:
         prepared = prepared_for(request, arguments)
         prepared.codes = stage.codes or {}
         check = Check(prepared, request, stage)
-        found = check.found() if stage.modules is None else check.codes_in(stage.modules)
+        found = check.run() if stage.modules is None else check.read_codes(stage.modules)
     except DepgraphError as error:
         found = Verdicts(refused=str(error))
     except torch.cuda.OutOfMemoryError as error:
@@ -63,9 +63,9 @@ class Check:
         self._request = request
         self._stage = stage
         self._verdicts = Verdicts()
-        self.runs: Runs  # once `found` was called
+        self.runs: Runs  # once `run` was called
 
-    def found(self) -> Verdicts:
+    def run(self) -> Verdicts:
         """Return what came of it."""
         prepared, verdicts = self._prepared, self._verdicts
         warm = prepared.warm_up()
@@ -106,7 +106,7 @@ class Check:
             )
         return verdicts
 
-    def codes_in(self, folder: Path) -> Verdicts:
+    def read_codes(self, folder: Path) -> Verdicts:
         """Return what the machine code of the kernels says that no operator launched."""
         from depgraph.apply.kernel_code import read_code
         from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_module
@@ -233,8 +233,8 @@ class Runs:
 
         def results() -> list[tuple[str, Any]]:
             stream = torch.cuda.current_stream(prepared.device).cuda_stream
-            handed_out = outputs.handed_out(arguments.buffers, stream)
-            return self._named(handed_out, gradients, arguments.buffers)
+            copied_out = outputs.copied_out(arguments.buffers, stream)
+            return self._named(copied_out, gradients, arguments.buffers)
 
         return Checker(
             graph=lambda edges, late: bench.made(program, edges, late=late),

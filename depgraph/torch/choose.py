@@ -70,7 +70,7 @@ def choose(
     choice = _measured(prepared, plain, base, verdicts, predict, notes)
     graph = choice.best or base
     ready = _ready(prepared, plain, base, choice.best)
-    made.made_ready(ready)
+    made.set_ready(ready)
     leaves = prepared.arguments.leaves
 
     args, keywords = prepared.arguments.nested(leaves)

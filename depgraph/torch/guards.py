@@ -15,13 +15,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import (
-    CALLED,
-    ITEM,
-    leading_to,
-)
-from depgraph.torch.held import has_other_hooks, is_as_it_was, is_equal, is_simple
+from depgraph.torch.bindings import CALLED, ITEM, leading_to
 from depgraph.torch.operator_log import addresses_of
+from depgraph.torch.values import hooks_on, is_as_it_was, is_simple, is_the_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,10 +70,10 @@ def settings() -> tuple[Any, ...]:
     try:
         return tuple([read() for read in _QUICK])
     except RuntimeError:
-        return tuple(map(_told, _QUICK))
+        return tuple(map(_value_or_error, _QUICK))
 
 
-def _told(read: Callable[[], Any]) -> Any:
+def _value_or_error(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except RuntimeError as error:
@@ -110,7 +106,7 @@ class _Check:
                 and bool(_looks_up(now)() == self.pointer)
                 and _described(now) == self.described
             )
-        return now is then or (is_simple(then) and is_equal(now, then))
+        return is_the_same(now, then)
 
 
 class Guards:
@@ -242,7 +238,7 @@ class Guards:
             if not is_as_it_was(owner, copy):
                 return f"what {path} holds was changed"
         for owner, hooks, path in self._hooked:
-            if has_other_hooks(owner, hooks):
+            if hooks_on(owner) != hooks:
                 return f"{path} has other hooks"
         return "every module has other hooks" if _hooks_of_all() != self._of_all else ""
 
@@ -279,7 +275,7 @@ class Guards:
                 tests.append(f"{method}() == {check.pointer!r}")
         tests += [f"len({name_of(owner)}) == {size}" for owner, size, _ in self._sizes]
         tests += [f"len({name_of(hooks)}) == {len(hooks)}" for hooks in _global_hooks()]
-        held |= {"has": is_as_it_was, "same": _is_the_same}
+        held |= {"has": is_as_it_was, "same": is_the_same}
         tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
         strided = [c.slot.value for c in tensors.values() if c.described is not None]
         if strided:
@@ -291,10 +287,6 @@ class Guards:
         exec(text, scope)  # noqa: S102 - of names made here, keys as Python writes them
         look: Callable[[], bool] = scope["look"]
         return look
-
-
-def _is_the_same(now: Any, then: Any) -> bool:
-    return now is then or is_equal(now, then)
 
 
 def _looks_up(tensor: Any) -> Callable[[], Any]:
@@ -366,7 +358,7 @@ def _refuse_unbound(tensors: Sequence[Any], names: Mapping[int, str]) -> None:
         )
 
 
-class Warned:
+class WarnOnce:
     """Warns once that the function itself runs, and why."""
 
     def __init__(self, name: str) -> None:

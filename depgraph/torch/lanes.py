@@ -90,12 +90,12 @@ class Lanes:
         here.wait_stream(there)
 
     @classmethod
-    def taken(cls, device: Any, driver: Driver) -> Lanes:
+    def acquire(cls, device: Any, driver: Driver) -> Lanes:
         """Return lanes that no other function uses."""
         idle = _idle.get(device.index)
         return idle.pop() if idle else cls(device, driver)
 
-    def given_back(self) -> None:
+    def release(self) -> None:
         """Let another function have them."""
         _idle.setdefault(self._device.index, []).append(self)
 

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
 from depgraph.torch.arguments import is_dense
-from depgraph.torch.guards import Warned
+from depgraph.torch.guards import WarnOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,7 +90,7 @@ class Outputs:
             if isinstance(leaf, torch.Tensor)
         ]
 
-    def as_they_are(self) -> Any:
+    def not_copied(self) -> Any:
         """Return the tensors that the next run overwrites."""
         return pytree.tree_unflatten(list(self._leaves), self._tree)
 
@@ -107,7 +107,7 @@ class Outputs:
             made.copy_(tensor)  # the driver has no context yet
         return made
 
-    def handed_out(self, arguments: Sequence[Any], stream: int = 0) -> Any:
+    def copied_out(self, arguments: Sequence[Any], stream: int = 0) -> Any:
         """Return copies that belong to the caller; views of arguments are views of the caller's."""
         if self._is_one:
             return self._copied(self._leaves[0], stream)
@@ -213,7 +213,7 @@ class Parallelized:
     ) -> None:
         self._function = function
         self._arguments = arguments
-        self._warned = Warned(name)
+        self._warned = WarnOnce(name)
         self._is_own = outputs == "own"
         self._verify_every = verify_every
         self._ready: Ready | None = None
@@ -230,7 +230,7 @@ class Parallelized:
             raise AttributeError(name)
         return getattr(self._function, name)
 
-    def made_ready(self, ready: Ready) -> None:
+    def set_ready(self, ready: Ready) -> None:
         """Let calls run a graph from now on."""
         self._ready = ready
 
@@ -283,8 +283,8 @@ class Parallelized:
             self._arguments.copy_back(leaves)
             ready.set_gradients()
         if self._is_own:
-            return "", outputs.handed_out(leaves, stream)
-        return "", outputs.as_they_are()
+            return "", outputs.copied_out(leaves, stream)
+        return "", outputs.not_copied()
 
     def _go_on_with(self, stream: int) -> None:
         """Let a stream wait for what the one before was given."""
@@ -327,6 +327,6 @@ class Parallelized:
         try:
             if self._last is not None:
                 self._last.synchronize()
-            ready.lanes.given_back()
+            ready.lanes.release()
         except Exception:  # noqa: BLE001, S110 - the interpreter, or the GPU's context, is gone
             pass

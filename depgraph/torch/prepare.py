@@ -65,7 +65,7 @@ class Prepared:
         self._most_bytes = most_bytes
         self.listens = not any(hasattr(function, mark) for mark in _COMPILED)
         self.run = partial(arguments.call, function)
-        self.lanes = Lanes.taken(self.device, driver)
+        self.lanes = Lanes.acquire(self.device, driver)
         self.bench = Bench(driver, self.device)
         self._warm: Warm | None = None
 
@@ -138,12 +138,12 @@ class Prepared:
         """What undoes a run, None where a run changes nothing."""
         return self.warm.saved.restore if self.warm.saved.size else None
 
-    def given_up(self) -> None:
+    def abandon(self) -> None:
         """Undo everything, as far as that can be done, and let go of the GPU's memory."""
         with suppress(RuntimeError):
             if self._warm is not None:
                 self.undo()
-            self.lanes.given_back()
+            self.lanes.release()
 
     def tensors_written(self, graph: Graph, bindings: Bindings) -> list[tuple[str, Any]]:
         """Return the named tensors that a graph may change; refuse memory of no tensor."""

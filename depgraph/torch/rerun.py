@@ -27,7 +27,7 @@ _GENTLY = "DEPGRAPH_CHECK_GENTLY"
 _LEAVE_OUT = "DEPGRAPH_CHECK_LEAVE_OUT"
 _CODES = "DEPGRAPH_CHECK_CODES"
 _MODULES = "DEPGRAPH_MODULES_FOLDER"
-_VERDICTS, _STAGE, _SAID = "verdicts.json", "stage", "said"
+_VERDICTS, _STAGE, _ERRORS = "verdicts.json", "stage", "said"
 _FUNCTION, _GRAPH = "the function", "the graph "
 _MOST_TIMES = 4
 
@@ -44,7 +44,7 @@ class Stage:
     codes: dict[str, KernelCode] | None = None  # what such a process read; None if there was none
 
     @classmethod
-    def told(cls) -> Stage:
+    def from_environment(cls) -> Stage:
         """Return what the environment says."""
         modules, codes = os.environ.get(_MODULES), os.environ.get(_CODES)
         return cls(
@@ -76,7 +76,7 @@ class Stage:
         os._exit(0)
 
 
-def checked_call() -> int | None:
+def call_to_check() -> int | None:
     """Return which call this process is to check; None if it is not there for that."""
     found = os.environ.get(CHECK_CALL)
     return None if found is None else int(found)
@@ -106,7 +106,7 @@ def run_again(command: Sequence[str], call: int, seconds: float) -> Verdicts:
         settings = {CHECK_CALL: str(call), _FOLDER: name}
         for _ in range(_MOST_TIMES):
             settings |= {_GENTLY: "1" if gently else "", _LEAVE_OUT: "\n".join(sorted(left_out))}
-            said, code = _run(command, settings, seconds, folder / _SAID)
+            last_line, code = _run(command, settings, seconds, folder / _ERRORS)
             if (folder / _VERDICTS).is_file():
                 found = Verdicts.read(folder / _VERDICTS)
                 if not found.wants_code:
@@ -120,7 +120,7 @@ def run_again(command: Sequence[str], call: int, seconds: float) -> Verdicts:
                 left_out.add(stage.removeprefix(_GRAPH))
             else:
                 reason = f"ended with exit code {code} {_at(stage)}"
-                raise ApplyError(f"run again to check it, the program {reason}: {said}")
+                raise ApplyError(f"run again to check it, the program {reason}: {last_line}")
     raise ApplyError("run again to check it, the program failed in another way each time")
 
 
@@ -138,7 +138,7 @@ def _read_codes(
         modules.mkdir()
         library = str(Builder(Toolkit()).modules())
         also = {_MODULES: str(modules), "CUDA_INJECTION64_PATH": library}
-        _run(command, {**settings, **also}, seconds, folder / _SAID)
+        _run(command, {**settings, **also}, seconds, folder / _ERRORS)
         (folder / _VERDICTS).rename(path)
     except (RecorderError, OSError) as error:
         Verdicts(notes=[f"no machine code was read: {error}"]).write(path)
@@ -155,13 +155,13 @@ def _stage_in(folder: Path) -> str:
 
 
 def _run(
-    command: Sequence[str], settings: Mapping[str, str], seconds: float, said: Path
+    command: Sequence[str], settings: Mapping[str, str], seconds: float, errors: Path
 ) -> tuple[str, int]:
-    """Run a program without input; return the last line that it said, and its exit code."""
-    with said.open("w", encoding="utf-8") as errors:
+    """Run a program without input; return its last line on stderr, and its exit code."""
+    with errors.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(  # noqa: S603 - the program that runs already
             list(command), env={**os.environ, **settings}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=stream, start_new_session=True,
         )  # fmt: skip
         try:
             code = process.wait(seconds)
@@ -174,6 +174,6 @@ def _run(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    text = said.read_text(encoding="utf-8", errors="replace")
+    text = errors.read_text(encoding="utf-8", errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     return in_short(lines[-1], 300) if lines else "it said nothing", code

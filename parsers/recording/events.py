@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import Archive
 from depgraph.parsers.recording.live_memory import LiveMemory
-from depgraph.parsers.recording.pytorch_memory import Placed
+from depgraph.parsers.recording.pytorch_memory import ProfiledAllocations
 from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
@@ -108,13 +108,15 @@ class RecordedEvents:
         self.launches = [self._finished(launched) for launched in self.launches]
 
     def take_memory_profile(self, path: Path) -> None:
-        """Add the tensors of PyTorch's caching allocator; see `Placed`."""
+        """Add the tensors of PyTorch's caching allocator; see `ProfiledAllocations`."""
         launches = [(self.place[each.number], each.launch) for each in self.launches]
-        placed = Placed(path, launches, self.allocations, self.process, len(self.operations))
-        self.allocations = [*self.allocations, *placed.allocations]
-        if placed.left_out:
+        profiled = ProfiledAllocations(
+            path, launches, self.allocations, self.process, len(self.operations)
+        )
+        self.allocations = [*self.allocations, *profiled.allocations]
+        if profiled.left_out:
             self.warnings["allocations and frees of the profile in memory that the recorded "
-                          "program lacks: left out"] = placed.left_out  # fmt: skip
+                          "program lacks: left out"] = profiled.left_out  # fmt: skip
 
     def _finished(self, launched: Launched) -> Launched:
         """Add what is known only when all events are: tensors, and constants that are written."""
@@ -146,9 +148,9 @@ class RecordedEvents:
         for self.lines, event in enumerate(events, 1):
             what = event.get("event")
             if not isinstance(what, str) or what not in _KNOWN:
-                said = in_short(repr(what))
-                found_there = f"event {self.lines} is of a kind that is not known: {said}"
-                raise TraceError(self._path, found_there, "record the program again")
+                kind = in_short(repr(what))
+                message = f"event {self.lines} is of a kind that is not known: {kind}"
+                raise TraceError(self._path, message, "record the program again")
             order = event.get("order", latest)
             latest = order if type(order) is int else latest
             found.append((latest, self.lines, event))

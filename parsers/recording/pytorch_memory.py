@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FEWEST_MATCHED = 0.9
 
 
-class Placed:
+class ProfiledAllocations:
     """Allocations of a profiled run, in the addresses and the order of a recorded one."""
 
     def __init__(
