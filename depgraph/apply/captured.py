@@ -25,8 +25,7 @@ class Allocation:
 
     start: int
     size: int  # bytes
-    # which of all allocations: memory that is freed and used again has another number
-    number: int = -1
+    number: int = -1  # of all allocations: memory that is used again has another number
     owner: str = OTHER  # `TENSOR`; `LIBRARY` for what an operator allocated and keeps; or `OTHER`
 
     @property
@@ -61,8 +60,7 @@ class Call:
 
     name: str  # such as ``aten::add_.Tensor``
     operands: tuple[Operand, ...] = ()  # its strided tensors on the GPU
-    # the memory of tensors of other kinds: sparse, nested, quantized, subclasses
-    others: tuple[Allocation, ...] = ()
+    others: tuple[Allocation, ...] = ()  # of sparse, nested, quantized tensors, subclasses
     made: tuple[Allocation, ...] = ()  # what it allocated, and may have freed
 
     @property
@@ -83,16 +81,13 @@ class Pointer:
 class Node:
     """One node of a captured graph."""
 
-    # `KERNEL`, `MEMSET`, `COPY`, `EMPTY`, or what else the driver calls it: that is never
-    # understood and keeps its place
-    kind: str
+    kind: str  # `KERNEL`, `MEMSET`, `COPY`, `EMPTY`; any other keeps its place
     name: str = ""  # mangled name of a kernel
     grid: tuple[int, int, int] = (0, 0, 0)
     block: tuple[int, int, int] = (0, 0, 0)
     shared: int = 0  # dynamic shared memory of a block, in bytes
     call: int = -1  # place of the operator that launched it in `Captured.calls`, -1 for none
-    # into memory of the GPU, those inside tensor maps among them
-    pointers: tuple[Pointer, ...] = ()
+    pointers: tuple[Pointer, ...] = ()  # into memory of the GPU, also from inside tensor maps
     to_host: bool = False  # whether a copy's destination is the host
 
     @property
@@ -106,8 +101,7 @@ class Captured:
     """A captured graph."""
 
     nodes: tuple[Node, ...]  # in the order in which they were launched
-    # as they were captured: places in `nodes`, each from a smaller to a larger one
-    edges: tuple[tuple[int, int], ...]
+    edges: tuple[tuple[int, int], ...]  # as captured, each from a smaller to a larger place
     calls: tuple[Call, ...] = ()  # every operator that was called; many launch nothing
     before: int = 0  # allocations of smaller numbers were there before the function ran
     call: int = 0  # which call of `depgraph.torch.parallelize` it is, from 0

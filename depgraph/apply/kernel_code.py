@@ -64,12 +64,8 @@ _UNIFORM = re.compile(
 class KernelCode:
     """What a kernel does with the pointers among its parameters."""
 
-    # why it may touch memory that no pointer among its parameters leads to, such as by
-    # addresses that it loads; "" if every address comes from one of them
-    unknown: str = ""
-    # the bytes of the parameters at which the pointers begin that it writes through; -1 for
-    # any
-    stored: frozenset[int] = frozenset()
+    unknown: str = ""  # why it may reach memory that none of its pointers lead to; "" if it cannot
+    stored: frozenset[int] = frozenset()  # bytes of parameters: pointers it writes by; -1: any
 
     def may_write(self, at: int) -> bool:
         """Tell whether it may write through the pointer at a byte of its parameters."""

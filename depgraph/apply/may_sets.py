@@ -61,10 +61,8 @@ class Unit:
 
     first: int  # nodes `first` to `end` - 1
     end: int
-    # of a unit that is fixed those that are known; there may be others
-    accesses: tuple[Access, ...]
-    # why it keeps its place: after everything before, before everything after; "" if not
-    fixed: str = ""
+    accesses: tuple[Access, ...]  # of a fixed unit those that are known
+    fixed: str = ""  # why it stays behind all before it and ahead of all after it; "" if not
 
 
 def units_of(captured: Captured, codes: Mapping[str, KernelCode]) -> list[Unit]:

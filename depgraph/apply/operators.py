@@ -14,9 +14,7 @@ class Rule:
 
     family: str
     reason: str
-    # whether its kernels may be given a workspace that a library keeps: each lane gets its
-    # own
-    is_library: bool
+    is_library: bool  # may be given a workspace that a library keeps: each lane has its own
     also_writes: frozenset[str]  # arguments that are changed although its schema does not say so
 
 

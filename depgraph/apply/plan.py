@@ -32,8 +32,7 @@ class Layout:
     # the stream that each operator runs on while it is captured: memory that is given back is
     # used again on the same stream alone, and each has a workspace of its own
     lanes: tuple[int, ...] = ()
-    # whether no tensor gets the memory of an earlier one, as far as there is room
-    keeps: bool = True
+    keeps: bool = True  # no tensor gets the memory of an earlier one, as far as there is room
 
     @property
     def width(self) -> int:
@@ -80,8 +79,7 @@ class Plan:
 
     captured: Captured
     units: tuple[Unit, ...]
-    # for each unit, from a reason to the units that it must wait for, as bits
-    before: tuple[dict[str, int], ...]
+    before: tuple[dict[str, int], ...]  # of each unit: from a reason to earlier units, as bits
     weights: tuple[float, ...]  # microseconds a node
 
     @property
@@ -202,11 +200,8 @@ def _union(masks: Iterable[int]) -> int:
 def make_plan(
     captured: Captured,
     weights: Sequence[float] | None = None,  # microseconds of each node
-    # what is known of the machine code of kernels that no operator launched, by name
-    codes: Mapping[str, KernelCode] | None = None,
-    # takes the place of what operators may touch: right for the values that were recorded
-    # only
-    recorded: Recorded | None = None,
+    codes: Mapping[str, KernelCode] | None = None,  # of kernels that no operator launched, by name
+    recorded: Recorded | None = None,  # instead of may-sets: right for the recorded values only
 ) -> Plan:
     """Find what must wait for what in a captured graph, for every value of its tensors."""
     units = units_of(captured, codes or {})

@@ -30,9 +30,7 @@ class Launch:
     stream: int  # from 0
     waits: tuple[int, ...]  # those of them on other streams: it waits for their events
     is_awaited: bool  # whether another stream waits for it
-    # whether not all of its accesses are known: it stays behind all before it and ahead of
-    # all after it
-    keeps_place: bool
+    keeps_place: bool  # behind all before and ahead of all after: not all it accesses is known
 
 
 def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:

@@ -26,9 +26,8 @@ class Verdict:
     edges: str  # tells the graph's edges from others
     measured: float  # microseconds a replay, there
     wrong: str = ""  # why it must not be used; "" if nothing was found
-    # orders in which it was run, and free pairs of nodes that none of them turned around
-    orders: int = 0
-    pairs_left: int = 0
+    orders: int = 0  # in which it was run
+    pairs_left: int = 0  # free pairs of nodes that no order turned around
 
 
 @dataclass(slots=True)
@@ -40,10 +39,8 @@ class Verdicts:
     graphs: list[Verdict] = field(default_factory=list)
     inputs: int = 0  # how many inputs results were compared on
     varies: bool = False  # whether the function leaves other bits in each run
-    # what leads to tensors that kernels of no operator may change
-    may_change: list[str] = field(default_factory=list)
-    # what the machine code of such kernels says, by name
-    codes: dict[str, KernelCode] = field(default_factory=dict)
+    may_change: list[str] = field(default_factory=list)  # paths to tensors custom kernels reach
+    codes: dict[str, KernelCode] = field(default_factory=dict)  # of such kernels, by name
     wants_code: bool = False  # whether the machine code of its kernels is to be read first
     notes: list[str] = field(default_factory=list)
 

@@ -40,10 +40,8 @@ INVOCATION = Cost(
 class Launching:
     """What launches cost each operation."""
 
-    # float64[n_operations]: time to issue it, one after another, ahead of the GPU
-    enter: NDArray[np.floating[Any]]
-    # float64[n_operations]: time that the GPU needs once it was issued and may start
-    launch: NDArray[np.floating[Any]]
+    enter: NDArray[np.floating[Any]]  # [n_operations]: time to issue it, one after another
+    launch: NDArray[np.floating[Any]]  # [n_operations]: on the GPU, once it is issued and may start
 
 
 def one_by_one(program: Scenario, charges: Charges) -> Launching:

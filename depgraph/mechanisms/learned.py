@@ -61,14 +61,10 @@ class DataflowLearned(Mechanism):
 class Lesson:
     """What was learned, and how often it would have been wrong."""
 
-    # bool[n_operations]: whether the dependences of an operation are those that an earlier
-    # launch taught
-    learned: NDArray[np.bool_]
+    learned: NDArray[np.bool_]  # [n_operations]: whether it depends as an earlier launch did
     mistaken: int  # launches whose dependences are others than those that were learned
-    # edges of those launches that were not learned, so that a block would have started too
-    # early; and edges that were learned and are not there
-    missed: int
-    needless: int
+    missed: int  # edges of those launches that were not learned: blocks would start too early
+    needless: int  # edges that were learned and are not there
 
     def describe(self, kernels: int) -> str:
         """Say it in a sentence."""

@@ -29,9 +29,7 @@ class Module:
     """A module of machine code."""
 
     path: Path
-    # from the mangled name of a kernel to the byte of the constant bank that its parameters
-    # begin at
-    begin_of: dict[str, int]
+    begin_of: dict[str, int]  # mangled kernel name -> byte of the constant bank with its parameters
     symbol_of: dict[str, int]  # from the name of a function to the number of its symbol
 
 

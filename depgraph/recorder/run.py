@@ -24,14 +24,12 @@ _SENT_TO_BOTH = signal.SIGINT, signal.SIGQUIT
 class Selection:
     """Which launches to record; the others run untouched."""
 
-    # the first launch, and the last plus one, from 0, of the region if there is one
-    first: int | None = None
-    end: int | None = None
+    first: int | None = None  # launch, from 0, of the region if there is one
+    end: int | None = None  # the last launch plus one
     name: str = ""  # regular expression that a kernel's name holds; "" for all
     nvtx: str = ""  # name of an NVTX range that is open at the launch; "" for all
-    # how many of those that are chosen otherwise to skip first, and how many to record then
-    skip: int | None = None
-    count: int | None = None
+    skip: int | None = None  # of those that are chosen otherwise, at first
+    count: int | None = None  # of those after them
     in_region: bool = False  # only between cudaProfilerStart and cudaProfilerStop
     gpu_memory: int = 1 << 30  # bytes of GPU memory for tables
 

@@ -64,9 +64,7 @@ class Slot:
     """A place that holds an object."""
 
     owner: Any
-    # `ITEM`, `ATTRIBUTE`, or `CALLED` where a method returns it; "" where the owner cannot
-    # change what it holds
-    kind: str
+    kind: str  # `ITEM`, `ATTRIBUTE`, `CALLED`; "" where the owner cannot change what it holds
     key: Any
     value: Any
     path: str  # what a message calls it
@@ -87,13 +85,11 @@ class Bindings:
     """All slots that can be reached from a function."""
 
     slots: list[Slot] = field(default_factory=list)
-    # containers and attributes of objects, how many there are, what a message calls them, and
-    # whether the function goes through them
-    sizes: list[tuple[Any, int, str, bool]] = field(default_factory=list)
-    # sets, queues and arrays that it reads, copies of them, and what a message calls them
-    contents: list[tuple[Any, Any, str]] = field(default_factory=list)
-    # modules, tensors and optimizers, and what tells their hooks from others
-    hooks: list[tuple[Any, tuple[Any, ...], str]] = field(default_factory=list)
+    sizes: list[tuple[Any, int, str, bool]] = field(
+        default_factory=list
+    )  # owner, size, path, is read
+    contents: list[tuple[Any, Any, str]] = field(default_factory=list)  # owner, copy, path
+    hooks: list[tuple[Any, tuple[Any, ...], str]] = field(default_factory=list)  # and path
     too_large: str = ""  # what is too large to be looked at before each call, "" if nothing is
 
     def tensors(self) -> list[Slot]:

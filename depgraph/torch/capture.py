@@ -53,17 +53,12 @@ class Program:
     outputs: Any  # what the function returned: tensors in it are those that a replay writes
     handles: list[int]  # the driver's nodes, in the order of `captured.nodes`
     captured: Captured
-    # the tensors that it uses and that were there before, by the address of their storages:
-    # on the GPU, and on the CPU
-    outside: dict[int, Any] = field(default_factory=dict)
-    on_host: dict[int, Any] = field(default_factory=dict)
-    # from these addresses to the operator that used them first
-    first_use: dict[int, str] = field(default_factory=dict)
+    outside: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the GPU, by storage
+    on_host: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the CPU, by storage
+    first_use: dict[int, str] = field(default_factory=dict)  # of these storages: the operator
     kept_bytes: int = 0  # of memory that is kept so that no two tensors share it
-    # parameters, and the gradients that it writes for them
-    gradients: list[tuple[Any, Any]] = field(default_factory=list)
-    # what it made on the CPU, which a replay may read
-    of_host: list[Any] = field(default_factory=list)
+    gradients: list[tuple[Any, Any]] = field(default_factory=list)  # parameters, and what it writes
+    of_host: list[Any] = field(default_factory=list)  # made on the CPU; a replay may read it
 
     @property
     def raw(self) -> int:
@@ -87,16 +82,14 @@ def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
 
 
 def capture(
-    # the function; tensors that it is given are read where they lie whenever the graph runs
-    run: Callable[[], Any],
+    run: Callable[[], Any],  # reads the tensors that it is given where they lie, in each replay
     lanes: Lanes,
     driver: Driver,
     device: Any,
     layout: Layout,  # on which lane each operator runs
     *,
     most_bytes: int = 0,  # of tensors that are kept so that no later one gets their memory
-    # whether to listen to the dispatcher: compiled functions are not compiled then
-    listens: bool = True,
+    listens: bool = True,  # to the dispatcher: compiled functions are not compiled then
     name: str = "it",
     place: int = 0,  # which call of `depgraph.torch.parallelize` it is
 ) -> Program:

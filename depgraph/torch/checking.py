@@ -42,8 +42,7 @@ class Checker:
         graph: Callable[[Sequence[Edge], Sequence[int]], AbstractContextManager[Any]],
         launch: Callable[[Any], None],  # runs a graph once
         calls: Sequence[Callable[[], None]],  # each writes one input to where the graph reads it
-        # returns names and tensors of all that a run leaves
-        results: Callable[[], Sequence[tuple[str, Any]]],
+        results: Callable[[], Sequence[tuple[str, Any]]],  # names and tensors that a run leaves
         restore: Callable[[], None],  # undoes what runs have changed
         fill: Callable[[int], None],  # fills the memory in which a graph works with a byte
         n: int,  # number of nodes

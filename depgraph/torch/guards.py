@@ -117,13 +117,10 @@ class Guards:
         bindings: Bindings,  # of the function
         used: Sequence[Any],  # the tensors on the GPU that it uses beside its arguments
         on_host: Sequence[Any] = (),  # those on the CPU: their values are part of the graph
-        # from the address of a storage to what first used it, for messages
-        names: Mapping[int, str] | None = None,
+        names: Mapping[int, str] | None = None,  # by the address of a storage: what used it first
         *,
-        # whether it depends on the grad mode: something it uses requires gradients
-        needs_grad: bool = False,
-        # tells which slots the function sets anew in each call, without reading them
-        ignored: Callable[[Slot], bool] = lambda _: False,
+        needs_grad: bool = False,  # whether something that it uses requires gradients
+        ignored: Callable[[Slot], bool] = lambda _: False,  # slots that each call sets anew, unread
     ) -> None:
         if bindings.too_large:
             raise ApplyError(

@@ -39,8 +39,7 @@ class SeenCall:
 
     name: str
     tensors: list[SeenTensor] = field(default_factory=list)  # those on the GPU
-    # storages of tensors that are not simply strided
-    others: list[tuple[int, int]] = field(default_factory=list)
+    others: list[tuple[int, int]] = field(default_factory=list)  # storages of other tensors
     begun: tuple[int, ...] = ()  # what `OperatorLog.now` returned before and after it
     ended: tuple[int, ...] = ()
 
@@ -53,10 +52,8 @@ class OperatorLog(TorchDispatchMode):
     def __init__(
         self,
         device: Any,  # the one whose tensors count
-        # returns numbers that are noted before and after each operator
-        now: Callable[[], tuple[int, ...]] = tuple,
-        # takes the place of an operator among the calls; what it returns is entered
-        # meanwhile
+        now: Callable[[], tuple[int, ...]] = tuple,  # noted before and after each operator
+        # takes an operator's place among the calls; what it returns is entered meanwhile
         around: Callable[[int], AbstractContextManager[object]] = lambda _: nullcontext(),
         most_bytes: int = 0,  # of memory that is kept, so that no later tensor gets it
     ) -> None:
@@ -67,13 +64,10 @@ class OperatorLog(TorchDispatchMode):
         self._left = most_bytes
         self._kept: dict[int, Any] = {}
         self._mine: dict[int, Any] = {}
-        # what the function made on the CPU: copies of a graph may read it again
-        self.of_host: list[Any] = []
+        self.of_host: list[Any] = []  # what was made on the CPU: copies of a graph may read it
         self.calls: list[SeenCall] = []
-        # from the address of its storage to a tensor on the GPU that was there before
-        self.outside: dict[int, Any] = {}
-        # from the address of its storage to a tensor on the CPU that was there before
-        self.on_host: dict[int, Any] = {}
+        self.outside: dict[int, Any] = {}  # earlier tensors on the GPU, by storage
+        self.on_host: dict[int, Any] = {}  # earlier tensors on the CPU, by storage
         self.faults: list[str] = []  # what the function does that no graph does again
         self.kept_bytes = 0
         self.threads: set[int] = set()  # those that called operators

@@ -34,8 +34,7 @@ class Outputs:
         self,
         outputs: Any,
         arguments: Arguments,
-        # tells of the address of a storage whether it was there before the function ran
-        outside: Callable[[int], bool],
+        outside: Callable[[int], bool],  # whether a storage was there before the function ran
         device: Any = None,  # of all tensors; default that of the arguments
     ) -> None:
         device = arguments.device if device is None else device
@@ -179,11 +178,8 @@ class Ready:
     guards: Guards
     device: Any
     set_gradients: Callable[[], None]  # lets parameters have the gradients that the graph writes
-    # the storages that the graph may change outside of its own memory, with names
-    state: list[tuple[str, Any]]
-    # whether it changes nothing else: neither these nor arguments, gradients or the state of
-    # a random generator
-    is_pure: bool
+    state: list[tuple[str, Any]]  # storages outside of its own memory that it may change
+    is_pure: bool  # changes neither these nor arguments, gradients or a random generator's state
     held: Any  # what must live as long as the graph
     lanes: Lanes  # to be handed on
 

@@ -52,8 +52,7 @@ class Prepared:
         driver: Driver,
         most_bytes: int,  # of memory that may be kept so that tensors do not share it
         place: int = 0,  # which call of `depgraph.torch.parallelize` it is
-        # what is known of the machine code of kernels
-        codes: Mapping[str, KernelCode] | None = None,
+        codes: Mapping[str, KernelCode] | None = None,  # machine code of kernels
     ) -> None:
         self.function = function
         self.arguments = arguments

@@ -39,8 +39,7 @@ class Stage:
     folder: Path | None = None  # where it says so; None where nobody waits
     is_gentle: bool = False  # whether indices, positions and masks stay as they are
     left_out: frozenset[str] = frozenset()  # graphs that ended an earlier process
-    # where modules of machine code are left: this process is only to read those
-    modules: Path | None = None
+    modules: Path | None = None  # where machine code is left, if that alone is to be read
     codes: dict[str, KernelCode] | None = None  # what such a process read; None if there was none
 
     @classmethod

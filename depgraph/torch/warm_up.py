@@ -126,8 +126,7 @@ class Warm:
     executed: Executed
     saved: Saved  # what it changes, as it was before
     random: RandomState  # as it was before
-    # parameters whose gradient each run makes anew, and the gradients that they had before
-    anew: Gradients = field(default_factory=list)
+    anew: Gradients = field(default_factory=list)  # that each run makes anew; and those before
     made: str = ""  # state that the first run made, such as an optimizer's: that run counts, then
     is_backward: bool = False  # whether other threads call operators, as backward passes do
     uses_libraries: bool = True  # whether kernels may be a library's that needs a workspace
@@ -155,8 +154,7 @@ class _Run:
 
 def warm_up(
     run: Callable[[], Any],
-    # goes through what the function refers to, given what ran
-    bindings: Callable[[Executed | None], Bindings],
+    bindings: Callable[[Executed | None], Bindings],  # of the function, given what ran
     device: Any,
     name: str,
     *,

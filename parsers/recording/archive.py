@@ -87,11 +87,8 @@ class Archive:
         try:
             self._refuse_strangers()
             self._refuse_large(_ABOUT, _LONGEST_ABOUT, _AGAIN)
-            # which process of which program was recorded, and how
             self.about: dict[str, Any] = self._object(self._read(_ABOUT), _ABOUT)
             self._check_version()
-            # False for one of an earlier version, in which what is missing cannot be
-            # told
             self.has_manifest = self.about["format"] >= _WITH_MANIFEST
             if self.has_manifest:
                 self._take_manifest()
@@ -239,12 +236,10 @@ def member_of(table: str, launch: int) -> str:
 def pack(
     path: Path,
     about: dict[str, Any],
-    # as the recorder wrote them: those of kernels say where in `raw` their tables are
-    events: Sequence[dict[str, Any]],
+    events: Sequence[dict[str, Any]],  # of kernels: where in `raw` their tables are
     raw: NDArray[np.uint8],
     *,
-    # False for a file that is soon read and removed: it takes a tenth of the time
-    compress: bool = True,
+    compress: bool = True,  # False takes a tenth of the time
 ) -> None:
     """Write a recording from what the recorder of one process has left."""
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED

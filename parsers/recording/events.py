@@ -68,10 +68,8 @@ class Launched:
     cluster: tuple[int, int, int]  # blocks of a cluster; zeros where there are none
     untraced: str | None  # why it was not recorded, or not wholly
     bytes: int  # of its tables
-    # tensors that it was given, and where their maps stand among its parameters
-    maps: tuple[tuple[int, TensorMap], ...] = ()
-    # whether its machine code stores tiles by TMA, which no hook sees; None if nobody read it
-    stores_tiles: bool | None = None
+    maps: tuple[tuple[int, TensorMap], ...] = ()  # tensors given, by place among the parameters
+    stores_tiles: bool | None = None  # by TMA, which no hook sees; None if nobody read its code
 
 
 class RecordedEvents:

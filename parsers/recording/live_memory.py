@@ -14,8 +14,7 @@ class LiveMemory:
     """Allocations, as they are made and freed."""
 
     def __init__(self) -> None:
-        # those that were freed, too, in the order in which they were made
-        self.all: list[Allocation] = []
+        self.all: list[Allocation] = []  # freed ones, too, in the order in which they were made
         self._place: dict[int, int] = {}  # of each that is there in `all`, by its address
         self._starts: list[int] = []  # these addresses, ascending
         self._of_modules: set[int] = set()

@@ -30,8 +30,7 @@ class ProfiledAllocations:
     def __init__(
         self,
         path: Path,
-        # of the recording, each with its place among the operations
-        launches: Sequence[tuple[int, KernelLaunch]],
+        launches: Sequence[tuple[int, KernelLaunch]],  # and their places among the operations
         segments: Sequence[Allocation],  # what CUDA allocated
         process: int | None,  # that was recorded
         n_operations: int,

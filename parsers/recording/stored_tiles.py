@@ -43,8 +43,7 @@ class Loads(NamedTuple):
     row: NDArray[np.int64]  # [n]: place of each among the loads of the kernel
     at: NDArray[np.int32]  # [n, rank]: first element of each
     issuer: NDArray[np.int64]  # [n]: the block that issued each
-    # int64[m]: which load each block gets, its own and those that are multicast to it
-    load: NDArray[np.int64]
+    load: NDArray[np.int64]  # [m]: which load each block gets, multicast ones too
     receiver: NDArray[np.int64]
 
 
@@ -162,8 +161,7 @@ def _rules(stored: TensorMap, pieces: Sequence[_Pieces]) -> Iterator[_Rule]:
 class _Numbered(NamedTuple):
     """Tiles of which parts are loaded: a block may work on several, one after another."""
 
-    # int64[n, 2]: block, and number among the tiles of that block; ascending, each once
-    key: NDArray[np.int64]
+    key: NDArray[np.int64]  # [n, 2]: block, and number among its tiles; ascending, each once
     low: NDArray[np.int64]  # [n, rank]: what is loaded of the tensor for each
     high: NDArray[np.int64]
 
