@@ -106,6 +106,10 @@ class Captured:
     before: int = 0  # allocations of smaller numbers were there before the function ran
     call: int = 0  # which call of `depgraph.torch.parallelize` it is, from 0
 
+    def label_of(self, node: Node) -> str:
+        """Return the operator that launched a node, or what a message calls the node."""
+        return self.calls[node.call].name if node.call >= 0 else node.label
+
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
         return {"version": _VERSION, **asdict(self)}

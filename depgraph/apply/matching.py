@@ -80,7 +80,7 @@ def _is_same(node: Node, operation: Operation) -> bool:
 def _node_text(node: Node) -> str:
     if node.kind != KERNEL:
         return f"a {node.kind}"
-    return f"{in_short(node.name)} <<<{node.grid}, {node.block}>>>"
+    return _launch_text(node.name, node.grid, node.block)
 
 
 def _text(operations: Sequence[Operation], at: int) -> str:
@@ -89,8 +89,11 @@ def _text(operations: Sequence[Operation], at: int) -> str:
     kernel = operations[at].kernel
     if kernel is None:
         return f"a {operations[at].what}"
-    name = kernel.mangled_name or kernel.name
-    return f"{in_short(name)} <<<{kernel.grid}, {kernel.block}>>>"
+    return _launch_text(kernel.mangled_name or kernel.name, kernel.grid, kernel.block)
+
+
+def _launch_text(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> str:
+    return f"{in_short(name)} <<<{grid}, {block}>>>"
 
 
 def refuse_other_nodes(recorded: Captured, captured: Captured) -> None:

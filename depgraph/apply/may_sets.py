@@ -179,7 +179,8 @@ def conflicts(units: Sequence[Unit]) -> list[dict[str, int]]:
     found: list[dict[str, int]] = [{} for _ in units]
     free = [(i, access) for i, u in enumerate(units) if not u.fixed for access in u.accesses]
     for group in _touching(free):
-        _compare(group, found)
+        if any(access.writes for _, access in group):
+            _compare(group, found)
     fence = -1
     for i, unit in enumerate(units):
         if fence >= 0:
@@ -195,21 +196,16 @@ Placed = tuple[int, Access]
 
 
 def _touching(accesses: Iterable[Placed]) -> Iterator[list[Placed]]:
-    """Yield groups of accesses between which no byte is shared, if anything in them is written."""
+    """Yield groups of accesses between which no byte is shared."""
     group: list[Placed] = []
     end = -1
     for place, access in sorted(accesses, key=lambda pair: (pair[1].start, pair[0])):
         if access.start >= end and group:
-            yield from _if_written(group)
+            yield group
             group = []
         group.append((place, access))
         end = max(end if len(group) > 1 else -1, access.end)
-    yield from _if_written(group)
-
-
-def _if_written(group: list[Placed]) -> Iterator[list[Placed]]:
-    if any(access.writes for _, access in group):
-        yield group
+    yield group
 
 
 def _compare(group: list[Placed], found: list[dict[str, int]]) -> None:

@@ -35,7 +35,8 @@ def known_operators() -> dict[str, Rule]:
 
 
 def rule_of(operator: str) -> Rule | None:
-    """Return what is known of an operator, None if it may touch anything."""
+    """Return what is known of an operator, by its name with or without the overload."""
+    operator = operator.split(".", maxsplit=1)[0]
     known = known_operators()
     found = known.get(operator)
     if found is None and operator.endswith("_") and not operator.endswith("__"):

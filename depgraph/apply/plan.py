@@ -182,8 +182,7 @@ class Plan:
         return sorted(found, key=lambda each: (-each.costs_us, -each.edges, each.reason))
 
     def _label(self, unit: int) -> str:
-        node = self.captured.nodes[self.units[unit].first]
-        return self.captured.calls[node.call].name if node.call >= 0 else node.label
+        return self.captured.label_of(self.captured.nodes[self.units[unit].first])
 
     def why(self, source: int, target: int) -> list[str]:
         """Return the reasons for which a unit must wait for another one."""

@@ -181,7 +181,7 @@ def describe(
         made = timeline.until(ended)
         given += [memory.operand(tensor) for tensor in call.tensors if not tensor.name]
         memory.made_inside |= {each.number for each in made}
-        if not others and rule_of(call.name.split(".", maxsplit=1)[0]) is not None:
+        if not others and rule_of(call.name) is not None:
             memory.known_calls.add(number)
         nodes += (memory.node(handles[i], number) for i in range(len(nodes), end))
         calls.append(Call(call.name, tuple(given), tuple(others), tuple(made)))

@@ -245,7 +245,7 @@ class Runs:
             fill=bench.filling(program.pool),
             n=len(program.handles),
             labels=[
-                f"node {place} ({captured.calls[node.call].name if node.call >= 0 else node.label})"
+                f"node {place} ({captured.label_of(node)})"
                 for place, node in enumerate(captured.nodes)
             ],
         )

@@ -79,7 +79,7 @@ class Probe(OperatorLog):
         if threading.get_ident() != self._thread:
             self._executed.note_stack(sys._getframe())
         name = func.name() if hasattr(func, "name") else str(func)
-        rule = rule_of(name.split(".", maxsplit=1)[0])
+        rule = rule_of(name)
         tensors = written if rule is not None and not rule.also_writes else [*written, *read]
         for tensor in tensors:
             for part, _ in self.parts_outside(tensor):
@@ -222,7 +222,7 @@ def _run_once(
             with Probe(device, now.saved, executed) as probe:
                 outputs = run()
             now.is_backward = len(probe.threads) > 1
-            rules = [rule_of(call.name.split(".", maxsplit=1)[0]) for call in probe.calls]
+            rules = [rule_of(call.name) for call in probe.calls]
             now.uses_libraries = any(rule is None or rule.is_library for rule in rules)
         else:
             outputs = run()

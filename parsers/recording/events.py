@@ -9,9 +9,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
+from depgraph.parsers.recording.allocations import LiveMemory, ProfiledAllocations
 from depgraph.parsers.recording.archive import Archive
-from depgraph.parsers.recording.live_memory import LiveMemory
-from depgraph.parsers.recording.pytorch_memory import ProfiledAllocations
 from depgraph.parsers.recording.tensor_maps import maps_in
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
