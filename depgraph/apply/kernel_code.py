@@ -121,7 +121,6 @@ def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> 
 
 
 def _lines_of(text: str, kernel: str) -> list[str] | None:
-    """Return the lines of one kernel."""
     found: list[str] | None = None
     for line in text.splitlines():
         words = line.split()
@@ -262,7 +261,6 @@ class _PointerFlow:
         return state.get(found[1], _NUMBERS)
 
     def _constant(self, operand: str) -> Value:
-        """Return what stands in a constant bank."""
         found = _CONSTANT.search(operand)
         if not found:
             return _NUMBERS

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.apply.captured import (
-    COPY,
-    EMPTY,
-    KERNEL,
-    LIBRARY,
-    MEMSET,
-    TARGET,
-    Allocation,
-)
+from depgraph.apply.captured import COPY, EMPTY, KERNEL, LIBRARY, MEMSET, TARGET, Allocation
 from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.operators import rule_of
 from depgraph.system.text import in_short

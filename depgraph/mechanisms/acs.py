@@ -53,6 +53,7 @@ class AcsSoftware(Numbered):
     availability = Availability.CODE
     source = _PAPER
     usual = (32,)
+    more_is_freer = True
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "launch", 1.0, "launches", "instead of what the launch model says, its gap and a "
@@ -78,11 +79,6 @@ class AcsSoftware(Numbered):
         self.window = window
         # Conflicts are the same on every number of SMs.
         self._found: tuple[BlockGraph, int, Gates, str] | None = None
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """A larger window should be no slower."""
-        return self.name, self.window
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by older ones in the window that it conflicts with."""

@@ -174,6 +174,7 @@ class Numbered(Mechanism):
     """A mechanism with whole numbers as parameters, which its rows name unless they are usual."""
 
     usual: ClassVar[tuple[int, ...]] = ()
+    more_is_freer: ClassVar[bool] = False  # a larger number should be no slower
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
@@ -183,6 +184,11 @@ class Numbered(Mechanism):
         """The name, with the numbers if they are not the usual ones."""
         numbers = ",".join(map(str, self._numbers))
         return self.name if self._numbers == self.usual else f"{self.name}({numbers})"
+
+    @property
+    def freedom(self) -> tuple[str, float] | None:
+        """The first number, where more of it keeps less waiting."""
+        return (self.name, self._numbers[0]) if self.more_is_freer else None
 
     @classmethod
     def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:

@@ -185,9 +185,7 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
     )
 
 
-def _expanded(
-    lines: _Lines,
-) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint8]]:
+def _expanded(lines: _Lines) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint8]]:
     """Return every touch of a line, by line: line, block, kind."""
     counts = (lines.last - lines.first + np.uint64(1)).astype(np.int64)
     offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -66,8 +66,5 @@ class Clusters(Numbered):
         if self.size > PORTABLE:
             note += "; the size is not portable"
         return serialized(
-            program,
-            charges,
-            cluster=np.where(has, self.size, 1),
-            assumptions=(note,),
+            program, charges, cluster=np.where(has, self.size, 1), assumptions=(note,)
         )

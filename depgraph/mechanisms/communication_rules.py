@@ -11,15 +11,7 @@ from depgraph.graph.communication import Communication
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
 from depgraph.mechanisms.launching import LAUNCH, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.schedule.policy import (
-    ALL_ENDED,
-    IGNORED,
-    PLACES,
-    Against,
-    Gates,
-    Places,
-    Rules,
-)
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates, Places, Rules
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:

@@ -11,14 +11,7 @@ from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import first
-from depgraph.schedule.policy import (
-    ALL_ENDED,
-    ALL_PLACED,
-    ALL_TRIGGERED,
-    IGNORED,
-    Gates,
-    Rules,
-)
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -118,9 +118,7 @@ class CuSyncTile(Mechanism):
     def _waits(self) -> Remembered[tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]]:
         """Return the graph of what is waited for, how many waits, and when they are needed."""
 
-        def find(
-            program: Scenario,
-        ) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]:
+        def find(program: Scenario) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]:
             graph = program.graph
             if graph.first_use is None:
                 graph, need = stepped_graph(graph, program.shape, self._step)

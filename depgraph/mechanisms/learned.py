@@ -103,7 +103,7 @@ def learned_kernels(program: Scenario) -> Lesson:
         if learned[k]:
             continue
         own, other = (_relative_edges(graph, joins_of, op) for op in (k, earlier))
-        lacking, extra = _without(own, other), _without(other, own)
+        lacking, extra = _count_missing(own, other), _count_missing(other, own)
         missed += lacking
         needless += extra
         # The same edges may stand in other joins.
@@ -198,10 +198,11 @@ def _relative_edges(
     return {distance: np.unique(np.concatenate(parts)) for distance, parts in found.items()}
 
 
-def _without(one: dict[int, NDArray[np.int64]], other: dict[int, NDArray[np.int64]]) -> int:
-    """Count the edges of one that the other lacks."""
+def _count_missing(
+    in_one: dict[int, NDArray[np.int64]], other: dict[int, NDArray[np.int64]]
+) -> int:
     none = np.empty(0, np.int64)
     return sum(
         len(np.setdiff1d(edges, other.get(distance, none), assume_unique=True))
-        for distance, edges in one.items()
+        for distance, edges in in_one.items()
     )

@@ -11,14 +11,7 @@ from depgraph.mechanisms.base import Availability, Mechanism, share
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.schedule.policy import (
-    ALL_ENDED,
-    ALL_PLACED,
-    ALL_TRIGGERED,
-    Against,
-    Gates,
-    Rules,
-)
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

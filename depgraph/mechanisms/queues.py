@@ -65,6 +65,7 @@ class HsaQueues(Numbered):
     availability = Availability.SHIPS
     source = f"{_PAPER}; HSA platform system architecture, barrier-AND packets of five signals"
     usual = (32,)
+    more_is_freer = True
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost("packet", 4.4, "us", "processing a packet", _PAPER, is_launch=True),
         Cost("quantum", 100, "us", "a turn, where there are more queues than Q", _PAPER),
@@ -73,11 +74,6 @@ class HsaQueues(Numbered):
     def __init__(self, queues: int = 32) -> None:
         super().__init__(queues)
         self.queues = queues
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """More queues should be no slower."""
-        return self.name, self.queues
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on, and by the turn of its queue."""

@@ -156,7 +156,6 @@ class InterOperatorScheduler(Numbered):
 
 
 def _sources(graph: BlockGraph) -> list[Numbers]:
-    """Return what each operation depends on."""
     source, target = dependent_operations(graph)
     order = np.argsort(target, kind="stable")
     return np.split(source[order], np.searchsorted(target[order], range(1, graph.n_operations)))

@@ -100,7 +100,6 @@ class StreamK(Mechanism):
         )
 
     def _cuttable(self, program: Scenario) -> NDArray[np.bool_]:
-        """Return which operations may be cut."""
         if self.functions:
             names = program.functions or [""] * program.graph.n_operations
             chosen = np.array([matches_any(name, self.functions) for name in names])

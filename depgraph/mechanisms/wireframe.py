@@ -34,15 +34,11 @@ class Wireframe(Numbered):
     availability = Availability.HARDWARE
     source = "Abdolrashidi et al., Wireframe, MICRO 2017 (second-hand); L = 3 is our choice"
     usual = (3,)
+    more_is_freer = True
 
     def __init__(self, levels: int = 3) -> None:
         super().__init__(levels)
         self.levels = levels
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """More levels should be no slower."""
-        return self.name, self.levels
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Rank blocks by level and let `levels` of them run."""

@@ -113,7 +113,6 @@ def first_fault_in(folder: Path) -> str:
 
 
 def _events_in(folder: Path) -> Iterator[list[dict[str, Any]]]:
-    """Yield the events of each process."""
     return map(json_lines, sorted(folder.glob(_EVENTS)))
 
 

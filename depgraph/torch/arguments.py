@@ -237,7 +237,6 @@ def is_dense(tensor: Any) -> bool:
 
 
 def _is_overlapping(tensor: Any) -> bool:
-    """Tell whether elements of a tensor may share memory."""
     end = 1
     for stride, n in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if n > 1:

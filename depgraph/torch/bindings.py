@@ -227,7 +227,6 @@ def _is_leaf(value: Any) -> bool:
 def _slots_of(  # noqa: C901, PLR0912
     owner: Any, path: str, executed: Executed, *, is_searched: bool
 ) -> Iterator[_Found]:
-    """Yield the slots of one object."""
     if isinstance(owner, types.FunctionType):
         yield from _of_function(owner, path, executed)
     elif isinstance(owner, types.MethodType):

@@ -203,7 +203,6 @@ class _Memory:
         self.known_calls: set[int] = set()  # of operators that touch their tensors alone
 
     def storage(self, at: tuple[int, int]) -> Allocation:
-        """Return the allocation of a tensor's storage."""
         found = self._timeline.holding(at[0])
         if found is None and (found := self._outside(at[0])) is None:
             return Allocation(at[0], at[1])
@@ -211,7 +210,6 @@ class _Memory:
         return found
 
     def operand(self, tensor: SeenTensor) -> Operand:
-        """Return a tensor with its memory."""
         strides = tuple(tensor.item * stride for stride in tensor.strides)
         memory = self.storage(tensor.storage)
         view = View(tensor.start, tensor.shape, strides, tensor.item, memory)

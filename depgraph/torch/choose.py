@@ -37,8 +37,6 @@ _NO_FASTER = 0.99  # of the plain graph's time: less is noise
 
 @dataclass(slots=True)
 class _Choice:
-    """What was measured so far."""
-
     plain_us: float = 0.0
     best: Graph | None = None  # None while the plain graph is the best
     share: float = _NO_FASTER / _AS_FAST  # of the plain graph's time that the best takes
@@ -47,11 +45,7 @@ class _Choice:
 
 
 def choose(
-    prepared: Prepared,
-    request: Request,
-    verdicts: Verdicts,
-    store: Path | None,
-    made: Parallelized,
+    prepared: Prepared, request: Request, verdicts: Verdicts, store: Path | None, made: Parallelized
 ) -> Applied:
     """Make a function ready to run as the fastest graph that a check has passed."""
     notes = list(verdicts.notes)

@@ -98,7 +98,6 @@ class _Check:
     described: Any = None
 
     def holds(self) -> bool:
-        """Tell whether the slot holds what it did."""
         now, then = self.slot.now(), self.slot.value
         if isinstance(then, torch.Tensor):
             return (

@@ -202,7 +202,7 @@ def _until_settled(
         now.changed = [
             path for path in read if then.get(path) != left.get(path) and not path.endswith(".grad")
         ]
-        now.anew = frozenset(_other(now.gradients, _gradients(before)))
+        now.anew = frozenset(_other_gradients(now.gradients, _gradients(before)))
         then = left
         is_steady = not now.anew or (len(runs) > 1 and now.anew == runs[-2].anew)
         if not now.changed and is_steady:
@@ -261,7 +261,6 @@ def _gradients(bindings: Bindings) -> Gradients:
     return [(s.of, s.value) for s in bindings.slots if s.key == "grad" and s.of is s.owner]
 
 
-def _other(before: Gradients, after: Gradients) -> Iterable[int]:
-    """Yield which tensors, by identity, have another gradient than before."""
+def _other_gradients(before: Gradients, after: Gradients) -> Iterable[int]:
     then = {id(tensor): gradient for tensor, gradient in before}
     return (id(t) for t, gradient in after if then.get(id(t)) is not gradient)

@@ -294,11 +294,9 @@ class _Tables:
         return not set(found[found > 0].tolist()) <= known
 
     def is_cut(self, name: str, at: int, n: int) -> bool:
-        """Tell whether not all of a table is there."""
         return at + n * TABLES[name].itemsize > len(self._raw)
 
     def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
-        """Return the rows of one launch."""
         if n == 0:
             return np.empty(0, TABLES[name])
         rows = self._whole(name, at, n)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.footprint.footprints import (
-    Footprints,
-    concatenate_footprints,
-    join_footprints,
-)
+from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.archive import TABLES
 from depgraph.parsers.recording.sectors_jit import (
@@ -25,14 +20,7 @@ from depgraph.parsers.recording.sectors_jit import (
 )
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
-from depgraph.trace.records import (
-    RANGE,
-    READ,
-    TILES,
-    BlockTouches,
-    PossibleWrites,
-    Ranges,
-)
+from depgraph.trace.records import RANGE, READ, TILES, BlockTouches, PossibleWrites, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,17 +42,6 @@ _NOTHING = "nothing that the recorder sees: it may use TMA alone"
 _NOT_UNDERSTOOD = "a tensor map that is not understood"
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRows:
-    """What the blocks of one launch touched."""
-
-    launch: int
-    grid: tuple[int, int, int]
-    block: NDArray[np.int64]
-    accesses: NDArray[np.int64]
-    ranges: Footprints
-
-
 def read_touches(
     archive: Archive,
     place: int,
@@ -72,8 +49,8 @@ def read_touches(
     part: ScannedPart,
     first_row: int,
     overflow: Overflow | None,
-) -> LaunchRows:
-    """Read the tables of one launch, and say what is not in them."""
+) -> BlockTouches:
+    """Read the tables of one launch, rows from `first_row` on, and say what is not in them."""
     launch = launched.launch
     sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
     loads = _loads_of(tiles, maps, launched)
@@ -109,12 +86,19 @@ def read_touches(
     accesses = np.bincount(row_of, weights=sectors["accesses"], minlength=len(all_blocks))
     loaders = np.searchsorted(all_blocks, tiles["block"])
     accesses += np.bincount(loaders, minlength=len(all_blocks))
-    return LaunchRows(
-        place,
-        launch.grid,
-        all_blocks,
-        accesses.astype(np.int64),
-        concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain,
+    ranges = concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain
+    x_size, y_size, _ = launch.grid
+    return BlockTouches(
+        launch=np.full(len(all_blocks), place, np.int32),
+        x=(all_blocks % x_size).astype(np.int32),
+        y=(all_blocks // x_size % y_size).astype(np.int32),
+        z=(all_blocks // (x_size * y_size)).astype(np.int32),
+        accesses=accesses.astype(np.int64),
+        instructions=accesses.astype(np.int64),
+        row=(ranges.block + first_row).astype(np.int32),
+        kind=ranges.kind,
+        start=ranges.start,
+        end=ranges.end,
     )
 
 
@@ -270,27 +254,3 @@ def _receivers(
                 z[chosen] // cz * cz + rank // (cx * cy),
             )
             yield chosen, there[0] + grid[0] * (there[1] + grid[1] * there[2])
-
-
-def stack_rows(pieces: Sequence[LaunchRows]) -> BlockTouches:
-    """Put the rows of several launches one after another."""
-    first = np.concatenate([[0], np.cumsum([len(p.block) for p in pieces])]).astype(np.int64)
-    x_size, y_size = (
-        np.concatenate([np.full(len(p.block), p.grid[d], np.int64) for p in pieces]) for d in (0, 1)
-    )
-    block = np.concatenate([p.block for p in pieces])
-    accesses = np.concatenate([p.accesses for p in pieces])
-    return BlockTouches(
-        launch=np.concatenate([np.full(len(p.block), p.launch, np.int32) for p in pieces]),
-        x=(block % x_size).astype(np.int32),
-        y=(block // x_size % y_size).astype(np.int32),
-        z=(block // (x_size * y_size)).astype(np.int32),
-        accesses=accesses,
-        instructions=accesses,
-        row=np.concatenate(
-            [p.ranges.block + low for p, low in zip(pieces, first[:-1], strict=True)]
-        ).astype(np.int32),
-        kind=np.concatenate([p.ranges.kind for p in pieces]),
-        start=np.concatenate([p.ranges.start for p in pieces]),
-        end=np.concatenate([p.ranges.end for p in pieces]),
-    )

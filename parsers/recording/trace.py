@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from depgraph.errors import TraceError
 from depgraph.parsers.recording.archive import Archive, is_recording
 from depgraph.parsers.recording.events import RecordedEvents
-from depgraph.parsers.recording.touches import read_touches, stack_rows
-from depgraph.trace.records import ScannedPart
+from depgraph.parsers.recording.touches import read_touches
+from depgraph.trace.records import BlockTouches, ScannedPart
 from depgraph.trace.sources import FileState, SourceFiles
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.parsers.recording.events import Launched
-    from depgraph.parsers.recording.touches import LaunchRows
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.trace.records import KernelLaunch, Overflow, PartTask
 
@@ -64,15 +63,18 @@ class RecordedKernels:
         )
         archive = Archive(self.path, self.memory_limit)
         try:
-            pieces: list[LaunchRows] = []
+            pieces: list[BlockTouches] = []
             first_row = 0
             for place, launched in enumerate(self.launches):
                 pieces.append(read_touches(archive, place, launched, part, first_row, overflow))
-                first_row += len(pieces[-1].block)
+                first_row += len(pieces[-1].launch)
         finally:
             archive.close()
         self.file.verify(self.path)
-        part.touches = stack_rows(pieces)
+        columns = (field.name for field in fields(BlockTouches))
+        part.touches = BlockTouches(
+            *(np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns)
+        )
         return part
 
 
@@ -132,7 +134,6 @@ class _Notes:
     input_bytes: int = 0
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
-        """Return it."""
         return ScannedPart(
             skipped=self.events.skipped,
             warnings=self.events.warnings,
@@ -149,5 +150,4 @@ class _InOrder:
         self._place = events.place
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
-        """Return the place of each launch of a part."""
         return np.array([self._place[key[0]] for key in part.keys], np.int64)

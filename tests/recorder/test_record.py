@@ -97,7 +97,7 @@ def recorded(tmp_path):
 @pytest.fixture
 def with_a_gpu(monkeypatch, tmp_path):
     """Let this machine have all that recording needs."""
-    monkeypatch.setattr(Toolkit, "found", [])
+    monkeypatch.setattr(Toolkit, "requirements", [])
     monkeypatch.setattr(Toolkit, "gpus", [("NVIDIA H100 80GB HBM3", 90)])
     for name in ("recorder", "timer", "patch"):
         built = tmp_path / f"{name}.so"
