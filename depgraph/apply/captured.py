@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 from depgraph.errors import ApplyError
 from depgraph.store.companions import read_companion, write_companion
@@ -120,49 +121,33 @@ class Captured:
         if found["version"] != _VERSION:
             message = "it is of another version of depgraph"
             raise ValueError(message)
-        calls = tuple(map(_call, found["calls"]))
-        nodes = tuple(map(_node, found["nodes"]))
-        edges = tuple((int(a), int(b)) for a, b in found["edges"])
-        if any(not 0 <= a < b < len(nodes) for a, b in edges):
+        captured: Captured = _restored(cls, found)
+        nodes, calls = captured.nodes, captured.calls
+        if any(not 0 <= a < b < len(nodes) for a, b in captured.edges):
             message = "an edge does not go forwards"
             raise ValueError(message)
         if any(not -1 <= node.call < len(calls) for node in nodes):
             message = "a node is of no operator that was called"
             raise ValueError(message)
-        return cls(nodes, edges, calls, int(found["before"]), int(found["call"]))
+        return captured
 
 
-def _node(n: Any) -> Node:
-    return Node(
-        kind=str(n["kind"]), name=str(n["name"]), grid=_three(n["grid"]), block=_three(n["block"]),
-        shared=int(n["shared"]), call=int(n["call"]), to_host=bool(n["to_host"]),
-        pointers=tuple(Pointer(int(p["at"]), _allocation(p["memory"])) for p in n["pointers"]),
-    )  # fmt: skip
+@cache
+def _types_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
-def _call(c: Any) -> Call:
-    operands = tuple(
-        Operand(str(o["name"]), _view(o["view"]), bool(o["is_written"])) for o in c["operands"]
-    )
-    return Call(str(c["name"]), operands, _allocations(c["others"]), _allocations(c["made"]))
-
-
-def _view(v: Any) -> View:
-    shape, strides = (tuple(map(int, v[name])) for name in ("shape", "strides"))
-    return View(int(v["start"]), shape, strides, int(v["item"]), _allocation(v["memory"]))
-
-
-def _allocations(found: Any) -> tuple[Allocation, ...]:
-    return tuple(map(_allocation, found))
-
-
-def _allocation(a: Any) -> Allocation:
-    return Allocation(int(a["start"]), int(a["size"]), int(a["number"]), str(a["owner"]))
-
-
-def _three(values: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = (int(value) for value in values)
-    return x, y, z
+def _restored(kind: Any, value: Any) -> Any:
+    """Return what JSON data hold of a type: a dataclass, a tuple or a plain value."""
+    if is_dataclass(kind):
+        types = _types_of(cast("type", kind))
+        return kind(**{name: _restored(each, value[name]) for name, each in types.items()})
+    if get_origin(kind) is not tuple:
+        return kind(value)
+    parts = get_args(kind)
+    if parts[-1] is Ellipsis:
+        return tuple(_restored(parts[0], each) for each in value)
+    return tuple(_restored(part, each) for part, each in zip(parts, value, strict=True))
 
 
 def write_captures(path: Path, captures: Sequence[Captured], *, store: str = "") -> None:

@@ -177,6 +177,7 @@ class Numbered(Mechanism):
     more_is_freer: ClassVar[bool] = False  # a larger number should be no slower
 
     def __init__(self, *numbers: int) -> None:
+        super().__init__()
         self._numbers = numbers
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -106,28 +105,32 @@ class CuSyncTile(Mechanism):
     costs = CuSyncRow.costs
     tiles: int = 1
 
+    def __init__(self) -> None:
+        self._waits = Remembered(self._find_waits)
+
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for the producer blocks of a semaphore, from the step on that needs one."""
         graph, waits, need = self._waits(program)
-        rules = _resident(program, graph, waits, charges)
-        if program.graph.first_use is None:
-            return _fine(rules, join_need=need, assumed=True)
-        return _fine(rules, member_need=need, assumed=False)
+        rules = replace(_resident(program, graph, waits, charges), against=Against.INTRA_BLOCK)
+        if program.graph.first_use is not None:
+            exact = replace(rules, member_need=need)
+            return exact.assuming("positions inside blocks as in the trace")
+        return replace(rules, join_need=need, steps_assumed=True).assuming(
+            "blocks are taken to need the producers of a row one after another, at even steps: "
+            "the trace was read without --positions"
+        )
 
-    @cached_property
-    def _waits(self) -> Remembered[tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]]:
+    def _find_waits(
+        self, program: Scenario
+    ) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]:
         """Return the graph of what is waited for, how many waits, and when they are needed."""
-
-        def find(program: Scenario) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]:
-            graph = program.graph
-            if graph.first_use is None:
-                graph, need = stepped_graph(graph, program.shape, self._step)
-            else:
-                need = np.maximum(graph.first_use - graph.position_step, 0.0)
-                graph, need = self._with_semaphores(graph, program.shape, need)
-            return graph, waits_per_block(graph, self.tiles), need
-
-        return Remembered(find)
+        graph = program.graph
+        if graph.first_use is None:
+            graph, need = stepped_graph(graph, program.shape, self._step)
+        else:
+            need = np.maximum(graph.first_use - graph.position_step, 0.0)
+            graph, need = self._with_semaphores(graph, program.shape, need)
+        return graph, waits_per_block(graph, self.tiles), need
 
     def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         """Return the step that needs a column, and the number of steps."""
@@ -213,29 +216,6 @@ def _resident(
         enter=ahead(program, charges, name=INVOCATION.name).enter,
         durations=durations if sync or wait else None,
         assumptions=("a row: blocks with equal y and z",),
-    )
-
-
-def _fine(
-    rules: Rules,
-    *,
-    assumed: bool,
-    join_need: NDArray[np.float64] | None = None,
-    member_need: NDArray[np.float64] | None = None,
-) -> Rules:
-    note = (
-        "blocks are taken to need the producers of a row one after another, at even steps: "
-        "the trace was read without --positions"
-        if assumed
-        else "positions inside blocks as in the trace"
-    )
-    return replace(
-        rules,
-        join_need=join_need,
-        member_need=member_need,
-        against=Against.INTRA_BLOCK,
-        steps_assumed=assumed,
-        assumptions=(*rules.assumptions, note),
     )
 
 
