@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from depgraph.errors import ApplyError
 from depgraph.store.companions import read_companion, write_companion
@@ -133,15 +133,14 @@ class Captured:
 
 
 @cache
-def _types_of(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _fields_of(kind: Any) -> dict[str, Any] | None:
+    return get_type_hints(kind) if is_dataclass(kind) else None
 
 
 def _restored(kind: Any, value: Any) -> Any:
     """Return what JSON data hold of a type: a dataclass, a tuple or a plain value."""
-    if is_dataclass(kind):
-        types = _types_of(cast("type", kind))
-        return kind(**{name: _restored(each, value[name]) for name, each in types.items()})
+    if (fields := _fields_of(kind)) is not None:
+        return kind(**{name: _restored(each, value[name]) for name, each in fields.items()})
     if get_origin(kind) is not tuple:
         return kind(value)
     parts = get_args(kind)

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _COMPOSITE = "CompositeImplicitAutograd"
+_BY_ROWS = "crow_indices", "col_indices", "values"
+_BY_COLUMNS = "ccol_indices", "row_indices", "values"
+_PARTS = {  # what a sparse tensor consists of, by its layout
+    torch.sparse_coo: ("_indices", "_values"), torch.sparse_csr: _BY_ROWS,
+    torch.sparse_bsr: _BY_ROWS, torch.sparse_csc: _BY_COLUMNS, torch.sparse_bsc: _BY_COLUMNS,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -214,15 +220,12 @@ def parts_of(tensor: Any) -> Iterator[tuple[Any, bool]]:
     if inner is not None:
         for name in inner()[0]:
             yield from ((part, False) for part, _ in parts_of(getattr(tensor, name)))
-    elif tensor.layout is torch.sparse_coo:
-        yield from ((part, False) for part in (tensor._indices(), tensor._values()))
-    elif tensor.layout in {torch.sparse_csr, torch.sparse_bsr}:
-        yield from _all(tensor.crow_indices(), tensor.col_indices(), tensor.values())
-    elif tensor.layout in {torch.sparse_csc, torch.sparse_bsc}:
-        yield from _all(tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    elif names := _PARTS.get(tensor.layout):
+        yield from ((getattr(tensor, name)(), False) for name in names)
     elif tensor.is_nested:
-        sizes = tensor._nested_tensor_size(), tensor._nested_tensor_strides()
-        yield from _all(tensor._values() if tensor.layout is torch.jagged else tensor, *sizes)
+        yield tensor._values() if tensor.layout is torch.jagged else tensor, False
+        yield tensor._nested_tensor_size(), False
+        yield tensor._nested_tensor_strides(), False
     else:
         yield tensor, tensor.layout is torch.strided and not tensor.is_quantized
 
@@ -233,10 +236,6 @@ def addresses_of(tensor: Any) -> tuple[int, ...]:
         return tuple(part.untyped_storage().data_ptr() for part, _ in parts_of(tensor))
     except (RuntimeError, NotImplementedError):  # what PyTorch compiles with
         return ()
-
-
-def _all(*parts: Any) -> Iterator[tuple[Any, bool]]:
-    yield from ((part, False) for part in parts)
 
 
 def refuse_faults(log: OperatorLog, name: str) -> None:
