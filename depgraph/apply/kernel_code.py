@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from depgraph.recorder.module_code import functions_in
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
@@ -110,7 +112,7 @@ class _UnknownError(Exception):
 
 def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> KernelCode:
     """Find by which pointers, of those at some bytes of its parameters, a kernel gets at memory."""
-    lines = _lines_of(text, kernel)
+    lines = functions_in(text).get(kernel)
     if lines is None:
         return KernelCode(f"its code is not in the module that has {kernel}")
     try:
@@ -118,20 +120,6 @@ def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> 
         return KernelCode(stored=_PointerFlow(begin, pointers).through(blocks))
     except _UnknownError as error:
         return KernelCode(str(error))
-
-
-def _lines_of(text: str, kernel: str) -> list[str] | None:
-    found: list[str] | None = None
-    for line in text.splitlines():
-        words = line.split()
-        if words and words[0] == ".section":
-            if found is not None:
-                return found
-            if words[1].split(",", 1)[0] == f".text.{kernel}":
-                found = []
-        elif found is not None:
-            found.append(line)
-    return found
 
 
 def _blocks_of(lines: Iterable[str]) -> list[_Block]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES, tracked_kinds
-from depgraph.mechanisms.base import Availability, Mechanism, Numbered, dependent_operations
+from depgraph.mechanisms.base import (
+    Availability,
+    Mechanism,
+    Numbered,
+    Remembered,
+    dependent_operations,
+)
 from depgraph.mechanisms.costs import Cost
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 from depgraph.system.text import counted
@@ -77,13 +84,15 @@ class AcsSoftware(Numbered):
     def __init__(self, window: int = 32) -> None:
         super().__init__(window)
         self.window = window
-        # Conflicts are the same on every number of SMs.
-        self._found: tuple[BlockGraph, int, Gates, str] | None = None
+        self._conflicts: dict[int, Remembered[tuple[Gates, str]]] = {}  # by number of segments
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by older ones in the window that it conflicts with."""
         n = program.graph.n_operations
-        gates, note = self._conflicts(program, int(charges.number("segments")))
+        segments = int(charges.number("segments"))
+        if segments not in self._conflicts:
+            self._conflicts[segments] = Remembered(partial(_conflicts, segments=segments))
+        gates, note = self._conflicts[segments](program)
         notes = [note]
         waits_for_all = np.zeros(n, np.bool_)
         if program.opaque.any():
@@ -102,13 +111,6 @@ class AcsSoftware(Numbered):
             window=self.window,
             assumptions=tuple(notes),
         )
-
-    def _conflicts(self, program: Scenario, segments: int) -> tuple[Gates, str]:
-        found = self._found
-        if found is None or found[0] is not program.graph or found[1] != segments:
-            found = program.graph, segments, *_conflicts(program, segments)
-            self._found = found
-        return found[2:]
 
     def _times(
         self, program: Scenario, charges: Charges

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import struct
 import subprocess
@@ -21,6 +22,7 @@ _TEXT, _INFO = ".text.", ".nv.info."
 _OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
 _SYMBOL, _FUNCTION = struct.Struct("<IBBHQQ"), 2  # STT_FUNC
+_SECTION_OF_TEXT = re.compile(r"\s*\.section\s+([^,\s]+)")
 _SECONDS = 300
 
 
@@ -104,6 +106,19 @@ def find_nvdisasm() -> Path | None:
         places += [Path(root) / inside / "nvdisasm" for root in roots]
     places.append(Path("/usr/local/cuda/bin/nvdisasm"))
     return next((place for place in places if place.is_file()), None)
+
+
+def functions_in(text: str) -> dict[str, list[str]]:
+    """Return the lines of each function of a text that nvdisasm printed."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if section := _SECTION_OF_TEXT.match(line):
+            name = section[1]
+            lines = found.setdefault(name.removeprefix(_TEXT), []) if name.startswith(_TEXT) else []
+        else:
+            lines.append(line)
+    return found
 
 
 def disassembled(path: Path, nvdisasm: Path, symbols: Sequence[int] = ()) -> str:

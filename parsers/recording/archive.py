@@ -71,11 +71,6 @@ MAPS = np.dtype(
 TABLES = {"sectors": SECTORS, "tiles": TILES, "maps": MAPS}
 
 
-def is_recording(head: bytes) -> bool:
-    """Tell whether a file begins as a recording does."""
-    return head.startswith(MARK)
-
-
 class Archive:
     """An opened recording."""
 

@@ -12,6 +12,7 @@ from depgraph.errors import TraceError
 from depgraph.parsers.recording.allocations import LiveMemory, ProfiledAllocations
 from depgraph.parsers.recording.archive import Archive
 from depgraph.parsers.recording.tensor_maps import maps_in
+from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
 from depgraph.trace.records import (
@@ -52,8 +53,6 @@ _NO_MANIFEST = (
 )
 _MOST_REGISTERS = 1 << 10
 _MOST_SHARED = 1 << 24
-_STORES_TILES = "stores tiles by TMA"
-_READS_CONSTANTS = "reads __constant__ memory"
 _CONSTANTS = "reads __constant__ memory, which a copy or memset may have written"
 _Event = dict[str, Any]
 
@@ -210,10 +209,10 @@ class RecordedEvents:
             self.warnings["kernels that touched more than the recorder had room for (record with "
                           "more --gpu-memory)"] += 1  # fmt: skip
         unseen = set(_texts(event, "unseen"))
-        if _READS_CONSTANTS in unseen:
+        if READS_CONSTANTS in unseen:
             self._reads_constants.add(number)
-        others = sorted(unseen - {_STORES_TILES, _READS_CONSTANTS})
-        stores_tiles = _STORES_TILES in unseen if "unseen" in event else None
+        others = sorted(unseen - {STORES_TILES, READS_CONSTANTS})
+        stores_tiles = STORES_TILES in unseen if "unseen" in event else None
         self.launches.append(
             Launched(
                 number, launch, cluster, reason or "; ".join(others) or None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.recording.archive import Archive, is_recording
+from depgraph.parsers.recording.archive import MARK, Archive
 from depgraph.parsers.recording.events import RecordedEvents
 from depgraph.parsers.recording.touches import read_touches
 from depgraph.trace.records import BlockTouches, ScannedPart
@@ -31,7 +31,7 @@ _PART_BYTES = 16 << 20
 
 def sniff(head: bytes) -> bool:
     """Tell whether the first bytes of a file are those of a recording."""
-    return is_recording(head)
+    return head.startswith(MARK)
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
