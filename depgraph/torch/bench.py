@@ -141,7 +141,7 @@ class Bench:
         self._us = 0.0
 
     @contextmanager
-    def made(
+    def instantiated(
         self,
         program: Program | Plain,
         edges: Sequence[Edge] | None = None,

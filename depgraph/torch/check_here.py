@@ -143,7 +143,10 @@ class Check:
         for graph in prepared.graphs(base, lambda name: name not in self._stage.left_out):
             self._stage.runs_graph(graph.name)
             bench = prepared.bench
-            with bench.made(plain) as as_captured, bench.made(graph.program, graph.edges) as own:
+            with (
+                bench.instantiated(plain) as as_captured,
+                bench.instantiated(graph.program, graph.edges) as own,
+            ):
                 before, after = bench.times([as_captured, own], prepared.restores, graph.name)
             if after < _NO_FASTER * before:
                 found[graph.name] = after
@@ -237,7 +240,7 @@ class Runs:
             return self._named(copied_out, gradients, arguments.buffers)
 
         return Checker(
-            graph=lambda edges, late: bench.made(program, edges, late=late),
+            graph=lambda edges, late: bench.instantiated(program, edges, late=late),
             launch=lambda executable: bench.launch(executable, graph.name),
             calls=[partial(call, leaves) for leaves in self.inputs],
             results=results,

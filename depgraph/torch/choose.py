@@ -118,7 +118,7 @@ def _measured(
 ) -> _Choice:
     """Measure the graphs that passed, each in turn with the plain one."""
     bench, restores = prepared.bench, prepared.restores
-    with bench.made(plain) as as_captured:
+    with bench.instantiated(plain) as as_captured:
         choice = _Choice(bench.times([as_captured], restores, PLAIN)[0])
     edges = base.program.captured.edges
     choice.rows.append(Tried(PLAIN, len(edges), predict(edges), choice.plain_us))
@@ -129,7 +129,10 @@ def _measured(
         if verdict is None or verdict.wrong:
             notes.append(f"the graph {graph.name!r} is another one here than was checked")
             continue
-        with bench.made(plain) as as_captured, bench.made(graph.program, graph.edges) as own:
+        with (
+            bench.instantiated(plain) as as_captured,
+            bench.instantiated(graph.program, graph.edges) as own,
+        ):
             before, after = bench.times([as_captured, own], restores, graph.name)
         share = after / before
         us = share * choice.plain_us

@@ -202,9 +202,9 @@ class Guards:
                 return ""
         except _GONE:
             pass
-        return self._found()
+        return self._look_again()
 
-    def _found(self) -> str:
+    def _look_again(self) -> str:
         """Look at each slot: what it holds is expected from now on if all is well after all."""
         checks, is_as_before = [], True
         for check in self._checks:

@@ -220,7 +220,7 @@ def _record_here(request: Request, arguments: Any, folder: Path) -> None:
     prepared = prepared_for(request, arguments)
     prepared.warm_up()
     program = prepared.captured(Layout())
-    with prepared.bench.made(program, chain(len(program.handles))) as executable:
+    with prepared.bench.instantiated(program, chain(len(program.handles))) as executable:
         if not is_patched():  # times are to be those of a program that is warm
             for _ in range(_BEFORE_TIMES):
                 prepared.undo()
