@@ -89,7 +89,7 @@ def learned_kernels(program: Scenario) -> Lesson:
         raise NotApplicableError("dataflow-learned needs the names of the kernels")
     graph = program.graph
     kernels = np.flatnonzero(program.is_kernel)
-    taught_by = _most_similar(_identities(program, kernels))
+    taught_by = _most_similar(_identities(program, kernels, program.block))
     joins_of = np.searchsorted(graph.join_target_operation, np.arange(graph.n_operations + 1))
     learned = np.zeros(graph.n_operations, np.bool_)
     patterns: dict[int, bytes] = {}
@@ -112,21 +112,15 @@ def learned_kernels(program: Scenario) -> Lesson:
     return Lesson(learned, mistaken, missed, needless)
 
 
-def _identities(program: Scenario, kernels: NDArray[np.intp]) -> NDArray[np.int64]:
+def _identities(
+    program: Scenario, kernels: NDArray[np.intp], blocks: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Give equal numbers to launches of the same function, grid and block."""
     numbers: dict[tuple[str, bytes, bytes], int] = {}
-    blocks = program.block
-    found = [
-        numbers.setdefault(
-            (
-                program.functions[k],
-                program.shape[k].tobytes(),
-                b"" if blocks is None else blocks[k].tobytes(),
-            ),
-            len(numbers),
-        )
-        for k in kernels.tolist()
-    ]
+    found = []
+    for k in kernels.tolist():
+        launch = program.functions[k], program.shape[k].tobytes(), blocks[k].tobytes()
+        found.append(numbers.setdefault(launch, len(numbers)))
     return np.array(found, np.int64)
 
 

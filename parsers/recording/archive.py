@@ -88,7 +88,7 @@ class Archive:
             if self.has_manifest:
                 self._take_manifest()
             elif _MANIFEST in self._zip.NameToInfo:
-                raise self._damaged(f"{_MANIFEST} in a recording of an earlier version")
+                raise self.damaged(f"{_MANIFEST} in a recording of an earlier version")
         except TraceError:
             self.close()
             raise
@@ -98,9 +98,9 @@ class Archive:
         seen = set[str]()
         for name in names:
             if name in seen:
-                raise self._damaged(f"{in_short(repr(name))} is there twice")
+                raise self.damaged(f"{in_short(repr(name))} is there twice")
             if name not in {_ABOUT, _EVENTS, _MANIFEST} and not _TABLE_NAME.fullmatch(name):
-                raise self._damaged(f"{in_short(repr(name))} is no part of a recording")
+                raise self.damaged(f"{in_short(repr(name))} is no part of a recording")
             seen.add(name)
 
     def _take_manifest(self) -> None:
@@ -109,21 +109,21 @@ class Archive:
         found = self._object(self._read(_MANIFEST), _MANIFEST)
         named = found.get("members")
         if not isinstance(named, dict):
-            raise self._damaged(f"{_MANIFEST} names no members")
+            raise self.damaged(f"{_MANIFEST} names no members")
         there = {name: info for name, info in self._zip.NameToInfo.items() if name != _MANIFEST}
         for name in [*named, *there]:
             if name not in there:
-                raise self._damaged(f"{in_short(repr(name))} is missing")
+                raise self.damaged(f"{in_short(repr(name))} is missing")
             if name not in named:
-                raise self._damaged(f"{in_short(repr(name))} is not in its manifest")
+                raise self.damaged(f"{in_short(repr(name))} is not in its manifest")
         for name, member in named.items():
             about = member if isinstance(member, dict) else {}
             digest = about.get("sha256")
             if about.get("bytes") != there[name].file_size or not isinstance(digest, str):
-                raise self._damaged(f"{in_short(repr(name))} is not as large as its manifest says")
+                raise self.damaged(f"{in_short(repr(name))} is not as large as its manifest says")
             table = TABLES.get(name.partition("/")[0])
             if table is not None and about.get("rows") != about["bytes"] / table.itemsize:
-                raise self._damaged(f"{in_short(repr(name))} has other rows than its manifest says")
+                raise self.damaged(f"{in_short(repr(name))} has other rows than its manifest says")
             self._digests[name] = digest
 
     def _check_version(self) -> None:
@@ -141,26 +141,22 @@ class Archive:
         except OSError as error:
             raise TraceError(self._path, error.strerror or "cannot be read") from None
         except _FAULTS as error:
-            raise self._damaged(error) from None
+            raise self.damaged(error) from None
 
-    def refuse(self, found: str) -> None:
-        """Refuse the recording if something was found wrong with it."""
-        if found:
-            raise self._damaged(found)
-
-    def _damaged(self, error: object) -> TraceError:
+    def damaged(self, error: object) -> TraceError:
+        """Return what to raise where something is wrong with the recording."""
         return TraceError(self._path, f"is a damaged recording ({error})", _AGAIN)
 
     def _read(self, member: str) -> bytes:
         try:
             content = self._zip.read(member)
         except KeyError:
-            raise self._damaged(f"{member} is missing") from None
+            raise self.damaged(f"{member} is missing") from None
         except _FAULTS as error:
-            raise self._damaged(f"{member}: {error}") from None
+            raise self.damaged(f"{member}: {error}") from None
         expected = self._digests.get(member)
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-            raise self._damaged(f"{member} is not what its manifest says")
+            raise self.damaged(f"{member} is not what its manifest says")
         return content
 
     def _refuse_large(self, member: str, most: int, hint: str = _TRUST) -> None:
@@ -179,17 +175,17 @@ class Archive:
         """Refuse text that says the same over and over."""
         found = self._zip.NameToInfo.get(member)
         if found and found.file_size > max(_SMALL, _MOST_PACKED * found.compress_size):
-            raise self._damaged(f"{member} says one thing {_MOST_PACKED} times and more")
+            raise self.damaged(f"{member} says one thing {_MOST_PACKED} times and more")
 
     def _object(self, text: bytes, place: str) -> dict[str, Any]:
         try:
             found = json.loads(text)
         except RecursionError:
-            raise self._damaged(f"{place} is nested too deep") from None
+            raise self.damaged(f"{place} is nested too deep") from None
         except ValueError as error:
-            raise self._damaged(f"{place}: {error}") from None
+            raise self.damaged(f"{place}: {error}") from None
         if not isinstance(found, dict):
-            raise self._damaged(f"{place} is no object")
+            raise self.damaged(f"{place} is no object")
         return found
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -199,7 +195,7 @@ class Archive:
         for line, text in enumerate(io.BytesIO(self._read(_EVENTS)), 1):
             place = f"{_EVENTS} line {line}"
             if len(text) > _LONGEST_LINE:
-                raise self._damaged(f"{place} is too long")
+                raise self.damaged(f"{place} is too long")
             yield self._object(text, place)
 
     def table(self, name: str, launch: int) -> NDArray[Any]:
@@ -210,7 +206,7 @@ class Archive:
         self._refuse_large(member, self._limit // _MEMORY_OF_TABLE)
         content = self._read(member)
         if len(content) % TABLES[name].itemsize:
-            raise self._damaged(f"{member} is cut")
+            raise self.damaged(f"{member} is cut")
         return np.frombuffer(content, TABLES[name])
 
     def bytes_of(self, launch: int) -> int:

@@ -70,13 +70,12 @@ def read_touches(
             [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
         )
     )
-    archive.refuse(
-        f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
-        if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks
-        else f"launch {launched.number} touches an address that no GPU has"
-        if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END
-        else ""
-    )
+    if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks:
+        raise archive.damaged(
+            f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
+        )
+    if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END:
+        raise archive.damaged(f"launch {launched.number} touches an address that no GPU has")
     row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
     plain = _plain(sectors, row_of, len(all_blocks), first_row, overflow)
     moved = Footprints(
