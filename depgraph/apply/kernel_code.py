@@ -93,7 +93,7 @@ class _Instruction:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether what follows a branch or an end may run; on Blackwell ``BRA.U !UP0`` has one."""
+        """Whether what follows may run; on Blackwell an operand tells, too: ``BRA.U !UP0``."""
         asked = any(_PREDICATE.match(o) and o not in _ALWAYS for o in self.operands)
         return asked or not self.is_sure or bool({"CONV", "DIV"} & set(self.options))
 

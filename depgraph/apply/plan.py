@@ -184,10 +184,6 @@ class Plan:
     def _label(self, unit: int) -> str:
         return self.captured.label_of(self.captured.nodes[self.units[unit].first])
 
-    def why(self, source: int, target: int) -> list[str]:
-        """Return the reasons for which a unit must wait for another one."""
-        return [reason for reason, mask in self.before[target].items() if mask >> source & 1]
-
 
 def _union(masks: Iterable[int]) -> int:
     found = 0

@@ -186,11 +186,6 @@ class Arguments:
         else:
             _copy(self._into, given)
 
-    @property
-    def changes(self) -> bool:
-        """Whether any is changed."""
-        return bool(self._changed)
-
     def copy_back(self, leaves: Sequence[Any]) -> None:
         """Copy what the function changes in place into a call's tensors."""
         for i in self._changed:

@@ -56,8 +56,8 @@ def first_difference(
     found: Sequence[Result], wanted: Sequence[Result], spread: Sequence[Any] | None = None
 ) -> str:
     """Say in what some results differ from others, bit by bit; "" if in nothing."""
-    # spread: by how much each element varies from run to run where nothing is wrong, of whole
-    # numbers whether; it may differ by some times as much.
+    # spread: by how much each element varies where nothing is wrong (of whole numbers, whether it
+    # does); it may differ by some times as much.
     for place, (new, old) in enumerate(zip(found, wanted, strict=True)):
         if _same_bits(new.tensor, old.tensor):
             continue

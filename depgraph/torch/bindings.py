@@ -85,11 +85,10 @@ class Bindings:
     """All slots that can be reached from a function."""
 
     slots: list[Slot] = field(default_factory=list)
-    sizes: list[tuple[Any, int, str, bool]] = field(
-        default_factory=list
-    )  # owner, size, path, is read
-    contents: list[tuple[Any, Any, str]] = field(default_factory=list)  # owner, copy, path
-    hooks: list[tuple[Any, tuple[Any, ...], str]] = field(default_factory=list)  # and path
+    # owners with their size, copy or hooks, and path; whether the function goes through them
+    sizes: list[tuple[Any, int, str, bool]] = field(default_factory=list)
+    contents: list[tuple[Any, Any, str]] = field(default_factory=list)
+    hooks: list[tuple[Any, tuple[Any, ...], str]] = field(default_factory=list)
     too_large: str = ""  # what is too large to be looked at before each call, "" if nothing is
 
     def tensors(self) -> list[Slot]:

@@ -29,9 +29,7 @@ class Masks(NamedTuple):
     """Sectors and pages that blocks touched: a bit of a mask is a byte, or 16 bytes of a page."""
 
     row: NDArray[np.int32]
-    # uint64[n]: address over 32; of a page address over 1024, `IS_PAGE`, and `IS_WRITTEN` if
-    # it is
-    number: NDArray[np.uint64]
+    number: NDArray[np.uint64]  # address / 32; of a page / 1024, `IS_PAGE` and maybe `IS_WRITTEN`
     read: NDArray[np.uint32]
     written: NDArray[np.uint32]
     synchronised: NDArray[np.uint32]
