@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from depgraph.mechanisms.base import (
     dependent_operations,
 )
 from depgraph.mechanisms.costs import Cost
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.mechanisms.launching import Launching, gated
+from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.text import counted
 from depgraph.trace.records import READ, WRITE
 
@@ -101,27 +102,23 @@ class AcsSoftware(Numbered):
             notes.append(
                 f"opaque kernels, which conflict with all others: {int(program.opaque.sum())}"
             )
-        enter, launch = self._times(program, charges)
-        return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-            gates=gates,
+        enter, launch = self._times(charges)
+        return gated(
+            program,
+            Launching(program.is_kernel * enter, program.is_kernel * launch),
+            gates,
             waits_for_all=waits_for_all,
-            enter=enter,
-            launch=launch,
             window=self.window,
             assumptions=tuple(notes),
         )
 
-    def _times(
-        self, program: Scenario, charges: Charges
-    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    def _times(self, charges: Charges) -> tuple[float, float]:
         """Return what a kernel needs to enter the window, and to start."""
         check = charges.time("check", default=check_time(self.window))
         if charges.is_given("launch"):
-            return program.is_kernel * check, program.is_kernel * charges.time("launch")
+            return check, charges.time("launch")
         model = charges.launches
-        launch = model.gap.value + model.sync.value
-        return program.is_kernel * (check + model.host.value), program.is_kernel * launch
+        return check + model.host.value, model.gap.value + model.sync.value
 
 
 class AcsHardware(AcsSoftware):
@@ -141,11 +138,8 @@ class AcsHardware(AcsSoftware):
     )  # fmt: skip
     slower_because = Mechanism.slower_because
 
-    def _times(
-        self, program: Scenario, charges: Charges
-    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-        enter = charges.time("check") + charges.launches.host.value
-        return program.is_kernel * enter, program.is_kernel * charges.time("launch")
+    def _times(self, charges: Charges) -> tuple[float, float]:
+        return charges.time("check") + charges.launches.host.value, charges.time("launch")
 
 
 def check_time(window: int) -> float:

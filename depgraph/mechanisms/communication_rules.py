@@ -9,7 +9,7 @@ import numpy as np
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.communication import Communication
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates, Places, Rules
 from depgraph.system.text import clean_text, in_short
@@ -99,12 +99,11 @@ class BesideCommunication(Mechanism):
         kept = ~(self.in_groups & talks[target])
         gates += Gates.between(source[kept], target[kept], ALL_ENDED)
         places, durations, notes = self._places(program, collectives, talks)
-        launching = one_by_one(program, charges)
-        return Rules(
+        return gated(
+            program,
+            one_by_one(program, charges),
+            gates,
             joins=np.where(of_talk, PLACES, IGNORED).astype(np.uint8),
-            gates=gates,
-            enter=launching.enter,
-            launch=launching.launch,
             order=self._order(program, gates, talks),
             durations=durations,
             places=places,

@@ -10,7 +10,7 @@ import numpy as np
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, gated
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.queues import chain_of_each
 from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
 
@@ -93,7 +93,7 @@ class GreenContexts(Numbered):
         sizes = ", ".join(map(str, (last - first + 1).tolist()))
         return gated(
             program,
-            charges,
+            one_by_one(program, charges),
             gates + Gates.between(*dependent_operations(graph), ALL_ENDED),
             places=places,
             assumptions=(f"SMs of the parts: {sizes}",) if places is not None else (),

@@ -74,14 +74,14 @@ def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
     return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch, **others)
 
 
-def gated(program: Scenario, charges: Charges, gates: Gates, **others: Any) -> Rules:
-    """Return rules by which kernels wait for whole kernels alone, launched one by one."""
-    launching = one_by_one(program, charges)
-    return Rules(
-        joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-        gates=gates,
-        **{"enter": launching.enter, "launch": launching.launch, **others},
-    )
+def gated(program: Scenario, launching: Launching, gates: Gates, **others: Any) -> Rules:
+    """Return rules by which kernels wait for whole kernels, and for nothing else unless told."""
+    usual: dict[str, Any] = {
+        "joins": np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+        "enter": launching.enter,
+        "launch": launching.launch,
+    }
+    return Rules(gates=gates, **(usual | others))
 
 
 def first(program: Scenario, time: float) -> NDArray[np.float64]:

@@ -100,7 +100,7 @@ class ProgrammaticDependentLaunch(Mechanism):
         gates += Gates.between(*across_streams(program), ALL_ENDED)
         return gated(
             program,
-            charges,
+            launching,
             gates,
             launch=launch,
             trigger=self.trigger or 1.0,

@@ -55,7 +55,7 @@ class HorizontalFusion(Mechanism):
         enter[kernels[is_first]] = launching.enter[kernels[is_first]]
         return gated(
             program,
-            charges,
+            launching,
             _between_stages(depth, np.ones((2, graph.n_operations), np.bool_)),
             enter=enter,
             entry=by_depth,
@@ -106,7 +106,7 @@ class InterOperatorScheduler(Numbered):
         gates = Gates.between(order[:-1][follows], order[1:][follows], ALL_ENDED)
         return gated(
             program,
-            charges,
+            launching,
             gates + _between_stages(stage, ends),
             assumptions=(f"stages: {int(stage.max(initial=-1)) + 1}",),
         )

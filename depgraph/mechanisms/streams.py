@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.launching import LAUNCH, gated
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 
 if TYPE_CHECKING:
@@ -54,4 +54,4 @@ class Streams(Mechanism):
         note = f"{n_streams} streams, as in the trace"
         if n_streams == 1:
             note = "all kernels are in one stream"
-        return gated(program, charges, gates, assumptions=(note,))
+        return gated(program, one_by_one(program, charges), gates, assumptions=(note,))
