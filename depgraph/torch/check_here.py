@@ -72,7 +72,7 @@ class Check:
         plain = prepared.plainly()
         verdicts.weights = _weights(plain.graph, prepared)
         base = prepared.graph(weights=verdicts.weights)
-        if stage_wants_code(self._stage, base):
+        if self._stage.codes is None and _pointers_of_custom(base):
             return Verdicts(wants_code=True)
         verdicts.codes = dict(prepared.codes)
         bindings = prepared.bindings(warm.executed)
@@ -155,11 +155,6 @@ class Check:
             for name in sorted(self._stage.left_out)
         ]
         return dict(sorted(found.items(), key=lambda pair: pair[1])[:_MOST_CHECKED])
-
-
-def stage_wants_code(stage: Stage, base: Graph) -> bool:
-    """Tell whether code is to be read that nobody has read yet."""
-    return stage.codes is None and bool(_pointers_of_custom(base))
 
 
 def _pointers_of_custom(graph: Graph) -> dict[str, set[int]]:

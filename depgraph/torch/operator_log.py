@@ -98,7 +98,7 @@ class OperatorLog(TorchDispatchMode):
         if func is torch.ops.aten.lift_fresh.default:
             self._take_fresh(args[0])
         self.before(func, [t for _, t, w in given if w], [t for _, t, w in given if not w])
-        call = SeenCall(_name_of(func))
+        call = SeenCall(name_of(func))
         known = set()
         for name, tensor, is_written in given:
             known |= self._note(call, tensor, name, is_written=is_written)
@@ -193,7 +193,8 @@ def _is_composite(func: Any, device: str) -> bool:
     return has_kernel(func.name(), _COMPOSITE) and not has_kernel(func.name(), key)
 
 
-def _name_of(func: Any) -> str:
+def name_of(func: Any) -> str:
+    """Return the name of an operator, with its overload."""
     return str(func.name()) if hasattr(func, "name") else str(func)
 
 

@@ -112,14 +112,16 @@ def run_again(command: Sequence[str], call: int, seconds: float) -> Verdicts:
                     return found
                 settings[_CODES] = str(_read_codes(command, settings, seconds, folder))
                 continue
-            stage = _stage_in(folder)
+            path = folder / _STAGE
+            stage = path.read_text(encoding="utf-8") if path.is_file() else ""
             if stage == _FUNCTION and not gently:
                 gently = True  # it asserts something about what was changed
             elif stage.startswith(_GRAPH) and stage.removeprefix(_GRAPH) not in left_out:
                 left_out.add(stage.removeprefix(_GRAPH))
             else:
-                reason = f"ended with exit code {code} {_at(stage)}"
-                raise ApplyError(f"run again to check it, the program {reason}: {last_line}")
+                at = f"at: {stage}" if stage else "before it came to parallelize"
+                message = f"the program ended with exit code {code} {at}: {last_line}"
+                raise ApplyError(f"run again to check it, {message}")
     raise ApplyError("run again to check it, the program failed in another way each time")
 
 
@@ -142,15 +144,6 @@ def _read_codes(
     except (RecorderError, OSError) as error:
         Verdicts(notes=[f"no machine code was read: {error}"]).write(path)
     return path
-
-
-def _at(stage: str) -> str:
-    return f"at: {stage}" if stage else "before it came to parallelize"
-
-
-def _stage_in(folder: Path) -> str:
-    path = folder / _STAGE
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _run(

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.executed import Executed
-from depgraph.torch.operator_log import OperatorLog
+from depgraph.torch.operator_log import OperatorLog, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,8 +78,7 @@ class Probe(OperatorLog):
         """Save what an operator may change, for all that is known of it."""
         if threading.get_ident() != self._thread:
             self._executed.note_stack(sys._getframe())
-        name = func.name() if hasattr(func, "name") else str(func)
-        rule = rule_of(name)
+        rule = rule_of(name_of(func))
         tensors = written if rule is not None and not rule.also_writes else [*written, *read]
         for tensor in tensors:
             for part, _ in self.parts_outside(tensor):

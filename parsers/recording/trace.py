@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from depgraph.trace.records import KernelLaunch, Overflow, PartTask
 
 FORMAT = "recording"
-BLIND_SPOTS: tuple[str, ...] = ("what the host does between kernels",)
 _PART_BYTES = 16 << 20
 
 
@@ -82,7 +81,7 @@ class Recording:
     """The recording of one process; at once at most `memory_limit` bytes of it are unpacked."""
 
     format = FORMAT
-    blind_spots = BLIND_SPOTS
+    blind_spots: tuple[str, ...] = ("what the host does between kernels",)
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self.name = str(path)
