@@ -15,11 +15,10 @@ from depgraph.apply.verdicts import Verdict, Verdicts
 from depgraph.errors import ApplyError, DepgraphError
 from depgraph.torch.arguments import own_copy
 from depgraph.torch.bench import copied
-from depgraph.torch.checking import Checker
+from depgraph.torch.checking import Checker, varied
 from depgraph.torch.choose import guards_of
 from depgraph.torch.parallelized import Outputs
 from depgraph.torch.rerun import Stage
-from depgraph.torch.variations import varied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
