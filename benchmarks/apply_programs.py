@@ -39,7 +39,7 @@ def checked(name: str, prove: int, chance: random.Random) -> tuple[Verdicts, int
     request, arguments = _asked(name)
     prepared = prepared_for(request, arguments)
     check = Check(prepared, request, Stage())
-    verdicts = check.found()
+    verdicts = check.run()
     noticed = drawn = 0
     best = {v.name for v in verdicts.graphs[:1] if not v.wrong}
     for graph in prepared.graphs(prepared.graph(weights=verdicts.weights), best.__contains__):
@@ -54,7 +54,7 @@ def checked(name: str, prove: int, chance: random.Random) -> tuple[Verdicts, int
             if not found.wrong:
                 nodes = graph.plan.captured.nodes
                 print(f"  not noticed: {edge}, {nodes[edge[0]].label} -> {nodes[edge[1]].label}")
-    prepared.lanes.given_back()
+    prepared.lanes.release()
     return verdicts, noticed, drawn
 
 

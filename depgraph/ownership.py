@@ -11,15 +11,9 @@ _ROOT = 0
 
 
 def is_ours(path: Path) -> bool:
-    """Tell whether nobody but the user, root, and who owns this package may write a file or folder.
-
-    A group named as the user, without other members, is the user's own.
-
-    Parameters
-    ----------
-    path : Path
-        Links are followed; what is not there is nobody's.
-    """
+    """Tell whether only the user, root and this package's owner may write a file or folder."""
+    # Links are followed; what is not there is nobody's. A group named as the user, without
+    # other members, is the user's own.
     if not hasattr(os, "getuid"):
         return True
     try:

@@ -27,7 +27,7 @@ from depgraph.system.limits import LARGEST_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from depgraph.recorder.leavings import Leavings
+    from depgraph.recorder.raw_recording import RawRecording
     from depgraph.recorder.run import Selection
     from depgraph.recorder.times import Events
     from depgraph.recorder.toolkit import Toolkit
@@ -147,8 +147,8 @@ def command(
 
     toolkit = Toolkit()
     if doctor:
-        print_report(doctor_report(toolkit.found), form)
-        click.get_current_context().exit(not all(each.what for each in toolkit.found))
+        print_report(doctor_report(toolkit.requirements), form)
+        click.get_current_context().exit(not all(each.what for each in toolkit.requirements))
     if not program:
         message = "give the program behind --, such as: depgraph record -- python train.py"
         raise click.UsageError(message)
@@ -181,7 +181,7 @@ def _captures_in(folder: Path) -> Callable[[int], bool]:
     return lambda process: captures_left(folder, process).is_file()
 
 
-def _labels(found: Sequence[Leavings]) -> list[str]:
+def _labels(found: Sequence[RawRecording]) -> list[str]:
     """Return what is added to the names of stores where there are several."""
     processes, devices = {left.process for left in found}, {left.device for left in found}
     return [
@@ -240,18 +240,18 @@ class _Task:
         in_region = _captures_in(folder)
         return timed_in(folder, in_region=lambda pid: self.selection.in_region or in_region(pid))
 
-    def recorded(self, folder: Path) -> tuple[int, list[Leavings]]:
+    def recorded(self, folder: Path) -> tuple[int, list[RawRecording]]:
         """Run the program under the recorder; return its exit code and what it left."""
         from depgraph.errors import RecorderError
         from depgraph.recorder.build import Builder
-        from depgraph.recorder.leavings import first_fault_in, leavings_in
+        from depgraph.recorder.raw_recording import first_fault_in, read_raw_recordings
         from depgraph.recorder.run import record
 
         builder = Builder(self.toolkit)
         patch = builder.patch(architecture for _, architecture in self.toolkit.gpus)
         code = record(self.program, builder.recorder(), patch, folder, self.selection)
         has_captures = _captures_in(folder)
-        found = leavings_in(folder, has_captures)
+        found = read_raw_recordings(folder, has_captures)
         found = [left for left in found if has_captures(left.process)] or found
         if not found:
             if fault := first_fault_in(folder):
@@ -263,7 +263,9 @@ class _Task:
             )
         return code, found
 
-    def write(self, left: Leavings, label: str, timed: list[Events] | None, scratch: Path) -> None:
+    def write(
+        self, left: RawRecording, label: str, timed: list[Events] | None, scratch: Path
+    ) -> None:
         """Write the store of a process on a GPU, and its times where there was a run for them."""
         from depgraph.recorder.times import take_times
         from depgraph.recorder.unseen import note_unseen
@@ -283,7 +285,7 @@ class _Task:
             say(f"depgraph: {store}: the run for the times launched none of these kernels")
         self._keep_captures(left, scratch.parent, store, identity)
 
-    def _keep_captures(self, left: Leavings, folder: Path, store: Path, identity: str) -> None:
+    def _keep_captures(self, left: RawRecording, folder: Path, store: Path, identity: str) -> None:
         """Keep the CUDA graphs that a program captured for `depgraph apply`."""
         from depgraph.apply.captured import read_captures, write_captures
         from depgraph.apply.recorded import captures_left
@@ -323,7 +325,9 @@ class _Task:
             write_companion(made, trace, store=identity)
         wrote(path)
 
-    def _write_store(self, left: Leavings, output: Path, kept: Path | None, scratch: Path) -> str:
+    def _write_store(
+        self, left: RawRecording, output: Path, kept: Path | None, scratch: Path
+    ) -> str:
         """Pack what a process has left, and extract it; return the store's identity."""
         from depgraph.cli.commands.extract import print_summary
         from depgraph.cli.progress import input_progress

@@ -16,28 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A graph that was measured.
-
-    Attributes
-    ----------
-    name : str
-    edges : int
-    predicted : float or None
-        Microseconds; None where no times were recorded.
-    measured : float
-        Microseconds a replay.
-    refused : str
-        Why it is not used although it is fast, "" if nothing speaks against it.
-    orders : int
-        In how many orders that it permits it was run and compared.
-    """
+    """A graph that was measured."""
 
     name: str
     edges: int
-    predicted: float | None
-    measured: float
-    refused: str = ""
-    orders: int = 0
+    predicted: float | None  # microseconds; None where no times were recorded
+    measured: float  # microseconds a replay
+    refused: str = ""  # why it is not used although it is fast, "" if nothing speaks against it
+    orders: int = 0  # in how many orders that it permits it was run and compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +134,7 @@ def write_applied(path: Path, found: list[Applied]) -> None:
 
 
 def read_applied(path: Path) -> list[Applied]:
-    """Read what `write_applied` wrote.
-
-    Raises
-    ------
-    ApplyError
-        If it is damaged.
-    """
+    """Read what `write_applied` wrote; a damaged file is an `ApplyError`."""
     try:
         return [
             Applied(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from depgraph.errors import ApplyError
 from depgraph.store.companions import read_companion, write_companion
@@ -21,22 +22,12 @@ _CAPTURES = "captures"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory that was allocated in one piece.
-
-    Attributes
-    ----------
-    start, size : int
-        Address and bytes.
-    number : int
-        Which of all allocations: memory that is freed and used again has another number.
-    owner : str
-        `TENSOR`; `LIBRARY` for what an operator allocated and keeps; or `OTHER`.
-    """
+    """Memory that was allocated in one piece."""
 
     start: int
-    size: int
-    number: int = -1
-    owner: str = OTHER
+    size: int  # bytes
+    number: int = -1  # of all allocations: memory that is used again has another number
+    owner: str = OTHER  # `TENSOR`; `LIBRARY` for what an operator allocated and keeps; or `OTHER`
 
     @property
     def end(self) -> int:
@@ -46,65 +37,32 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The elements of a strided tensor.
+    """The elements of a strided tensor."""
 
-    Attributes
-    ----------
-    start : int
-        Address of the first.
-    shape, strides : tuple of int
-        Strides in bytes, none negative.
-    item : int
-        Bytes of an element.
-    memory : Allocation
-        The tensor's whole storage.
-    """
-
-    start: int
+    start: int  # address of the first element
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    item: int
-    memory: Allocation
+    strides: tuple[int, ...]  # bytes, none negative
+    item: int  # bytes of an element
+    memory: Allocation  # the tensor's whole storage
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that an operator was given, or has returned.
+    """A tensor that an operator was given, or has returned."""
 
-    Attributes
-    ----------
-    name : str
-        Of the argument; "" for a result.
-    view : View
-    is_written : bool
-        Whether it is a new result, or the operator's schema says that it is changed.
-    """
-
-    name: str
+    name: str  # of the argument; "" for a result
     view: View
-    is_written: bool
+    is_written: bool  # whether it is a new result, or the operator's schema says that it is changed
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of an operator while the function was captured.
+    """One call of an operator while the function was captured."""
 
-    Attributes
-    ----------
-    name : str
-        Such as ``aten::add_.Tensor``.
-    operands : tuple of Operand
-        Its strided tensors on the GPU.
-    others : tuple of Allocation
-        The memory of tensors of other kinds: sparse, nested, quantized, subclasses.
-    made : tuple of Allocation
-        What it allocated, and may have freed.
-    """
-
-    name: str
-    operands: tuple[Operand, ...] = ()
-    others: tuple[Allocation, ...] = ()
-    made: tuple[Allocation, ...] = ()
+    name: str  # such as ``aten::add_.Tensor``
+    operands: tuple[Operand, ...] = ()  # its strided tensors on the GPU
+    others: tuple[Allocation, ...] = ()  # of sparse, nested, quantized tensors, subclasses
+    made: tuple[Allocation, ...] = ()  # what it allocated, and may have freed
 
     @property
     def operator(self) -> str:
@@ -114,50 +72,24 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address among the parameters of a node.
+    """An address among the parameters of a node."""
 
-    Attributes
-    ----------
-    at : int
-        Byte of the parameters; of a copy or memset `SOURCE` or `TARGET`.
-    memory : Allocation
-        What it points into.
-    """
-
-    at: int
-    memory: Allocation
+    at: int  # byte of the parameters; of a copy or memset `SOURCE` or `TARGET`
+    memory: Allocation  # what it points into
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of a captured graph.
+    """One node of a captured graph."""
 
-    Attributes
-    ----------
-    kind : str
-        `KERNEL`, `MEMSET`, `COPY`, `EMPTY`, or what else the driver calls it: that is never
-        understood and keeps its place.
-    name : str
-        Mangled name of a kernel.
-    grid, block : (int, int, int)
-    shared : int
-        Dynamic shared memory of a block, in bytes.
-    call : int
-        Place of the operator that launched it in `Captured.calls`, -1 for none.
-    pointers : tuple of Pointer
-        Into memory of the GPU, those inside tensor maps among them.
-    to_host : bool
-        Whether a copy's destination is the host.
-    """
-
-    kind: str
-    name: str = ""
+    kind: str  # `KERNEL`, `MEMSET`, `COPY`, `EMPTY`; any other keeps its place
+    name: str = ""  # mangled name of a kernel
     grid: tuple[int, int, int] = (0, 0, 0)
     block: tuple[int, int, int] = (0, 0, 0)
-    shared: int = 0
-    call: int = -1
-    pointers: tuple[Pointer, ...] = ()
-    to_host: bool = False
+    shared: int = 0  # dynamic shared memory of a block, in bytes
+    call: int = -1  # place of the operator that launched it in `Captured.calls`, -1 for none
+    pointers: tuple[Pointer, ...] = ()  # into memory of the GPU, also from inside tensor maps
+    to_host: bool = False  # whether a copy's destination is the host
 
     @property
     def label(self) -> str:
@@ -167,27 +99,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A captured graph.
+    """A captured graph."""
 
-    Attributes
-    ----------
-    nodes : tuple of Node
-        In the order in which they were launched.
-    edges : tuple of (int, int)
-        As they were captured: places in `nodes`, each from a smaller to a larger one.
-    calls : tuple of Call
-        Every operator that was called; many launch nothing.
-    before : int
-        Allocations of smaller numbers were there before the function ran.
-    call : int
-        Which call of `depgraph.torch.parallelize` it is, from 0.
-    """
+    nodes: tuple[Node, ...]  # in the order in which they were launched
+    edges: tuple[tuple[int, int], ...]  # as captured, each from a smaller to a larger place
+    calls: tuple[Call, ...] = ()  # every operator that was called; many launch nothing
+    before: int = 0  # allocations of smaller numbers were there before the function ran
+    call: int = 0  # which call of `depgraph.torch.parallelize` it is, from 0
 
-    nodes: tuple[Node, ...]
-    edges: tuple[tuple[int, int], ...]
-    calls: tuple[Call, ...] = ()
-    before: int = 0
-    call: int = 0
+    def label_of(self, node: Node) -> str:
+        """Return the operator that launched a node, or what a message calls the node."""
+        return self.calls[node.call].name if node.call >= 0 else node.label
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -199,49 +121,32 @@ class Captured:
         if found["version"] != _VERSION:
             message = "it is of another version of depgraph"
             raise ValueError(message)
-        calls = tuple(map(_call, found["calls"]))
-        nodes = tuple(map(_node, found["nodes"]))
-        edges = tuple((int(a), int(b)) for a, b in found["edges"])
-        if any(not 0 <= a < b < len(nodes) for a, b in edges):
+        captured: Captured = _restored(cls, found)
+        nodes, calls = captured.nodes, captured.calls
+        if any(not 0 <= a < b < len(nodes) for a, b in captured.edges):
             message = "an edge does not go forwards"
             raise ValueError(message)
         if any(not -1 <= node.call < len(calls) for node in nodes):
             message = "a node is of no operator that was called"
             raise ValueError(message)
-        return cls(nodes, edges, calls, int(found["before"]), int(found["call"]))
+        return captured
 
 
-def _node(n: Any) -> Node:
-    return Node(
-        kind=str(n["kind"]), name=str(n["name"]), grid=_three(n["grid"]), block=_three(n["block"]),
-        shared=int(n["shared"]), call=int(n["call"]), to_host=bool(n["to_host"]),
-        pointers=tuple(Pointer(int(p["at"]), _allocation(p["memory"])) for p in n["pointers"]),
-    )  # fmt: skip
+@cache
+def _fields_of(kind: Any) -> dict[str, Any] | None:
+    return get_type_hints(kind) if is_dataclass(kind) else None
 
 
-def _call(c: Any) -> Call:
-    operands = tuple(
-        Operand(str(o["name"]), _view(o["view"]), bool(o["is_written"])) for o in c["operands"]
-    )
-    return Call(str(c["name"]), operands, _allocations(c["others"]), _allocations(c["made"]))
-
-
-def _view(v: Any) -> View:
-    shape, strides = (tuple(map(int, v[name])) for name in ("shape", "strides"))
-    return View(int(v["start"]), shape, strides, int(v["item"]), _allocation(v["memory"]))
-
-
-def _allocations(found: Any) -> tuple[Allocation, ...]:
-    return tuple(map(_allocation, found))
-
-
-def _allocation(a: Any) -> Allocation:
-    return Allocation(int(a["start"]), int(a["size"]), int(a["number"]), str(a["owner"]))
-
-
-def _three(values: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = (int(value) for value in values)
-    return x, y, z
+def _restored(kind: Any, value: Any) -> Any:
+    """Return what JSON data hold of a type: a dataclass, a tuple or a plain value."""
+    if (fields := _fields_of(kind)) is not None:
+        return kind(**{name: _restored(each, value[name]) for name, each in fields.items()})
+    if get_origin(kind) is not tuple:
+        return kind(value)
+    parts = get_args(kind)
+    if parts[-1] is Ellipsis:
+        return tuple(_restored(parts[0], each) for each in value)
+    return tuple(_restored(part, each) for part, each in zip(parts, value, strict=True))
 
 
 def write_captures(path: Path, captures: Sequence[Captured], *, store: str = "") -> None:
@@ -250,19 +155,7 @@ def write_captures(path: Path, captures: Sequence[Captured], *, store: str = "")
 
 
 def read_captures(path: Path, store: str | None = None) -> list[Captured]:
-    """Read what `write_captures` wrote.
-
-    Parameters
-    ----------
-    path : Path
-    store : str, optional
-        Identity of the store that they must go with; None for any.
-
-    Raises
-    ------
-    ApplyError, StoreError
-        If there is no such file, it is damaged, or goes with another store.
-    """
+    """Read what `write_captures` wrote; with `store`, only if it goes with that store."""
     found = read_companion(path, store)
     try:
         return [Captured.from_json(each) for each in found[_CAPTURES]]

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from depgraph.recorder.module_code import functions_in
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
@@ -62,19 +64,10 @@ _UNIFORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """What a kernel does with the pointers among its parameters.
+    """What a kernel does with the pointers among its parameters."""
 
-    Attributes
-    ----------
-    unknown : str
-        Why it may touch memory that no pointer among its parameters leads to, such as by addresses
-        that it loads; "" if every address comes from one of them.
-    stored : frozenset of int
-        The bytes of the parameters at which the pointers begin that it writes through; -1 for any.
-    """
-
-    unknown: str = ""
-    stored: frozenset[int] = frozenset()
+    unknown: str = ""  # why it may reach memory that none of its pointers lead to; "" if it cannot
+    stored: frozenset[int] = frozenset()  # bytes of parameters: pointers it writes by; -1: any
 
     def may_write(self, at: int) -> bool:
         """Tell whether it may write through the pointer at a byte of its parameters."""
@@ -100,10 +93,7 @@ class _Instruction:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether what stands behind a branch or an end may run after it.
-
-        On Blackwell a predicate may be an operand: ``BRA.U !UP0``.
-        """
+        """Whether what follows may run; on Blackwell an operand tells, too: ``BRA.U !UP0``."""
         asked = any(_PREDICATE.match(o) and o not in _ALWAYS for o in self.operands)
         return asked or not self.is_sure or bool({"CONV", "DIV"} & set(self.options))
 
@@ -121,42 +111,15 @@ class _UnknownError(Exception):
 
 
 def read_code(text: str, kernel: str, begin: int, pointers: Collection[int]) -> KernelCode:
-    """Find by which pointers a kernel gets at memory.
-
-    Parameters
-    ----------
-    text : str
-        What nvdisasm prints of a module, with labels (``-c``).
-    kernel : str
-        Mangled name.
-    begin : int
-        Where parameters begin in the constant bank.
-    pointers : collection of int
-        The bytes of the parameters at which pointers were found.
-    """
-    lines = _lines_of(text, kernel)
+    """Find by which pointers, of those at some bytes of its parameters, a kernel gets at memory."""
+    lines = functions_in(text).get(kernel)
     if lines is None:
         return KernelCode(f"its code is not in the module that has {kernel}")
     try:
         blocks = _blocks_of(lines)
-        return KernelCode(stored=_Followed(begin, pointers).through(blocks))
+        return KernelCode(stored=_PointerFlow(begin, pointers).through(blocks))
     except _UnknownError as error:
         return KernelCode(str(error))
-
-
-def _lines_of(text: str, kernel: str) -> list[str] | None:
-    """Return the lines of one kernel."""
-    found: list[str] | None = None
-    for line in text.splitlines():
-        words = line.split()
-        if words and words[0] == ".section":
-            if found is not None:
-                return found
-            if words[1].split(",", 1)[0] == f".text.{kernel}":
-                found = []
-        elif found is not None:
-            found.append(line)
-    return found
 
 
 def _blocks_of(lines: Iterable[str]) -> list[_Block]:
@@ -205,7 +168,7 @@ def _split(text: str) -> list[str]:
     return [*found, rest] if rest else found
 
 
-class _Followed:
+class _PointerFlow:
     """Follows values through the code of one kernel."""
 
     def __init__(self, begin: int, pointers: Collection[int]) -> None:
@@ -286,7 +249,6 @@ class _Followed:
         return state.get(found[1], _NUMBERS)
 
     def _constant(self, operand: str) -> Value:
-        """Return what stands in a constant bank."""
         found = _CONSTANT.search(operand)
         if not found:
             return _NUMBERS

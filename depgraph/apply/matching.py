@@ -20,18 +20,10 @@ _AGAIN = "record the program as it is now"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a recording.
+    """One operation of a recording."""
 
-    Attributes
-    ----------
-    kernel : Kernel or None
-        None for a copy or memset.
-    what : str
-        Which of those it is, in the words of `Copy.what`.
-    """
-
-    kernel: Kernel | None
-    what: str = ""
+    kernel: Kernel | None  # None for a copy or memset
+    what: str = ""  # which of those it is, in the words of `Copy.what`
 
 
 def operations_of(kernels: Sequence[Kernel], copies: Sequence[Copy]) -> list[Operation]:
@@ -44,27 +36,7 @@ def operations_of(kernels: Sequence[Kernel], copies: Sequence[Copy]) -> list[Ope
 def match_nodes(
     captures: Sequence[Captured], operations: Sequence[Operation], which: int
 ) -> list[int | None]:
-    """Return the operation of a recording that each node of a recorded graph is.
-
-    Parameters
-    ----------
-    captures : sequence of Captured
-        The graphs that were recorded, one after another.
-    operations : sequence of Operation
-        Of the whole recording.
-    which : int
-        Place in `captures`.
-
-    Returns
-    -------
-    list of int or None
-        None for what no recording has, such as empty nodes and host functions.
-
-    Raises
-    ------
-    ApplyError
-        If the recording is not of these graphs alone.
-    """
+    """Return the recorded operation of each node of a graph, None for an empty or host node."""
     at = 0
     found: list[int | None] = []
     for graph, captured in enumerate(captures):
@@ -108,7 +80,7 @@ def _is_same(node: Node, operation: Operation) -> bool:
 def _node_text(node: Node) -> str:
     if node.kind != KERNEL:
         return f"a {node.kind}"
-    return f"{in_short(node.name)} <<<{node.grid}, {node.block}>>>"
+    return _launch_text(node.name, node.grid, node.block)
 
 
 def _text(operations: Sequence[Operation], at: int) -> str:
@@ -117,18 +89,15 @@ def _text(operations: Sequence[Operation], at: int) -> str:
     kernel = operations[at].kernel
     if kernel is None:
         return f"a {operations[at].what}"
-    name = kernel.mangled_name or kernel.name
-    return f"{in_short(name)} <<<{kernel.grid}, {kernel.block}>>>"
+    return _launch_text(kernel.mangled_name or kernel.name, kernel.grid, kernel.block)
+
+
+def _launch_text(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> str:
+    return f"{in_short(name)} <<<{grid}, {block}>>>"
 
 
 def refuse_other_nodes(recorded: Captured, captured: Captured) -> None:
-    """Refuse a captured graph that is not the one that was recorded.
-
-    Raises
-    ------
-    ApplyError
-        If it has other nodes, or they are in another order.
-    """
+    """Refuse a captured graph whose nodes or their order are not those that were recorded."""
     if len(recorded.nodes) != len(captured.nodes):
         raise ApplyError(
             f"another program: {len(captured.nodes)} nodes were captured, {len(recorded.nodes)} "

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.apply.captured import (
-    COPY,
-    EMPTY,
-    KERNEL,
-    LIBRARY,
-    MEMSET,
-    TARGET,
-    Allocation,
-)
+from depgraph.apply.captured import COPY, EMPTY, KERNEL, LIBRARY, MEMSET, TARGET, Allocation
 from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.operators import rule_of
 from depgraph.system.text import in_short
@@ -40,26 +32,14 @@ _MOST_RUNS = 4096  # of a view: of more pieces the whole is taken
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Bytes that a unit may touch.
-
-    Attributes
-    ----------
-    start, end : int
-        Of all of them.
-    view : View or None
-        Which of them, if not all.
-    memory : Allocation
-    writes : bool
-    reason : str
-        What says so.
-    """
+    """Bytes that a unit may touch."""
 
     start: int
     end: int
-    view: View | None
+    view: View | None  # which bytes from start to end, if not all
     memory: Allocation
     writes: bool
-    reason: str
+    reason: str  # what says so
 
     def runs(self) -> NDArray[np.int64]:
         """Return the bytes as ranges, int64[n, 2], ascending; of too many the whole."""
@@ -69,32 +49,16 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that stay one after another.
+    """Nodes that stay one after another."""
 
-    Attributes
-    ----------
-    first, end : int
-        Nodes `first` to `end` - 1.
-    accesses : tuple of Access
-        Of a unit that is fixed those that are known; there may be others.
-    fixed : str
-        Why it keeps its place: after everything before, before everything after; "" if not.
-    """
-
-    first: int
+    first: int  # nodes `first` to `end` - 1
     end: int
-    accesses: tuple[Access, ...]
-    fixed: str = ""
+    accesses: tuple[Access, ...]  # of a fixed unit those that are known
+    fixed: str = ""  # why it stays behind all before it and ahead of all after it; "" if not
 
 
 def units_of(captured: Captured, codes: Mapping[str, KernelCode]) -> list[Unit]:
-    """Return what each operator, and each node of none, may touch.
-
-    Parameters
-    ----------
-    codes : mapping
-        From a kernel's name to what its machine code says; of no use to known operators.
-    """
+    """Return what each operator, and each node of none, may touch."""
     found = []
     first = 0
     while first < len(captured.nodes):
@@ -145,9 +109,8 @@ def _of_node(place: int, node: Node, codes: Mapping[str, KernelCode]) -> Unit:
         reason = f"a {node.kind} of no operator"
         accesses = [_whole(p.memory, reason, writes=p.at == TARGET) for p in node.pointers]
         return Unit(place, place + 1, tuple(accesses))
-    code = codes.get(node.name)
     name = in_short(node.name)
-    code = code or KernelCode("its machine code is not known")
+    code = codes.get(node.name) or KernelCode("its machine code is not known")
     reason = f"{name}, a kernel of no operator: {code.unknown or 'all that it has pointers to'}"
     accesses = [_whole(p.memory, reason, writes=code.may_write(p.at)) for p in node.pointers]
     fixed = reason if code.unknown else ""
@@ -159,29 +122,17 @@ def _whole(memory: Allocation, reason: str, *, writes: bool = True) -> Access:
 
 
 def written_outside(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
-    """Return what a graph may write of the memory that was there before.
-
-    What libraries keep is left out.
-    """
-    written = (a.memory for unit in units for a in unit.accesses if a.writes)
-    return [
-        each
-        for each in dict.fromkeys(written)
-        if each.number < captured.before and each.owner != LIBRARY
-    ]
+    """Return what a graph may write of earlier memory, but for what libraries keep."""
+    return _earlier(captured, (a.memory for unit in units for a in unit.accesses if a.writes))
 
 
 def reached_by_others(captured: Captured, units: Sequence[Unit]) -> list[Allocation]:
-    """Return the memory that was there before and that kernels of no operator have pointers to.
+    """Return the earlier memory that kernels of no operator reach, but for what libraries keep."""
+    others = [unit for unit in units if captured.nodes[unit.first].call < 0]
+    return _earlier(captured, (access.memory for unit in others for access in unit.accesses))
 
-    What libraries keep is left out.
-    """
-    memory = (
-        access.memory
-        for unit in units
-        if captured.nodes[unit.first].call < 0
-        for access in unit.accesses
-    )
+
+def _earlier(captured: Captured, memory: Iterable[Allocation]) -> list[Allocation]:
     return [
         each
         for each in dict.fromkeys(memory)
@@ -216,17 +167,12 @@ def _runs(view: View) -> NDArray[np.int64] | None:
 
 
 def conflicts(units: Sequence[Unit]) -> list[dict[str, int]]:
-    """Return for each unit which earlier ones it must wait for, and why.
-
-    Returns
-    -------
-    list of dict
-        From a reason to the units, as bits of an integer. A pair may have several reasons.
-    """
+    """Return for each unit which earlier ones, as bits, it must wait for by each reason."""
     found: list[dict[str, int]] = [{} for _ in units]
     free = [(i, access) for i, u in enumerate(units) if not u.fixed for access in u.accesses]
     for group in _touching(free):
-        _compare(group, found)
+        if any(access.writes for _, access in group):
+            _compare(group, found)
     fence = -1
     for i, unit in enumerate(units):
         if fence >= 0:
@@ -242,21 +188,16 @@ Placed = tuple[int, Access]
 
 
 def _touching(accesses: Iterable[Placed]) -> Iterator[list[Placed]]:
-    """Yield groups of accesses between which no byte is shared, if anything in them is written."""
+    """Yield groups of accesses between which no byte is shared."""
     group: list[Placed] = []
     end = -1
     for place, access in sorted(accesses, key=lambda pair: (pair[1].start, pair[0])):
         if access.start >= end and group:
-            yield from _if_written(group)
+            yield group
             group = []
         group.append((place, access))
         end = max(end if len(group) > 1 else -1, access.end)
-    yield from _if_written(group)
-
-
-def _if_written(group: list[Placed]) -> Iterator[list[Placed]]:
-    if any(access.writes for _, access in group):
-        yield group
+    yield group
 
 
 def _compare(group: list[Placed], found: list[dict[str, int]]) -> None:

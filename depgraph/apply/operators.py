@@ -10,21 +10,12 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Why an operator touches the elements of its tensors alone, whatever their values.
-
-    Attributes
-    ----------
-    family, reason : str
-    is_library : bool
-        Whether its kernels may be given a workspace that a library keeps: each lane gets its own.
-    also_writes : frozenset of str
-        Arguments that are changed although its schema does not say so.
-    """
+    """Why an operator touches the elements of its tensors alone, whatever their values."""
 
     family: str
     reason: str
-    is_library: bool
-    also_writes: frozenset[str]
+    is_library: bool  # may be given a workspace that a library keeps: each lane has its own
+    also_writes: frozenset[str]  # arguments that are changed although its schema does not say so
 
 
 @cache
@@ -44,13 +35,8 @@ def known_operators() -> dict[str, Rule]:
 
 
 def rule_of(operator: str) -> Rule | None:
-    """Return what is known of an operator; None where it may touch whatever it can reach.
-
-    Parameters
-    ----------
-    operator : str
-        Without its overload; an in-place one follows the rule of the other.
-    """
+    """Return what is known of an operator, by its name with or without the overload."""
+    operator = operator.split(".", maxsplit=1)[0]
     known = known_operators()
     found = known.get(operator)
     if found is None and operator.endswith("_") and not operator.endswith("__"):

@@ -31,13 +31,7 @@ def nodes_of(mask: int) -> Iterator[int]:
 
 
 def reduced(before: Sequence[int]) -> tuple[list[Edge], list[int]]:
-    """Return the fewest edges that keep an order, and for each node all that comes before it.
-
-    Parameters
-    ----------
-    before : sequence of int
-        For each node a mask of the nodes that must come before it.
-    """
+    """Return the fewest edges that keep an order, and for each node a mask of all before it."""
     edges: list[Edge] = []
     closed: list[int] = []
     for target, mask in enumerate(before):
@@ -56,18 +50,7 @@ def chain(n: int) -> list[Edge]:
 
 
 def branches_of(n: int, edges: Iterable[Edge], weight: Sequence[float], width: int) -> list[int]:
-    """Return for each node the branch that it runs on, one node after another on each.
-
-    As streams do it: a node goes to the branch whose last node it waits for, else to the one that
-    is idle first.
-
-    Parameters
-    ----------
-    weight : sequence of float
-        How long each node takes.
-    width : int
-        At most so many branches.
-    """
+    """Return the branch of each node: that of a node it waits for, else the one idle first."""
     sources: list[list[int]] = [[] for _ in range(n)]
     for source, target in edges:
         sources[target].append(source)
@@ -103,15 +86,7 @@ def along_branches(branches: Sequence[int]) -> list[Edge]:
 
 
 def postponing(node: int, edges: Sequence[Edge], closed: Sequence[int]) -> list[int]:
-    """Return the permitted order in which a node, and what waits for it, comes last.
-
-    What is free to choose goes backwards, so that other pairs change places as well.
-
-    Parameters
-    ----------
-    closed : sequence of int
-        As `reduced` returns it.
-    """
+    """Return the permitted order in which a node comes last; free choices go backwards."""
     n = len(closed)
     waits = [0] * n
     after: list[list[int]] = [[] for _ in range(n)]
@@ -138,23 +113,8 @@ def postponing(node: int, edges: Sequence[Edge], closed: Sequence[int]) -> list[
 def adversarial_orders(
     edges: Sequence[Edge], closed: Sequence[int], most: int
 ) -> tuple[list[list[int]], int]:
-    """Return orders that edges permit and that turn every pair around that they leave free.
-
-    A missing edge lets its two nodes change places: in one of these orders they have.
-
-    Parameters
-    ----------
-    edges, closed
-        As `reduced` returns them.
-    most : int
-        How many orders at most.
-
-    Returns
-    -------
-    list of list of int
-    int
-        How many free pairs keep their places in all of them.
-    """
+    """Return permitted orders that turn each free pair around, and how many pairs none turns."""
+    # A missing edge lets its two nodes change places: in one of these orders they have.
     n = len(closed)
     free = [0] * n  # those behind a node that need not wait for it
     for later, before in enumerate(closed):

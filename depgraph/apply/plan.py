@@ -27,19 +27,12 @@ _KERNEL_US, _OTHER_US = 2.0, 1.5  # where no time is known
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a function's memory lies when it is captured.
+    """Where a function's memory lies when it is captured."""
 
-    Attributes
-    ----------
-    lanes : tuple of int
-        The stream that each operator runs on while it is captured: memory that is given back is
-        used again on the same stream alone, and each has a workspace of its own.
-    keeps : bool
-        Whether no tensor gets the memory of an earlier one, as far as there is room.
-    """
-
+    # the stream that each operator runs on while it is captured: memory that is given back is
+    # used again on the same stream alone, and each has a workspace of its own
     lanes: tuple[int, ...] = ()
-    keeps: bool = True
+    keeps: bool = True  # no tensor gets the memory of an earlier one, as far as there is room
 
     @property
     def width(self) -> int:
@@ -56,14 +49,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A graph that the captured one may become.
-
-    Attributes
-    ----------
-    name : str
-    edges : tuple of (int, int)
-        Between nodes.
-    """
+    """A graph that the captured one may become."""
 
     name: str
     edges: tuple[Edge, ...]
@@ -71,59 +57,30 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a recording shows of the nodes of a graph.
+    """What a recording shows of the nodes of a graph."""
 
-    Attributes
-    ----------
-    edges : tuple of (int, int)
-        Its dependences between nodes.
-    unseen : frozenset of int
-        Nodes of which it did not see everything.
-    """
-
-    edges: tuple[Edge, ...]
-    unseen: frozenset[int]
+    edges: tuple[Edge, ...]  # its dependences between nodes
+    unseen: frozenset[int]  # nodes of which it did not see everything
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeReason:
-    """What keeps nodes in order.
-
-    Attributes
-    ----------
-    reason : str
-    edges : int
-        How many of the graph's edges it explains, alone or with others.
-    costs_us : float
-        About how much shorter the graph were without it.
-    examples : tuple of (str, str)
-        Some of the pairs of nodes.
-    """
+    """What keeps nodes in order."""
 
     reason: str
-    edges: int
-    costs_us: float
-    examples: tuple[tuple[str, str], ...] = ()
+    edges: int  # how many of the graph's edges it explains, alone or with others
+    costs_us: float  # about how much shorter the graph would be without it
+    examples: tuple[tuple[str, str], ...] = ()  # pairs of nodes
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What must wait for what in a captured graph, and why.
-
-    Attributes
-    ----------
-    captured : Captured
-    units : tuple of Unit
-    before : tuple of dict
-        For each unit, from a reason to the units that it must wait for, as bits.
-    weights : tuple of float
-        Microseconds a node.
-    """
+    """What must wait for what in a captured graph, and why."""
 
     captured: Captured
     units: tuple[Unit, ...]
-    before: tuple[dict[str, int], ...]
-    weights: tuple[float, ...]
+    before: tuple[dict[str, int], ...]  # of each unit: from a reason to earlier units, as bits
+    weights: tuple[float, ...]  # microseconds a node
 
     @property
     def n(self) -> int:
@@ -168,10 +125,7 @@ class Plan:
         return [sum(self.weights[unit.first : unit.end]) for unit in self.units]
 
     def lanes(self, width: int) -> tuple[int, ...]:
-        """Return a stream for each operator, at most `width` of them.
-
-        What several streams do away with, such as a shared workspace, counts for nothing.
-        """
+        """Return a stream for each operator; edges that several streams remove do not count."""
         edges = self._reduced_without((REUSE, WORKSPACE))
         branches = branches_of(len(self.units), edges, self.unit_weights, width)
         found: list[int | None] = [None] * len(self.captured.calls)
@@ -228,12 +182,7 @@ class Plan:
         return sorted(found, key=lambda each: (-each.costs_us, -each.edges, each.reason))
 
     def _label(self, unit: int) -> str:
-        node = self.captured.nodes[self.units[unit].first]
-        return self.captured.calls[node.call].name if node.call >= 0 else node.label
-
-    def why(self, source: int, target: int) -> list[str]:
-        """Return the reasons for which a unit must wait for another one."""
-        return [reason for reason, mask in self.before[target].items() if mask >> source & 1]
+        return self.captured.label_of(self.captured.nodes[self.units[unit].first])
 
 
 def _union(masks: Iterable[int]) -> int:
@@ -245,22 +194,11 @@ def _union(masks: Iterable[int]) -> int:
 
 def make_plan(
     captured: Captured,
-    weights: Sequence[float] | None = None,
-    codes: Mapping[str, KernelCode] | None = None,
-    recorded: Recorded | None = None,
+    weights: Sequence[float] | None = None,  # microseconds of each node
+    codes: Mapping[str, KernelCode] | None = None,  # of kernels that no operator launched, by name
+    recorded: Recorded | None = None,  # instead of may-sets: right for the recorded values only
 ) -> Plan:
-    """Find what must wait for what in a captured graph, for every value of its tensors.
-
-    Parameters
-    ----------
-    captured : Captured
-    weights : sequence of float, optional
-        Microseconds of each node.
-    codes : mapping, optional
-        What is known of the machine code of kernels that no operator launched, by name.
-    recorded : Recorded, optional
-        Takes the place of what operators may touch: right for the values that were recorded only.
-    """
+    """Find what must wait for what in a captured graph, for every value of its tensors."""
     units = units_of(captured, codes or {})
     if recorded is None:
         before = conflicts(units)

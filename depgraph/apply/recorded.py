@@ -18,17 +18,7 @@ _NAME = "captures-{}.json"
 
 
 def store_of_call(named: str | Path, call: int, used: set[Path]) -> Path:
-    """Return the store of a call: the one that is named, or a further one beside it.
-
-    Parameters
-    ----------
-    named : str or Path
-    call : int
-        Which call of `depgraph.torch.parallelize`, from 0.
-    used : set of Path
-        The stores of earlier calls, which this one is added to. One that has them alone cannot be
-        that of this call.
-    """
+    """Return the store of a call: NAME, or NAME-CALL beside it if an earlier call uses that."""
     store = Path(named).absolute()
     captures = captures_of(store)
     is_of_earlier_calls = store in used and captures.is_file()

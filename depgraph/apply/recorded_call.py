@@ -21,20 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call of `depgraph.torch.parallelize` in a recording.
-
-    Attributes
-    ----------
-    store : Store
-    captured : Captured
-        As it was recorded.
-    operation : tuple of int or None
-        Of the recording, for each node.
-    """
+    """A call of `depgraph.torch.parallelize` in a recording."""
 
     store: Store
-    captured: Captured
-    operation: tuple[int | None, ...]
+    captured: Captured  # as it was recorded
+    operation: tuple[int | None, ...]  # of the recording, for each node
 
     def shown(self) -> Recorded:
         """Return the dependences between nodes that the recording shows."""
@@ -48,22 +39,7 @@ class RecordedCall:
 
 
 def read_recorded(path: Path, call: int, captured: Captured | None = None) -> RecordedCall:
-    """Find a call of `depgraph.torch.parallelize` in a recording.
-
-    Parameters
-    ----------
-    path : Path
-        The store, with the captured graphs beside it.
-    call : int
-        From 0.
-    captured : Captured, optional
-        As it is captured now.
-
-    Raises
-    ------
-    ApplyError
-        If there are no captured graphs, or the recording is not of them, or of another program.
-    """
+    """Find a call of `depgraph.torch.parallelize`, by number, in a recording."""
     captures_path = captures_of(path)
     if not captures_path.is_file():
         raise ApplyError(

@@ -22,40 +22,19 @@ MOST_STREAMS = 16
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel or copy of a program, and what it waits for.
+    """One kernel or copy of a program, and what it waits for."""
 
-    Attributes
-    ----------
-    number : int
-        Kernel number; ``-1 - i`` for copy or memset i.
-    kernel : Kernel or None
-    needs : tuple of int
-        Numbers of all that it depends on, without those that others imply.
-    stream : int
-        From 0.
-    waits : tuple of int
-        Those of them on other streams: it waits for their events.
-    is_awaited : bool
-        Whether another stream waits for it.
-    keeps_place : bool
-        Whether not all of its accesses are known: it stays behind all before it and ahead of all
-        after it.
-    """
-
-    number: int
+    number: int  # kernel number; ``-1 - i`` for copy or memset i
     kernel: Kernel | None
-    needs: tuple[int, ...]
-    stream: int
-    waits: tuple[int, ...]
-    is_awaited: bool
-    keeps_place: bool
+    needs: tuple[int, ...]  # numbers of all that it depends on, without those that others imply
+    stream: int  # from 0
+    waits: tuple[int, ...]  # those of them on other streams: it waits for their events
+    is_awaited: bool  # whether another stream waits for it
+    keeps_place: bool  # behind all before and ahead of all after: not all it accesses is known
 
 
 def stream_code(store: Store, most_streams: int = MOST_STREAMS) -> list[Launch]:
-    """Put the operations of a store on streams, in program order.
-
-    Certain and possible dependences of all kinds count.
-    """
+    """Put the operations of a store on streams; certain and possible dependences count."""
     operations = operations_of(store.kernels, store.copies)
     n = len(operations)
     source, target = dependent_operations(store.graph())

@@ -20,61 +20,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one graph.
-
-    Attributes
-    ----------
-    name : str
-    edges : str
-        Tells the graph's edges from others.
-    measured : float
-        Microseconds a replay, there.
-    wrong : str
-        Why it must not be used; "" if nothing was found.
-    orders, pairs_left : int
-        Orders in which it was run, and free pairs of nodes that none of them turned around.
-    """
+    """What came of one graph."""
 
     name: str
-    edges: str
-    measured: float
-    wrong: str = ""
-    orders: int = 0
-    pairs_left: int = 0
+    edges: str  # tells the graph's edges from others
+    measured: float  # microseconds a replay, there
+    wrong: str = ""  # why it must not be used; "" if nothing was found
+    orders: int = 0  # in which it was run
+    pairs_left: int = 0  # free pairs of nodes that no order turned around
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """What came of a function.
+    """What came of a function."""
 
-    Attributes
-    ----------
-    refused : str
-        Why it cannot run as a graph at all; "" if it can.
-    weights : list of float
-        Microseconds of each node.
-    graphs : list of Verdict
-    inputs : int
-        How many inputs results were compared on.
-    varies : bool
-        Whether the function leaves other bits in each run.
-    may_change : list of str
-        What leads to tensors that kernels of no operator may change.
-    codes : dict
-        What the machine code of such kernels says, by name.
-    wants_code : bool
-        Whether the machine code of its kernels is to be read first.
-    notes : list of str
-    """
-
-    refused: str = ""
-    weights: list[float] = field(default_factory=list)
+    refused: str = ""  # why it cannot run as a graph at all; "" if it can
+    weights: list[float] = field(default_factory=list)  # microseconds of each node
     graphs: list[Verdict] = field(default_factory=list)
-    inputs: int = 0
-    varies: bool = False
-    may_change: list[str] = field(default_factory=list)
-    codes: dict[str, KernelCode] = field(default_factory=dict)
-    wants_code: bool = False
+    inputs: int = 0  # how many inputs results were compared on
+    varies: bool = False  # whether the function leaves other bits in each run
+    may_change: list[str] = field(default_factory=list)  # paths to tensors custom kernels reach
+    codes: dict[str, KernelCode] = field(default_factory=dict)  # of such kernels, by name
+    wants_code: bool = False  # whether the machine code of its kernels is to be read first
     notes: list[str] = field(default_factory=list)
 
     def write(self, path: Path, *, store: str = "") -> None:
@@ -86,13 +53,7 @@ class Verdicts:
 
     @classmethod
     def read(cls, path: Path, store: str = "") -> Verdicts:
-        """Read what `write` wrote.
-
-        Raises
-        ------
-        ApplyError, StoreError
-            If it is damaged, or goes with another store.
-        """
+        """Read what `write` wrote; refuse what is damaged or goes with another store."""
         found = read_companion(path, store)
         del found["store"], found["digest"]
         try:

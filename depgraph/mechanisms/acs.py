@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.graph.kinds import KIND_NAMES
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
+from depgraph.graph.kinds import KIND_NAMES, tracked_kinds
+from depgraph.mechanisms.base import (
+    Availability,
+    Mechanism,
+    Numbered,
+    Remembered,
+    dependent_operations,
+)
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.segments import ordered_pairs, segment_conflicts
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.mechanisms.launching import Launching, gated
+from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.system.text import counted
+from depgraph.trace.records import READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
     from numpy.typing import NDArray
 
+    from depgraph.footprint.footprints import Footprints
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
 _PAPER = "Durvasula et al., ACS: Concurrent kernel execution on irregular, input-dependent graphs"
-DEFAULT_WINDOW = 32
+_KINDS = {"RAW": (WRITE, READ), "WAR": (READ, WRITE), "WAW": (WRITE, WRITE)}
 # More operations than this: the paths between them are not worked out to say what ranges add.
 _MOST_EXPLAINED = 8000
 
 
-class AcsSoftware(Mechanism):
+class AcsSoftware(Numbered):
     """ACS with the window in software: host threads launch and synchronise.
 
     Parameters
@@ -51,6 +60,8 @@ class AcsSoftware(Mechanism):
     )
     availability = Availability.CODE
     source = _PAPER
+    usual = (32,)
+    more_is_freer = True
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "launch", 1.0, "launches", "instead of what the launch model says, its gap and a "
@@ -71,30 +82,18 @@ class AcsSoftware(Mechanism):
 
     slower_because = f"its check takes longer, or {Mechanism.slower_because}"
 
-    def __init__(self, window: int = DEFAULT_WINDOW) -> None:
+    def __init__(self, window: int = 32) -> None:
+        super().__init__(window)
         self.window = window
-        # Conflicts are the same on every number of SMs.
-        self._found: tuple[BlockGraph, int, Gates, str] | None = None
-
-    @property
-    def label(self) -> str:
-        """The name, with the window if it is not the default."""
-        return self.name if self.window == DEFAULT_WINDOW else f"{self.name}({self.window})"
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """A larger window should be no slower."""
-        return self.name, self.window
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the window."""
-        return cls(*whole_numbers(cls, parameters, 1))
+        self._conflicts: dict[int, Remembered[tuple[Gates, str]]] = {}  # by number of segments
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by older ones in the window that it conflicts with."""
         n = program.graph.n_operations
-        gates, note = self._conflicts(program, int(charges.number("segments")))
+        segments = int(charges.number("segments"))
+        if segments not in self._conflicts:
+            self._conflicts[segments] = Remembered(partial(_conflicts, segments=segments))
+        gates, note = self._conflicts[segments](program)
         notes = [note]
         waits_for_all = np.zeros(n, np.bool_)
         if program.opaque.any():
@@ -103,34 +102,23 @@ class AcsSoftware(Mechanism):
             notes.append(
                 f"opaque kernels, which conflict with all others: {int(program.opaque.sum())}"
             )
-        enter, launch = self._times(program, charges)
-        return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-            gates=gates,
+        enter, launch = self._times(charges)
+        return gated(
+            program,
+            Launching(program.is_kernel * enter, program.is_kernel * launch),
+            gates,
             waits_for_all=waits_for_all,
-            enter=enter,
-            launch=launch,
             window=self.window,
             assumptions=tuple(notes),
         )
 
-    def _conflicts(self, program: Scenario, segments: int) -> tuple[Gates, str]:
-        found = self._found
-        if found is None or found[0] is not program.graph or found[1] != segments:
-            found = program.graph, segments, *_conflicts(program, segments)
-            self._found = found
-        return found[2:]
-
-    def _times(
-        self, program: Scenario, charges: Charges
-    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    def _times(self, charges: Charges) -> tuple[float, float]:
         """Return what a kernel needs to enter the window, and to start."""
         check = charges.time("check", default=check_time(self.window))
         if charges.is_given("launch"):
-            return program.is_kernel * check, program.is_kernel * charges.time("launch")
+            return check, charges.time("launch")
         model = charges.launches
-        launch = model.gap.value + model.sync.value
-        return program.is_kernel * (check + model.host.value), program.is_kernel * launch
+        return check + model.host.value, model.gap.value + model.sync.value
 
 
 class AcsHardware(AcsSoftware):
@@ -150,20 +138,13 @@ class AcsHardware(AcsSoftware):
     )  # fmt: skip
     slower_because = Mechanism.slower_because
 
-    def _times(
-        self, program: Scenario, charges: Charges
-    ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-        enter = charges.time("check") + charges.launches.host.value
-        return program.is_kernel * enter, program.is_kernel * charges.time("launch")
+    def _times(self, charges: Charges) -> tuple[float, float]:
+        return charges.time("check") + charges.launches.host.value, charges.time("launch")
 
 
 def check_time(window: int) -> float:
-    """Return the microseconds that comparing a kernel with a full window takes.
-
-    Notes
-    -----
-    A line through the two published times: 0.41 us at 16 kernels, 0.51 us at 32.
-    """
+    """Return the microseconds that comparing a kernel with a full window takes."""
+    # A line through the two published times: 0.41 us at 16 kernels, 0.51 us at 32.
     return 0.31 + 0.1 * window / 16
 
 
@@ -204,3 +185,93 @@ def _after_the_last(opaque: NDArray[np.bool_]) -> Gates:
     marked = np.flatnonzero(opaque)
     target = np.arange(marked[0] + 1, len(opaque))
     return Gates.between(marked[np.searchsorted(marked, target) - 1], target, ALL_ENDED)
+
+
+def kernel_segments(
+    graph: BlockGraph, footprints: Footprints, kind: int, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Cover each operation's bytes by `most` ranges, ascending; the widest holes stay open."""
+    chosen = footprints.access == kind
+    operation = graph.operation_of_block[footprints.block[chosen]].astype(np.int64)
+    start, end = footprints.start[chosen], footprints.end[chosen]
+    order = np.lexsort((start, operation))
+    operation, start, end = operation[order], start[order], end[order]
+    if not len(operation):
+        return operation, start, end
+    begins = np.diff(operation, prepend=-1) > 0
+    reached = _reached(end, np.flatnonzero(begins))
+    hole = np.zeros(len(start), np.uint64)
+    apart = ~begins[1:] & (start[1:] > reached[:-1])
+    hole[1:][apart] = start[1:][apart] - reached[:-1][apart]
+    # Of each operation the `most` - 1 widest holes, the earlier of equal ones.
+    by_width = np.lexsort((np.arange(len(hole)), np.iinfo(np.uint64).max - hole, operation))
+    first = np.searchsorted(operation, operation)
+    rank = np.empty(len(hole), np.int64)
+    rank[by_width] = np.arange(len(hole)) - first[by_width]
+    cut = begins | ((hole > 0) & (rank < most - 1))
+    at = np.flatnonzero(cut)
+    last = np.append(at[1:], len(start)) - 1
+    return operation[at], start[at], reached[last]
+
+
+def _reached(end: NDArray[np.uint64], begins: NDArray[np.intp]) -> NDArray[np.uint64]:
+    """Return the furthest end so far within each group of ranges."""
+    result = end.copy()
+    for low, high in zip(begins, np.append(begins[1:], len(end)), strict=True):
+        np.maximum.accumulate(end[low:high], out=result[low:high])
+    return result
+
+
+def segment_conflicts(
+    graph: BlockGraph, footprints: Footprints, most: int, kinds: Collection[str]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the pairs of operations, older first, whose ranges overlap and one of which writes."""
+    n = graph.n_operations
+    segments = {kind: kernel_segments(graph, footprints, kind, most) for kind in (READ, WRITE)}
+    found = [np.empty(0, np.int64)]
+    for kind in tracked_kinds(kinds):
+        older, newer = _KINDS[kind]
+        a, b = _overlaps(segments[older], segments[newer])
+        forward = a < b
+        if graph.space is not None:
+            forward &= graph.space[a] == graph.space[b]
+        found.append(np.unique(a[forward] * n + b[forward]))
+    key = np.unique(np.concatenate(found))
+    return (key // n).astype(np.int32), (key % n).astype(np.int32)
+
+
+def _overlaps(
+    one: tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]],
+    other: tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the operations of all pairs of ranges, one from each side, that overlap."""
+    pairs = []
+    # A range overlaps those that start inside it, and those inside which it starts.
+    for inside, around, is_swapped in ((other, one, False), (one, other, True)):
+        order = np.argsort(inside[1], kind="stable")
+        starts = inside[1][order]
+        low = np.searchsorted(starts, around[1], side="right" if is_swapped else "left")
+        high = np.searchsorted(starts, around[2], side="left")
+        counts = np.maximum(high - low, 0)
+        outer = np.repeat(around[0], counts)
+        offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        inner = inside[0][order][np.repeat(low, counts) + offset]
+        pairs.append((inner, outer) if is_swapped else (outer, inner))
+    first, second = zip(*pairs, strict=True)
+    return np.concatenate(first), np.concatenate(second)
+
+
+def ordered_pairs(
+    n: int, source: NDArray[np.int32], target: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return which operations come before which by a path of dependences: bool[n, n]."""
+    before = np.zeros((n, n), np.bool_)
+    order = np.argsort(target, kind="stable")
+    sources = source[order]
+    offsets = np.searchsorted(target[order], np.arange(n + 1))
+    for k in range(n):
+        own = sources[offsets[k] : offsets[k + 1]]
+        if len(own):
+            before[k] = before[own].any(axis=0)
+            before[k, own] = True
+    return before.T

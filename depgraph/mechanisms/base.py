@@ -72,13 +72,7 @@ def dependent_operations(
 
 
 class Remembered(Generic[Found]):
-    """What a function finds of a program, worked out once for all sizes of GPU.
-
-    Parameters
-    ----------
-    find : callable
-        Looks at the graph and the kernels alone.
-    """
+    """What a function finds of a program's graph and kernels, once for all sizes of GPU."""
 
     def __init__(self, find: Callable[[Scenario], Found]) -> None:
         self._find = find
@@ -176,14 +170,35 @@ class Mechanism(ABC):
         """
 
 
-def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
-    """Read a parameter.
+class Numbered(Mechanism):
+    """A mechanism with whole numbers as parameters, which its rows name unless they are usual."""
 
-    Raises
-    ------
-    ModelError
-        If it is not a whole number from `least` to `most`.
-    """
+    usual: ClassVar[tuple[int, ...]] = ()
+    more_is_freer: ClassVar[bool] = False  # a larger number should be no slower
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    @property
+    def label(self) -> str:
+        """The name, with the numbers if they are not the usual ones."""
+        numbers = ",".join(map(str, self._numbers))
+        return self.name if self._numbers == self.usual else f"{self.name}({numbers})"
+
+    @property
+    def freedom(self) -> tuple[str, float] | None:
+        """The first number, where more of it keeps less waiting."""
+        return (self.name, self._numbers[0]) if self.more_is_freer else None
+
+    @classmethod
+    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
+        """Read as many whole numbers from 1 as the signature names."""
+        return cls(*whole_numbers(cls, parameters, cls.signature.count(",") + 1))
+
+
+def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_PARAMETER) -> int:
+    """Read a parameter; refuse what is not a whole number from `least` to `most`."""
     value = limits.whole_number(text, least, most)
     if value is None:
         raise ModelError(
@@ -193,13 +208,7 @@ def whole_number(mechanism: str, text: str, least: int = 1, most: int = LARGEST_
 
 
 def share(mechanism: str, text: str) -> float:
-    """Read a parameter.
-
-    Raises
-    ------
-    ModelError
-        If it is not a number from 0 to 1.
-    """
+    """Read a parameter; refuse what is not a number from 0 to 1."""
     value = limits.number(text, 0.0, 1.0)
     if value is None:
         raise ModelError(f"{mechanism}: {in_short(text)!r} is not a share from 0 to 1")
@@ -207,13 +216,7 @@ def share(mechanism: str, text: str) -> float:
 
 
 def whole_numbers(kind: type[Mechanism], parameters: Sequence[str], n: int) -> list[int]:
-    """Read `n` parameters that are whole numbers from 1.
-
-    Raises
-    ------
-    ModelError
-        If there are more or fewer.
-    """
+    """Read `n` parameters that are whole numbers from 1; refuse more or fewer."""
     if len(parameters) != n:
         raise ModelError(f"give {kind.signature}")
     return [whole_number(kind.name, text) for text in parameters]

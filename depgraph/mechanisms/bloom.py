@@ -11,12 +11,7 @@ import numpy as np
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.builder import GraphBuilder, with_possible_joins_of
 from depgraph.graph.kinds import tracked_kinds
-from depgraph.mechanisms.base import (
-    Availability,
-    Mechanism,
-    Remembered,
-    whole_numbers,
-)
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered, whole_numbers
 from depgraph.mechanisms.bloom_jit import fill_filters, query_filters, report_sharing
 from depgraph.mechanisms.launching import ahead
 from depgraph.schedule.policy import Rules
@@ -41,7 +36,7 @@ _MOST_CELLS = 1 << 22
 _KINDS = (("RAW", READ, WRITE), ("WAR", WRITE, READ), ("WAW", WRITE, WRITE))
 
 
-class DataflowBloom(Mechanism):
+class DataflowBloom(Numbered):
     """Dataflow with a filter of reads and one of writes for each block.
 
     Parameters
@@ -61,13 +56,9 @@ class DataflowBloom(Mechanism):
     source = "Bloom, CACM 13(7), 1970; lines of 128 bytes"
 
     def __init__(self, bits: int, hashes: int) -> None:
+        super().__init__(bits, hashes)
         self.bits, self.hashes = bits, hashes
         self._asked = Remembered(self._ask)
-
-    @property
-    def label(self) -> str:
-        """The name with the size of the filters."""
-        return f"{self.name}({self.bits},{self.hashes})"
 
     @property
     def freedom(self) -> tuple[str, float]:
@@ -105,40 +96,19 @@ class DataflowBloom(Mechanism):
         return reported_graph(program.graph, answers), answers
 
 
+# A filter of m bits with n lines and k hashes answers yes for a line that is not in it with
+# probability ``(1 - exp(-k * n / m)) ** k`` (Bloom 1970).
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Which older blocks the filters of all blocks report, and how many of them there are.
+    """Which older blocks the filters of all blocks report, and how many of them there are."""
 
-    Attributes
-    ----------
-    reported : uint64[n_blocks, words]
-        A bit for each block, 64 a word.
-    true : int
-        Pairs of blocks that are edges of the graph.
-    implied : int
-        Others whose order follows from edges.
-    false : int
-        The rest.
-    sharing : int
-        Of the false ones, those that share a line, if no byte that makes an edge.
-    collisions : int
-        Pairs that share no line: hashes alone are to blame. Implied ones count too.
-    expected : float
-        How many of these the formula expects.
-
-    Notes
-    -----
-    A filter of m bits with n lines and k hashes answers yes for a line that is not in it with
-    probability ``(1 - exp(-k * n / m)) ** k`` (Bloom 1970).
-    """
-
-    reported: NDArray[np.uint64]
-    true: int
-    implied: int
-    false: int
-    sharing: int
-    collisions: int
-    expected: float
+    reported: NDArray[np.uint64]  # [n_blocks, words]: a bit for each block, 64 a word
+    true: int  # pairs of blocks that are edges of the graph
+    implied: int  # others whose order follows from edges
+    false: int  # the rest
+    sharing: int  # of the false ones, those that share a line, if no byte that makes an edge
+    collisions: int  # pairs that share no line, implied ones too: hashes alone are to blame
+    expected: float  # how many of these the formula expects
 
     def describe(self) -> str:
         """Say it in a sentence."""
@@ -177,20 +147,7 @@ def _lines_of(graph: BlockGraph, footprints: Footprints) -> _Lines:
 
 
 def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: int) -> Answers:
-    """Find the dependences that Bloom filters report.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-        Its blocks and kinds of dependence.
-    bits, hashes : int
-        Of each filter, one for the lines that a block reads and one for those it writes.
-
-    Raises
-    ------
-    NotApplicableError
-        If there are too many blocks to look at every pair.
-    """
+    """Find the dependences that Bloom filters of so many bits and hashes each report."""
     lines = _lines_of(graph, footprints)
     n_lines = int((lines.last - lines.first + np.uint64(1)).sum())
     words = (graph.n_blocks + 63) // 64
@@ -228,9 +185,7 @@ def ask_filters(graph: BlockGraph, footprints: Footprints, bits: int, hashes: in
     )
 
 
-def _expanded(
-    lines: _Lines,
-) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint8]]:
+def _expanded(lines: _Lines) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint8]]:
     """Return every touch of a line, by line: line, block, kind."""
     counts = (lines.last - lines.first + np.uint64(1)).astype(np.int64)
     offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -293,13 +248,7 @@ def _expected(
 
 
 def reported_graph(graph: BlockGraph, answers: Answers) -> BlockGraph:
-    """Return the graph whose edges are what filters report.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-        Whose blocks they are, and what else is possible.
-    """
+    """Return the graph whose edges are what filters report."""
     reported = answers.reported
     builder = GraphBuilder(graph.kernel.tolist(), np.diff(graph.first_block).tolist())
     for k in range(graph.n_operations):

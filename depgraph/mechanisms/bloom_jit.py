@@ -19,21 +19,9 @@ def filter_bit(line, hash_, bits):
 
 @compiled
 def fill_filters(block, kind, first_line, last_line, bits, hashes, words):
-    """Enter the lines of every block into its filters.
-
-    Parameters
-    ----------
-    block, kind : int32[n], uint8[n]
-    first_line, last_line : uint64[n]
-        Lines of each range.
-    bits, hashes, words : int
-        Words of 64 blocks.
-
-    Returns
-    -------
-    uint64[2, bits, words]
-        For each kind and filter bit, which blocks have it set.
-    """
+    """Return for each kind and filter bit which blocks have it set: uint64[2, bits, words]."""
+    # Ranges: block int32[n], kind uint8[n], first_line and last_line uint64[n]. Words hold 64
+    # blocks.
     filters = np.zeros((2, bits, words), np.uint64)
     for i in range(len(block)):
         word = block[i] >> 6
@@ -48,22 +36,10 @@ def fill_filters(block, kind, first_line, last_line, bits, hashes, words):
 
 @compiled
 def query_filters(block, kind, first_line, last_line, own, filters, hashes, older_blocks, reported):
-    """Ask, for every line that a block touches, which older blocks may have touched it.
-
-    Parameters
-    ----------
-    block, kind, first_line, last_line
-        As `fill_filters` takes them.
-    own : int
-        The kind of range to ask for.
-    filters : uint64[bits, words]
-        Of the kind of the older blocks' ranges.
-    hashes : int
-    older_blocks : int64[n_blocks]
-        How many blocks belong to older operations.
-    reported : uint64[n_blocks, words]
-        Receives the answers, a bit a block.
-    """
+    """Note in `reported` which older blocks may have touched a line that a block touches."""
+    # Asks for ranges of kind `own`; filters: uint64[bits, words], of the kind of the older
+    # blocks. older_blocks: how many belong to older operations. reported: uint64[n_blocks,
+    # words], a bit a block.
     bits = len(filters)
     at = np.empty(hashes, np.int64)
     for i in range(len(block)):
@@ -86,19 +62,7 @@ def query_filters(block, kind, first_line, last_line, own, filters, hashes, olde
 
 @compiled
 def report_sharing(line, block, kind, own, others, older_blocks, reported):
-    """Report, for every line that a block touches, which older blocks truly touched it.
-
-    Parameters
-    ----------
-    line : uint64[n], increasing
-    block, kind : int32[n], uint8[n]
-    own, others : int
-        Kinds of the touches to ask for, and of those of the older blocks.
-    older_blocks : int64[n_blocks]
-        How many blocks belong to older operations.
-    reported : uint64[n_blocks, words]
-        Receives the answers, a bit a block.
-    """
+    """Note in `reported` which older blocks touched a line that a block touches; lines ascend."""
     words = reported.shape[1]
     touched = np.zeros(words, np.uint64)
     low = 0

@@ -11,7 +11,7 @@ import numpy as np
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms.base import Availability, Mechanism, whole_number
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import one_by_one
+from depgraph.mechanisms.launching import serialized
 from depgraph.schedule.policy import DECIDE, INLINE, LAUNCH, LaunchRules, Rules
 from depgraph.schedule.simulate import run_rules
 from depgraph.system.text import counted, show_number
@@ -166,12 +166,7 @@ class Spawn(Mechanism):
 
 
 def thresholds_of(launches: DeviceLaunches) -> list[float]:
-    """Return thresholds worth trying: each number of work items, or as many evenly spread, and inf.
-
-    Parameters
-    ----------
-    launches : DeviceLaunches
-    """
+    """Return thresholds worth trying: each number of work items, or some evenly spread, and inf."""
     items = np.unique(launches.items)
     if len(items) > _MOST_THRESHOLDS:
         items = items[np.linspace(0, len(items) - 1, _MOST_THRESHOLDS).round().astype(int)]
@@ -208,8 +203,4 @@ def _from(rules: Rules, is_made: NDArray[np.bool_]) -> Rules:
 
 
 def _rules(program: Scenario, charges: Charges, launching: LaunchRules) -> Rules:
-    host = one_by_one(program, charges)
-    return Rules(
-        waits_for_all=True, enter=host.enter, launch=host.launch,
-        durations=program.own_durations, launching=launching,
-    )  # fmt: skip
+    return serialized(program, charges, durations=program.own_durations, launching=launching)

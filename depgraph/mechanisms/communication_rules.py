@@ -9,17 +9,9 @@ import numpy as np
 from depgraph.errors import ModelError, NotApplicableError
 from depgraph.graph.communication import Communication
 from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_number
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.schedule.policy import (
-    ALL_ENDED,
-    IGNORED,
-    PLACES,
-    Against,
-    Gates,
-    Places,
-    Rules,
-)
+from depgraph.schedule.policy import ALL_ENDED, IGNORED, PLACES, Against, Gates, Places, Rules
 from depgraph.system.text import clean_text, in_short
 
 if TYPE_CHECKING:
@@ -38,13 +30,7 @@ _CONCCL = "ConCCL (arXiv 2412.14335)"
 
 
 def _collectives(program: Scenario) -> list[Collective | None]:
-    """Return the collective of each operation, None for computation.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program has none, or what-ifs made one part of another kernel.
-    """
+    """Return the collective of each operation, None for computation; refuse parts of kernels."""
     known = Communication.from_metadata(program.metadata).collectives
     if not known or not program.functions:
         raise NotApplicableError("the program has no collectives: describe some")
@@ -113,12 +99,11 @@ class BesideCommunication(Mechanism):
         kept = ~(self.in_groups & talks[target])
         gates += Gates.between(source[kept], target[kept], ALL_ENDED)
         places, durations, notes = self._places(program, collectives, talks)
-        launching = one_by_one(program, charges)
-        return Rules(
+        return gated(
+            program,
+            one_by_one(program, charges),
+            gates,
             joins=np.where(of_talk, PLACES, IGNORED).astype(np.uint8),
-            gates=gates,
-            enter=launching.enter,
-            launch=launching.launch,
             order=self._order(program, gates, talks),
             durations=durations,
             places=places,

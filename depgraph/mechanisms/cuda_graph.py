@@ -10,15 +10,8 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, share
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import first
-from depgraph.schedule.policy import (
-    ALL_ENDED,
-    ALL_PLACED,
-    ALL_TRIGGERED,
-    IGNORED,
-    Gates,
-    Rules,
-)
+from depgraph.mechanisms.launching import Launching, first, gated
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Gates, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,13 +105,7 @@ class CudaGraph(Mechanism):
 def graph_rules(
     program: Scenario, charges: Charges, source: NDArray[np.int32], target: NDArray[np.int32]
 ) -> Rules:
-    """Return the rules of a CUDA graph of a program's operations, with edges of any choice.
-
-    Parameters
-    ----------
-    source, target : int32[n]
-        Operations; the target waits for the source.
-    """
+    """Return the rules of a CUDA graph in which each target operation waits for its source."""
     model = charges.launches
     latency = np.zeros(program.graph.n_operations)
     latency[target] = model.path.value
@@ -130,9 +117,5 @@ def graph_rules(
     roots = np.flatnonzero(program.is_kernel & ~waits)
     known = np.cumsum(enter)[roots] - model.graph.value
     latency[roots] = np.maximum(model.root.value * np.arange(len(roots)) - known, 0.0)
-    return Rules(
-        joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-        gates=Gates.between(source, target, ALL_ENDED),
-        enter=enter,
-        launch=program.is_kernel * latency,
-    )
+    launching = Launching(enter, program.is_kernel * latency)
+    return gated(program, launching, Gates.between(source, target, ALL_ENDED))

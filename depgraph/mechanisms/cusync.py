@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.graph.lists import gather_lists, list_of_each
 from depgraph.graph.regroup import columns_and_rows, row_graph, stepped_graph, widen_sources
-from depgraph.mechanisms.base import Availability, Mechanism, Remembered, whole_numbers
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered, Remembered
 from depgraph.mechanisms.costs import Cost
 from depgraph.mechanisms.launching import INVOCATION, ahead
 from depgraph.schedule.policy import ALL_PLACED, HOLDS, Against, Gates, Rules
@@ -106,30 +105,32 @@ class CuSyncTile(Mechanism):
     costs = CuSyncRow.costs
     tiles: int = 1
 
+    def __init__(self) -> None:
+        self._waits = Remembered(self._find_waits)
+
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Hold blocks for the producer blocks of a semaphore, from the step on that needs one."""
         graph, waits, need = self._waits(program)
-        rules = _resident(program, graph, waits, charges)
-        if program.graph.first_use is None:
-            return _fine(rules, join_need=need, assumed=True)
-        return _fine(rules, member_need=need, assumed=False)
+        rules = replace(_resident(program, graph, waits, charges), against=Against.INTRA_BLOCK)
+        if program.graph.first_use is not None:
+            exact = replace(rules, member_need=need)
+            return exact.assuming("positions inside blocks as in the trace")
+        return replace(rules, join_need=need, steps_assumed=True).assuming(
+            "blocks are taken to need the producers of a row one after another, at even steps: "
+            "the trace was read without --positions"
+        )
 
-    @cached_property
-    def _waits(self) -> Remembered[tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]]:
+    def _find_waits(
+        self, program: Scenario
+    ) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]:
         """Return the graph of what is waited for, how many waits, and when they are needed."""
-
-        def find(
-            program: Scenario,
-        ) -> tuple[BlockGraph, NDArray[np.int64], NDArray[np.float64]]:
-            graph = program.graph
-            if graph.first_use is None:
-                graph, need = stepped_graph(graph, program.shape, self._step)
-            else:
-                need = np.maximum(graph.first_use - graph.position_step, 0.0)
-                graph, need = self._with_semaphores(graph, program.shape, need)
-            return graph, waits_per_block(graph, self.tiles), need
-
-        return Remembered(find)
+        graph = program.graph
+        if graph.first_use is None:
+            graph, need = stepped_graph(graph, program.shape, self._step)
+        else:
+            need = np.maximum(graph.first_use - graph.position_step, 0.0)
+            graph, need = self._with_semaphores(graph, program.shape, need)
+        return graph, waits_per_block(graph, self.tiles), need
 
     def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         """Return the step that needs a column, and the number of steps."""
@@ -143,7 +144,7 @@ class CuSyncTile(Mechanism):
         return graph, need
 
 
-class CuSyncStrided(CuSyncTile):
+class CuSyncStrided(Numbered, CuSyncTile):
     """One semaphore for s blocks of a row at equal distances."""
 
     name = "cusync-strided"
@@ -151,17 +152,8 @@ class CuSyncStrided(CuSyncTile):
     rule = "as cusync-tile, but a step waits for s = 2 blocks of a row, a fixed distance apart"
 
     def __init__(self, tiles: int = 2) -> None:
+        super().__init__(tiles)
         self.tiles = tiles
-
-    @property
-    def label(self) -> str:
-        """The name with the number of blocks that share a semaphore."""
-        return f"{self.name}({self.tiles})"
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the number of blocks."""
-        return cls(*whole_numbers(cls, parameters, 1))
 
     def _step(self, rank: Numbers, n: Numbers) -> tuple[Numbers, Numbers]:
         steps = np.maximum(n // self.tiles, 1)
@@ -177,7 +169,7 @@ class CuSyncStrided(CuSyncTile):
         return together, np.where(origin >= 0, need[origin], 0.0)
 
 
-class CuSyncConv2d(CuSyncTile):
+class CuSyncConv2d(Numbered, CuSyncTile):
     """cuSync's policy for convolutions as implicit matrix products.
 
     Parameters
@@ -194,17 +186,8 @@ class CuSyncConv2d(CuSyncTile):
     )
 
     def __init__(self, height: int = 3, width: int = 3) -> None:
+        super().__init__(height, width)
         self.height, self.width = height, width
-
-    @property
-    def label(self) -> str:
-        """The name with the size of the filter."""
-        return f"{self.name}({self.height},{self.width})"
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the size of the filter."""
-        return cls(*whole_numbers(cls, parameters, 2))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Wait as `CuSyncTile` does, and say how many waits that saves."""
@@ -236,37 +219,8 @@ def _resident(
     )
 
 
-def _fine(
-    rules: Rules,
-    *,
-    assumed: bool,
-    join_need: NDArray[np.float64] | None = None,
-    member_need: NDArray[np.float64] | None = None,
-) -> Rules:
-    note = (
-        "blocks are taken to need the producers of a row one after another, at even steps: "
-        "the trace was read without --positions"
-        if assumed
-        else "positions inside blocks as in the trace"
-    )
-    return replace(
-        rules,
-        join_need=join_need,
-        member_need=member_need,
-        against=Against.INTRA_BLOCK,
-        steps_assumed=assumed,
-        assumptions=(*rules.assumptions, note),
-    )
-
-
 def waits_per_block(graph: BlockGraph, tiles: float = math.inf) -> NDArray[np.int64]:
-    """Count the semaphores that each block waits for: int64[n_blocks].
-
-    Parameters
-    ----------
-    tiles : float
-        Blocks that share a semaphore; infinite if all blocks of a source set do.
-    """
+    """Count the semaphores each block waits for: `tiles` blocks of a set share one, inf: all do."""
     join = list_of_each(graph.target_offsets)
     pair_offsets, pair_sources = gather_lists(*graph.source_lists, join)
     target = np.repeat(graph.targets, np.diff(pair_offsets)).astype(np.int64)

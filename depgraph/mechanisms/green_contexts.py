@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
+from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.queues import chain_of_each
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Places, Rules
+from depgraph.schedule.policy import ALL_ENDED, Gates, Places, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from depgraph.gpu.model import Gpu
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
-DEFAULT_CONTEXTS = 2
 # By the first digit of the compute capability: the fewest SMs of a part, and what they are a
 # multiple of; the latter for all newer ones.
 _PARTS = {6: (2, 2), 7: (2, 2), 8: (4, 2)}
@@ -35,7 +32,7 @@ def least_and_step(gpu: Gpu) -> tuple[int, int]:
     return _PARTS.get(gpu.architecture // 10, _NEWER)
 
 
-class GreenContexts(Mechanism):
+class GreenContexts(Numbered):
     """As many streams as there are parts of the GPU.
 
     Parameters
@@ -59,6 +56,7 @@ class GreenContexts(Mechanism):
         "on (the same on an H100 and an H200, benchmarks/block_placement.cu), of 2 and at least 4 "
         "of 8.x, of 2 before"
     )
+    usual = (2,)
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost(
             "granularity", 0, "count", "SMs that a part is a multiple of; 0 for what the GPU's "
@@ -67,19 +65,9 @@ class GreenContexts(Mechanism):
         LAUNCH,
     )  # fmt: skip
 
-    def __init__(self, contexts: int = DEFAULT_CONTEXTS) -> None:
+    def __init__(self, contexts: int = 2) -> None:
+        super().__init__(contexts)
         self.contexts = contexts
-
-    @property
-    def label(self) -> str:
-        """The name, with the number of parts if it is not the default."""
-        same = self.contexts == DEFAULT_CONTEXTS
-        return self.name if same else f"{self.name}({self.contexts})"
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the number of parts."""
-        return cls(*whole_numbers(cls, parameters, 1))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Put each stream on its SMs."""
@@ -90,7 +78,6 @@ class GreenContexts(Mechanism):
         kernels = np.flatnonzero(program.is_kernel)
         kernels = kernels[np.argsort(context[kernels], kind="stable")]
         follows = context[kernels[1:]] == context[kernels[:-1]]
-        launching = one_by_one(program, charges)
         nothing = np.zeros(graph.n_operations, np.int64)
         places = None
         if not math.isinf(program.sms):
@@ -104,11 +91,10 @@ class GreenContexts(Mechanism):
             )
         gates = Gates.between(kernels[:-1][follows], kernels[1:][follows], ALL_ENDED)
         sizes = ", ".join(map(str, (last - first + 1).tolist()))
-        return Rules(
-            joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
-            gates=gates + Gates.between(*dependent_operations(graph), ALL_ENDED),
-            enter=launching.enter,
-            launch=launching.launch,
+        return gated(
+            program,
+            one_by_one(program, charges),
+            gates + Gates.between(*dependent_operations(graph), ALL_ENDED),
             places=places,
             assumptions=(f"SMs of the parts: {sizes}",) if places is not None else (),
         )

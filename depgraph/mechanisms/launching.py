@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depgraph.mechanisms.costs import Cost
+from depgraph.schedule.policy import IGNORED, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.policy import Gates
 
 LAUNCH = Cost(
     "launch",
@@ -36,18 +38,10 @@ INVOCATION = Cost(
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """What launches cost each operation.
+    """What launches cost each operation."""
 
-    Attributes
-    ----------
-    enter : float64[n_operations]
-        Time to issue it, one after another, ahead of the GPU.
-    launch : float64[n_operations]
-        Time that the GPU needs once it was issued and may start.
-    """
-
-    enter: NDArray[np.floating[Any]]
-    launch: NDArray[np.floating[Any]]
+    enter: NDArray[np.floating[Any]]  # [n_operations]: time to issue it, one after another
+    launch: NDArray[np.floating[Any]]  # [n_operations]: on the GPU, once it is issued and may start
 
 
 def one_by_one(program: Scenario, charges: Charges) -> Launching:
@@ -59,13 +53,7 @@ def one_by_one(program: Scenario, charges: Charges) -> Launching:
 
 
 def ahead(program: Scenario, charges: Charges, *, name: str | None = None) -> Launching:
-    """Launch kernels that wait on the GPU: the host issues each, the first alone pays the gap.
-
-    Parameters
-    ----------
-    name : str, optional
-        Of the cost that stands for both, where the mechanism has one.
-    """
+    """Launch kernels that wait on the GPU: the host issues each, the first alone pays the gap."""
     none = program.is_kernel * 0.0
     if name is not None and charges.is_given(name):
         return Launching(program.is_kernel * charges.time(name), none)
@@ -78,6 +66,22 @@ def once(program: Scenario, charges: Charges) -> Launching:
     model = charges.launches
     none = program.is_kernel * 0.0
     return Launching(none + first(program, model.host.value + model.gap.value), none)
+
+
+def serialized(program: Scenario, charges: Charges, **others: Any) -> Rules:
+    """Return rules by which each kernel waits for all before it, launched one by one."""
+    launching = one_by_one(program, charges)
+    return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch, **others)
+
+
+def gated(program: Scenario, launching: Launching, gates: Gates, **others: Any) -> Rules:
+    """Return rules by which kernels wait for whole kernels, and for nothing else unless told."""
+    usual: dict[str, Any] = {
+        "joins": np.full(len(program.graph.join_kind), IGNORED, np.uint8),
+        "enter": launching.enter,
+        "launch": launching.launch,
+    }
+    return Rules(gates=gates, **(usual | others))
 
 
 def first(program: Scenario, time: float) -> NDArray[np.float64]:

@@ -9,17 +9,9 @@ import numpy as np
 from depgraph.errors import ModelError
 from depgraph.mechanisms.base import Availability, Mechanism, share
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
 from depgraph.mechanisms.streams import across_streams, previous_in_stream
-from depgraph.schedule.policy import (
-    ALL_ENDED,
-    ALL_PLACED,
-    ALL_TRIGGERED,
-    IGNORED,
-    Against,
-    Gates,
-    Rules,
-)
+from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED, Against, Gates, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,10 +98,10 @@ class ProgrammaticDependentLaunch(Mechanism):
         gates = Gates.between(before, after, event)
         gates += Gates.between(before, after, ALL_ENDED, holds=True, lead=preamble - release)
         gates += Gates.between(*across_streams(program), ALL_ENDED)
-        return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-            gates=gates,
-            enter=launching.enter,
+        return gated(
+            program,
+            launching,
+            gates,
             launch=launch,
             trigger=self.trigger or 1.0,
             against=Against.WORK if preamble else Against.BLOCK,

@@ -6,30 +6,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
+from depgraph.mechanisms.base import Availability, Numbered, dependent_operations
 from depgraph.mechanisms.costs import Cost
 from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
-DEFAULT_QUEUES = 32
 _SIGNALS = 5
 _PAPER = "Puthoor et al., Oversubscribed command queues in GPUs, GPGPU 2018 (second-hand)"
 
 
 def chain_of_each(graph: BlockGraph) -> NDArray[np.int64]:
-    """Deal operations out to chains, each waiting for the one before it: int64[n_operations].
-
-    In launch order an operation goes on with the chain of the latest operation it depends on whose
-    chain nothing goes on with yet; else it begins a chain.
-    """
+    """Deal operations out to chains, each waiting for the one before it: int64[n_operations]."""
     source, target = dependent_operations(graph)
     by_target = np.lexsort((-source, target))
     sources = np.split(
@@ -49,7 +42,7 @@ def chain_of_each(graph: BlockGraph) -> NDArray[np.int64]:
     return chain
 
 
-class HsaQueues(Mechanism):
+class HsaQueues(Numbered):
     """Chains of kernels in queues, as many at a time as the hardware looks at.
 
     Parameters
@@ -71,28 +64,16 @@ class HsaQueues(Mechanism):
     )
     availability = Availability.SHIPS
     source = f"{_PAPER}; HSA platform system architecture, barrier-AND packets of five signals"
+    usual = (32,)
+    more_is_freer = True
     costs: ClassVar[tuple[Cost, ...]] = (
         Cost("packet", 4.4, "us", "processing a packet", _PAPER, is_launch=True),
         Cost("quantum", 100, "us", "a turn, where there are more queues than Q", _PAPER),
     )
 
-    def __init__(self, queues: int = DEFAULT_QUEUES) -> None:
+    def __init__(self, queues: int = 32) -> None:
+        super().__init__(queues)
         self.queues = queues
-
-    @property
-    def label(self) -> str:
-        """The name, with the number of queues if it is not the default."""
-        return self.name if self.queues == DEFAULT_QUEUES else f"{self.name}({self.queues})"
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """More queues should be no slower."""
-        return self.name, self.queues
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the number of queues."""
-        return cls(*whole_numbers(cls, parameters, 1))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by those it depends on, and by the turn of its queue."""

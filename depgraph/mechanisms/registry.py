@@ -14,17 +14,14 @@ from depgraph.mechanisms.base import Mechanism
 from depgraph.mechanisms.blockmaestro import BlockMaestro
 from depgraph.mechanisms.bloom import DataflowBloom
 from depgraph.mechanisms.child_kernels import Cdp, Flat, Spawn
-from depgraph.mechanisms.clusters import Clusters
+from depgraph.mechanisms.clusters import ClusterLaunchControl, Clusters
 from depgraph.mechanisms.communication_rules import COMMUNICATION_RULES
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.custom import SUFFIX, Custom
 from depgraph.mechanisms.cusync import CuSyncConv2d, CuSyncRow, CuSyncStrided, CuSyncTile
-from depgraph.mechanisms.dataflow import Dataflow
+from depgraph.mechanisms.dataflow import Dataflow, DataflowLearned, Ideal
 from depgraph.mechanisms.green_contexts import GreenContexts
-from depgraph.mechanisms.ideal import Ideal
-from depgraph.mechanisms.learned import DataflowLearned
 from depgraph.mechanisms.mega import MegaKernel
-from depgraph.mechanisms.next_tile import ClusterLaunchControl
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
 from depgraph.mechanisms.queues import HsaQueues
 from depgraph.mechanisms.serial import Serial

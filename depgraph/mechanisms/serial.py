@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
-from depgraph.schedule.policy import Rules
+from depgraph.mechanisms.launching import LAUNCH, serialized
 from depgraph.schedule.schedule import Schedule
 from depgraph.schedule.simulate_jit import serial_schedule
 
 if TYPE_CHECKING:
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.policy import Rules
 
 
 class Serial(Mechanism):
@@ -29,8 +29,7 @@ class Serial(Mechanism):
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Let every operation wait for all before it."""
-        launching = one_by_one(program, charges)
-        return Rules(waits_for_all=True, enter=launching.enter, launch=launching.launch)
+        return serialized(program, charges)
 
 
 def serial(scenario: Scenario, *, as_graph: bool = False) -> Schedule:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations, whole_numbers
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.mechanisms.base import Availability, Mechanism, Numbered, dependent_operations
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -53,17 +53,17 @@ class HorizontalFusion(Mechanism):
         is_first = np.diff(depth[kernels], prepend=-1) > 0
         enter = np.zeros(graph.n_operations)
         enter[kernels[is_first]] = launching.enter[kernels[is_first]]
-        return Rules(
-            joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
-            gates=_between_stages(depth, np.ones((2, graph.n_operations), np.bool_)),
+        return gated(
+            program,
+            launching,
+            _between_stages(depth, np.ones((2, graph.n_operations), np.bool_)),
             enter=enter,
             entry=by_depth,
-            launch=launching.launch,
             assumptions=(f"launches: {int(is_first.sum())} of {len(kernels)} kernels",),
         )
 
 
-class InterOperatorScheduler(Mechanism):
+class InterOperatorScheduler(Numbered):
     """Stages of concurrent streams, chosen as the inter-operator scheduler (IOS) does.
 
     Parameters
@@ -86,21 +86,12 @@ class InterOperatorScheduler(Mechanism):
         "(second-hand); here stages are cut in launch order and estimated by their longest "
         "stream and their work"
     )
+    usual = (3, 8)
     costs = (LAUNCH,)
 
     def __init__(self, length: int = 3, groups: int = 8) -> None:
+        super().__init__(length, groups)
         self.length, self.groups = length, groups
-
-    @property
-    def label(self) -> str:
-        """The name, with the limits if they are not the default."""
-        limits = self.length, self.groups
-        return self.name if limits == (3, 8) else f"{self.name}({self.length},{self.groups})"
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the limits."""
-        return cls(*whole_numbers(cls, parameters, 2))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Gate each kernel by the one before in its stream, or by the stage before."""
@@ -113,11 +104,10 @@ class InterOperatorScheduler(Mechanism):
         ends[0, order[:-1][follows]] = False
         ends[1, order[1:][follows]] = False
         gates = Gates.between(order[:-1][follows], order[1:][follows], ALL_ENDED)
-        return Rules(
-            joins=np.full(len(graph.join_kind), IGNORED, np.uint8),
-            gates=gates + _between_stages(stage, ends),
-            enter=launching.enter,
-            launch=launching.launch,
+        return gated(
+            program,
+            launching,
+            gates + _between_stages(stage, ends),
             assumptions=(f"stages: {int(stage.max(initial=-1)) + 1}",),
         )
 
@@ -166,7 +156,6 @@ class InterOperatorScheduler(Mechanism):
 
 
 def _sources(graph: BlockGraph) -> list[Numbers]:
-    """Return what each operation depends on."""
     source, target = dependent_operations(graph)
     order = np.argsort(target, kind="stable")
     return np.split(source[order], np.searchsorted(target[order], range(1, graph.n_operations)))
@@ -181,14 +170,7 @@ def depths(graph: BlockGraph) -> Numbers:
 
 
 def _between_stages(stage: Numbers, ends: NDArray[np.bool_]) -> Gates:
-    """Let what begins a stage wait for what ends the one before.
-
-    Parameters
-    ----------
-    stage : int64[n_operations]
-    ends : bool[2, n_operations]
-        Whether an operation ends a stage, and whether it begins one.
-    """
+    """Let what begins a stage wait for what ends the one before."""
     last, first = (np.flatnonzero(e) for e in ends)
     last, first = (each[np.argsort(stage[each], kind="stable")] for each in (last, first))
     low = np.searchsorted(stage[last], stage[first] - 1)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import tomllib
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism
 from depgraph.mechanisms.costs import Cost
-from depgraph.mechanisms.gemms import is_gemm, matches_any
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
+from depgraph.mechanisms.launching import LAUNCH, serialized
 from depgraph.schedule.policy import Against, Rules
+from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,23 +86,20 @@ class StreamK(Mechanism):
         time = np.maximum(total / slots, longest / steps)
         time += charges.time("fixup") * fixups(blocks, slots)
         even = (time / -(-blocks // slots))[graph.operation_of_block]
-        launching = one_by_one(program, charges)
         n_cut, n_cuttable = int(cut.sum()), int(cuttable.sum())
         note = (
             f"kernels cut: {n_cut} of {int(program.is_kernel.sum())}; {n_cuttable} are matrix "
             f"products, {n_cuttable - n_cut} of them in whole waves"
         )
-        return Rules(
-            waits_for_all=True,
-            enter=launching.enter,
-            launch=launching.launch,
+        return serialized(
+            program,
+            charges,
             durations=np.where(cut[graph.operation_of_block], even, program.durations),
             against=Against.WORK,
             assumptions=(note,),
         )
 
     def _cuttable(self, program: Scenario) -> NDArray[np.bool_]:
-        """Return which operations may be cut."""
         if self.functions:
             names = program.functions or [""] * program.graph.n_operations
             chosen = np.array([matches_any(name, self.functions) for name in names])
@@ -111,17 +112,30 @@ class StreamK(Mechanism):
 
 
 def fixups(blocks: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many pieces the busiest slot adds up, or hands over, of blocks split evenly.
-
-    Parameters
-    ----------
-    blocks, slots : int64[n]
-
-    Returns
-    -------
-    int64[n]
-        Slot s takes what lies between block ``s * blocks / slots`` and ``(s + 1) * blocks /
-        slots``: one piece at each end that is not a whole number.
-    """
+    """Return how many pieces the busiest slot adds up, or hands over, of blocks split evenly."""
+    # Slot s takes what lies between block ``s * blocks / slots`` and ``(s + 1) * blocks /
+    # slots``: one piece at each end that is not a whole number.
     period = slots // np.gcd(blocks, slots)
     return np.minimum(period - 1, 2)
+
+
+@cache
+def _patterns() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    content = tomllib.loads(Path(__file__).with_name("gemms.toml").read_text(encoding="utf-8"))
+    return tuple(content["gemms"]), tuple(content["not_gemms"])
+
+
+@lru_cache(maxsize=4096)
+def is_gemm(name: str) -> bool:
+    """Tell whether a function is a matrix product that runs along k in equal steps."""
+    gemms, others = _patterns()
+    bare = base_name(name)
+    # CUTLASS names what it runs in a template argument of a function called Kernel or Kernel2.
+    named = name if bare.startswith("Kernel") else bare
+    return any(fnmatchcase(named.lower(), p) for p in gemms) and not matches_any(name, others)
+
+
+def matches_any(name: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a function's bare or full name matches a pattern, whatever the case."""
+    spellings = {base_name(name).lower(), name.lower()}
+    return any(fnmatchcase(s, p.lower()) for s in spellings for p in patterns)

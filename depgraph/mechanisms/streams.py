@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depgraph.mechanisms.base import Availability, Mechanism, dependent_operations
-from depgraph.mechanisms.launching import LAUNCH, one_by_one
-from depgraph.schedule.policy import ALL_ENDED, IGNORED, Gates, Rules
+from depgraph.mechanisms.launching import LAUNCH, gated, one_by_one
+from depgraph.schedule.policy import ALL_ENDED, Gates, Rules
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,13 +50,8 @@ class Streams(Mechanism):
         """Gate each kernel by its stream and by what it depends on elsewhere."""
         gates = Gates.between(*previous_in_stream(program), ALL_ENDED)
         gates += Gates.between(*across_streams(program), ALL_ENDED)
-        launching = one_by_one(program, charges)
         n_streams = len(np.unique(program.stream[program.is_kernel]))
-        return Rules(
-            joins=np.full(len(program.graph.join_kind), IGNORED, np.uint8),
-            gates=gates,
-            enter=launching.enter,
-            launch=launching.launch,
-            assumptions=(f"{n_streams} streams, as in the trace",) if n_streams != 1 else
-            ("all kernels are in one stream",),
-        )  # fmt: skip
+        note = f"{n_streams} streams, as in the trace"
+        if n_streams == 1:
+            note = "all kernels are in one stream"
+        return gated(program, one_by_one(program, charges), gates, assumptions=(note,))

@@ -6,20 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depgraph.mechanisms.base import Availability, Mechanism, whole_numbers
+from depgraph.mechanisms.base import Availability, Numbered
 from depgraph.mechanisms.launching import once
 from depgraph.schedule.policy import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
 
-DEFAULT_LEVELS = 3
 
-
-class Wireframe(Mechanism):
+class Wireframe(Numbered):
     """Wireframe with a bound on how far blocks may run ahead.
 
     Parameters
@@ -37,24 +33,12 @@ class Wireframe(Mechanism):
     cost = "2 KB of structures; launches: one, of the whole program"
     availability = Availability.HARDWARE
     source = "Abdolrashidi et al., Wireframe, MICRO 2017 (second-hand); L = 3 is our choice"
+    usual = (3,)
+    more_is_freer = True
 
-    def __init__(self, levels: int = DEFAULT_LEVELS) -> None:
+    def __init__(self, levels: int = 3) -> None:
+        super().__init__(levels)
         self.levels = levels
-
-    @property
-    def label(self) -> str:
-        """The name, with the number of levels if it is not the default."""
-        return self.name if self.levels == DEFAULT_LEVELS else f"{self.name}({self.levels})"
-
-    @property
-    def freedom(self) -> tuple[str, float]:
-        """More levels should be no slower."""
-        return self.name, self.levels
-
-    @classmethod
-    def with_parameters(cls, parameters: Sequence[str]) -> Mechanism:
-        """Read the number of levels."""
-        return cls(*whole_numbers(cls, parameters, 1))
 
     def rules(self, program: Scenario, charges: Charges) -> Rules:
         """Rank blocks by level and let `levels` of them run."""

@@ -34,15 +34,7 @@ def cache_folder() -> Path:
 
 
 class Builder:
-    """Compiles the native parts with what a machine has.
-
-    Parameters
-    ----------
-    toolkit : Toolkit
-        In which nothing is missing that is asked for.
-    folder : Path, optional
-        Where compiled ones are kept; default the user's cache.
-    """
+    """Compiles the native parts with what a machine has; keeps them in the user's cache."""
 
     def __init__(self, toolkit: Toolkit, folder: Path | None = None) -> None:
         self._toolkit = toolkit
@@ -132,10 +124,10 @@ def _compile(command: Sequence[str], target: Path) -> None:
             [*command, "-o", made], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            reason = next((line for line in said if "error" in line or "fatal" in line), "")
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            reason = next((line for line in lines if "error" in line or "fatal" in line), "")
             raise RecorderError(
-                f"{Path(command[0]).name} failed: {reason or (said or ['no word'])[-1]}",
+                f"{Path(command[0]).name} failed: {reason or (lines or ['no word'])[-1]}",
                 "depgraph record --doctor shows which tools are used",
             )
         Path(made).replace(target)

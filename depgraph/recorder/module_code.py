@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import struct
 import subprocess
@@ -21,36 +22,21 @@ _TEXT, _INFO = ".text.", ".nv.info."
 _OF_VALUE, _OF_SIZE = 3, 4  # formats of attributes
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
 _SYMBOL, _FUNCTION = struct.Struct("<IBBHQQ"), 2  # STT_FUNC
+_SECTION_OF_TEXT = re.compile(r"\s*\.section\s+([^,\s]+)")
 _SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module of machine code.
-
-    Attributes
-    ----------
-    path : Path
-    begin_of : dict
-        From the mangled name of a kernel to the byte of the constant bank that its parameters
-        begin at.
-    symbol_of : dict
-        From the name of a function to the number of its symbol.
-    """
+    """A module of machine code."""
 
     path: Path
-    begin_of: dict[str, int]
-    symbol_of: dict[str, int]
+    begin_of: dict[str, int]  # mangled kernel name -> byte of the constant bank with its parameters
+    symbol_of: dict[str, int]  # from the name of a function to the number of its symbol
 
 
 def read_module(path: Path) -> Module:
-    """Read which kernels are in a module.
-
-    Raises
-    ------
-    RecorderError
-        If it is no module that can be read.
-    """
+    """Read which kernels are in a module."""
     raw = path.read_bytes()
     try:
         sections = _sections(raw)
@@ -122,20 +108,21 @@ def find_nvdisasm() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+def functions_in(text: str) -> dict[str, list[str]]:
+    """Return the lines of each function of a text that nvdisasm printed."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if section := _SECTION_OF_TEXT.match(line):
+            name = section[1]
+            lines = found.setdefault(name.removeprefix(_TEXT), []) if name.startswith(_TEXT) else []
+        else:
+            lines.append(line)
+    return found
+
+
 def disassembled(path: Path, nvdisasm: Path, symbols: Sequence[int] = ()) -> str:
-    """Return the code of a module as text.
-
-    Parameters
-    ----------
-    path, nvdisasm : Path
-    symbols : sequence of int
-        Numbers of the functions that are wanted; default all.
-
-    Raises
-    ------
-    RecorderError
-        If the disassembler cannot read it.
-    """
+    """Return the code of a module's functions, by symbol number, as text; default all."""
     chosen = ["-fun", ",".join(map(str, symbols))] if symbols else []
     try:
         done = subprocess.run(  # noqa: S603 - the user's own tool
@@ -145,6 +132,6 @@ def disassembled(path: Path, nvdisasm: Path, symbols: Sequence[int] = ()) -> str
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RecorderError(f"{nvdisasm}: {error}") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise RecorderError(f"{path}: nvdisasm failed: {(said or ['no word'])[0]}")
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise RecorderError(f"{path}: nvdisasm failed: {(lines or ['no word'])[0]}")
     return done.stdout

@@ -22,32 +22,16 @@ _SENT_TO_BOTH = signal.SIGINT, signal.SIGQUIT
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which launches to record; the others run untouched.
+    """Which launches to record; the others run untouched."""
 
-    Attributes
-    ----------
-    first, end : int or None
-        The first launch, and the last plus one, from 0, of the region if there is one.
-    name : str
-        Regular expression that a kernel's name holds; "" for all.
-    nvtx : str
-        Name of an NVTX range that is open at the launch; "" for all.
-    skip, count : int or None
-        How many of those that are chosen otherwise to skip first, and how many to record then.
-    in_region : bool
-        Only between cudaProfilerStart and cudaProfilerStop.
-    gpu_memory : int
-        Bytes of GPU memory for tables.
-    """
-
-    first: int | None = None
-    end: int | None = None
-    name: str = ""
-    nvtx: str = ""
-    skip: int | None = None
-    count: int | None = None
-    in_region: bool = False
-    gpu_memory: int = 1 << 30
+    first: int | None = None  # launch, from 0, of the region if there is one
+    end: int | None = None  # the last launch plus one
+    name: str = ""  # regular expression that a kernel's name holds; "" for all
+    nvtx: str = ""  # name of an NVTX range that is open at the launch; "" for all
+    skip: int | None = None  # of those that are chosen otherwise, at first
+    count: int | None = None  # of those after them
+    in_region: bool = False  # only between cudaProfilerStart and cudaProfilerStop
+    gpu_memory: int = 1 << 30  # bytes of GPU memory for tables
 
     @property
     def chooses(self) -> bool:
@@ -76,27 +60,7 @@ def _number(value: int | None) -> str:
 def record(
     command: Sequence[str], library: Path, patch: Path, folder: Path, selection: Selection
 ) -> int:
-    """Run a program with the recorder in it.
-
-    Parameters
-    ----------
-    command : sequence of str
-    library, patch : Path
-        As `Builder` makes them.
-    folder : Path
-        Takes what each process leaves.
-    selection : Selection
-
-    Returns
-    -------
-    int
-        The program's exit code as a shell gives it: 128 and more for a signal.
-
-    Raises
-    ------
-    RecorderError
-        If the program cannot be started.
-    """
+    """Run a program with the recorder in it; return its exit code as a shell gives it."""
     return _run(command, library, folder, {_PREFIX + "PATCH": str(patch), **selection.settings()})
 
 
@@ -127,10 +91,7 @@ def _run(command: Sequence[str], library: Path, folder: Path, settings: Mapping[
 
 @contextmanager
 def _signals_for() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Let a program decide what signals to this process do: yield what it is to be given to.
-
-    What the terminal sends, it sends to both. Handlers of this process are not the program's.
-    """
+    """Let a program decide what signals do; the terminal sends them to both processes."""
     started: list[subprocess.Popen[bytes]] = []
     arrived: list[int] = []
 

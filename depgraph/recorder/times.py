@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+
+from depgraph.recorder.raw_recording import json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -17,23 +18,9 @@ _TAKEN = "taken"
 
 
 def timed_in(folder: Path, *, in_region: Callable[[int], bool] = lambda _: False) -> list[Events]:
-    """Return what ran of each process that launched kernels, in the order of the launches.
-
-    Parameters
-    ----------
-    folder : Path
-        In which processes left their times.
-    in_region : callable
-        Tells of which processes only what ran between cudaProfilerStart and cudaProfilerStop
-        counts.
-
-    Returns
-    -------
-    list of list of dict
-        Events of the PyTorch profiler: kernels, copies and memsets.
-    """
+    """Return what ran of each process that launched kernels, as PyTorch profiler events."""
     processes = [
-        _in_order(_lines(path), in_region=in_region(int(path.stem.rpartition("-")[2])))
+        _in_order(json_lines(path), in_region=in_region(int(path.stem.rpartition("-")[2])))
         for path in sorted(folder.glob(_FILES))
     ]
     return [events for events in processes if _is_of_kernels(events)]
@@ -44,20 +31,7 @@ def _is_of_kernels(events: Events) -> bool:
 
 
 def take_times(timed: list[Events], launched: Events) -> Events:
-    """Take out the times of what was recorded, of the process that launched most of it.
-
-    Parameters
-    ----------
-    timed : list of list of dict
-        Of the processes: what has not been taken yet.
-    launched : list of dict
-        Events of the recorded process on one GPU.
-
-    Returns
-    -------
-    list of dict
-        By time; empty if no process launched any of it.
-    """
+    """Take from `timed`, by time, the events of the process that launched most of these kernels."""
     kernels = [event for event in launched if event["event"] == "kernel"]
     wanted = Counter(_launch(kernel, kernel) for kernel in kernels)
     ordinals = {kernel["ordinal"] for kernel in kernels}
@@ -93,17 +67,6 @@ def _launch(named: dict[str, Any], sized: dict[str, Any]) -> tuple[str, tuple[in
     return named["name"], (*sized["grid"], *sized["block"])
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a file but for a last one that is cut."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
-    return found
-
-
 def _in_order(lines: Events, *, in_region: bool) -> Events:
     marks = sorted((line["correlation"], line["region"]) for line in lines if "region" in line)
     events = sorted(
@@ -121,13 +84,6 @@ def _is_inside(correlation: int, marks: Sequence[tuple[int, str]]) -> bool:
 
 
 def as_trace(events: Events, gpus: Sequence[str]) -> dict[str, Any]:
-    """Return events as a trace of the PyTorch profiler, which ``--timing`` reads.
-
-    Parameters
-    ----------
-    events : sequence of dict
-    gpus : sequence of str
-        Names of the GPUs, by number.
-    """
+    """Return events as a trace of the PyTorch profiler, which ``--timing`` reads."""
     devices = [{"id": number, "name": name} for number, name in enumerate(gpus)]
     return {"deviceProperties": devices, "traceEvents": events}

@@ -21,21 +21,12 @@ _VERSION = re.compile(r"release ([0-9.]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One thing that recording needs.
-
-    Attributes
-    ----------
-    name : str
-    what : str
-        What was found, "" if nothing.
-    hint : str
-        How to get it.
-    """
+class Requirement:
+    """One thing that recording needs."""
 
     name: str
-    what: str
-    hint: str
+    what: str  # what was found, "" if nothing
+    hint: str  # how to get it
 
 
 class Toolkit:
@@ -111,18 +102,20 @@ class Toolkit:
         ]
 
     @property
-    def found(self) -> list[Found]:
+    def requirements(self) -> list[Requirement]:
         """Everything that recording needs, and what there is of it."""
         return [
-            Found(
+            Requirement(
                 "GPU", ", ".join(f"{name} (sm_{sm})" for name, sm in self.gpus),
                 "nvidia-smi lists no GPU: recording needs an NVIDIA GPU and its driver",
             ),
-            Found("Compute Sanitizer API", _shown(self.sanitizer), _INSTALL),
-            Found("CUDA headers", _shown(self.headers), _INSTALL),
-            Found("nvcc", self._nvcc_text, _INSTALL),
-            Found("CUPTI", _shown(self.cupti and self.cupti[1]), f"{_INSTALL}; or pass --no-time"),
-            Found("C++ compiler", _shown(self.compiler), "install g++, or set CXX"),
+            Requirement("Compute Sanitizer API", _shown(self.sanitizer), _INSTALL),
+            Requirement("CUDA headers", _shown(self.headers), _INSTALL),
+            Requirement("nvcc", self._nvcc_text, _INSTALL),
+            Requirement(
+                "CUPTI", _shown(self.cupti and self.cupti[1]), f"{_INSTALL}; or pass --no-time"
+            ),
+            Requirement("C++ compiler", _shown(self.compiler), "install g++, or set CXX"),
         ]  # fmt: skip
 
     @property
@@ -133,19 +126,8 @@ class Toolkit:
         return f"{self.nvcc} ({version[1]})" if version else str(self.nvcc)
 
     def check(self, *, without: str = "") -> None:
-        """Refuse to go on where something is missing.
-
-        Parameters
-        ----------
-        without : str
-            What is not needed.
-
-        Raises
-        ------
-        RecorderError
-            Names the first thing that is missing, and how to get it.
-        """
-        for each in self.found:
+        """Refuse to go on where something is missing, but for what is not needed."""
+        for each in self.requirements:
             if not each.what and each.name != without:
                 raise RecorderError(f"no {each.name} was found", each.hint)
 

@@ -7,10 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import RecorderError
-from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_module
+from depgraph.recorder.module_code import (
+    disassembled,
+    find_nvdisasm,
+    functions_in,
+    read_module,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
 STORES_TILES = "stores tiles by TMA"
@@ -21,7 +26,6 @@ USES_MULTICAST = "reaches the memory of several GPUs at once"
 UNKNOWN = "accesses memory by {}, which nobody knows"
 
 _MODULES = "module-{}-*.cubin"
-_SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 _INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_]*)")
 _CONSTANTS = re.compile(r"\bcx?\[0x3\]")  # the bank of __constant__ variables
 _CALL = "CALL"
@@ -42,22 +46,7 @@ _SEEN = frozenset(
 
 
 def note_unseen(events: Iterable[dict[str, Any]], folder: Path, process: int) -> str:
-    """Add to each kernel's event what its machine code says that no hook sees.
-
-    A kernel whose code was read has a list ``unseen``, empty where hooks see all.
-
-    Parameters
-    ----------
-    events : iterable of dict
-    folder : Path
-        In which the process has left its modules.
-    process : int
-
-    Returns
-    -------
-    str
-        Why no code was read, "" if it was.
-    """
+    """Note in each kernel's event what no hook sees (a list ``unseen``); say why not, else ""."""
     nvdisasm = find_nvdisasm()
     if nvdisasm is None:
         return "there is no nvdisasm (a CUDA toolkit has it, and the package triton)"
@@ -86,33 +75,15 @@ def _of_module(path: Path, nvdisasm: Path, wanted: Collection[str]) -> dict[str,
             return {}
         others = [name for name in module.symbol_of if name not in module.begin_of]
         symbols = [module.symbol_of[name] for name in (*kernels, *others)]
-        code = dict(_by_function(disassembled(path, nvdisasm, symbols)))
+        code = functions_in(disassembled(path, nvdisasm, symbols))
     except (RecorderError, OSError):
         return {}
     called = [line for name, lines in code.items() if name not in kernels for line in lines]
     return {name: unseen_in(code[name], called) for name in kernels if name in code}
 
 
-def _by_function(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the functions of a text of nvdisasm, and their lines."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        if found := _SECTION.match(line):
-            lines = []
-            yield found[1], lines
-        lines.append(line)
-
-
 def unseen_in(lines: Iterable[str], called: Iterable[str] = ()) -> set[str]:
-    """Return what code does that no hook sees.
-
-    Parameters
-    ----------
-    lines : iterable of str
-        Of a kernel, as nvdisasm prints them.
-    called : iterable of str
-        Of what it may call.
-    """
+    """Return what code that nvdisasm prints, or what it calls, does that no hook sees."""
     found: set[str] = set()
     calls = False
     for line in lines:

@@ -18,14 +18,7 @@ _ROUNDED_TO = 512  # what the allocator rounds sizes up to
 
 
 class AllocationLog:
-    """What a GPU's allocator does; see `listening`.
-
-    Parameters
-    ----------
-    device : int
-    blocks : iterable of Allocation
-        What is allocated already.
-    """
+    """What a GPU's allocator does; see `listening`."""
 
     def __init__(self, device: int, blocks: Iterable[Allocation]) -> None:
         self._device = device
@@ -38,13 +31,7 @@ class AllocationLog:
         return int(stats["allocation"]["all"]["allocated"])
 
     def timeline(self) -> Timeline:
-        """Return what was allocated since the log began.
-
-        Raises
-        ------
-        ApplyError
-            If not all of it was noted.
-        """
+        """Return what was allocated since the log began; refuse if not all of it was noted."""
         snapshot = torch.cuda.memory._snapshot()
         events = snapshot["device_traces"][self._device]
         made = [(e["addr"], e["size"]) for e in events if e["action"] == "alloc"]
@@ -58,19 +45,7 @@ class AllocationLog:
 
 @contextmanager
 def listening(device: int, pool: tuple[int, int]) -> Iterator[AllocationLog]:
-    """Listen to the allocator of a GPU.
-
-    Parameters
-    ----------
-    device : int
-    pool : (int, int)
-        The private pool of the capture: what it holds already is kept by libraries.
-
-    Raises
-    ------
-    ApplyError
-        If somebody else listens, or the allocator cannot be listened to.
-    """
+    """Listen to the allocator of a GPU, alone; what `pool` holds already is kept by libraries."""
     if torch.cuda.get_allocator_backend() != "native":
         raise ApplyError(
             "PyTorch's allocator is not its own one", "take backend: out of PYTORCH_ALLOC_CONF"
@@ -113,36 +88,15 @@ def _freed(events: list[dict[str, Any]]) -> set[int]:
 
 
 class Timeline:
-    """Allocations in the order in which they were made; those that were there before first.
-
-    Parameters
-    ----------
-    blocks : iterable of Allocation
-        What was there before.
-    begun : int
-        The time of the first allocation, as `AllocationLog.now` has it.
-    made : sequence of (int, int)
-        Address and bytes of each.
-    freed : set of int
-        Which of them were given back.
-    segments : sequence of (int, int)
-        Memory that the allocator has.
-
-    Attributes
-    ----------
-    before : int
-        How many were there before: they have the smallest numbers.
-    freed : set of int
-        Numbers of what was given back, as far as `until` went.
-    """
+    """Allocations in the order in which they were made; those that were there before first."""
 
     def __init__(
         self,
-        blocks: Iterable[Allocation],
-        begun: int,
-        made: Iterable[tuple[int, int]],
-        freed: set[int],
-        segments: list[tuple[int, int]],
+        blocks: Iterable[Allocation],  # what was there before
+        begun: int,  # the time of the first allocation, as `AllocationLog.now` has it
+        made: Iterable[tuple[int, int]],  # address and bytes of each
+        freed: set[int],  # which of them were given back
+        segments: list[tuple[int, int]],  # memory that the allocator has
     ) -> None:
         self._time = begun
         self._made = list(enumerate(made))[::-1]
@@ -152,10 +106,10 @@ class Timeline:
         self._starts: list[int] = []
         self._by_start: dict[int, Allocation] = {}
         self._count = 0
-        self.freed: set[int] = set()
+        self.freed: set[int] = set()  # numbers of what was given back, as far as `until` went
         for block in blocks:
             self._add(block.start, block.size, block.owner)
-        self.before = self._count
+        self.before = self._count  # how many were there before: they have the smallest numbers
 
     def _add(self, start: int, size: int, owner: str = OTHER) -> Allocation:
         size = -(-max(size, 1) // _ROUNDED_TO) * _ROUNDED_TO
@@ -189,6 +143,6 @@ class Timeline:
         found = self._by_start[self._starts[at]]
         return found if address < found.end else None
 
-    def is_torchs(self, address: int) -> bool:
+    def is_of_pytorch(self, address: int) -> bool:
         """Tell whether an address lies in memory that PyTorch's allocator has."""
         return any(start <= address < end for start, end in self._segments)

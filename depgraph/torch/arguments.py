@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
-from depgraph.torch.held import is_equal, is_simple
+from depgraph.torch.values import is_the_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,42 +20,19 @@ _FEW = 3  # tensors: of more, one kernel copies all
 
 
 class Arguments:
-    """Buffers for the tensors among a function's arguments.
-
-    Parameters
-    ----------
-    example_inputs : tensor, tuple or list
-        Positional arguments.
-    keywords : mapping
-        Others.
-    gpu : str
-        What PyTorch calls the kind of device that tensors must be on.
-
-    Attributes
-    ----------
-    leaves : list
-        What stands in the nested arguments, one after another.
-    buffers : list
-        The same with a buffer in the place of each tensor.
-    device : torch.device or None
-        Of the tensors; None if there are none.
-
-    Raises
-    ------
-    ApplyError
-        If a tensor is not on the GPU, or they are on several.
-    """
+    """Buffers for the tensors among a function's arguments, all of which are on one GPU."""
 
     def __init__(
         self, example_inputs: Any, keywords: Mapping[str, Any] | None = None, gpu: str = "cuda"
     ) -> None:
         given = positional(example_inputs), dict(keywords or {})
         self.leaves, self._tree = pytree.tree_flatten(given)
-        self.device: Any = None
+        self.device: Any = None  # of the tensors; None if there are none
         for number, leaf in enumerate(self.leaves):
             if isinstance(leaf, torch.Tensor):
                 self._check(number, leaf, gpu)
         with torch.inference_mode(mode=False):  # where tensors count their changes
+            # the same with a buffer in the place of each tensor
             self.buffers = [own_copy(leaf) for leaf in self.leaves]
         self._tensors = [i for i, v in enumerate(self.leaves) if isinstance(v, torch.Tensor)]
         self._kinds = [
@@ -101,14 +78,7 @@ class Arguments:
         return args, keywords
 
     def call(self, function: Callable[..., Any], leaves: Sequence[Any] | None = None) -> Any:
-        """Call a function on the buffers, or on other leaves.
-
-        Raises
-        ------
-        ApplyError
-            If it changes what holds them, or leaves gradients of them: of a graph the caller would
-            see neither.
-        """
+        """Call a function on the buffers, or other leaves; refuse what a graph would hide."""
         given = self.buffers if leaves is None else list(leaves)
         args, keywords = self.nested(given)
         made = function(*args, **keywords)
@@ -135,16 +105,7 @@ class Arguments:
         }
 
     def note_changed(self, written: Collection[int], outside: Sequence[tuple[int, int]]) -> None:
-        """Take in what the function changes.
-
-        Parameters
-        ----------
-        written : collection of int
-            Addresses of the storages that it may write.
-        outside : sequence of (int, int)
-            Bytes outside of the arguments that it may write; all that it uses there if it changes
-            an argument.
-        """
+        """Take in what the function may write: storages by address, bytes outside arguments."""
         self._changed = [
             i for i in self._tensors if self.buffers[i].untyped_storage().data_ptr() in written
         ]
@@ -182,7 +143,7 @@ class Arguments:
         """Say which leaf is of another kind; it need not be the first that is no tensor."""
         for number, (leaf, kind) in enumerate(zip(leaves, self._kinds, strict=True)):
             if kind is None:
-                if not _is_same(leaf, self.leaves[number]):
+                if not is_the_same(leaf, self.leaves[number]):
                     return f"argument {number} is not {self.leaves[number]!r}"
             elif told := _other_kind(leaf, kind):
                 return f"argument {number} is of another kind: {told}"
@@ -225,11 +186,6 @@ class Arguments:
         else:
             _copy(self._into, given)
 
-    @property
-    def changes(self) -> bool:
-        """Whether any is changed."""
-        return bool(self._changed)
-
     def copy_back(self, leaves: Sequence[Any]) -> None:
         """Copy what the function changes in place into a call's tensors."""
         for i in self._changed:
@@ -238,13 +194,7 @@ class Arguments:
                 leaf.copy_(self.buffers[i])
 
     def fits(self, example_inputs: Any, keywords: Mapping[str, Any] | None = None) -> list[Any]:
-        """Return the leaves of other inputs.
-
-        Raises
-        ------
-        ApplyError
-            If they are not like the examples.
-        """
+        """Return the leaves of other inputs, which must be like the examples."""
         leaves, tree = pytree.tree_flatten((positional(example_inputs), dict(keywords or {})))
         if tree != self._tree or any(
             (kind is not None and not isinstance(leaf, torch.Tensor))
@@ -282,7 +232,6 @@ def is_dense(tensor: Any) -> bool:
 
 
 def _is_overlapping(tensor: Any) -> bool:
-    """Tell whether elements of a tensor may share memory."""
     end = 1
     for stride, n in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if n > 1:
@@ -318,11 +267,6 @@ def _other_kind(leaf: Any, kind: tuple[Any, ...]) -> str:
             show = [tuple(each) if isinstance(each, torch.Size) else each for each in (now, then)]
             return f"{name} {show[0]}, not {show[1]}"
     return ""
-
-
-def _is_same(leaf: Any, example: Any) -> bool:
-    """Tell whether a leaf is what the example was: of what is no plain value, the object itself."""
-    return leaf is example or (is_simple(example) and is_equal(leaf, example))
 
 
 def bytes_of(tensor: Any) -> tuple[int, int]:

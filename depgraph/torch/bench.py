@@ -40,18 +40,10 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One tensor that a run leaves.
-
-    Attributes
-    ----------
-    name : str
-        What a message calls it.
-    tensor : tensor
-        A copy.
-    """
+    """One tensor that a run leaves."""
 
     name: str
-    tensor: Any
+    tensor: Any  # a copy
 
 
 def copied(named: Sequence[tuple[str, Any]]) -> list[Result]:
@@ -63,14 +55,9 @@ def copied(named: Sequence[tuple[str, Any]]) -> list[Result]:
 def first_difference(
     found: Sequence[Result], wanted: Sequence[Result], spread: Sequence[Any] | None = None
 ) -> str:
-    """Say in what some results differ from others, bit by bit; "" if in nothing.
-
-    Parameters
-    ----------
-    spread : sequence of tensor or None, optional
-        By how much each element varies from run to run where nothing is wrong: it may differ by
-        some times as much. Of whole numbers whether it varies at all.
-    """
+    """Say in what some results differ from others, bit by bit; "" if in nothing."""
+    # spread: by how much each element varies where nothing is wrong (of whole numbers, whether it
+    # does); it may differ by some times as much.
     for place, (new, old) in enumerate(zip(found, wanted, strict=True)):
         if _same_bits(new.tensor, old.tensor):
             continue
@@ -82,7 +69,7 @@ def first_difference(
         else:
             wrong = _apart(new.tensor, old.tensor) > _TIMES_SPREAD * (slack + slack.mean())
         if bool(wrong.any()):
-            return _told(new.name, wrong)
+            return _differs(new.name, wrong)
     return ""
 
 
@@ -94,17 +81,17 @@ def not_close(found: Sequence[Result], wanted: Sequence[Result]) -> str:
         if new.tensor.shape != old.tensor.shape or new.tensor.dtype != old.tensor.dtype:
             return f"{new.name} has another shape or type"
         if not (new.tensor.is_floating_point() or new.tensor.is_complex()):
-            return _told(new.name, new.tensor != old.tensor)
+            return _differs(new.name, new.tensor != old.tensor)
         values = old.tensor.abs().to(torch.float64)
         finite = values[values.isfinite()]
         most = _CLOSE.get(old.tensor.dtype, 1e-3) * float(finite.max() if len(finite) else 0.0)
         wrong = _apart(new.tensor, old.tensor) > most
         if bool(wrong.any()):
-            return _told(new.name, wrong)
+            return _differs(new.name, wrong)
     return ""
 
 
-def _told(name: str, wrong: Any) -> str:
+def _differs(name: str, wrong: Any) -> str:
     return f"{name} differs in {int(wrong.sum())} of {wrong.numel()} elements"
 
 
@@ -146,13 +133,7 @@ def spread_of(runs: Sequence[Sequence[Result]]) -> list[Any] | None:
 
 
 class Bench:
-    """Makes, times and runs graphs of one captured function.
-
-    Parameters
-    ----------
-    driver : Driver
-    device : torch.device
-    """
+    """Makes, times and runs graphs of one captured function."""
 
     def __init__(self, driver: Driver, device: Any) -> None:
         self._driver = driver
@@ -160,22 +141,14 @@ class Bench:
         self._us = 0.0
 
     @contextmanager
-    def made(
+    def instantiated(
         self,
         program: Program | Plain,
         edges: Sequence[Edge] | None = None,
         *,
         late: Sequence[int] = (),
     ) -> Iterator[int]:
-        """Make a graph of a program for a while, which can be launched.
-
-        Parameters
-        ----------
-        edges : sequence of (int, int), optional
-            Between its nodes; default as it was captured.
-        late : sequence of int
-            Nodes that begin later than they might.
-        """
+        """Make a graph of a program for a while, which can be launched; `late` nodes begin late."""
         graph = self._driver.clone(program.raw)
         handles = [self._driver.in_clone(node, graph) for node in program.handles]
         if edges is not None:
@@ -206,13 +179,7 @@ class Bench:
         restore: Callable[[], object] | None = None,
         name: str = "a graph",
     ) -> list[float]:
-        """Return how long each of some graphs takes, in microseconds: medians of rounds in turn.
-
-        Parameters
-        ----------
-        restore : callable, optional
-            Undoes what a run has changed: each run is then from the same state.
-        """
+        """Time graphs, in microseconds: medians of rounds in turn, after `restore` each."""
         rounds: list[list[float]] = [[] for _ in executables]
         runs = []
         for executable in executables:
@@ -249,13 +216,7 @@ class Bench:
         self.wait(name)
 
     def wait(self, name: str, runs: int = 1) -> None:
-        """Wait for the GPU.
-
-        Raises
-        ------
-        ApplyError
-            If a kernel fails or does not end: nothing more can be run in this process then.
-        """
+        """Wait for the GPU; after a kernel that fails or hangs, nothing more runs here."""
         end = monotonic() + _MOST_SECONDS + 10 * self._us * runs / 1e6
         done = torch.cuda.Event()
         try:
@@ -285,10 +246,7 @@ class Bench:
 def time_calls(
     calls: Sequence[Callable[[], object]], device: Any, restore: Callable[[], object] | None = None
 ) -> list[float]:
-    """Return how long calls take, in microseconds: medians of rounds in turn.
-
-    They come back to back; with `restore`, each alone and from the same state.
-    """
+    """Time calls, in microseconds: medians of rounds, back to back unless `restore` parts them."""
 
     def round_(call: Callable[[], object], runs: int) -> float:
         together = 1 if restore else runs

@@ -27,8 +27,8 @@ from depgraph.torch.executed import (
     is_library,
     names_in,
 )
-from depgraph.torch.held import HOOKS_OF_TENSORS, SIMPLE, copy_of, hooks_on, is_simple, size_of
 from depgraph.torch.operator_log import OperatorLog, addresses_of
+from depgraph.torch.values import HOOKS_OF_TENSORS, SIMPLE, copy_of, hooks_on, is_simple, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
@@ -61,31 +61,15 @@ _ITERATED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """A place that holds an object.
-
-    Attributes
-    ----------
-    owner : object
-    kind : str
-        `ITEM`, `ATTRIBUTE`, or `CALLED` where a method returns it; "" where the owner cannot change
-        what it holds.
-    key : object
-    value : object
-    path : str
-        What a message calls it.
-    of : object
-        What a user would say that it belongs to: the module whose dictionary the owner is.
-    is_named : bool
-        Whether the function's code has its name.
-    """
+    """A place that holds an object."""
 
     owner: Any
-    kind: str
+    kind: str  # `ITEM`, `ATTRIBUTE`, `CALLED`; "" where the owner cannot change what it holds
     key: Any
     value: Any
-    path: str
-    of: Any
-    is_named: bool = False
+    path: str  # what a message calls it
+    of: Any  # what a user would say that it belongs to: the module whose dictionary the owner is
+    is_named: bool = False  # whether the function's code has its name
 
     def now(self) -> Any:
         """Return what the slot holds now; raise LookupError, AttributeError or ValueError."""
@@ -98,27 +82,14 @@ class Slot:
 
 @dataclass(slots=True)
 class Bindings:
-    """All slots that can be reached from a function.
-
-    Attributes
-    ----------
-    slots : list of Slot
-    sizes : list of (object, int, str, bool)
-        Containers and attributes of objects, how many there are, what a message calls them, and
-        whether the function goes through them.
-    contents : list of (object, object, str)
-        Sets, queues and arrays that it reads, copies of them, and what a message calls them.
-    hooks : list of (object, tuple, str)
-        Modules, tensors and optimizers, and what tells their hooks from others.
-    too_large : str
-        What is too large to be looked at before each call, "" if nothing is.
-    """
+    """All slots that can be reached from a function."""
 
     slots: list[Slot] = field(default_factory=list)
+    # owners with their size, copy or hooks, and path; whether the function goes through them
     sizes: list[tuple[Any, int, str, bool]] = field(default_factory=list)
     contents: list[tuple[Any, Any, str]] = field(default_factory=list)
     hooks: list[tuple[Any, tuple[Any, ...], str]] = field(default_factory=list)
-    too_large: str = ""
+    too_large: str = ""  # what is too large to be looked at before each call, "" if nothing is
 
     def tensors(self) -> list[Slot]:
         """Return the slots that hold tensors, but for those that have no memory."""
@@ -129,11 +100,7 @@ class Bindings:
         ]
 
     def state(self) -> dict[str, list[Any]]:
-        """Return what the slots hold, by their paths: to tell later what has changed.
-
-        Of a tensor that is its identity and memory, of what is simple its value, of other objects
-        their type.
-        """
+        """Return identities and memory of tensors, simple values, else types, by path."""
         found: dict[str, list[Any]] = {}
         for slot in self.slots:
             found.setdefault(slot.path, []).append(_held(slot.value))
@@ -151,16 +118,8 @@ def _held(value: Any) -> Any:
 
 
 def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bindings:
-    """Go through everything that can be reached from a function.
-
-    Parameters
-    ----------
-    roots : dict
-        The function, and objects among its arguments, by what a message calls them.
-    executed : Executed, optional
-        What ran when it was called: of flags and numbers those count that it read, not all. What
-        ran and cannot be reached from the function is gone through, too.
-    """
+    """Go through all that can be reached from these roots, and from what ran and is no root."""
+    # Of flags and numbers those count that the call read, not all.
     found = Bindings()
     known: set[int] = set()
     waiting = deque((path, owner, True) for path, owner in roots.items())
@@ -267,7 +226,6 @@ def _is_leaf(value: Any) -> bool:
 def _slots_of(  # noqa: C901, PLR0912
     owner: Any, path: str, executed: Executed, *, is_searched: bool
 ) -> Iterator[_Found]:
-    """Yield the slots of one object."""
     if isinstance(owner, types.FunctionType):
         yield from _of_function(owner, path, executed)
     elif isinstance(owner, types.MethodType):

@@ -3,65 +3,62 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from depgraph.apply.broken_capture import why_not_captured
+from depgraph.apply.captured import (
+    COPY,
+    KERNEL,
+    LIBRARY,
+    MEMSET,
+    SOURCE,
+    TARGET,
+    TENSOR,
+    Allocation,
+    Call,
+    Captured,
+    Node,
+    Operand,
+    Pointer,
+    View,
+)
+from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.allocations import listening
-from depgraph.torch.describe import describe
 from depgraph.torch.operator_log import OperatorLog, refuse_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from depgraph.apply.captured import Captured
     from depgraph.apply.plan import Layout
+    from depgraph.torch.allocations import Timeline
     from depgraph.torch.driver import Driver
     from depgraph.torch.lanes import Lanes
+    from depgraph.torch.operator_log import SeenCall, SeenTensor
+
+_WORD = 8
+_LEAST_ADDRESS, _MOST_ADDRESS = 1 << 20, 1 << 57
 
 
 @dataclass(slots=True)
 class Program:
-    """A captured function.
+    """A captured function."""
 
-    Attributes
-    ----------
-    graph : torch.cuda.CUDAGraph
-        As it was captured, not yet instantiated.
-    pool : (int, int)
-        The private pool that its memory lies in.
-    outputs : object
-        What the function returned: tensors in it are those that a replay writes.
-    handles : list of int
-        The driver's nodes, in the order of `captured.nodes`.
-    captured : Captured
-    outside, on_host : dict
-        The tensors that it uses and that were there before, by the address of their storages: on
-        the GPU, and on the CPU.
-    first_use : dict
-        From these addresses to the operator that used them first.
-    kept_bytes : int
-        Of memory that is kept so that no two tensors share it.
-    gradients : list of (tensor, tensor)
-        Parameters, and the gradients that it writes for them.
-    of_host : list of storage
-        What it made on the CPU, which a replay may read.
-    """
-
-    graph: Any
-    pool: tuple[int, int]
-    outputs: Any
-    handles: list[int]
+    graph: Any  # as it was captured, not yet instantiated
+    pool: tuple[int, int]  # the private pool that its memory lies in
+    outputs: Any  # what the function returned: tensors in it are those that a replay writes
+    handles: list[int]  # the driver's nodes, in the order of `captured.nodes`
     captured: Captured
-    outside: dict[int, Any] = field(default_factory=dict)
-    on_host: dict[int, Any] = field(default_factory=dict)
-    first_use: dict[int, str] = field(default_factory=dict)
-    kept_bytes: int = 0
-    gradients: list[tuple[Any, Any]] = field(default_factory=list)
-    of_host: list[Any] = field(default_factory=list)
+    outside: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the GPU, by storage
+    on_host: dict[int, Any] = field(default_factory=dict)  # earlier tensors on the CPU, by storage
+    first_use: dict[int, str] = field(default_factory=dict)  # of these storages: the operator
+    kept_bytes: int = 0  # of memory that is kept so that no two tensors share it
+    gradients: list[tuple[Any, Any]] = field(default_factory=list)  # parameters, and what it writes
+    of_host: list[Any] = field(default_factory=list)  # made on the CPU; a replay may read it
 
     @property
     def raw(self) -> int:
@@ -85,40 +82,18 @@ def capture_plainly(run: Callable[[], Any], lanes: Lanes) -> Any:
 
 
 def capture(
-    run: Callable[[], Any],
+    run: Callable[[], Any],  # reads the tensors that it is given where they lie, in each replay
     lanes: Lanes,
     driver: Driver,
     device: Any,
-    layout: Layout,
+    layout: Layout,  # on which lane each operator runs
     *,
-    most_bytes: int = 0,
-    listens: bool = True,
+    most_bytes: int = 0,  # of tensors that are kept so that no later one gets their memory
+    listens: bool = True,  # to the dispatcher: compiled functions are not compiled then
     name: str = "it",
-    place: int = 0,
+    place: int = 0,  # which call of `depgraph.torch.parallelize` it is
 ) -> Program:
-    """Capture a function that is warm, and note what it calls.
-
-    Parameters
-    ----------
-    run : callable
-        The function; tensors that it is given are read where they lie whenever the graph runs.
-    layout : Layout
-        On which lane each operator runs.
-    most_bytes : int
-        Of tensors that are kept so that no later one gets their memory.
-    listens : bool
-        Whether to listen to the dispatcher: compiled functions are not compiled then.
-    name : str
-        Of the function.
-    place : int
-        Which call of `depgraph.torch.parallelize` it is.
-
-    Raises
-    ------
-    ApplyError
-        If it cannot be captured, with the line of Python at fault; or if it does on the way what
-        no graph does again.
-    """
+    """Capture a function that is warm, note what it calls, and refuse what no graph does again."""
     graph = _new_graph()
     main = lanes.stream(0)
     pool = torch.cuda.graph_pool_handle()  # as if nothing had been captured before
@@ -183,3 +158,145 @@ def _forget_capture() -> None:
         warnings.simplefilter("ignore")  # the graph is empty
         with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=torch.cuda.Stream()):
             pass
+
+
+def describe(
+    driver: Driver,
+    handles: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+    seen: Sequence[SeenCall],
+    timeline: Timeline,
+    place: int = 0,
+) -> Captured:
+    """Describe a graph, whose nodes are in the order in which they were launched."""
+    memory = _Memory(driver, timeline)
+    calls: list[Call] = []
+    nodes: list[Node] = []
+    for number, call in enumerate(seen):
+        (first, begun), (end, ended) = call.begun, call.ended
+        nodes += (memory.node(handles[i]) for i in range(len(nodes), first))
+        timeline.until(begun)
+        given = [memory.operand(tensor) for tensor in call.tensors if tensor.name]
+        others = [memory.storage(at) for at in call.others]
+        made = timeline.until(ended)
+        given += [memory.operand(tensor) for tensor in call.tensors if not tensor.name]
+        memory.made_inside |= {each.number for each in made}
+        if not others and rule_of(call.name) is not None:
+            memory.known_calls.add(number)
+        nodes += (memory.node(handles[i], number) for i in range(len(nodes), end))
+        calls.append(Call(call.name, tuple(given), tuple(others), tuple(made)))
+    nodes += (memory.node(handles[i]) for i in range(len(nodes), len(handles)))
+    number_of = {handle: i for i, handle in enumerate(handles)}
+    between = tuple(sorted((number_of[a], number_of[b]) for a, b in edges))
+    return memory.finished(nodes, between, calls, place)
+
+
+class _Memory:
+    """Finds the allocations that addresses lie in."""
+
+    def __init__(self, driver: Driver, timeline: Timeline) -> None:
+        self._driver = driver
+        self._timeline = timeline
+        self._foreign: dict[int, Allocation] = {}
+        self._tensors: set[int] = set()
+        self.made_inside: set[int] = set()  # allocations, by an operator
+        self.known_calls: set[int] = set()  # of operators that touch their tensors alone
+
+    def storage(self, at: tuple[int, int]) -> Allocation:
+        found = self._timeline.holding(at[0])
+        if found is None and (found := self._outside(at[0])) is None:
+            return Allocation(at[0], at[1])
+        self._tensors.add(found.number)
+        return found
+
+    def operand(self, tensor: SeenTensor) -> Operand:
+        strides = tuple(tensor.item * stride for stride in tensor.strides)
+        memory = self.storage(tensor.storage)
+        view = View(tensor.start, tensor.shape, strides, tensor.item, memory)
+        return Operand(tensor.name, view, tensor.is_written)
+
+    def node(self, handle: int, call: int = -1) -> Node:
+        """Return a node, and what a kernel has pointers to."""
+        kind = self._driver.kind(handle)
+        if kind == KERNEL:
+            name, grid, block, shared = self._driver.kernel(handle)
+            return Node(kind, name, grid, block, shared, call, tuple(self._pointers(handle)))
+        if kind == MEMSET:
+            ends, to_host = [(TARGET, self._driver.memset(handle))], False
+        elif kind == COPY:
+            source, target, to_host = self._driver.copy(handle)
+            ends = [(SOURCE, source), (TARGET, target)]
+        else:
+            return Node(kind, call=call)
+        found = ((at, self._holding(address)) for at, address in ends)
+        ends_ = tuple(Pointer(at, memory) for at, memory in found if memory is not None)
+        return Node(kind, call=call, pointers=ends_, to_host=to_host)
+
+    def _pointers(self, handle: int) -> Iterator[Pointer]:
+        """Yield what every eight bytes of a kernel's parameters point into, however they lie."""
+        for begin, raw in self._driver.parameters(handle):
+            if len(raw) < _WORD:
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(raw, np.uint8), _WORD)
+            words = windows.copy().view("<u8").ravel()
+            likely = np.flatnonzero((words >= _LEAST_ADDRESS) & (words < _MOST_ADDRESS))
+            for at in likely.tolist():
+                memory = self._holding(int(words[at]))
+                if memory is not None:
+                    yield Pointer(begin + at, memory)
+
+    def _holding(self, address: int) -> Allocation | None:
+        found = self._timeline.holding(address)
+        if found is None and not self._timeline.is_of_pytorch(address):
+            return self._outside(address)
+        return found
+
+    def _outside(self, address: int) -> Allocation | None:
+        """Return memory that the driver knows and PyTorch does not."""
+        if not _LEAST_ADDRESS <= address < _MOST_ADDRESS:
+            return None
+        known = self._driver.allocation(address)
+        if known is None:
+            return None
+        return self._foreign.setdefault(
+            known[0], Allocation(*known, number=-2 - len(self._foreign), owner=LIBRARY)
+        )
+
+    def finished(
+        self,
+        nodes: Sequence[Node],
+        edges: tuple[tuple[int, int], ...],
+        calls: Sequence[Call],
+        place: int,
+    ) -> Captured:
+        """Return the graph, now that it is known what every allocation was for."""
+        kept = self.made_inside - self._timeline.freed
+
+        def own(each: Allocation) -> Allocation:
+            if each.number in self._tensors:
+                return replace(each, owner=TENSOR)
+            return replace(each, owner=LIBRARY) if each.number in kept else each
+
+        def pointers(node: Node) -> tuple[Pointer, ...]:
+            """Return the pointers that say something: of a known operator those to workspaces."""
+            found = dict.fromkeys(Pointer(p.at, own(p.memory)) for p in node.pointers)
+            is_known = node.kind == KERNEL and node.call in self.known_calls
+            return tuple(p for p in found if not is_known or p.memory.owner == LIBRARY)
+
+        def owned(operand: Operand) -> Operand:
+            memory = own(operand.view.memory)
+            return replace(operand, view=replace(operand.view, memory=memory))
+
+        return Captured(
+            nodes=tuple(replace(node, pointers=pointers(node)) for node in nodes),
+            edges=edges,
+            calls=tuple(
+                Call(
+                    c.name, tuple(map(owned, c.operands)), tuple(map(own, c.others)),
+                    tuple(map(own, c.made)),
+                )
+                for c in calls
+            ),
+            before=self._timeline.before,
+            call=place,
+        )  # fmt: skip

@@ -15,11 +15,10 @@ from depgraph.apply.verdicts import Verdict, Verdicts
 from depgraph.errors import ApplyError, DepgraphError
 from depgraph.torch.arguments import own_copy
 from depgraph.torch.bench import copied
-from depgraph.torch.checking import Checker
+from depgraph.torch.checking import Checker, varied
 from depgraph.torch.choose import guards_of
 from depgraph.torch.parallelized import Outputs
 from depgraph.torch.rerun import Stage
-from depgraph.torch.variations import varied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,13 +39,13 @@ def check_here(request: Request, arguments: Arguments) -> NoReturn:
     """Compare the graphs of a function with it, leave what was found, and end the process."""
     from depgraph.torch.parallel import prepared_for
 
-    stage = Stage.told()
+    stage = Stage.from_environment()
     stage.begins("warming up")
     try:
         prepared = prepared_for(request, arguments)
         prepared.codes = stage.codes or {}
         check = Check(prepared, request, stage)
-        found = check.found() if stage.modules is None else check.codes_in(stage.modules)
+        found = check.run() if stage.modules is None else check.read_codes(stage.modules)
     except DepgraphError as error:
         found = Verdicts(refused=str(error))
     except torch.cuda.OutOfMemoryError as error:
@@ -56,35 +55,23 @@ def check_here(request: Request, arguments: Arguments) -> NoReturn:
 
 
 class Check:
-    """One function and its graphs.
-
-    Parameters
-    ----------
-    prepared : Prepared
-    request : Request
-    stage : Stage
-
-    Attributes
-    ----------
-    runs : Runs
-        Once `found` was called.
-    """
+    """One function and its graphs."""
 
     def __init__(self, prepared: Prepared, request: Request, stage: Stage) -> None:
         self._prepared = prepared
         self._request = request
         self._stage = stage
         self._verdicts = Verdicts()
-        self.runs: Runs
+        self.runs: Runs  # once `run` was called
 
-    def found(self) -> Verdicts:
+    def run(self) -> Verdicts:
         """Return what came of it."""
         prepared, verdicts = self._prepared, self._verdicts
         warm = prepared.warm_up()
         plain = prepared.plainly()
         verdicts.weights = _weights(plain.graph, prepared)
         base = prepared.graph(weights=verdicts.weights)
-        if stage_wants_code(self._stage, base):
+        if self._stage.codes is None and _pointers_of_custom(base):
             return Verdicts(wants_code=True)
         verdicts.codes = dict(prepared.codes)
         bindings = prepared.bindings(warm.executed)
@@ -118,7 +105,7 @@ class Check:
             )
         return verdicts
 
-    def codes_in(self, folder: Path) -> Verdicts:
+    def read_codes(self, folder: Path) -> Verdicts:
         """Return what the machine code of the kernels says that no operator launched."""
         from depgraph.apply.kernel_code import read_code
         from depgraph.recorder.module_code import disassembled, find_nvdisasm, read_module
@@ -155,7 +142,10 @@ class Check:
         for graph in prepared.graphs(base, lambda name: name not in self._stage.left_out):
             self._stage.runs_graph(graph.name)
             bench = prepared.bench
-            with bench.made(plain) as as_captured, bench.made(graph.program, graph.edges) as own:
+            with (
+                bench.instantiated(plain) as as_captured,
+                bench.instantiated(graph.program, graph.edges) as own,
+            ):
                 before, after = bench.times([as_captured, own], prepared.restores, graph.name)
             if after < _NO_FASTER * before:
                 found[graph.name] = after
@@ -164,11 +154,6 @@ class Check:
             for name in sorted(self._stage.left_out)
         ]
         return dict(sorted(found.items(), key=lambda pair: pair[1])[:_MOST_CHECKED])
-
-
-def stage_wants_code(stage: Stage, base: Graph) -> bool:
-    """Tell whether code is to be read that nobody has read yet."""
-    return stage.codes is None and bool(_pointers_of_custom(base))
 
 
 def _pointers_of_custom(graph: Graph) -> dict[str, set[int]]:
@@ -181,25 +166,14 @@ def _pointers_of_custom(graph: Graph) -> dict[str, set[int]]:
 
 
 class Runs:
-    """Runs of a function, and of graphs of it, on the same inputs from the same state.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        Warm.
-    plain : Plain
-    state : list of (str, tensor)
-        What the function may change outside of its own memory.
-    inputs : list of list
-        Leaves of arguments.
-    """
+    """Runs of a function, and of graphs of it, on the same inputs from the same state."""
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: Prepared,  # warm
         plain: Plain,
-        state: Sequence[tuple[str, Any]],
-        inputs: Sequence[list[Any]],
+        state: Sequence[tuple[str, Any]],  # what the function may change outside of its own memory
+        inputs: Sequence[list[Any]],  # leaves of arguments
     ) -> None:
         self._prepared = prepared
         self._plain = plain
@@ -256,11 +230,11 @@ class Runs:
 
         def results() -> list[tuple[str, Any]]:
             stream = torch.cuda.current_stream(prepared.device).cuda_stream
-            handed_out = outputs.handed_out(arguments.buffers, stream)
-            return self._named(handed_out, gradients, arguments.buffers)
+            copied_out = outputs.copied_out(arguments.buffers, stream)
+            return self._named(copied_out, gradients, arguments.buffers)
 
         return Checker(
-            graph=lambda edges, late: bench.made(program, edges, late=late),
+            graph=lambda edges, late: bench.instantiated(program, edges, late=late),
             launch=lambda executable: bench.launch(executable, graph.name),
             calls=[partial(call, leaves) for leaves in self.inputs],
             results=results,
@@ -268,7 +242,7 @@ class Runs:
             fill=bench.filling(program.pool),
             n=len(program.handles),
             labels=[
-                f"node {place} ({captured.calls[node.call].name if node.call >= 0 else node.label})"
+                f"node {place} ({captured.label_of(node)})"
                 for place, node in enumerate(captured.nodes)
             ],
         )

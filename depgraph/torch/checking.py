@@ -1,4 +1,4 @@
-"""Comparing graphs with the function: in the orders that would show a missing edge."""
+"""Comparing graphs with the function: on other inputs, in orders that would show a missing edge."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from depgraph.apply.order import adversarial_orders, chain, masks_of, reduced
 from depgraph.torch.bench import copied, first_difference, not_close, spread_of
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from depgraph.apply.captured import Call, Captured
     from depgraph.apply.order import Edge
     from depgraph.torch.bench import Result
 
@@ -21,61 +24,154 @@ _LEFT_THERE = (0xFF, 0x00, 0x3C)  # no number, nothing, and small numbers
 _MOST_ORDERS, _MOST_SECONDS = 2000, 20.0
 _DELAYED, _LATE_AT_ONCE = 12, 4
 _CALLS_AN_ORDER = 2
+# Where an integer tensor stands among the arguments of operators, and which tensor bounds it.
+_INDICES = {
+    "aten::embedding": ("indices", "weight"),
+    "aten::index_select": ("index", "self"),
+    "aten::index": ("indices", "self"),
+    "aten::_unsafe_index": ("indices", "self"),
+    "aten::index_put": ("indices", "self"),
+    "aten::_index_put_impl": ("indices", "self"),
+    "aten::_unsafe_index_put": ("indices", "self"),
+    "aten::index_copy": ("index", "self"),
+    "aten::index_add": ("index", "self"),
+    "aten::index_fill": ("index", "self"),
+    "aten::gather": ("index", "self"),
+    "aten::scatter": ("index", "self"),
+    "aten::scatter_add": ("index", "self"),
+    "aten::scatter_reduce": ("index", "self"),
+    "aten::nll_loss_forward": ("target", "self"),
+    "aten::take": ("index", "self"),
+}
+_COMPARISONS = frozenset(f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+_VIEWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "view", "_unsafe_view", "expand", "unsqueeze", "squeeze", "slice", "select", "t",
+        "transpose", "permute", "detach", "alias", "as_strided", "split", "unbind",
+        "_reshape_alias",
+    )
+)  # fmt: skip
+_LOOKS_FOR_INFINITIES = "aten::_amp_foreach_non_finite_check_and_unscale"
+_OUTLIER = 64.0
+
+
+def varied(
+    leaves: Sequence[Any], buffers: Sequence[Any], captured: Captured, n: int, *, integers: bool
+) -> list[list[Any]]:
+    """Return other inputs: floats in other orders, with outliers; with `integers` other indices."""
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    bounds = {
+        number: _bound_of(buffers[number], captured)
+        for number, leaf in enumerate(leaves)
+        if integers and isinstance(leaf, torch.Tensor)
+    }
+    found = [
+        [
+            _varied(leaf, bounds.get(number, 0), generator, outliers=place % 2 == 1)
+            for number, leaf in enumerate(leaves)
+        ]
+        for place in range(n)
+    ]
+    scales = any(call.operator.startswith(_LOOKS_FOR_INFINITIES) for call in captured.calls)
+    floats = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
+    if scales and floats:
+        found.append(list(found[-1] if found else leaves))
+        overflowing = leaves[floats[-1]].detach().clone()
+        overflowing.reshape(-1)[0] = float("inf")
+        found[-1][floats[-1]] = overflowing
+    return found
+
+
+def _is_floating(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 0
+
+
+def _varied(leaf: Any, bound: int, generator: Any, *, outliers: bool) -> Any:
+    if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+        return leaf
+    if leaf.is_floating_point() or leaf.is_complex():
+        order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
+        made = leaf.detach().reshape(-1)[order]
+        if outliers:
+            few = torch.rand(made.shape, generator=generator) < 1 / 64
+            made = torch.where(few.to(leaf.device), made * _OUTLIER, made)
+    elif leaf.dtype is torch.bool:
+        if not bound:
+            return leaf
+        made = (torch.rand(leaf.numel(), generator=generator) < 0.5).to(leaf.device)  # noqa: PLR2004
+    elif bound:
+        made = _other_indices(leaf.detach().reshape(-1), bound, generator)
+    else:
+        return leaf
+    return made.reshape(leaf.shape).requires_grad_(leaf.requires_grad)
+
+
+def _other_indices(values: Any, bound: int, generator: Any) -> Any:
+    """Return other indices below a bound: none twice where there was none twice."""
+    n = values.numel()
+    if n <= bound and len(values.unique()) == n:
+        made = torch.randperm(bound, generator=generator)[:n]
+    else:
+        made = torch.randint(bound, (n,), generator=generator)
+    return made.to(values.device, values.dtype)
+
+
+def _bound_of(buffer: Any, captured: Captured) -> int:
+    """Return below what a tensor's values may be chosen anew; 0 where they had better stay."""
+    if buffer.is_floating_point() or buffer.is_complex():
+        return 0
+    storage = buffer.untyped_storage().data_ptr()
+    least = 0
+    for call in captured.calls:
+        for operand in call.operands:
+            if not operand.name or operand.view.memory.start != storage:
+                continue
+            bound = _bound_in(call, operand.name, is_mask=buffer.dtype is torch.bool)
+            if bound == 0:
+                return 0
+            if bound > 0:
+                least = min(least or bound, bound)
+    return least
+
+
+def _bound_in(call: Call, name: str, *, is_mask: bool) -> int:
+    """Return the bound that one operator sets; -1 for none, 0 if nobody knows."""
+    operator = call.operator.removesuffix("_")
+    if operator in _VIEWS or operator in _COMPARISONS:
+        return -1
+    if is_mask:
+        return 1
+    if operator in _INDICES and _INDICES[operator][0] == name:
+        shapes = [o.view.shape for o in call.operands if o.name == _INDICES[operator][1]]
+        return min((min(shape) for shape in shapes if shape), default=0)
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of comparing one graph.
+    """What came of comparing one graph."""
 
-    Attributes
-    ----------
-    wrong : str
-        In what it differs; "" if in nothing.
-    orders : int
-        Permitted orders that were run.
-    pairs_left : int
-        Free pairs of nodes that no order turned around.
-    """
-
-    wrong: str
-    orders: int = 0
-    pairs_left: int = 0
+    wrong: str  # in what it differs; "" if in nothing
+    orders: int = 0  # permitted orders that were run
+    pairs_left: int = 0  # free pairs of nodes that no order turned around
 
 
 class Checker:
-    """Runs graphs of one captured function on several inputs, one after another.
-
-    Parameters
-    ----------
-    graph : callable
-        Makes a graph with some edges for a while, in which some nodes begin late: called with
-        edges and nodes, it returns a context with what `launch` takes.
-    launch : callable
-        Runs a graph once.
-    calls : sequence of callable
-        Each writes one input to where the graph reads it.
-    results : callable
-        Returns names and tensors of all that a run leaves.
-    restore : callable
-        Undoes what runs have changed.
-    fill : callable
-        Fills the memory in which a graph works with a byte.
-    n : int
-        Number of nodes.
-    labels : sequence of str
-        What messages call them.
-    """
+    """Runs graphs of one captured function on several inputs, one after another."""
 
     def __init__(
         self,
+        # makes a graph with some edges for a while, in which some nodes begin late:
+        # called with edges and nodes, it returns a context with what `launch` takes
         graph: Callable[[Sequence[Edge], Sequence[int]], AbstractContextManager[Any]],
-        launch: Callable[[Any], None],
-        calls: Sequence[Callable[[], None]],
-        results: Callable[[], Sequence[tuple[str, Any]]],
-        restore: Callable[[], None],
-        fill: Callable[[int], None],
-        n: int,
-        labels: Sequence[str],
+        launch: Callable[[Any], None],  # runs a graph once
+        calls: Sequence[Callable[[], None]],  # each writes one input to where the graph reads it
+        results: Callable[[], Sequence[tuple[str, Any]]],  # names and tensors that a run leaves
+        restore: Callable[[], None],  # undoes what runs have changed
+        fill: Callable[[int], None],  # fills the memory in which a graph works with a byte
+        n: int,  # number of nodes
+        labels: Sequence[str],  # what messages call them
     ) -> None:
         self._graph = graph
         self._launch = launch
@@ -96,13 +192,7 @@ class Checker:
         return any(each is not None for each in self.spread)
 
     def differs_from(self, function: Sequence[Sequence[Result]]) -> str:
-        """Say in what the captured order differs from the function itself by more than rounding.
-
-        Parameters
-        ----------
-        function : sequence of sequence of Result
-            What the function left after each call.
-        """
+        """Say in what the captured order differs from the function itself by more than rounding."""
         for place, (mine, its) in enumerate(zip(self._wanted, function, strict=True)):
             if wrong := not_close(mine, its):
                 return f"call {place}: {wrong}"

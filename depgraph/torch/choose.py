@@ -37,52 +37,17 @@ _NO_FASTER = 0.99  # of the plain graph's time: less is noise
 
 @dataclass(slots=True)
 class _Choice:
-    """What was measured so far.
-
-    Attributes
-    ----------
-    plain_us : float
-    best : Graph or None
-        None while the plain graph is the best.
-    share : float
-        Of the plain graph's time that the best takes.
-    rows : list of Tried
-    pairs_left : int
-        Free pairs of its nodes that no order of the check turned around.
-    """
-
     plain_us: float = 0.0
-    best: Graph | None = None
-    share: float = _NO_FASTER / _AS_FAST
+    best: Graph | None = None  # None while the plain graph is the best
+    share: float = _NO_FASTER / _AS_FAST  # of the plain graph's time that the best takes
     rows: list[Tried] = field(default_factory=list)
-    pairs_left: int = 0
+    pairs_left: int = 0  # free pairs of its nodes that no order of the check turned around
 
 
 def choose(
-    prepared: Prepared,
-    request: Request,
-    verdicts: Verdicts,
-    store: Path | None,
-    made: Parallelized,
+    prepared: Prepared, request: Request, verdicts: Verdicts, store: Path | None, made: Parallelized
 ) -> Applied:
-    """Make a function ready to run as the fastest graph that a check has passed.
-
-    Parameters
-    ----------
-    prepared : Prepared
-    request : Request
-    verdicts : Verdicts
-        What the check found.
-    store : Path or None
-        A recording of the program.
-    made : Parallelized
-        Is made ready.
-
-    Returns
-    -------
-    Applied
-        What came of it.
-    """
+    """Make a function ready to run as the fastest graph that a check has passed."""
     notes = list(verdicts.notes)
     prepared.codes = verdicts.codes
     warm = prepared.warm_up(verdicts.may_change)
@@ -99,7 +64,7 @@ def choose(
     choice = _measured(prepared, plain, base, verdicts, predict, notes)
     graph = choice.best or base
     ready = _ready(prepared, plain, base, choice.best)
-    made.made_ready(ready)
+    made.set_ready(ready)
     leaves = prepared.arguments.leaves
 
     args, keywords = prepared.arguments.nested(leaves)
@@ -153,7 +118,7 @@ def _measured(
 ) -> _Choice:
     """Measure the graphs that passed, each in turn with the plain one."""
     bench, restores = prepared.bench, prepared.restores
-    with bench.made(plain) as as_captured:
+    with bench.instantiated(plain) as as_captured:
         choice = _Choice(bench.times([as_captured], restores, PLAIN)[0])
     edges = base.program.captured.edges
     choice.rows.append(Tried(PLAIN, len(edges), predict(edges), choice.plain_us))
@@ -164,7 +129,10 @@ def _measured(
         if verdict is None or verdict.wrong:
             notes.append(f"the graph {graph.name!r} is another one here than was checked")
             continue
-        with bench.made(plain) as as_captured, bench.made(graph.program, graph.edges) as own:
+        with (
+            bench.instantiated(plain) as as_captured,
+            bench.instantiated(graph.program, graph.edges) as own,
+        ):
             before, after = bench.times([as_captured, own], restores, graph.name)
         share = after / before
         us = share * choice.plain_us

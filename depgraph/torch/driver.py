@@ -84,15 +84,7 @@ class _Copy(Structure):  # CUDA_MEMCPY3D_v2
 
 
 class Driver:
-    """The graph calls that are needed, each of which raises `ApplyError` where it fails.
-
-    Graphs, nodes and streams are addresses. Calls need a current context, as PyTorch has one.
-
-    Raises
-    ------
-    ApplyError
-        If there is no driver.
-    """
+    """The graph calls needed, on addresses in PyTorch's context; `ApplyError` where one fails."""
 
     def __init__(self) -> None:
         try:

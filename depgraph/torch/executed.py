@@ -24,13 +24,7 @@ _DYNAMIC_ATTRIBUTES = frozenset({"__dict__", "__getattribute__"})
 
 
 class Executed:
-    """The code of Python functions that ran, and the names that they read.
-
-    Parameters
-    ----------
-    is_compiled : bool
-        Whether functions run in a compiled form, so that not all of them are seen.
-    """
+    """The code of Python functions that ran, and the names that they read."""
 
     def __init__(self, *, is_compiled: bool = False) -> None:
         self._is_compiled = is_compiled

@@ -15,13 +15,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import (
-    CALLED,
-    ITEM,
-    leading_to,
-)
-from depgraph.torch.held import has_other_hooks, is_as_it_was, is_equal, is_simple
+from depgraph.torch.bindings import CALLED, ITEM, leading_to
 from depgraph.torch.operator_log import addresses_of
+from depgraph.torch.values import hooks_on, is_as_it_was, is_simple, is_the_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,10 +70,10 @@ def settings() -> tuple[Any, ...]:
     try:
         return tuple([read() for read in _QUICK])
     except RuntimeError:
-        return tuple(map(_told, _QUICK))
+        return tuple(map(_value_or_error, _QUICK))
 
 
-def _told(read: Callable[[], Any]) -> Any:
+def _value_or_error(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except RuntimeError as error:
@@ -102,7 +98,6 @@ class _Check:
     described: Any = None
 
     def holds(self) -> bool:
-        """Tell whether the slot holds what it did."""
         now, then = self.slot.now(), self.slot.value
         if isinstance(then, torch.Tensor):
             return (
@@ -110,42 +105,21 @@ class _Check:
                 and bool(_looks_up(now)() == self.pointer)
                 and _described(now) == self.described
             )
-        return now is then or (is_simple(then) and is_equal(now, then))
+        return is_the_same(now, then)
 
 
 class Guards:
-    """Tells whether a function would still make the same calls on the same memory.
-
-    Parameters
-    ----------
-    bindings : Bindings
-        Of the function.
-    used : sequence of tensor
-        The tensors on the GPU that it uses beside its arguments.
-    on_host : sequence of tensor
-        Those on the CPU: their values are part of the graph.
-    names : mapping
-        From the address of a storage to what first used it, for messages.
-    needs_grad : bool
-        Whether it depends on the grad mode: something it uses requires gradients.
-    ignored : callable, optional
-        Tells which slots the function sets anew in each call, without reading them.
-
-    Raises
-    ------
-    ApplyError
-        If nothing that can be looked at leads to a tensor that is used.
-    """
+    """Tells whether a function would still make the same calls on the same memory."""
 
     def __init__(
         self,
-        bindings: Bindings,
-        used: Sequence[Any],
-        on_host: Sequence[Any] = (),
-        names: Mapping[int, str] | None = None,
+        bindings: Bindings,  # of the function
+        used: Sequence[Any],  # the tensors on the GPU that it uses beside its arguments
+        on_host: Sequence[Any] = (),  # those on the CPU: their values are part of the graph
+        names: Mapping[int, str] | None = None,  # by the address of a storage: what used it first
         *,
-        needs_grad: bool = False,
-        ignored: Callable[[Slot], bool] = lambda _: False,
+        needs_grad: bool = False,  # whether something that it uses requires gradients
+        ignored: Callable[[Slot], bool] = lambda _: False,  # slots that each call sets anew, unread
     ) -> None:
         if bindings.too_large:
             raise ApplyError(
@@ -228,9 +202,9 @@ class Guards:
                 return ""
         except _GONE:
             pass
-        return self._found()
+        return self._look_again()
 
-    def _found(self) -> str:
+    def _look_again(self) -> str:
         """Look at each slot: what it holds is expected from now on if all is well after all."""
         checks, is_as_before = [], True
         for check in self._checks:
@@ -260,7 +234,7 @@ class Guards:
             if not is_as_it_was(owner, copy):
                 return f"what {path} holds was changed"
         for owner, hooks, path in self._hooked:
-            if has_other_hooks(owner, hooks):
+            if hooks_on(owner) != hooks:
                 return f"{path} has other hooks"
         return "every module has other hooks" if _hooks_of_all() != self._of_all else ""
 
@@ -297,7 +271,7 @@ class Guards:
                 tests.append(f"{method}() == {check.pointer!r}")
         tests += [f"len({name_of(owner)}) == {size}" for owner, size, _ in self._sizes]
         tests += [f"len({name_of(hooks)}) == {len(hooks)}" for hooks in _global_hooks()]
-        held |= {"has": is_as_it_was, "same": _is_the_same}
+        held |= {"has": is_as_it_was, "same": is_the_same}
         tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
         strided = [c.slot.value for c in tensors.values() if c.described is not None]
         if strided:
@@ -309,10 +283,6 @@ class Guards:
         exec(text, scope)  # noqa: S102 - of names made here, keys as Python writes them
         look: Callable[[], bool] = scope["look"]
         return look
-
-
-def _is_the_same(now: Any, then: Any) -> bool:
-    return now is then or is_equal(now, then)
 
 
 def _looks_up(tensor: Any) -> Callable[[], Any]:
@@ -384,14 +354,8 @@ def _refuse_unbound(tensors: Sequence[Any], names: Mapping[int, str]) -> None:
         )
 
 
-class Warned:
-    """Warns once that the function itself runs, and why.
-
-    Parameters
-    ----------
-    name : str
-        Of the function.
-    """
+class WarnOnce:
+    """Warns once that the function itself runs, and why."""
 
     def __init__(self, name: str) -> None:
         self._name = name

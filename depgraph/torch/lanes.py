@@ -19,24 +19,12 @@ if TYPE_CHECKING:
 _idle: dict[int, list[Lanes]] = {}
 
 
+# A workspace belongs to a stream for good, even if the stream is destroyed and another one gets
+# its number. So streams are never destroyed: a function that is no longer used hands them on. The
+# workspaces lie in a pool that nobody else allocates from: whoever lets PyTorch give all
+# workspaces back does not let others write there.
 class Lanes:
-    """Streams of one function at a time, each with the workspaces that libraries keep for it.
-
-    A workspace belongs to a stream for good, even if the stream is destroyed and another one gets
-    its number. So streams are never destroyed: a function that is no longer used hands them on.
-    The workspaces lie in a pool that nobody else allocates from: whoever lets PyTorch give all
-    workspaces back does not let others write there.
-
-    Parameters
-    ----------
-    device : torch.device
-    driver : Driver
-
-    Attributes
-    ----------
-    workspaces : (int, int)
-        The private pool that the workspaces lie in.
-    """
+    """Streams of one function at a time, each with the workspaces that libraries keep for it."""
 
     def __init__(self, device: Any, driver: Driver) -> None:
         self._device = device
@@ -44,6 +32,7 @@ class Lanes:
         self._streams: list[Any] = []
         self._anchors: list[Any] = []
         self._opened = 0, 0  # for forward and for backward passes
+        # the private pool that the workspaces lie in
         self.workspaces = torch.cuda.graph_pool_handle()
 
     def stream(self, lane: int) -> Any:
@@ -54,13 +43,7 @@ class Lanes:
         return self._streams[lane]
 
     def open(self, width: int, *, backward: bool) -> None:
-        """Let libraries allocate workspaces for the first lanes: for each a product is captured.
-
-        Parameters
-        ----------
-        backward : bool
-            Whether for backward passes, too, which run in threads of their own.
-        """
+        """Let libraries allocate workspaces for the first lanes: for each a product is captured."""
         forward_done, backward_done = self._opened
         first = min(forward_done, backward_done) if backward else forward_done
         if first >= width:
@@ -107,12 +90,12 @@ class Lanes:
         here.wait_stream(there)
 
     @classmethod
-    def taken(cls, device: Any, driver: Driver) -> Lanes:
+    def acquire(cls, device: Any, driver: Driver) -> Lanes:
         """Return lanes that no other function uses."""
         idle = _idle.get(device.index)
         return idle.pop() if idle else cls(device, driver)
 
-    def given_back(self) -> None:
+    def release(self) -> None:
         """Let another function have them."""
         _idle.setdefault(self._device.index, []).append(self)
 

@@ -18,96 +18,50 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _COMPOSITE = "CompositeImplicitAutograd"
+_BY_ROWS = "crow_indices", "col_indices", "values"
+_BY_COLUMNS = "ccol_indices", "row_indices", "values"
+_PARTS = {  # what a sparse tensor consists of, by its layout
+    torch.sparse_coo: ("_indices", "_values"), torch.sparse_csr: _BY_ROWS,
+    torch.sparse_bsr: _BY_ROWS, torch.sparse_csc: _BY_COLUMNS, torch.sparse_bsc: _BY_COLUMNS,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
 class SeenTensor:
-    """A strided tensor of an operator as it was when the operator was called.
+    """A strided tensor of an operator as it was when the operator was called."""
 
-    Attributes
-    ----------
-    name : str
-        Of the argument; "" for a result.
-    start : int
-        Address of its first element.
-    shape, strides : tuple of int
-        Strides in elements.
-    item : int
-        Bytes of an element.
-    storage : (int, int)
-        Address and bytes of its storage.
-    is_written : bool
-    """
-
-    name: str
-    start: int
+    name: str  # of the argument; "" for a result
+    start: int  # address of its first element
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    item: int
-    storage: tuple[int, int]
+    strides: tuple[int, ...]  # in elements
+    item: int  # bytes of an element
+    storage: tuple[int, int]  # address and bytes of its storage
     is_written: bool
 
 
 @dataclass(slots=True)
 class SeenCall:
-    """One call of an operator.
-
-    Attributes
-    ----------
-    name : str
-    tensors : list of SeenTensor
-        Those on the GPU.
-    others : list of (int, int)
-        Storages of tensors that are not simply strided.
-    begun, ended : tuple of int
-        What `OperatorLog.now` returned before and after it.
-    """
+    """One call of an operator."""
 
     name: str
-    tensors: list[SeenTensor] = field(default_factory=list)
-    others: list[tuple[int, int]] = field(default_factory=list)
-    begun: tuple[int, ...] = ()
+    tensors: list[SeenTensor] = field(default_factory=list)  # those on the GPU
+    others: list[tuple[int, int]] = field(default_factory=list)  # storages of other tensors
+    begun: tuple[int, ...] = ()  # what `OperatorLog.now` returned before and after it
     ended: tuple[int, ...] = ()
 
 
 class OperatorLog(TorchDispatchMode):
-    """Notes every operator that reaches a kernel, in this thread and in those of backward passes.
-
-    Parameters
-    ----------
-    device : torch.device
-        The one whose tensors count.
-    now : callable, optional
-        Returns numbers that are noted before and after each operator.
-    around : callable, optional
-        Takes the place of an operator among the calls; what it returns is entered meanwhile.
-    most_bytes : int
-        Of memory that is kept, so that no later tensor gets it.
-
-    Attributes
-    ----------
-    calls : list of SeenCall
-    outside : dict
-        From the address of its storage to a tensor on the GPU that was there before.
-    on_host : dict
-        From the address of its storage to a tensor on the CPU that was there before.
-    of_host : list of storage
-        What the function made on the CPU: copies of a graph may read it again.
-    faults : list of str
-        What the function does that no graph does again.
-    kept_bytes : int
-    threads : set of int
-        Those that called operators.
-    """
+    """Notes every operator that reaches a kernel, here and in threads of backward passes."""
 
     supports_higher_order_operators = True
 
     def __init__(
         self,
-        device: Any,
-        now: Callable[[], tuple[int, ...]] = tuple,
+        device: Any,  # the one whose tensors count
+        now: Callable[[], tuple[int, ...]] = tuple,  # noted before and after each operator
+        # takes an operator's place among the calls; what it returns is entered meanwhile
         around: Callable[[int], AbstractContextManager[object]] = lambda _: nullcontext(),
-        most_bytes: int = 0,
+        most_bytes: int = 0,  # of memory that is kept, so that no later tensor gets it
     ) -> None:
         super().__init__()
         self._device = device
@@ -116,23 +70,16 @@ class OperatorLog(TorchDispatchMode):
         self._left = most_bytes
         self._kept: dict[int, Any] = {}
         self._mine: dict[int, Any] = {}
-        self.of_host: list[Any] = []
+        self.of_host: list[Any] = []  # what was made on the CPU: copies of a graph may read it
         self.calls: list[SeenCall] = []
-        self.outside: dict[int, Any] = {}
-        self.on_host: dict[int, Any] = {}
-        self.faults: list[str] = []
+        self.outside: dict[int, Any] = {}  # earlier tensors on the GPU, by storage
+        self.on_host: dict[int, Any] = {}  # earlier tensors on the CPU, by storage
+        self.faults: list[str] = []  # what the function does that no graph does again
         self.kept_bytes = 0
-        self.threads: set[int] = set()
+        self.threads: set[int] = set()  # those that called operators
 
     def before(self, func: Any, written: list[Any], read: list[Any]) -> None:
-        """Do something before an operator runs: nothing, unless a subclass does.
-
-        Parameters
-        ----------
-        func : OpOverload
-        written, read : list of tensor
-            What its schema says is changed, and the other tensors that it is given.
-        """
+        """Do something before an operator runs, which writes and reads these; nothing, here."""
 
     def __torch_dispatch__(
         self,
@@ -151,7 +98,7 @@ class OperatorLog(TorchDispatchMode):
         if func is torch.ops.aten.lift_fresh.default:
             self._take_fresh(args[0])
         self.before(func, [t for _, t, w in given if w], [t for _, t, w in given if not w])
-        call = SeenCall(_name_of(func))
+        call = SeenCall(name_of(func))
         known = set()
         for name, tensor, is_written in given:
             known |= self._note(call, tensor, name, is_written=is_written)
@@ -246,7 +193,8 @@ def _is_composite(func: Any, device: str) -> bool:
     return has_kernel(func.name(), _COMPOSITE) and not has_kernel(func.name(), key)
 
 
-def _name_of(func: Any) -> str:
+def name_of(func: Any) -> str:
+    """Return the name of an operator, with its overload."""
     return str(func.name()) if hasattr(func, "name") else str(func)
 
 
@@ -273,15 +221,12 @@ def parts_of(tensor: Any) -> Iterator[tuple[Any, bool]]:
     if inner is not None:
         for name in inner()[0]:
             yield from ((part, False) for part, _ in parts_of(getattr(tensor, name)))
-    elif tensor.layout is torch.sparse_coo:
-        yield from ((part, False) for part in (tensor._indices(), tensor._values()))
-    elif tensor.layout in {torch.sparse_csr, torch.sparse_bsr}:
-        yield from _all(tensor.crow_indices(), tensor.col_indices(), tensor.values())
-    elif tensor.layout in {torch.sparse_csc, torch.sparse_bsc}:
-        yield from _all(tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    elif names := _PARTS.get(tensor.layout):
+        yield from ((getattr(tensor, name)(), False) for name in names)
     elif tensor.is_nested:
-        sizes = tensor._nested_tensor_size(), tensor._nested_tensor_strides()
-        yield from _all(tensor._values() if tensor.layout is torch.jagged else tensor, *sizes)
+        yield tensor._values() if tensor.layout is torch.jagged else tensor, False
+        yield tensor._nested_tensor_size(), False
+        yield tensor._nested_tensor_strides(), False
     else:
         yield tensor, tensor.layout is torch.strided and not tensor.is_quantized
 
@@ -294,17 +239,7 @@ def addresses_of(tensor: Any) -> tuple[int, ...]:
         return ()
 
 
-def _all(*parts: Any) -> Iterator[tuple[Any, bool]]:
-    yield from ((part, False) for part in parts)
-
-
 def refuse_faults(log: OperatorLog, name: str) -> None:
-    """Refuse what no graph does again.
-
-    Raises
-    ------
-    ApplyError
-        If the function does anything of the kind.
-    """
+    """Refuse what no graph does again."""
     if log.faults:
         raise ApplyError(f"{name} cannot run as a graph: {log.faults[0]}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,14 +26,13 @@ from depgraph.apply.recorded import (
     recording_folder,
     store_of_call,
 )
-from depgraph.apply.short_memory import memory_told
 from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import ApplyError, DepgraphError
 from depgraph.system.memory import parse_size
-from depgraph.torch.rerun import checked_call, run_again, why_not_again
+from depgraph.torch.rerun import call_to_check, run_again, why_not_again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from depgraph.apply.applied import Applied
     from depgraph.apply.captured import Captured
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _BEFORE_TIMES = 20
 _TRUST = "operators", "recording"
 _OUTPUTS = "own", "reuse"
+_RAISED = "OutOfMemoryError"  # by PyTorch, which need not be there
+_HOW_MUCH = re.compile(r"tried to allocate ([\d.]+ \w+)", re.IGNORECASE)
 _calls = count()
 _used: set[Path] = set()
 _recorded: list[Captured] = []
@@ -49,25 +52,9 @@ _found: list[Applied] = []
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a call of `parallelize` asks for.
+    """What a call of `parallelize` asks for."""
 
-    Attributes
-    ----------
-    call : int
-        Which one, from 0.
-    function : callable
-    example_inputs : object
-    recording : str, Path or None
-    check_inputs : sequence
-    most_bytes : int
-    name : str
-    trusts_recording : bool
-    outputs : str
-    verify_every : int
-    time_limit : float
-    """
-
-    call: int
+    call: int  # which one, from 0
     function: Callable[..., Any]
     example_inputs: Any
     recording: str | Path | None
@@ -155,12 +142,25 @@ def parallelize(
             call, function, example_inputs, recording, check_inputs, most_bytes, name,
             trust == "recording", outputs, int(verify_every), float(time_limit),
         )  # fmt: skip
-        with memory_told():
+        with out_of_memory_explained():
             return _parallelize(request)
     except DepgraphError as error:
         if APPLY_STORE in os.environ or recording_folder() is not None:
             sys.exit(f"depgraph: {error}")  # the program runs under a command of depgraph
         raise
+
+
+@contextmanager
+def out_of_memory_explained() -> Iterator[None]:
+    """Say in one line what to do where PyTorch gets no memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__name__ != _RAISED:
+            raise
+        found = _HOW_MUCH.search(str(error))
+        amount = f": tried to allocate {found[1]}" if found else ""
+        raise ApplyError(f"out of GPU memory{amount}", "lower max_extra_memory") from None
 
 
 def _check_choice(name: str, given: str, known: Sequence[str]) -> None:
@@ -184,7 +184,7 @@ def _parallelize(request: Request) -> Parallelized:
         outputs=request.outputs, verify_every=request.verify_every,
     )  # fmt: skip
     folder, wanted = recording_folder(), os.environ.get(RECORD_CALL)
-    checked = checked_call()
+    checked = call_to_check()
     if (folder is not None and wanted not in {None, str(request.call)}) or (
         checked is not None and checked != request.call
     ):
@@ -220,7 +220,7 @@ def _record_here(request: Request, arguments: Any, folder: Path) -> None:
     prepared = prepared_for(request, arguments)
     prepared.warm_up()
     program = prepared.captured(Layout())
-    with prepared.bench.made(program, chain(len(program.handles))) as executable:
+    with prepared.bench.instantiated(program, chain(len(program.handles))) as executable:
         if not is_patched():  # times are to be those of a program that is warm
             for _ in range(_BEFORE_TIMES):
                 prepared.undo()
@@ -247,7 +247,7 @@ def _make_ready(request: Request, arguments: Any, made: Parallelized) -> None:
         made.report = choose(prepared, request, verdicts, store, made)
     except BaseException:
         made.give_up()
-        prepared.given_up()
+        prepared.abandon()
         raise
     _found.append(made.report)
     if APPLY_REPORT in os.environ:
@@ -269,10 +269,8 @@ def _store_of(request: Request) -> Path | None:
 
 
 def _verdicts(request: Request, store: Path | None) -> Verdicts:
-    """Return what a check found: kept beside the store, or found by running the program again.
-
-    What machine code says is not kept: another kernel may have the same name.
-    """
+    """Return what a check found: kept beside the store, without codes, or by running again."""
+    # What machine code says is not kept: another kernel may have the same name.
     from depgraph.store.companions import store_named_by, verdicts_of
     from depgraph.store.store import Store
 
@@ -301,6 +299,8 @@ def _record(store: Path, call: int) -> None:
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     if done.returncode or not store.is_dir():
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        reason = next((s for s in reversed(said) if s.startswith("depgraph")), (said or ["?"])[-1])
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        reason = next(
+            (s for s in reversed(lines) if s.startswith("depgraph")), (lines or ["?"])[-1]
+        )
         raise ApplyError(f"no recording: {reason.removeprefix('depgraph: ')}")

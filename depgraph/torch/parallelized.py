@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from depgraph.errors import ApplyError
 from depgraph.torch.arguments import is_dense
-from depgraph.torch.guards import Warned
+from depgraph.torch.guards import WarnOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,30 +28,14 @@ _CONSTANTS = (
 
 
 class Outputs:
-    """What a captured function returned, to be handed out anew for each call.
-
-    Parameters
-    ----------
-    outputs : object
-        Of the captured call.
-    arguments : Arguments
-    outside : callable
-        Tells of the address of a storage whether it was there before the function ran.
-    device : torch.device, optional
-        Of all tensors; default that of the arguments.
-
-    Raises
-    ------
-    ApplyError
-        If it is not known how to copy something of it.
-    """
+    """What a captured function returned, to be handed out anew for each call."""
 
     def __init__(
         self,
         outputs: Any,
         arguments: Arguments,
-        outside: Callable[[int], bool],
-        device: Any = None,
+        outside: Callable[[int], bool],  # whether a storage was there before the function ran
+        device: Any = None,  # of all tensors; default that of the arguments
     ) -> None:
         device = arguments.device if device is None else device
         self._leaves, self._tree = pytree.tree_flatten(outputs)
@@ -105,7 +89,7 @@ class Outputs:
             if isinstance(leaf, torch.Tensor)
         ]
 
-    def as_they_are(self) -> Any:
+    def not_copied(self) -> Any:
         """Return the tensors that the next run overwrites."""
         return pytree.tree_unflatten(list(self._leaves), self._tree)
 
@@ -122,16 +106,8 @@ class Outputs:
             made.copy_(tensor)  # the driver has no context yet
         return made
 
-    def handed_out(self, arguments: Sequence[Any], stream: int = 0) -> Any:
-        """Return copies that belong to the caller; views of arguments are views of the caller's.
-
-        Parameters
-        ----------
-        arguments : sequence
-            The leaves of the caller's arguments.
-        stream : int
-            The current stream.
-        """
+    def copied_out(self, arguments: Sequence[Any], stream: int = 0) -> Any:
+        """Return copies that belong to the caller; views of arguments are views of the caller's."""
         if self._is_one:
             return self._copied(self._leaves[0], stream)
         made = list(self._leaves)
@@ -193,42 +169,19 @@ def _same_view(view: Any, argument: Any) -> Any:
 
 @dataclass(slots=True)
 class Ready:
-    """All that a graph needs to run.
+    """All that a graph needs to run."""
 
-    Attributes
-    ----------
-    replay : callable
-        Launches the graph on the current stream.
-    replay_plainly : callable
-        Launches the graph as it was captured; the same results.
-    outputs, plain_outputs : Outputs
-        Of either.
-    guards : Guards
-    device : torch.device
-    set_gradients : callable
-        Lets parameters have the gradients that the graph writes.
-    state : list of (str, tensor)
-        The storages that the graph may change outside of its own memory, with names.
-    is_pure : bool
-        Whether it changes nothing else: neither these nor arguments, gradients or the state of a
-        random generator.
-    held : object
-        What must live as long as the graph.
-    lanes : Lanes
-        To be handed on.
-    """
-
-    replay: Callable[[], object]
-    replay_plainly: Callable[[], object]
-    outputs: Outputs
+    replay: Callable[[], object]  # launches the graph on the current stream
+    replay_plainly: Callable[[], object]  # launches the graph as it was captured; the same results
+    outputs: Outputs  # of either
     plain_outputs: Outputs
     guards: Guards
     device: Any
-    set_gradients: Callable[[], None]
-    state: list[tuple[str, Any]]
-    is_pure: bool
-    held: Any
-    lanes: Lanes
+    set_gradients: Callable[[], None]  # lets parameters have the gradients that the graph writes
+    state: list[tuple[str, Any]]  # storages outside of its own memory that it may change
+    is_pure: bool  # changes neither these nor arguments, gradients or a random generator's state
+    held: Any  # what must live as long as the graph
+    lanes: Lanes  # to be handed on
 
 
 class Parallelized:
@@ -256,7 +209,7 @@ class Parallelized:
     ) -> None:
         self._function = function
         self._arguments = arguments
-        self._warned = Warned(name)
+        self._warned = WarnOnce(name)
         self._is_own = outputs == "own"
         self._verify_every = verify_every
         self._ready: Ready | None = None
@@ -273,7 +226,7 @@ class Parallelized:
             raise AttributeError(name)
         return getattr(self._function, name)
 
-    def made_ready(self, ready: Ready) -> None:
+    def set_ready(self, ready: Ready) -> None:
         """Let calls run a graph from now on."""
         self._ready = ready
 
@@ -326,8 +279,8 @@ class Parallelized:
             self._arguments.copy_back(leaves)
             ready.set_gradients()
         if self._is_own:
-            return "", outputs.handed_out(leaves, stream)
-        return "", outputs.as_they_are()
+            return "", outputs.copied_out(leaves, stream)
+        return "", outputs.not_copied()
 
     def _go_on_with(self, stream: int) -> None:
         """Let a stream wait for what the one before was given."""
@@ -370,6 +323,6 @@ class Parallelized:
         try:
             if self._last is not None:
                 self._last.synchronize()
-            ready.lanes.given_back()
+            ready.lanes.release()
         except Exception:  # noqa: BLE001, S110 - the interpreter, or the GPU's context, is gone
             pass

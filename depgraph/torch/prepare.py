@@ -42,21 +42,7 @@ _WIDTHS = (2, 4, 8, 16, 32)
 
 
 class Prepared:
-    """A function on its way to a graph.
-
-    Parameters
-    ----------
-    function : callable
-    arguments : Arguments
-    name : str
-    driver : Driver
-    most_bytes : int
-        Of memory that may be kept so that tensors do not share it.
-    place : int
-        Which call of `depgraph.torch.parallelize` it is.
-    codes : mapping, optional
-        What is known of the machine code of kernels.
-    """
+    """A function on its way to a graph."""
 
     def __init__(
         self,
@@ -64,9 +50,9 @@ class Prepared:
         arguments: Arguments,
         name: str,
         driver: Driver,
-        most_bytes: int,
-        place: int = 0,
-        codes: Mapping[str, KernelCode] | None = None,
+        most_bytes: int,  # of memory that may be kept so that tensors do not share it
+        place: int = 0,  # which call of `depgraph.torch.parallelize` it is
+        codes: Mapping[str, KernelCode] | None = None,  # machine code of kernels
     ) -> None:
         self.function = function
         self.arguments = arguments
@@ -78,7 +64,7 @@ class Prepared:
         self._most_bytes = most_bytes
         self.listens = not any(hasattr(function, mark) for mark in _COMPILED)
         self.run = partial(arguments.call, function)
-        self.lanes = Lanes.taken(self.device, driver)
+        self.lanes = Lanes.acquire(self.device, driver)
         self.bench = Bench(driver, self.device)
         self._warm: Warm | None = None
 
@@ -151,21 +137,15 @@ class Prepared:
         """What undoes a run, None where a run changes nothing."""
         return self.warm.saved.restore if self.warm.saved.size else None
 
-    def given_up(self) -> None:
+    def abandon(self) -> None:
         """Undo everything, as far as that can be done, and let go of the GPU's memory."""
         with suppress(RuntimeError):
             if self._warm is not None:
                 self.undo()
-            self.lanes.given_back()
+            self.lanes.release()
 
     def tensors_written(self, graph: Graph, bindings: Bindings) -> list[tuple[str, Any]]:
-        """Return the tensors that a graph may change and that were there before, with names.
-
-        Raises
-        ------
-        ApplyError
-            If a kernel of no operator reaches memory of no tensor that the function refers to.
-        """
+        """Return the named tensors that a graph may change; refuse memory of no tensor."""
         program = graph.program
         known: dict[int, tuple[str, Any]] = {
             buffer.untyped_storage().data_ptr(): (f"argument {number}", buffer)
@@ -207,15 +187,7 @@ class Prepared:
     def graphs(
         self, base: Graph, wanted: Callable[[str], bool] = lambda _: True
     ) -> Iterator[Graph]:
-        """Yield the graphs that the function may run as; each layout of memory is captured anew.
-
-        Parameters
-        ----------
-        base : Graph
-            With memory laid out plainly.
-        wanted : callable
-            Tells by their names which are of interest.
-        """
+        """Yield the graphs wanted by name; each layout of memory is captured anew."""
         for layout in self._layouts(base.plan):
             if not any(map(wanted, layout.names)):
                 continue
@@ -245,14 +217,7 @@ class Prepared:
         weights: Sequence[float] | None = None,
         recorded: Recorded | None = None,
     ) -> Graph:
-        """Capture the function, and find what must wait for what.
-
-        Parameters
-        ----------
-        layout : Layout
-        like : Graph, optional
-            One whose times and recording are to be used.
-        """
+        """Capture the function and plan it, with the times and recording of `like`."""
         program = self.captured(layout)
         if like is not None:
             weights, recorded = like.plan.weights, like.recorded
@@ -264,22 +229,12 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A captured function, and a graph that it may run as.
-
-    Attributes
-    ----------
-    program : Program
-    plan : Plan
-    candidate : Candidate or None
-        None for the order in which it was captured.
-    recorded : Recorded or None
-        What a recording shows, where that is trusted.
-    """
+    """A captured function, and a graph that it may run as."""
 
     program: Program
     plan: Plan
-    candidate: Candidate | None = None
-    recorded: Recorded | None = None
+    candidate: Candidate | None = None  # None for the order in which it was captured
+    recorded: Recorded | None = None  # what a recording shows, where that is trusted
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -301,23 +256,12 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A function as anybody would capture it.
-
-    Attributes
-    ----------
-    graph : torch.cuda.CUDAGraph
-    outputs : object
-        What it writes.
-    gradients : list of (tensor, tensor)
-        Parameters, and the gradients that it writes for them.
-    handles : tuple of int
-        None: its nodes stay as they are.
-    """
+    """A function as anybody would capture it."""
 
     graph: Any
-    outputs: Any
-    gradients: list[tuple[Any, Any]]
-    handles: tuple[int, ...] = ()
+    outputs: Any  # what it writes
+    gradients: list[tuple[Any, Any]]  # parameters, and the gradients that it writes for them
+    handles: tuple[int, ...] = ()  # none: its nodes stay as they are
 
     @property
     def raw(self) -> int:

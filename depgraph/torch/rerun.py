@@ -27,37 +27,23 @@ _GENTLY = "DEPGRAPH_CHECK_GENTLY"
 _LEAVE_OUT = "DEPGRAPH_CHECK_LEAVE_OUT"
 _CODES = "DEPGRAPH_CHECK_CODES"
 _MODULES = "DEPGRAPH_MODULES_FOLDER"
-_VERDICTS, _STAGE, _SAID = "verdicts.json", "stage", "said"
+_VERDICTS, _STAGE, _ERRORS = "verdicts.json", "stage", "said"
 _FUNCTION, _GRAPH = "the function", "the graph "
 _MOST_TIMES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a process that checks is at, and what it was told by the one that waits.
+    """What a process that checks is at, and what it was told by the one that waits."""
 
-    Attributes
-    ----------
-    folder : Path or None
-        Where it says so; None where nobody waits.
-    is_gentle : bool
-        Whether indices, positions and masks stay as they are.
-    left_out : frozenset of str
-        Graphs that ended an earlier process.
-    modules : Path or None
-        Where modules of machine code are left: this process is only to read those.
-    codes : dict or None
-        What such a process read; None if there was none.
-    """
-
-    folder: Path | None = None
-    is_gentle: bool = False
-    left_out: frozenset[str] = frozenset()
-    modules: Path | None = None
-    codes: dict[str, KernelCode] | None = None
+    folder: Path | None = None  # where it says so; None where nobody waits
+    is_gentle: bool = False  # whether indices, positions and masks stay as they are
+    left_out: frozenset[str] = frozenset()  # graphs that ended an earlier process
+    modules: Path | None = None  # where machine code is left, if that alone is to be read
+    codes: dict[str, KernelCode] | None = None  # what such a process read; None if there was none
 
     @classmethod
-    def told(cls) -> Stage:
+    def from_environment(cls) -> Stage:
         """Return what the environment says."""
         modules, codes = os.environ.get(_MODULES), os.environ.get(_CODES)
         return cls(
@@ -89,7 +75,7 @@ class Stage:
         os._exit(0)
 
 
-def checked_call() -> int | None:
+def call_to_check() -> int | None:
     """Return which call this process is to check; None if it is not there for that."""
     found = os.environ.get(CHECK_CALL)
     return None if found is None else int(found)
@@ -112,42 +98,30 @@ def why_not_again(environment: Mapping[str, str]) -> str:
 
 
 def run_again(command: Sequence[str], call: int, seconds: float) -> Verdicts:
-    """Run a program again to check one of its calls.
-
-    Parameters
-    ----------
-    command : sequence of str
-    call : int
-        Which call of `parallelize`, from 0.
-    seconds : float
-        How long it may take.
-
-    Raises
-    ------
-    ApplyError
-        If it does not come to that call, or the function cannot run as a graph.
-    """
+    """Run a program again, in `seconds` at most, to check one of its calls."""
     gently, left_out = False, set[str]()
     with tempfile.TemporaryDirectory(prefix="depgraph-") as name:
         folder = Path(name)
         settings = {CHECK_CALL: str(call), _FOLDER: name}
         for _ in range(_MOST_TIMES):
             settings |= {_GENTLY: "1" if gently else "", _LEAVE_OUT: "\n".join(sorted(left_out))}
-            said, code = _run(command, settings, seconds, folder / _SAID)
+            last_line, code = _run(command, settings, seconds, folder / _ERRORS)
             if (folder / _VERDICTS).is_file():
                 found = Verdicts.read(folder / _VERDICTS)
                 if not found.wants_code:
                     return found
                 settings[_CODES] = str(_read_codes(command, settings, seconds, folder))
                 continue
-            stage = _stage_in(folder)
+            path = folder / _STAGE
+            stage = path.read_text(encoding="utf-8") if path.is_file() else ""
             if stage == _FUNCTION and not gently:
                 gently = True  # it asserts something about what was changed
             elif stage.startswith(_GRAPH) and stage.removeprefix(_GRAPH) not in left_out:
                 left_out.add(stage.removeprefix(_GRAPH))
             else:
-                reason = f"ended with exit code {code} {_at(stage)}"
-                raise ApplyError(f"run again to check it, the program {reason}: {said}")
+                at = f"at: {stage}" if stage else "before it came to parallelize"
+                message = f"the program ended with exit code {code} {at}: {last_line}"
+                raise ApplyError(f"run again to check it, {message}")
     raise ApplyError("run again to check it, the program failed in another way each time")
 
 
@@ -165,30 +139,21 @@ def _read_codes(
         modules.mkdir()
         library = str(Builder(Toolkit()).modules())
         also = {_MODULES: str(modules), "CUDA_INJECTION64_PATH": library}
-        _run(command, {**settings, **also}, seconds, folder / _SAID)
+        _run(command, {**settings, **also}, seconds, folder / _ERRORS)
         (folder / _VERDICTS).rename(path)
     except (RecorderError, OSError) as error:
         Verdicts(notes=[f"no machine code was read: {error}"]).write(path)
     return path
 
 
-def _at(stage: str) -> str:
-    return f"at: {stage}" if stage else "before it came to parallelize"
-
-
-def _stage_in(folder: Path) -> str:
-    path = folder / _STAGE
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
 def _run(
-    command: Sequence[str], settings: Mapping[str, str], seconds: float, said: Path
+    command: Sequence[str], settings: Mapping[str, str], seconds: float, errors: Path
 ) -> tuple[str, int]:
-    """Run a program without input; return the last line that it said, and its exit code."""
-    with said.open("w", encoding="utf-8") as errors:
+    """Run a program without input; return its last line on stderr, and its exit code."""
+    with errors.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(  # noqa: S603 - the program that runs already
             list(command), env={**os.environ, **settings}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=stream, start_new_session=True,
         )  # fmt: skip
         try:
             code = process.wait(seconds)
@@ -201,6 +166,6 @@ def _run(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    text = said.read_text(encoding="utf-8", errors="replace")
+    text = errors.read_text(encoding="utf-8", errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     return in_short(lines[-1], 300) if lines else "it said nothing", code

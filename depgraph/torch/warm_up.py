@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import random
+import sys
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ from torch.utils import _pytree as pytree
 from depgraph.apply.operators import rule_of
 from depgraph.errors import ApplyError
 from depgraph.torch.executed import Executed
-from depgraph.torch.state import Probe, RandomState, Saved
+from depgraph.torch.operator_log import OperatorLog, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,35 +28,107 @@ _MORE_RUNS = 2  # until libraries have chosen their kernels
 Gradients = list[tuple[Any, Any]]
 
 
+def whole_storage(tensor: Any) -> Any:
+    """Return all bytes of a tensor's storage as a tensor."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+class Saved:
+    """Copies of storages, to be written back."""
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def add(self, tensor: Any) -> None:
+        """Copy a tensor's whole storage, unless there is a copy of it already."""
+        key = str(tensor.device), tensor.untyped_storage().data_ptr()
+        if key not in self._copies and tensor.untyped_storage().nbytes():
+            with torch.inference_mode(mode=False), torch.no_grad():
+                bytes_ = whole_storage(tensor)
+                self._copies[key] = bytes_, bytes_.clone()
+
+    def add_all(self, tensors: Iterable[Any]) -> None:
+        """Copy the storages of several tensors."""
+        for tensor in tensors:
+            self.add(tensor)
+
+    def restore(self) -> None:
+        """Write everything back."""
+        if self._copies:
+            with torch.inference_mode(mode=False), torch.no_grad():
+                for bytes_, copy in self._copies.values():
+                    bytes_.copy_(copy)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all copies."""
+        return sum(copy.numel() for _, copy in self._copies.values())
+
+
+class Probe(OperatorLog):
+    """Listens to a function that runs, and saves what was there before an operator changes it."""
+
+    def __init__(self, device: Any, saved: Saved, executed: Executed) -> None:
+        super().__init__(device)
+        self._saved = saved
+        self._executed = executed
+        self._thread = threading.get_ident()
+
+    def before(self, func: Any, written: list[Any], read: list[Any]) -> None:
+        """Save what an operator may change, for all that is known of it."""
+        if threading.get_ident() != self._thread:
+            self._executed.note_stack(sys._getframe())
+        rule = rule_of(name_of(func))
+        tensors = written if rule is not None and not rule.also_writes else [*written, *read]
+        for tensor in tensors:
+            for part, _ in self.parts_outside(tensor):
+                self._saved.add(part)
+
+
+class RandomState:
+    """The states of all random generators that a function may draw from."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self._cpu = torch.get_rng_state()
+        self._python = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self._numpy = None if numpy is None else numpy.random.get_state()
+
+    def drew_on_host(self) -> bool:
+        """Tell whether random numbers were drawn on the CPU since."""
+        numpy = sys.modules.get("numpy")
+        if self._device.type != "cpu" and not torch.equal(torch.get_rng_state(), self._cpu):
+            return True
+        if random.getstate() != self._python:
+            return True
+        if numpy is None or self._numpy is None:
+            return False
+        _, keys, *rest = numpy.random.get_state()
+        return bool((keys != self._numpy[1]).any() or rest != list(self._numpy[2:]))
+
+    def restore(self) -> None:
+        """Set them back."""
+        if self._gpu is not None:
+            torch.cuda.set_rng_state(self._gpu, self._device)
+        torch.set_rng_state(self._cpu)
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+
+
 @dataclass(slots=True)
 class Warm:
-    """What came of running a function until it is warm.
-
-    Attributes
-    ----------
-    executed : Executed
-        What ran.
-    saved : Saved
-        What it changes, as it was before.
-    random : RandomState
-        As it was before.
-    anew : list of (tensor, tensor)
-        Parameters whose gradient each run makes anew, and the gradients that they had before.
-    made : str
-        State that the first run made, such as an optimizer's: that run counts, then.
-    is_backward : bool
-        Whether other threads call operators, as backward passes do.
-    uses_libraries : bool
-        Whether kernels may be a library's that needs a workspace.
-    """
+    """What came of running a function until it is warm."""
 
     executed: Executed
-    saved: Saved
-    random: RandomState
-    anew: Gradients = field(default_factory=list)
-    made: str = ""
-    is_backward: bool = False
-    uses_libraries: bool = True
+    saved: Saved  # what it changes, as it was before
+    random: RandomState  # as it was before
+    anew: Gradients = field(default_factory=list)  # that each run makes anew; and those before
+    made: str = ""  # state that the first run made, such as an optimizer's: that run counts, then
+    is_backward: bool = False  # whether other threads call operators, as backward passes do
+    uses_libraries: bool = True  # whether kernels may be a library's that needs a workspace
 
     def undo(self) -> None:
         """Let everything be as before, but for a run that counts."""
@@ -78,35 +153,14 @@ class _Run:
 
 def warm_up(
     run: Callable[[], Any],
-    bindings: Callable[[Executed | None], Bindings],
+    bindings: Callable[[Executed | None], Bindings],  # of the function, given what ran
     device: Any,
     name: str,
     *,
-    listens: bool = True,
-    also: Iterable[str] = (),
+    listens: bool = True,  # whether to listen to the dispatcher
+    also: Iterable[str] = (),  # what leads to tensors that kernels of no operator may change
 ) -> Warm:
-    """Run a function until it is warm.
-
-    That is on the caller's stream: where several streams are in use, graphs take longer for good.
-
-    Parameters
-    ----------
-    run : callable
-    bindings : callable
-        Goes through what the function refers to, given what ran.
-    device : torch.device
-    name : str
-        Of the function.
-    listens : bool
-        Whether to listen to the dispatcher.
-    also : iterable of str
-        What leads to tensors that kernels of no operator may change.
-
-    Raises
-    ------
-    ApplyError
-        If it returns what needs gradients, or binds other values to what it reads in each run.
-    """
+    """Run a function until it is warm, on the caller's stream: more streams would slow graphs."""
     executed = Executed(is_compiled=not listens)
     runs = _until_settled(run, bindings, device, name, executed, also, listens=listens)
     warm = _settled(runs, executed)
@@ -147,7 +201,7 @@ def _until_settled(
         now.changed = [
             path for path in read if then.get(path) != left.get(path) and not path.endswith(".grad")
         ]
-        now.anew = frozenset(_other(now.gradients, _gradients(before)))
+        now.anew = frozenset(_other_gradients(now.gradients, _gradients(before)))
         then = left
         is_steady = not now.anew or (len(runs) > 1 and now.anew == runs[-2].anew)
         if not now.changed and is_steady:
@@ -167,7 +221,7 @@ def _run_once(
             with Probe(device, now.saved, executed) as probe:
                 outputs = run()
             now.is_backward = len(probe.threads) > 1
-            rules = [rule_of(call.name.split(".", maxsplit=1)[0]) for call in probe.calls]
+            rules = [rule_of(call.name) for call in probe.calls]
             now.uses_libraries = any(rule is None or rule.is_library for rule in rules)
         else:
             outputs = run()
@@ -206,7 +260,6 @@ def _gradients(bindings: Bindings) -> Gradients:
     return [(s.of, s.value) for s in bindings.slots if s.key == "grad" and s.of is s.owner]
 
 
-def _other(before: Gradients, after: Gradients) -> Iterable[int]:
-    """Yield which tensors, by identity, have another gradient than before."""
+def _other_gradients(before: Gradients, after: Gradients) -> Iterable[int]:
     then = {id(tensor): gradient for tensor, gradient in before}
     return (id(t) for t, gradient in after if then.get(id(t)) is not gradient)

@@ -71,32 +71,8 @@ MAPS = np.dtype(
 TABLES = {"sectors": SECTORS, "tiles": TILES, "maps": MAPS}
 
 
-def is_recording(head: bytes) -> bool:
-    """Tell whether a file begins as a recording does."""
-    return head.startswith(MARK)
-
-
 class Archive:
-    """An opened recording.
-
-    Parameters
-    ----------
-    path : Path
-    memory_limit : int, optional
-        Bytes that what is unpacked of one member may take; default half of what is free.
-
-    Attributes
-    ----------
-    about : dict
-        Which process of which program was recorded, and how.
-    has_manifest : bool
-        False for one of an earlier version, in which what is missing cannot be told.
-
-    Raises
-    ------
-    TraceError
-        If the file is no recording, is damaged, or is of a later version.
-    """
+    """An opened recording."""
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self._path = path
@@ -112,7 +88,7 @@ class Archive:
             if self.has_manifest:
                 self._take_manifest()
             elif _MANIFEST in self._zip.NameToInfo:
-                raise self._damaged(f"{_MANIFEST} in a recording of an earlier version")
+                raise self.damaged(f"{_MANIFEST} in a recording of an earlier version")
         except TraceError:
             self.close()
             raise
@@ -122,9 +98,9 @@ class Archive:
         seen = set[str]()
         for name in names:
             if name in seen:
-                raise self._damaged(f"{in_short(repr(name))} is there twice")
+                raise self.damaged(f"{in_short(repr(name))} is there twice")
             if name not in {_ABOUT, _EVENTS, _MANIFEST} and not _TABLE_NAME.fullmatch(name):
-                raise self._damaged(f"{in_short(repr(name))} is no part of a recording")
+                raise self.damaged(f"{in_short(repr(name))} is no part of a recording")
             seen.add(name)
 
     def _take_manifest(self) -> None:
@@ -133,21 +109,21 @@ class Archive:
         found = self._object(self._read(_MANIFEST), _MANIFEST)
         named = found.get("members")
         if not isinstance(named, dict):
-            raise self._damaged(f"{_MANIFEST} names no members")
+            raise self.damaged(f"{_MANIFEST} names no members")
         there = {name: info for name, info in self._zip.NameToInfo.items() if name != _MANIFEST}
         for name in [*named, *there]:
             if name not in there:
-                raise self._damaged(f"{in_short(repr(name))} is missing")
+                raise self.damaged(f"{in_short(repr(name))} is missing")
             if name not in named:
-                raise self._damaged(f"{in_short(repr(name))} is not in its manifest")
+                raise self.damaged(f"{in_short(repr(name))} is not in its manifest")
         for name, member in named.items():
             about = member if isinstance(member, dict) else {}
             digest = about.get("sha256")
             if about.get("bytes") != there[name].file_size or not isinstance(digest, str):
-                raise self._damaged(f"{in_short(repr(name))} is not as large as its manifest says")
+                raise self.damaged(f"{in_short(repr(name))} is not as large as its manifest says")
             table = TABLES.get(name.partition("/")[0])
             if table is not None and about.get("rows") != about["bytes"] / table.itemsize:
-                raise self._damaged(f"{in_short(repr(name))} has other rows than its manifest says")
+                raise self.damaged(f"{in_short(repr(name))} has other rows than its manifest says")
             self._digests[name] = digest
 
     def _check_version(self) -> None:
@@ -165,26 +141,22 @@ class Archive:
         except OSError as error:
             raise TraceError(self._path, error.strerror or "cannot be read") from None
         except _FAULTS as error:
-            raise self._damaged(error) from None
+            raise self.damaged(error) from None
 
-    def refuse(self, found: str) -> None:
-        """Refuse the recording if something was found wrong with it."""
-        if found:
-            raise self._damaged(found)
-
-    def _damaged(self, error: object) -> TraceError:
+    def damaged(self, error: object) -> TraceError:
+        """Return what to raise where something is wrong with the recording."""
         return TraceError(self._path, f"is a damaged recording ({error})", _AGAIN)
 
     def _read(self, member: str) -> bytes:
         try:
             content = self._zip.read(member)
         except KeyError:
-            raise self._damaged(f"{member} is missing") from None
+            raise self.damaged(f"{member} is missing") from None
         except _FAULTS as error:
-            raise self._damaged(f"{member}: {error}") from None
+            raise self.damaged(f"{member}: {error}") from None
         expected = self._digests.get(member)
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-            raise self._damaged(f"{member} is not what its manifest says")
+            raise self.damaged(f"{member} is not what its manifest says")
         return content
 
     def _refuse_large(self, member: str, most: int, hint: str = _TRUST) -> None:
@@ -203,17 +175,17 @@ class Archive:
         """Refuse text that says the same over and over."""
         found = self._zip.NameToInfo.get(member)
         if found and found.file_size > max(_SMALL, _MOST_PACKED * found.compress_size):
-            raise self._damaged(f"{member} says one thing {_MOST_PACKED} times and more")
+            raise self.damaged(f"{member} says one thing {_MOST_PACKED} times and more")
 
     def _object(self, text: bytes, place: str) -> dict[str, Any]:
         try:
             found = json.loads(text)
         except RecursionError:
-            raise self._damaged(f"{place} is nested too deep") from None
+            raise self.damaged(f"{place} is nested too deep") from None
         except ValueError as error:
-            raise self._damaged(f"{place}: {error}") from None
+            raise self.damaged(f"{place}: {error}") from None
         if not isinstance(found, dict):
-            raise self._damaged(f"{place} is no object")
+            raise self.damaged(f"{place} is no object")
         return found
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -223,25 +195,18 @@ class Archive:
         for line, text in enumerate(io.BytesIO(self._read(_EVENTS)), 1):
             place = f"{_EVENTS} line {line}"
             if len(text) > _LONGEST_LINE:
-                raise self._damaged(f"{place} is too long")
+                raise self.damaged(f"{place} is too long")
             yield self._object(text, place)
 
     def table(self, name: str, launch: int) -> NDArray[Any]:
-        """Return a table of a launch; empty where it has none.
-
-        Parameters
-        ----------
-        name : str
-            Key of `TABLES`.
-        launch : int
-        """
+        """Return a table of a launch, by its key in `TABLES`; empty where it has none."""
         member = member_of(name, launch)
         if member not in self._zip.NameToInfo:
             return np.empty(0, TABLES[name])
         self._refuse_large(member, self._limit // _MEMORY_OF_TABLE)
         content = self._read(member)
         if len(content) % TABLES[name].itemsize:
-            raise self._damaged(f"{member} is cut")
+            raise self.damaged(f"{member} is cut")
         return np.frombuffer(content, TABLES[name])
 
     def bytes_of(self, launch: int) -> int:
@@ -262,24 +227,12 @@ def member_of(table: str, launch: int) -> str:
 def pack(
     path: Path,
     about: dict[str, Any],
-    events: Sequence[dict[str, Any]],
+    events: Sequence[dict[str, Any]],  # of kernels: where in `raw` their tables are
     raw: NDArray[np.uint8],
     *,
-    compress: bool = True,
+    compress: bool = True,  # False takes a tenth of the time
 ) -> None:
-    """Write a recording from what the recorder of one process has left.
-
-    Parameters
-    ----------
-    path : Path
-        Of the new file.
-    about : dict
-    events : sequence of dict
-        As the recorder wrote them: those of kernels say where in `raw` their tables are.
-    raw : uint8[n]
-    compress : bool
-        False for a file that is soon read and removed: it takes a tenth of the time.
-    """
+    """Write a recording from what the recorder of one process has left."""
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     path.write_bytes(MARK)
     members: dict[str, dict[str, int | str]] = {}
@@ -312,13 +265,7 @@ def pack(
 
 
 class _Tables:
-    """Tables as the recorder wrote them, in which all nodes of a CUDA graph share one.
-
-    Parameters
-    ----------
-    raw : uint8[n]
-    events : sequence of dict
-    """
+    """Tables as the recorder wrote them, in which all nodes of a CUDA graph share one."""
 
     def __init__(self, raw: NDArray[np.uint8], events: Sequence[dict[str, Any]]) -> None:
         self._raw = raw
@@ -338,11 +285,9 @@ class _Tables:
         return not set(found[found > 0].tolist()) <= known
 
     def is_cut(self, name: str, at: int, n: int) -> bool:
-        """Tell whether not all of a table is there."""
         return at + n * TABLES[name].itemsize > len(self._raw)
 
     def rows(self, name: str, at: int, n: int, launch: int) -> NDArray[Any]:
-        """Return the rows of one launch."""
         if n == 0:
             return np.empty(0, TABLES[name])
         rows = self._whole(name, at, n)

@@ -9,10 +9,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from depgraph.errors import TraceError
+from depgraph.parsers.recording.allocations import LiveMemory, ProfiledAllocations
 from depgraph.parsers.recording.archive import Archive
-from depgraph.parsers.recording.live_memory import LiveMemory
-from depgraph.parsers.recording.pytorch_memory import Placed
 from depgraph.parsers.recording.tensor_maps import maps_in
+from depgraph.recorder.unseen import READS_CONSTANTS, STORES_TILES
 from depgraph.system.limits import LARGEST_ID
 from depgraph.system.text import in_short
 from depgraph.trace.records import (
@@ -53,58 +53,30 @@ _NO_MANIFEST = (
 )
 _MOST_REGISTERS = 1 << 10
 _MOST_SHARED = 1 << 24
-_STORES_TILES = "stores tiles by TMA"
-_READS_CONSTANTS = "reads __constant__ memory"
 _CONSTANTS = "reads __constant__ memory, which a copy or memset may have written"
 _Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One launch of a recording.
-
-    Attributes
-    ----------
-    number : int
-    launch : KernelLaunch
-    cluster : (int, int, int)
-        Blocks of a cluster; zeros where there are none.
-    untraced : str or None
-        Why it was not recorded, or not wholly.
-    bytes : int
-        Of its tables.
-    maps : tuple of (int, TensorMap)
-        Tensors that it was given, and where their maps stand among its parameters.
-    stores_tiles : bool or None
-        Whether its machine code stores tiles by TMA, which no hook sees; None if nobody read it.
-    """
+    """One launch of a recording."""
 
     number: int
     launch: KernelLaunch
-    cluster: tuple[int, int, int]
-    untraced: str | None
-    bytes: int
-    maps: tuple[tuple[int, TensorMap], ...] = ()
-    stores_tiles: bool | None = None
+    cluster: tuple[int, int, int]  # blocks of a cluster; zeros where there are none
+    untraced: str | None  # why it was not recorded, or not wholly
+    bytes: int  # of its tables
+    maps: tuple[tuple[int, TensorMap], ...] = ()  # tensors given, by place among the parameters
+    stores_tiles: bool | None = None  # by TMA, which no hook sees; None if nobody read its code
 
 
 class RecordedEvents:
-    """What a recording says of its launches, and of what the host did between them.
-
-    Attributes
-    ----------
-    operations : list of Operation
-    place : dict
-        Of each launch, by number, among the operations.
-    launches : list of Launched
-    allocations : list of Allocation
-    skipped, warnings : Counter
-    """
+    """What a recording says of its launches, and of what the host did between them."""
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self._path = path
         self.operations: list[Operation] = []
-        self.place: dict[int, int] = {}
+        self.place: dict[int, int] = {}  # of each launch, by number, among the operations
         self.launches: list[Launched] = []
         self._maps: dict[int, list[tuple[int, TensorMap]]] = {}
         self._memory = LiveMemory()
@@ -132,13 +104,15 @@ class RecordedEvents:
         self.launches = [self._finished(launched) for launched in self.launches]
 
     def take_memory_profile(self, path: Path) -> None:
-        """Add the tensors of PyTorch's caching allocator; see `Placed`."""
+        """Add the tensors of PyTorch's caching allocator; see `ProfiledAllocations`."""
         launches = [(self.place[each.number], each.launch) for each in self.launches]
-        placed = Placed(path, launches, self.allocations, self.process, len(self.operations))
-        self.allocations = [*self.allocations, *placed.allocations]
-        if placed.left_out:
+        profiled = ProfiledAllocations(
+            path, launches, self.allocations, self.process, len(self.operations)
+        )
+        self.allocations = [*self.allocations, *profiled.allocations]
+        if profiled.left_out:
             self.warnings["allocations and frees of the profile in memory that the recorded "
-                          "program lacks: left out"] = placed.left_out  # fmt: skip
+                          "program lacks: left out"] = profiled.left_out  # fmt: skip
 
     def _finished(self, launched: Launched) -> Launched:
         """Add what is known only when all events are: tensors, and constants that are written."""
@@ -164,18 +138,15 @@ class RecordedEvents:
         return replace(launched, maps=tuple(found)) if found else launched
 
     def _in_order(self, events: Iterable[_Event]) -> Iterator[tuple[int, _Event]]:
-        """Yield the events, each with its line, in the order of the host's calls.
-
-        Some are written later than they happened, and say when; others follow the one before.
-        """
+        """Yield events and their lines in the order of the host's calls: some are written later."""
         latest = 0
         found = []
         for self.lines, event in enumerate(events, 1):
             what = event.get("event")
             if not isinstance(what, str) or what not in _KNOWN:
-                said = in_short(repr(what))
-                found_there = f"event {self.lines} is of a kind that is not known: {said}"
-                raise TraceError(self._path, found_there, "record the program again")
+                kind = in_short(repr(what))
+                message = f"event {self.lines} is of a kind that is not known: {kind}"
+                raise TraceError(self._path, message, "record the program again")
             order = event.get("order", latest)
             latest = order if type(order) is int else latest
             found.append((latest, self.lines, event))
@@ -238,10 +209,10 @@ class RecordedEvents:
             self.warnings["kernels that touched more than the recorder had room for (record with "
                           "more --gpu-memory)"] += 1  # fmt: skip
         unseen = set(_texts(event, "unseen"))
-        if _READS_CONSTANTS in unseen:
+        if READS_CONSTANTS in unseen:
             self._reads_constants.add(number)
-        others = sorted(unseen - {_STORES_TILES, _READS_CONSTANTS})
-        stores_tiles = _STORES_TILES in unseen if "unseen" in event else None
+        others = sorted(unseen - {STORES_TILES, READS_CONSTANTS})
+        stores_tiles = STORES_TILES in unseen if "unseen" in event else None
         self.launches.append(
             Launched(
                 number, launch, cluster, reason or "; ".join(others) or None,

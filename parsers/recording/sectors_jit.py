@@ -23,22 +23,13 @@ _WRITE = np.uint8(records.WRITE)
 _SYNC_READ = np.uint8(records.SYNC_READ)
 
 
+# The lowest bit is the first. A page is read, or written: `read` and `written` are the halves of
+# its mask.
 class Masks(NamedTuple):
-    """Sectors and pages that blocks touched: a bit of a mask is a byte, or 16 bytes of a page.
-
-    The lowest bit is the first. A page is read, or written: `read` and `written` are the halves of
-    its mask.
-
-    Attributes
-    ----------
-    row : int32[n]
-    number : uint64[n]
-        Address over 32; of a page address over 1024, `IS_PAGE`, and `IS_WRITTEN` if it is.
-    read, written, synchronised : uint32[n]
-    """
+    """Sectors and pages that blocks touched: a bit of a mask is a byte, or 16 bytes of a page."""
 
     row: NDArray[np.int32]
-    number: NDArray[np.uint64]
+    number: NDArray[np.uint64]  # address / 32; of a page / 1024, `IS_PAGE` and maybe `IS_WRITTEN`
     read: NDArray[np.uint32]
     written: NDArray[np.uint32]
     synchronised: NDArray[np.uint32]
@@ -66,16 +57,8 @@ def _add_runs(bits, of_row, of_kind, base, bytes_of_bit, row, kind, start, end, 
 
 @compiled_if_large
 def ranges_of_masks(masks, row, kind, start, end):
-    """Write a range for each run of bytes; return how many there are.
-
-    What a block reads plainly counts as that, whatever else reads it.
-
-    Parameters
-    ----------
-    masks : Masks
-    row, kind, start, end : int32[m], uint8[m], uint64[m], uint64[m]
-        With room for 48 ranges a sector, at most.
-    """
+    """Write a range for each run of bytes; a plain read counts as that. Return how many."""
+    # There is room for 48 ranges a sector, at most.
     n = 0
     for i in range(len(masks.row)):
         number = masks.number[i]

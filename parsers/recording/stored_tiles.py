@@ -37,62 +37,33 @@ class _Tiling(Enum):
 
 
 class Loads(NamedTuple):
-    """The loads of tiles through one map, in the order in which they were issued.
-
-    Attributes
-    ----------
-    tensor : TensorMap
-    row : int64[n]
-        Place of each among the loads of the kernel.
-    at : int32[n, rank]
-        First element of each.
-    issuer : int64[n]
-        The block that issued each.
-    load, receiver : int64[m]
-        Which load each block gets, its own and those that are multicast to it.
-    """
+    """The loads of tiles through one map, in the order in which they were issued."""
 
     tensor: TensorMap
-    row: NDArray[np.int64]
-    at: NDArray[np.int32]
-    issuer: NDArray[np.int64]
-    load: NDArray[np.int64]
+    row: NDArray[np.int64]  # [n]: place of each among the loads of the kernel
+    at: NDArray[np.int32]  # [n, rank]: first element of each
+    issuer: NDArray[np.int64]  # [n]: the block that issued each
+    load: NDArray[np.int64]  # [m]: which load each block gets, multicast ones too
     receiver: NDArray[np.int64]
 
 
 class _Pieces(NamedTuple):
-    """The same of one tensor, through one map, or through several that differ in their boxes.
+    """The same of one tensor, through one map, or through several that differ in their boxes."""
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Of the tensor.
-    low, high : int64[n, rank]
-        Which of its elements each load takes.
-    issuer, load, receiver
-        As in `Loads`.
-    """
-
-    sizes: tuple[int, ...]
-    low: NDArray[np.int64]
+    sizes: tuple[int, ...]  # of the tensor
+    low: NDArray[np.int64]  # [n, rank]: which of its elements each load takes
     high: NDArray[np.int64]
-    issuer: NDArray[np.int64]
+    issuer: NDArray[np.int64]  # as in `Loads`
     load: NDArray[np.int64]
     receiver: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
-    """Boxes of elements, each stored by a block.
-
-    Attributes
-    ----------
-    block : int64[n]
-    low, high : int64[n, rank]
-    """
+    """Boxes of elements, each stored by a block."""
 
     block: NDArray[np.int64]
-    low: NDArray[np.int64]
+    low: NDArray[np.int64]  # [n, rank]
     high: NDArray[np.int64]
 
     def cover(self, sizes: Sequence[int]) -> bool:
@@ -114,23 +85,10 @@ class _Tiles:
 def infer_tiles(
     stored: TensorMap, loads: Sequence[Loads]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]] | None:
-    """Return which block stores which bytes of a tensor, as far as its loads tell.
-
-    Where several rules hold, as for a square matrix and its transpose, a block is given what it
-    stores by any of them. A tensor of wider elements than all that is loaded may be one that
-    several blocks add to: no rule is looked for.
-
-    Parameters
-    ----------
-    stored : TensorMap
-    loads : sequence of Loads
-        Of all maps that the kernel loads through.
-
-    Returns
-    -------
-    (int64[n], uint64[n], uint64[n]) or None
-        Blocks, starts and ends; None where no rule holds.
-    """
+    """Return which block stores which bytes (starts, ends) of a tensor; None if no rule holds."""
+    # Where several rules hold, as for a square matrix and its transpose, a block is given
+    # what it stores by any of them. A tensor of wider elements than all that is loaded may be
+    # one that several blocks add to: no rule is looked for.
     if stored.element > max(each.tensor.element for each in loads):
         return None
     pieces = list(_pieces_of(loads))
@@ -148,10 +106,8 @@ def infer_tiles(
 
 
 def _pieces_of(loads: Sequence[Loads]) -> Iterator[_Pieces]:
-    """Yield what is loaded through each map, and of each tensor that has maps with several boxes.
-
-    A tile of 96 columns may be loaded as one of 64 and one of 32.
-    """
+    """Yield what is loaded through each map, and of each tensor by maps with several boxes."""
+    # A tile of 96 columns may be loaded as one of 64 and one of 32.
     of_tensor: dict[TensorMap, list[Loads]] = {}
     for each in loads:
         yield _joined([each])
@@ -203,18 +159,10 @@ def _rules(stored: TensorMap, pieces: Sequence[_Pieces]) -> Iterator[_Rule]:
 
 
 class _Numbered(NamedTuple):
-    """Tiles of which parts are loaded: a block may work on several, one after another.
+    """Tiles of which parts are loaded: a block may work on several, one after another."""
 
-    Attributes
-    ----------
-    key : int64[n, 2]
-        Block, and number among the tiles of that block; ascending, each once.
-    low, high : int64[n, rank]
-        What is loaded of the tensor for each.
-    """
-
-    key: NDArray[np.int64]
-    low: NDArray[np.int64]
+    key: NDArray[np.int64]  # [n, 2]: block, and number among its tiles; ascending, each once
+    low: NDArray[np.int64]  # [n, rank]: what is loaded of the tensor for each
     high: NDArray[np.int64]
 
 
@@ -225,14 +173,7 @@ def _tiles_by(
     known: dict[tuple[int, tuple[int, ...]], _Numbered],
     tiling: _Tiling,
 ) -> _Tiles | None:
-    """Return the tiles by a rule; None where maps disagree about how many there are.
-
-    Parameters
-    ----------
-    known : dict
-        By map and chosen dimensions; those that are found are added.
-    tiling : _Tiling
-    """
+    """Return the tiles by a rule; None where maps disagree about how many there are."""
     chosen: dict[int, tuple[int, ...]] = {}
     for choice in rule:
         if choice is not None:

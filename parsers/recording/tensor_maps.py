@@ -36,29 +36,14 @@ _UNUSED_BITS = (
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A tensor in global memory, and the box that one load of it takes.
-
-    Attributes
-    ----------
-    address : int
-    element : int
-        Bytes.
-    sizes : tuple of int
-        Elements in each dimension, the innermost first.
-    strides : tuple of int
-        Bytes from one element to the next in each dimension.
-    box : tuple of int
-        Elements of a load in each dimension, those between steps included.
-    steps : tuple of int
-        Of which every so many-th is loaded.
-    """
+    """A tensor in global memory, and the box that one load of it takes."""
 
     address: int
-    element: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    steps: tuple[int, ...]
+    element: int  # bytes
+    sizes: tuple[int, ...]  # elements in each dimension, the innermost first
+    strides: tuple[int, ...]  # bytes from one element to the next in each dimension
+    box: tuple[int, ...]  # elements of a load in each dimension, those between steps included
+    steps: tuple[int, ...]  # of which every so many-th is loaded
 
     @property
     def rows(self) -> int:
@@ -74,18 +59,7 @@ class TensorMap:
 
 
 def decode(words: Sequence[int]) -> TensorMap | None:
-    """Decode the map of a tiled load.
-
-    Parameters
-    ----------
-    words : sequence of int
-        Of 64 bits, eight or more.
-
-    Returns
-    -------
-    TensorMap or None
-        None for what is no such map: of an im2col or an interleaved tensor, or impossible.
-    """
+    """Decode the map of a tiled load, eight words; None for an im2col or interleaved one."""
 
     def bits(word: int, low: int, n: int) -> int:
         return int(words[word]) >> low & ((1 << n) - 1)
@@ -114,13 +88,8 @@ def decode(words: Sequence[int]) -> TensorMap | None:
 
 
 def maps_in(content: bytes) -> list[tuple[int, TensorMap]]:
-    """Return what looks like a tensor map among the parameters of a kernel, and where it stands.
-
-    Parameters
-    ----------
-    content : bytes
-        Maps stand at multiples of 64 of the address; where that begins is not known.
-    """
+    """Return what looks like a tensor map among the parameters of a kernel, and where it stands."""
+    # Maps stand at multiples of 64 of the address; where `content` begins is not known.
     found = []
     for place in range(0, len(content) - _MAP_BYTES + 1, _PARAMETER_BYTES):
         words = np.frombuffer(content, "<u8", _MAP_BYTES // 8, place).tolist()
@@ -150,22 +119,7 @@ def _is_possible(found: TensorMap) -> bool:
 def tile_ranges(
     tensor: TensorMap, at: NDArray[np.int32], width: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the bytes that loads of tiles read; what lies outside the tensor is not read.
-
-    Parameters
-    ----------
-    tensor : TensorMap
-    at : int32[n, rank]
-        First element of each load, the innermost dimension first.
-    width : int64[n], optional
-        Elements of each in the innermost dimension; default those of the box.
-
-    Returns
-    -------
-    load : int64[m]
-    start, end : uint64[m]
-        A range for each row of each tile.
-    """
+    """Return load, start and end of each row that loads of tiles read, inside the tensor."""
     load = np.arange(len(at))
     first = np.maximum(at[:, 0].astype(np.int64), 0)
     wide = np.int64(tensor.box[0]) if width is None else width

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.footprint.footprints import (
-    Footprints,
-    concatenate_footprints,
-    join_footprints,
-)
+from depgraph.footprint.footprints import Footprints, concatenate_footprints, join_footprints
 from depgraph.graph.lists import distinct
 from depgraph.parsers.recording.archive import TABLES
 from depgraph.parsers.recording.sectors_jit import (
@@ -25,14 +20,7 @@ from depgraph.parsers.recording.sectors_jit import (
 )
 from depgraph.parsers.recording.stored_tiles import Loads, infer_tiles
 from depgraph.parsers.recording.tensor_maps import decode, tile_ranges
-from depgraph.trace.records import (
-    RANGE,
-    READ,
-    TILES,
-    BlockTouches,
-    PossibleWrites,
-    Ranges,
-)
+from depgraph.trace.records import RANGE, READ, TILES, BlockTouches, PossibleWrites, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,17 +42,6 @@ _NOTHING = "nothing that the recorder sees: it may use TMA alone"
 _NOT_UNDERSTOOD = "a tensor map that is not understood"
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRows:
-    """What the blocks of one launch touched."""
-
-    launch: int
-    grid: tuple[int, int, int]
-    block: NDArray[np.int64]
-    accesses: NDArray[np.int64]
-    ranges: Footprints
-
-
 def read_touches(
     archive: Archive,
     place: int,
@@ -72,8 +49,8 @@ def read_touches(
     part: ScannedPart,
     first_row: int,
     overflow: Overflow | None,
-) -> LaunchRows:
-    """Read the tables of one launch, and say what is not in them."""
+) -> BlockTouches:
+    """Read the tables of one launch, rows from `first_row` on, and say what is not in them."""
     launch = launched.launch
     sectors, tiles, maps = (archive.table(name, launched.number) for name in TABLES)
     loads = _loads_of(tiles, maps, launched)
@@ -93,13 +70,12 @@ def read_touches(
             [sectors["block"].astype(np.int64), tiles["block"].astype(np.int64), readers]
         )
     )
-    archive.refuse(
-        f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
-        if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks
-        else f"launch {launched.number} touches an address that no GPU has"
-        if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END
-        else ""
-    )
+    if len(all_blocks) and not 0 <= all_blocks[0] <= all_blocks[-1] < launch.blocks:
+        raise archive.damaged(
+            f"block {int(all_blocks[-1])} of launch {launched.number} is outside its grid"
+        )
+    if len(sectors) and _addresses(sectors["number"]).max() >= _ADDRESS_END:
+        raise archive.damaged(f"launch {launched.number} touches an address that no GPU has")
     row_of = np.searchsorted(all_blocks, sectors["block"]).astype(np.int32)
     plain = _plain(sectors, row_of, len(all_blocks), first_row, overflow)
     moved = Footprints(
@@ -109,12 +85,19 @@ def read_touches(
     accesses = np.bincount(row_of, weights=sectors["accesses"], minlength=len(all_blocks))
     loaders = np.searchsorted(all_blocks, tiles["block"])
     accesses += np.bincount(loaders, minlength=len(all_blocks))
-    return LaunchRows(
-        place,
-        launch.grid,
-        all_blocks,
-        accesses.astype(np.int64),
-        concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain,
+    ranges = concatenate_footprints([plain, moved], len(all_blocks)) if len(moved) else plain
+    x_size, y_size, _ = launch.grid
+    return BlockTouches(
+        launch=np.full(len(all_blocks), place, np.int32),
+        x=(all_blocks % x_size).astype(np.int32),
+        y=(all_blocks // x_size % y_size).astype(np.int32),
+        z=(all_blocks // (x_size * y_size)).astype(np.int32),
+        accesses=accesses.astype(np.int64),
+        instructions=accesses.astype(np.int64),
+        row=(ranges.block + first_row).astype(np.int32),
+        kind=ranges.kind,
+        start=ranges.start,
+        end=ranges.end,
     )
 
 
@@ -188,10 +171,7 @@ def _loads_of(tiles: NDArray[Any], maps: NDArray[Any], launched: Launched) -> li
 
 
 def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
-    """Return the blocks that loads of tiles are for, and what each reads.
-
-    The ranges name a block by its place in the first array.
-    """
+    """Return the blocks that loads are for, and what each reads, by place among the blocks."""
     boxes = [_boxes_side_by_side(each) for each in loads]
     blocks = np.unique(np.concatenate([np.empty(0, np.int64), *(block for block, *_ in boxes)]))
     parts = []
@@ -205,16 +185,7 @@ def _tile_reads(loads: Sequence[Loads]) -> tuple[NDArray[np.int64], Footprints]:
 def _boxes_side_by_side(
     loads: Loads,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return what each block gets, once, boxes joined that lie side by side in the innermost.
-
-    Returns
-    -------
-    block : int64[n]
-    at : int32[n, rank]
-        First element of each box.
-    width : int64[n]
-        Elements in the innermost dimension.
-    """
+    """Return each block's boxes: block, first element, width; those side by side are joined."""
     low, high = loads.at.min(axis=0).astype(np.int64), loads.at.max(axis=0).astype(np.int64)
     extent = high - low + 1
     if float(loads.receiver.max() + 1) * np.prod(extent.astype(float)) >= _MOST_KEYS:
@@ -282,27 +253,3 @@ def _receivers(
                 z[chosen] // cz * cz + rank // (cx * cy),
             )
             yield chosen, there[0] + grid[0] * (there[1] + grid[1] * there[2])
-
-
-def stack_rows(pieces: Sequence[LaunchRows]) -> BlockTouches:
-    """Put the rows of several launches one after another."""
-    first = np.concatenate([[0], np.cumsum([len(p.block) for p in pieces])]).astype(np.int64)
-    x_size, y_size = (
-        np.concatenate([np.full(len(p.block), p.grid[d], np.int64) for p in pieces]) for d in (0, 1)
-    )
-    block = np.concatenate([p.block for p in pieces])
-    accesses = np.concatenate([p.accesses for p in pieces])
-    return BlockTouches(
-        launch=np.concatenate([np.full(len(p.block), p.launch, np.int32) for p in pieces]),
-        x=(block % x_size).astype(np.int32),
-        y=(block // x_size % y_size).astype(np.int32),
-        z=(block // (x_size * y_size)).astype(np.int32),
-        accesses=accesses,
-        instructions=accesses,
-        row=np.concatenate(
-            [p.ranges.block + low for p, low in zip(pieces, first[:-1], strict=True)]
-        ).astype(np.int32),
-        kind=np.concatenate([p.ranges.kind for p in pieces]),
-        start=np.concatenate([p.ranges.start for p in pieces]),
-        end=np.concatenate([p.ranges.end for p in pieces]),
-    )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.errors import TraceError
-from depgraph.parsers.recording.archive import Archive, is_recording
+from depgraph.parsers.recording.archive import MARK, Archive
 from depgraph.parsers.recording.events import RecordedEvents
-from depgraph.parsers.recording.touches import read_touches, stack_rows
-from depgraph.trace.records import ScannedPart
+from depgraph.parsers.recording.touches import read_touches
+from depgraph.trace.records import BlockTouches, ScannedPart
 from depgraph.trace.sources import FileState, SourceFiles
 
 if TYPE_CHECKING:
@@ -21,28 +21,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.parsers.recording.events import Launched
-    from depgraph.parsers.recording.touches import LaunchRows
     from depgraph.parsers.scanning.compression import TraceInput
     from depgraph.trace.records import KernelLaunch, Overflow, PartTask
 
 FORMAT = "recording"
-BLIND_SPOTS: tuple[str, ...] = ("what the host does between kernels",)
 _PART_BYTES = 16 << 20
 
 
 def sniff(head: bytes) -> bool:
     """Tell whether the first bytes of a file are those of a recording."""
-    return is_recording(head)
+    return head.startswith(MARK)
 
 
 def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
-    """Open the recording of one process.
-
-    Raises
-    ------
-    TraceError
-        If there are several, or it comes through a pipe.
-    """
+    """Open the recording of one process: a single file, no pipe."""
     if len(inputs) > 1:
         raise TraceError(inputs[1].name, "is a recording of its own", "extract them one by one")
     if inputs[0].path is None:
@@ -52,14 +44,7 @@ def open_inputs(inputs: Sequence[TraceInput]) -> Recording:
 
 @dataclass(frozen=True, slots=True)
 class RecordedKernels:
-    """Some launches of a recording, in order.
-
-    Attributes
-    ----------
-    path : Path
-    file : FileState
-    launches : tuple of Launched
-    """
+    """Some launches of a recording, in order."""
 
     path: Path
     file: FileState
@@ -68,13 +53,7 @@ class RecordedKernels:
     memory_limit: int | None = None
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:
-        """Read what the launches touched.
-
-        Raises
-        ------
-        TraceError
-            If the recording is damaged, or not as it was when it was opened.
-        """
+        """Read what the launches touched."""
         part = ScannedPart(
             keys=[(each.number,) for each in self.launches],
             launches=[each.launch for each in self.launches],
@@ -83,35 +62,26 @@ class RecordedKernels:
         )
         archive = Archive(self.path, self.memory_limit)
         try:
-            pieces: list[LaunchRows] = []
+            pieces: list[BlockTouches] = []
             first_row = 0
             for place, launched in enumerate(self.launches):
                 pieces.append(read_touches(archive, place, launched, part, first_row, overflow))
-                first_row += len(pieces[-1].block)
+                first_row += len(pieces[-1].launch)
         finally:
             archive.close()
         self.file.verify(self.path)
-        part.touches = stack_rows(pieces)
+        columns = (field.name for field in fields(BlockTouches))
+        part.touches = BlockTouches(
+            *(np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns)
+        )
         return part
 
 
 class Recording:
-    """The recording of one process.
-
-    Parameters
-    ----------
-    path : Path
-    memory_limit : int, optional
-        Bytes that what is unpacked of it may take at once; default half of what is free.
-
-    Raises
-    ------
-    TraceError
-        If it is none, damaged, or takes more memory.
-    """
+    """The recording of one process; at once at most `memory_limit` bytes of it are unpacked."""
 
     format = FORMAT
-    blind_spots = BLIND_SPOTS
+    blind_spots: tuple[str, ...] = ("what the host does between kernels",)
 
     def __init__(self, path: Path, memory_limit: int | None = None) -> None:
         self.name = str(path)
@@ -122,13 +92,7 @@ class Recording:
         self._events = RecordedEvents(path, memory_limit)
 
     def take_memory_profile(self, path: Path) -> None:
-        """Take what PyTorch's caching allocator did from a trace of its profiler.
-
-        Raises
-        ------
-        ProfileError
-            If it is none, or one of another program.
-        """
+        """Take what PyTorch's caching allocator did from a trace of its profiler."""
         self._events.take_memory_profile(path)
 
     @property
@@ -169,7 +133,6 @@ class _Notes:
     input_bytes: int = 0
 
     def scan(self, overflow: Overflow | None = None) -> ScannedPart:  # noqa: ARG002
-        """Return it."""
         return ScannedPart(
             skipped=self.events.skipped,
             warnings=self.events.warnings,
@@ -186,5 +149,4 @@ class _InOrder:
         self._place = events.place
 
     def add(self, part: ScannedPart) -> NDArray[np.int64]:
-        """Return the place of each launch of a part."""
         return np.array([self._place[key[0]] for key in part.keys], np.int64)

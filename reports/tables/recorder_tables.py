@@ -9,10 +9,10 @@ from depgraph.reports.tables.table import Column, Report, Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.recorder.toolkit import Found
+    from depgraph.recorder.toolkit import Requirement
 
 
-def doctor_report(found: Sequence[Found]) -> Report:
+def doctor_report(found: Sequence[Requirement]) -> Report:
     """List what recording needs, what there is of it, and how to get what is missing."""
     columns = [
         Column("name", "needed", is_text=True),

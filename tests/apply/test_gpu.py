@@ -12,7 +12,7 @@ import pytest
 
 from depgraph.recorder.toolkit import Toolkit
 
-MISSING = [each.name for each in Toolkit().found if not each.what]
+MISSING = [each.name for each in Toolkit().requirements if not each.what]
 if importlib.util.find_spec("torch") is None:
     MISSING.append("PyTorch")
 SAMPLE = Path(__file__).parents[2] / "samples" / "validation" / "applied.py"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import depgraph.torch.parallel
-from depgraph.apply.short_memory import memory_told
 from depgraph.errors import ApplyError
+from depgraph.torch.parallel import out_of_memory_explained
 
 
 class OutOfMemoryError(RuntimeError):
@@ -34,5 +34,5 @@ def test_a_lack_of_memory_is_one_line_wherever_it_comes_up(monkeypatch, said, li
 
 
 def test_other_errors_stay_as_they_are():
-    with pytest.raises(RuntimeError, match="a kernel failed"), memory_told():
+    with pytest.raises(RuntimeError, match="a kernel failed"), out_of_memory_explained():
         raise RuntimeError("a kernel failed")

@@ -26,8 +26,8 @@ from depgraph.mechanisms import (
 )
 from depgraph.mechanisms.bloom import ask_filters, reported_graph
 from depgraph.mechanisms.bloom_jit import filter_bit
-from depgraph.mechanisms.gemms import is_gemm
-from depgraph.mechanisms.learned import learned_kernels
+from depgraph.mechanisms.dataflow import learned_kernels
+from depgraph.mechanisms.stream_k import is_gemm
 from depgraph.schedule.policy import Against
 
 FREE = {

@@ -15,10 +15,9 @@ from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.footprint.footprints import Footprints
 from depgraph.graph.builder import GraphBuilder
 from depgraph.mechanisms import MECHANISMS, Charges, Quantity, find_mechanisms
-from depgraph.mechanisms.acs import check_time
+from depgraph.mechanisms.acs import check_time, kernel_segments, segment_conflicts
 from depgraph.mechanisms.bloom import ask_filters
 from depgraph.mechanisms.cusync import waits_per_block
-from depgraph.mechanisms.segments import kernel_segments, segment_conflicts
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.timing.launch_model import LaunchModel, LaunchTime

@@ -95,7 +95,7 @@ def returned():
 
 def test_a_result_belongs_to_the_caller(returned):
     outputs, mine = returned(lambda x: x * 2)
-    found = outputs.handed_out([X])
+    found = outputs.copied_out([X])
     mine.zero_()
     assert torch.equal(found, X * 2)
 
@@ -106,7 +106,7 @@ def test_results_that_share_memory_share_it_again(returned):
         return {"all": y, "row": y[1], "n": 3, "none": None}
 
     outputs, _ = returned(run)
-    found = outputs.handed_out([X])
+    found = outputs.copied_out([X])
     found["all"][1, 0] = 77.0
     assert float(found["row"][0]) == 77.0
     assert (found["n"], found["none"]) == (3, None)
@@ -116,7 +116,7 @@ def test_views_of_arguments_and_of_state_are_those_of_the_caller(returned):
     state = torch.ones(4)
     outputs, _ = returned(lambda x: (x, x[1:], state), state=[state])
     mine = X.clone()
-    whole, rows, same = outputs.handed_out([mine])
+    whole, rows, same = outputs.copied_out([mine])
     assert whole is mine
     assert rows.data_ptr() == mine[1:].data_ptr()
     assert same is state
@@ -192,7 +192,7 @@ def test_a_function_that_changes_what_holds_its_arguments_is_refused():
             made.call(function)
 
 
-def handed_out(function, *given):
+def copied_out(function, *given):
     """Return what a call hands out whose graph ran on buffers, as the driver copies."""
 
     def copy(target, source, size, _):
@@ -203,7 +203,7 @@ def handed_out(function, *given):
     outputs = Outputs(made.call(function), made, lambda _: False)
     made.copy_with(copy)
     outputs.copy_with(copy)
-    return outputs.handed_out(given)
+    return outputs.copied_out(given)
 
 
 def pair(x):
@@ -229,7 +229,7 @@ def pair(x):
     ],
 )
 def test_results_are_those_of_the_function(function, given):
-    found, wanted = handed_out(function, given), function(given)
+    found, wanted = copied_out(function, given), function(given)
     found, wanted = (t if isinstance(t, tuple) else (t,) for t in (found, wanted))
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype

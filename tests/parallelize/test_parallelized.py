@@ -53,7 +53,7 @@ class Fake:
         self.outputs = Outputs(outputs, self.arguments, lambda _: False)
         self.written = [t for _, t in self.outputs.tensors]
         self.fast = Parallelized(function, self.arguments, "f", **more)
-        self.fast.made_ready(
+        self.fast.set_ready(
             Ready(
                 replay=self.replay, replay_plainly=self.plainly, outputs=self.outputs,
                 plain_outputs=self.outputs, guards=SimpleNamespace(
@@ -61,7 +61,7 @@ class Fake:
                 ),
                 device=torch.device("cpu"), set_gradients=lambda: None,
                 state=[(str(i), t) for i, t in enumerate(self.state)], is_pure=is_pure, held=None,
-                lanes=SimpleNamespace(given_back=lambda: None),
+                lanes=SimpleNamespace(release=lambda: None),
             )
         )  # fmt: skip
 

@@ -18,8 +18,8 @@ import os, pathlib, sys, time
 sys.path[:0] = {path!r}
 from depgraph.apply.kernel_code import KernelCode
 from depgraph.apply.verdicts import Verdict, Verdicts
-from depgraph.torch.rerun import Stage, checked_call
-stage = Stage.told()
+from depgraph.torch.rerun import Stage, call_to_check
+stage = Stage.from_environment()
 print("words that nobody reads")
 """
 
@@ -38,7 +38,7 @@ def checked(tmp_path):
 
 def test_what_was_found_comes_back(checked):
     found = checked(
-        "stage.ends(Verdicts(refused='no', inputs=checked_call()))\nraise SystemExit(1)"
+        "stage.ends(Verdicts(refused='no', inputs=call_to_check()))\nraise SystemExit(1)"
     )
     assert found == Verdicts(refused="no", inputs=3)
 

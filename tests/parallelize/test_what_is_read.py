@@ -24,7 +24,7 @@ from depgraph.torch.bindings import find_bindings  # noqa: E402
 from depgraph.torch.executed import Executed  # noqa: E402
 from depgraph.torch.guards import Guards  # noqa: E402
 from depgraph.torch.operator_log import OperatorLog  # noqa: E402
-from depgraph.torch.state import Probe, Saved  # noqa: E402
+from depgraph.torch.warm_up import Probe, Saved  # noqa: E402
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 X = torch.arange(16.0).reshape(4, 4)

@@ -13,7 +13,7 @@ from depgraph.recorder.toolkit import Toolkit
 from depgraph.store.store import Store
 
 TOOLKIT = Toolkit()
-MISSING = [each.name for each in TOOLKIT.found if not each.what]
+MISSING = [each.name for each in TOOLKIT.requirements if not each.what]
 
 pytestmark = [
     pytest.mark.gpu,

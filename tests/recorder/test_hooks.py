@@ -21,7 +21,7 @@ from depgraph.trace.records import READ, SYNC_READ, WRITE
 
 HERE = Path(__file__).parent
 TOOLKIT = Toolkit()
-MISSING = [each.name for each in TOOLKIT.found if not each.what]
+MISSING = [each.name for each in TOOLKIT.requirements if not each.what]
 NEEDS_GPU = [
     pytest.mark.gpu,
     pytest.mark.skipif(bool(MISSING), reason=f"recording needs: {', '.join(MISSING)}"),

@@ -17,7 +17,7 @@ from depgraph.apply.captured import read_captures, write_captures
 from depgraph.errors import RecorderError
 from depgraph.parsers.recording.archive import SECTORS
 from depgraph.recorder.build import Builder
-from depgraph.recorder.leavings import leavings_in
+from depgraph.recorder.raw_recording import read_raw_recordings
 from depgraph.recorder.run import Selection
 from depgraph.recorder.times import take_times, timed_in
 from depgraph.recorder.toolkit import Toolkit
@@ -97,7 +97,7 @@ def recorded(tmp_path):
 @pytest.fixture
 def with_a_gpu(monkeypatch, tmp_path):
     """Let this machine have all that recording needs."""
-    monkeypatch.setattr(Toolkit, "found", [])
+    monkeypatch.setattr(Toolkit, "requirements", [])
     monkeypatch.setattr(Toolkit, "gpus", [("NVIDIA H100 80GB HBM3", 90)])
     for name in ("recorder", "timer", "patch"):
         built = tmp_path / f"{name}.so"
@@ -317,7 +317,7 @@ def test_a_kernel_has_its_tables_whenever_they_were_read(tmp_path):
         {"event": "tables", "number": 2, "state": "recorded", "sectors": 7},
         {"event": "tables", "number": 1, "state": "recorded", "sectors": 9},
     )  # fmt: skip
-    (left,) = leavings_in(tmp_path)
+    (left,) = read_raw_recordings(tmp_path)
     assert [(e["number"], e["state"], e.get("sectors")) for e in left.events] == [
         (1, "recorded", 9), (2, "recorded", 7), (3, "did not end", None),
     ]  # fmt: skip
@@ -335,7 +335,7 @@ def test_of_a_process_with_captured_graphs_only_their_regions_count(tmp_path):
     )  # fmt: skip
 
     def events(*captured):
-        (left,) = leavings_in(tmp_path, lambda process: process in captured)
+        (left,) = read_raw_recordings(tmp_path, lambda process: process in captured)
         return [
             (event.get("name", event["event"]).partition("(")[0], event.get("ordinal"))
             for event in left.events
@@ -356,7 +356,7 @@ def test_each_gpu_has_what_it_takes_part_in(tmp_path):
         {"event": "kernel", "number": 2, "device": 1, "context": 1},
         {"event": "memset", "context": 1},
     )  # fmt: skip
-    first, second = leavings_in(tmp_path)
+    first, second = read_raw_recordings(tmp_path)
     assert (first.device, first.architecture) == (0, 80)
     assert [e["event"] for e in first.events] == ["context", "kernel", "copy"]
     assert (second.device, second.architecture) == (1, 90)
@@ -405,7 +405,7 @@ def test_names_may_hold_what_else_ends_lines(tmp_path):
     )
     path = tmp_path / "events-5.jsonl"
     path.write_text(path.read_text().replace("\\u2028", "\u2028"), encoding="utf-8")
-    ((event,),) = (left.events for left in leavings_in(tmp_path))
+    ((event,),) = (left.events for left in read_raw_recordings(tmp_path))
     assert event["ranges"] == ["a\u2028b"]
 
 
@@ -441,7 +441,7 @@ def test_processes_that_launched_nothing_leave_nothing(tmp_path):
     line = json.dumps({"event": "recording", "format": 1, "process": 5})
     (tmp_path / "events-5.jsonl").write_text(line + "\n")
     (tmp_path / "sectors-5.bin").write_bytes(b"")
-    assert leavings_in(tmp_path) == []
+    assert read_raw_recordings(tmp_path) == []
 
 
 def test_a_signal_reaches_the_program(tmp_path):

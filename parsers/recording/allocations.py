@@ -1,8 +1,8 @@
-"""The tensors of PyTorch's caching allocator, put among the operations of a recording."""
+"""The allocations of a recording: the GPU's, and those of PyTorch's caching allocator."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,44 +21,68 @@ if TYPE_CHECKING:
     from depgraph.parsers.profiles.kineto_memory import Change, Launch, MemoryProfile
     from depgraph.trace.records import KernelLaunch
 
+_OF_A_MODULE = 1  # SANITIZER_MEMORY_FLAG_MODULE
+
+
+class LiveMemory:
+    """Allocations, as they are made and freed."""
+
+    def __init__(self) -> None:
+        self.all: list[Allocation] = []  # freed ones, too, in the order in which they were made
+        self._place: dict[int, int] = {}  # of each that is there in `all`, by its address
+        self._starts: list[int] = []  # these addresses, ascending
+        self._of_modules: set[int] = set()
+
+    def allocate(self, address: int, size: int, flags: int, now: int) -> None:
+        """Take an allocation; what was there is not any more, whoever freed it."""
+        self.free(address, now)
+        insort(self._starts, address)
+        self._place[address] = len(self.all)
+        if flags & _OF_A_MODULE:
+            self._of_modules.add(address)
+        self.all.append(Allocation(address, size, now))
+
+    def free(self, address: int, now: int, size: int = 0) -> None:
+        """Free what begins at an address; size 0 if that is not known of what was there before."""
+        place = self._place.pop(address, None)
+        if place is not None:
+            del self._starts[bisect_left(self._starts, address)]
+            self._of_modules.discard(address)
+            self.all[place] = replace(self.all[place], freed=now)
+        elif size:
+            self.all.append(Allocation(address, size, 0, now))
+
+    def holding(self, address: int, size: int) -> Allocation | None:
+        """Return the allocation that holds some bytes now; None if none is known to."""
+        at = bisect_right(self._starts, address) - 1
+        if at < 0:
+            return None
+        found = self.all[self._place[self._starts[at]]]
+        return found if address + size <= found.address + found.size else None
+
+    def behind(self, address: int) -> int:
+        """Return how many bytes of its allocation lie behind an address; 0 where none is known."""
+        found = self.holding(address, 0)
+        return 0 if found is None else found.address + found.size - address
+
+    def may_be_a_modules(self, address: int, size: int) -> bool:
+        """Tell whether bytes may be those of a module, such as `__constant__` variables."""
+        found = self.holding(address, size)
+        return found is None or found.address in self._of_modules
+
+
 _FEWEST_MATCHED = 0.9
 
 
-class Placed:
-    """Allocations of a profiled run, in the addresses and the order of a recorded one.
-
-    Parameters
-    ----------
-    path : Path
-        The profile.
-    launches : sequence of (int, KernelLaunch)
-        Of the recording, each with its place among the operations.
-    segments : sequence of Allocation
-        What CUDA allocated.
-    process : int or None
-        That was recorded.
-    n_operations : int
-        Of the recording.
-
-    Attributes
-    ----------
-    allocations : list of Allocation
-    left_out : int
-        Changes of memory that lies in no segment of both runs.
-
-    Raises
-    ------
-    ProfileError
-        If less than nine in ten of the recorded launches are in the profile, or no memory of the
-        one is memory of the other.
-    """
+class ProfiledAllocations:
+    """Allocations of a profiled run, in the addresses and the order of a recorded one."""
 
     def __init__(
         self,
         path: Path,
-        launches: Sequence[tuple[int, KernelLaunch]],
-        segments: Sequence[Allocation],
-        process: int | None,
+        launches: Sequence[tuple[int, KernelLaunch]],  # and their places among the operations
+        segments: Sequence[Allocation],  # what CUDA allocated
+        process: int | None,  # that was recorded
         n_operations: int,
     ) -> None:
         profile = read_memory(path)
@@ -66,7 +90,7 @@ class Placed:
         self._n_operations = n_operations
         is_same_run = profile.processes == {process}
         self._segments = None if is_same_run else _same_segments(profile, segments)
-        self.left_out = 0
+        self.left_out = 0  # changes of memory that lies in no segment of both runs
         self.allocations: list[Allocation] = []
         self._live: dict[int, int] = {}
         for change in profile.changes:
@@ -132,16 +156,9 @@ def _anchors(
 def _same_segments(
     profile: MemoryProfile, recorded: Sequence[Allocation]
 ) -> list[tuple[int, int, int]]:
-    """Return which segment of the profiled run is which of the recorded one.
-
-    Where an allocation makes the allocator ask CUDA for more, it begins the new segment. Segments
-    are of the same sizes, in the same order, in two runs of one program.
-
-    Returns
-    -------
-    list of (int, int, int)
-        Address in the profiled run, in the recorded one, and size.
-    """
+    """Return address in the profiled run, in the recorded one, and size of each segment."""
+    # Where an allocation makes the allocator ask CUDA for more, it begins the new segment.
+    # Segments are of the same sizes, in the same order, in two runs of one program.
     found = []
     reserved = 0
     for change in profile.changes:

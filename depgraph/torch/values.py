@@ -39,7 +39,7 @@ def is_as_it_was(now: Any, then: Any) -> bool:
     if isinstance(then, set):
         return len(now) == len(then) and all(each in now for each in then)
     if isinstance(then, deque):
-        return len(now) == len(then) and all(map(_is_the_same, now, then))
+        return len(now) == len(then) and all(map(is_the_same, now, then))
     if isinstance(then, bytearray):
         return bool(now == then)
     if isinstance(then, array):
@@ -48,7 +48,8 @@ def is_as_it_was(now: Any, then: Any) -> bool:
     return bool(is_alike and now.tobytes() == then.tobytes())
 
 
-def _is_the_same(now: Any, then: Any) -> bool:
+def is_the_same(now: Any, then: Any) -> bool:
+    """Tell whether a value is what it was: of what is not simple, the object itself."""
     return now is then or (is_simple(then) and is_equal(now, then))
 
 
@@ -61,11 +62,6 @@ def hooks_on(owner: Any) -> tuple[Any, ...]:
     else:
         return ()
     return tuple(tuple(d) if isinstance(d, dict) else None for d in hooks)
-
-
-def has_other_hooks(owner: Any, hooks: tuple[Any, ...]) -> bool:
-    """Tell whether the hooks of a module, tensor or optimizer are not those that it had."""
-    return hooks_on(owner) != hooks
 
 
 def is_simple(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What the recorder leaves of each process, until it is packed."""
+"""What the recorder wrote of each process, before it is packed."""
 
 from __future__ import annotations
 
@@ -20,40 +20,20 @@ _TO_DEVICE, _TO_HOST, _ON_DEVICE = 2, 3, 4  # directions of copies
 
 
 @dataclass(frozen=True, slots=True)
-class Leavings:
-    """Of one process, on one GPU.
-
-    Attributes
-    ----------
-    process, device : int
-    architecture : int or None
-        Of the GPU, such as 90.
-    events : list of dict
-        In order, without the first, which is about the recording.
-    tables : uint8[n]
-        What the events point into.
-    """
+class RawRecording:
+    """What was recorded of one process on one GPU."""
 
     process: int
     device: int
-    architecture: int | None
-    events: list[dict[str, Any]]
-    tables: NDArray[np.uint8]
+    architecture: int | None  # of the GPU, such as 90
+    events: list[dict[str, Any]]  # in order, without the first, which is about the recording
+    tables: NDArray[np.uint8]  # [n]: what the events point into
 
 
-def leavings_in(
+def read_raw_recordings(
     folder: Path, only_regions_of: Callable[[int], bool] = lambda _: False
-) -> list[Leavings]:
-    """Read what processes have left on each GPU, but for those that launched nothing there.
-
-    A line that a crash has cut is the last one: what stands before it counts.
-
-    Parameters
-    ----------
-    folder : Path
-    only_regions_of : callable
-        Tells of which processes only what lies in their regions counts.
-    """
+) -> list[RawRecording]:
+    """Read what the recorder wrote of each process on each GPU that it used."""
     found = []
     for all_events in _events_in(folder):
         if not all_events:
@@ -73,7 +53,7 @@ def leavings_in(
         devices = {event["device"] for event in events if event["event"] == "kernel"}
         for device in sorted(devices):
             mine = _on(device, events) if len(devices) > 1 else events
-            found.append(Leavings(process, device, architecture_of.get(device), mine, raw))
+            found.append(RawRecording(process, device, architecture_of.get(device), mine, raw))
     return found
 
 
@@ -99,10 +79,8 @@ def _on(device: int, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _in_regions(events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Leave out what is launched outside of regions; ordinals are those among the launches inside.
-
-    A region that begins in another one, or ends twice, is the same region.
-    """
+    """Leave out what is launched outside of regions; ordinals count launches inside."""
+    # A region that begins in another one, or ends twice, is the same region.
     is_inside, outside, ended = False, 0, 0
     for event in events:
         if event["event"] == "region":
@@ -135,12 +113,15 @@ def first_fault_in(folder: Path) -> str:
 
 
 def _events_in(folder: Path) -> Iterator[list[dict[str, Any]]]:
-    """Yield the events of each process."""
-    for path in sorted(folder.glob(_EVENTS)):
-        events = []
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                break
-        yield events
+    return map(json_lines, sorted(folder.glob(_EVENTS)))
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read the lines of a file but for a last one that is cut."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
