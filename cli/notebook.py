@@ -14,7 +14,6 @@ from depgraph.analysis.findings import Findings
 from depgraph.analysis.next_steps import Asked
 from depgraph.analysis.study import study
 from depgraph.errors import ModelError
-from depgraph.gpu.model import Gpu, load_gpu, load_gpu_file
 from depgraph.mechanisms import find_mechanisms
 from depgraph.reports.page.folder import write_report
 from depgraph.reports.page.study_report import study_report
@@ -25,9 +24,9 @@ from depgraph.reports.tables.html import facts_html, report_html
 from depgraph.reports.tables.mechanism_tables import comparison_report
 from depgraph.reports.tables.table import show_bytes, table_rows
 from depgraph.reports.tables.verdict_lines import with_verdict
-from depgraph.scenario.build_scenario import build_scenario
+from depgraph.scenario.of_store import Request
+from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import parse_what_if
-from depgraph.store.companions import recorded_times
 from depgraph.store.store import Store
 from depgraph.system.output import folder_bytes
 from depgraph.system.text import show_number, size_text
@@ -41,9 +40,9 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.study import Study
+    from depgraph.gpu.model import Gpu
     from depgraph.reports.plots.style import Plot
     from depgraph.reports.tables.table import Report
-    from depgraph.scenario.scenario import Scenario
 
 _TABLE_ROWS = 20
 _SOURCES = 3
@@ -77,7 +76,7 @@ def open_program(
     what_if : str or sequence of str
         What to change, as ``--what-if`` takes it.
     **options
-        As `depgraph.build_scenario` takes them.
+        As `depgraph.Request` takes them.
 
     Raises
     ------
@@ -87,24 +86,17 @@ def open_program(
     from depgraph.parsers.profiles import read_profile
 
     store = Store(path)
-    timing = recorded_times(store) if timing is None else timing
     kinds = deps.split(",") if isinstance(deps, str) else deps
-    if isinstance(gpu, str):
-        gpu = load_gpu_file(gpu) if gpu.endswith(".toml") else load_gpu(gpu)
-    scenario = build_scenario(
-        store.graph(kinds and {kind.strip().upper() for kind in kinds}),
-        store.kernels,
-        profile=None if timing is None else read_profile(Path(timing)),
+    request = Request(
+        kinds=kinds and {kind.strip().upper() for kind in kinds},
+        times=None if timing is None else Path(timing),
+        read_profile=read_profile,
         gpu=gpu,
         launch=parse_launch(launch),
         what_ifs=[parse_what_if(w) for w in ([what_if] if isinstance(what_if, str) else what_if)],
-        footprints=store.footprints,
-        allocations=store.allocations,
-        granularity=int(store.metadata["options"]["granularity"]),
-        metadata=store.metadata,
         **options,
     )
-    return Program(OpenedStore(store), scenario)
+    return Program(OpenedStore(store), Scenario.of_store(store, request))
 
 
 class OpenedStore:

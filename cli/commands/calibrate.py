@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import named_gpu
 from depgraph.cli.options.shared import (
     Command,
     force_option,
@@ -67,6 +66,7 @@ def command(
     from depgraph.analysis.calibration import calibrate, model_of, to_toml
     from depgraph.parsers.measurements import read_measurements
     from depgraph.reports.tables.calibration_table import calibration_report
+    from depgraph.scenario.of_store import named_gpu
     from depgraph.system.output import new_file, refuse_existing
 
     if source is not None and (quick or keep is not None):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from depgraph.cli.options.model import read_times, warn
 from depgraph.cli.options.shared import Command, force_option, print_report, say, wrote
 from depgraph.cli.options.values import SMS
 
@@ -37,12 +38,12 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from depgraph.cli.phases import PhaseClock
     from depgraph.extraction.pipeline import analyse
     from depgraph.parsers import open_trace
-    from depgraph.parsers.profiles import read_profile
     from depgraph.reports.tables.bound_table import bound_report
     from depgraph.reports.tables.extract_summary import extract_summary
     from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.samples import KERNEL_TIMES, sample_path
-    from depgraph.scenario.build_scenario import build_scenario
+    from depgraph.scenario.of_store import Request
+    from depgraph.scenario.scenario import Scenario
     from depgraph.store.files import not_a_store
     from depgraph.store.writer import write_store
     from depgraph.system.output import refuse_existing
@@ -56,9 +57,8 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     print_report(extract_summary(extraction, pairs_shown=_PAIRS_SHOWN), "table")
     click.echo()
     say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
-    scenario = build_scenario(
-        store.graph(), store.kernels, profile=read_profile(times), footprints=store.footprints
-    )
+    request = Request(times=times, read_profile=read_times)
+    scenario = Scenario.of_store(store, request, tell=warn)
     table = bound(scenario, sms)
     found = Findings(scenario.on(sms), known=table.bounds)
     # The next steps of the demo stand below.

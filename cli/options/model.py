@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from depgraph.analysis.next_steps import Asked
-    from depgraph.gpu.model import Gpu
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
-    from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
-    from depgraph.timing.profile import Where
+    from depgraph.timing.profile import BlockProfile, KernelProfile, Where
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -208,58 +206,40 @@ def scenario_from(
     ModelError, ProfileError
         If an option or a file makes no sense for the store.
     """
-    from depgraph.gpu.model import load_gpu_file
-    from depgraph.scenario.build_scenario import build_scenario
-    from depgraph.store.companions import recorded_times, store_named_by, times_of
+    from depgraph.scenario.of_store import Request
+    from depgraph.scenario.scenario import Scenario
 
     gpu, gpu_file = options["gpu"], options["gpu_file"]
-    timing = options["timing"] or recorded_times(store)
     if gpu and gpu_file:
         raise click.UsageError(ONE_GPU)
-    profile = None
-    left = times_of(store.path)
-    if timing is None and left.is_file() and store_named_by(left) == "":
-        say(f"depgraph: {left} is of no store: pass it with --timing to use it")
-    if timing is not None:
-        from depgraph.parsers.profiles import read_profile
-
-        profile = read_profile(timing)
-        if options["timing"] and (store_named_by(timing) or store.identity) != store.identity:
-            say(f"depgraph: {timing} holds times that were taken for another store")
-    scenario = build_scenario(
-        store.graph(kinds),
-        store.kernels,
-        profile=profile,
+    request = Request(
+        kinds=kinds,
+        times=options["timing"],
+        read_profile=read_times,
         where=where_from(options),
         allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
-        gpu=load_gpu_file(gpu_file) if gpu_file else named_gpu(gpu) if gpu else None,
+        gpu=gpu_file or gpu,
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
         contention=options.get("contention"),
         what_ifs=options["what_ifs"],
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
-        footprints=store.footprints,
-        allocations=store.allocations,
-        granularity=int(store.metadata["options"]["granularity"]),
-        metadata=store.metadata,
     )
-    warn_of_mismatch(scenario.fit)
-    return scenario
+    return Scenario.of_store(store, request, tell=warn)
 
 
-def named_gpu(name: str) -> Gpu:
-    """Return the packaged model of that name, or the one in the file of that name.
+def read_times(path: Path) -> KernelProfile | BlockProfile:
+    """Read a file of measured times; what reads them is imported where there is one."""
+    from depgraph.parsers.profiles import read_profile
 
-    Raises
-    ------
-    ModelError
-        If there is none.
-    """
-    from depgraph.gpu.model import load_gpu, load_gpu_file
+    return read_profile(path)
 
-    return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
+
+def warn(message: str) -> None:
+    """Tell the user what is odd about the times."""
+    say(f"depgraph: {one_line(message)}")
 
 
 def asked_from(path: Path) -> Asked:
@@ -314,12 +294,6 @@ def _gpu_of_profile(scenario: Scenario) -> str:
         return load_gpu(name).name
     except ModelError:
         return ""
-
-
-def warn_of_mismatch(fit: Fit | None) -> None:
-    """Tell the user if not all of a profile fits the trace."""
-    if fit is not None and fit.warning:
-        say(f"depgraph: {one_line(fit.warning)}")
 
 
 OF_PROFILE = (

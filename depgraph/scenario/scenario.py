@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 import numpy as np
 
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
+    from depgraph.scenario.of_store import Request
     from depgraph.scenario.trust import Trust
     from depgraph.scenario.work_alone import Contention
+    from depgraph.store.store import Store
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
@@ -140,6 +143,31 @@ class Scenario(OperationFacts):
     contention: Contention = "none"
     alu: AluUse | None = None
     sites: Mapping[int, Site] = field(default_factory=dict)
+
+    @staticmethod
+    def of_store(
+        store: Store, request: Request | None = None, *, tell: Callable[[str], None] = warn
+    ) -> Scenario:
+        """Put together what a store and a request describe.
+
+        Parameters
+        ----------
+        store : Store
+        request : Request, optional
+            Default the program as it was traced, with its recorded times if it has any.
+        tell : callable
+            Takes what is odd about the times, a line each; default a Python warning.
+
+        Raises
+        ------
+        StoreError
+            If the times beside the store are damaged, or another store's.
+        ModelError, ProfileError
+            If the request makes no sense for the store.
+        """
+        from depgraph.scenario.of_store import Request, scenario_of_store
+
+        return scenario_of_store(store, request or Request(), tell)
 
     def on(self, sms: float) -> Scenario:
         """Return the same on a GPU of so many SMs."""
