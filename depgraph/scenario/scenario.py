@@ -15,7 +15,7 @@ from depgraph.dependence.possible import uncertainty
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.gpu.sm_sharing import sm_sharing
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.scenario.described_graph import described_graph, kernel_attributes
+from depgraph.scenario.described_graph import described_graph
 from depgraph.scenario.operation_facts import OperationFacts
 from depgraph.scenario.trust import trust_in
 from depgraph.scenario.work_alone import work_of_blocks
@@ -89,38 +89,30 @@ class Scenario(OperationFacts):
         Empty where only the graph is known.
     sms : float
         Number of SMs, infinite for no limit. Most functions take it from elsewhere; see `on`.
-    launch : LaunchModel
-        What launches cost, in the unit of the durations.
-    memory : float
-        Time below which the memory bandwidth keeps every schedule; 0 where it does not count.
+    launch, memory : LaunchModel, float
+        What launches cost, in the unit of the durations; time below which the memory bandwidth
+        keeps every schedule, 0 where it does not count.
     fit : Fit or None
         Whether the profile is of this program.
-    run : MeasuredRun or None
-        How the program ran when it was profiled.
-    measured : MeasuredSchedule or None
-        The same as a schedule beside others.
+    run, measured : MeasuredRun or None, MeasuredSchedule or None
+        How the program ran when it was profiled, and the same as a schedule beside others.
     read_footprints : callable or None
         Returns the byte-exact footprints of all blocks.
-    granularity : int
-        Bytes that dependences were tracked by.
-    metadata : mapping
-        The store's provenance.
+    granularity, metadata : int, mapping
+        Bytes that dependences were tracked by; the store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
-    measured_on : callable or None
-        The same as `resources_of` for the GPU that kernels were measured on; None where that is
-        not known to be another one.
-    measured_sms : int or None
-        SMs of that GPU; None for those of `resources`.
+    measured_on, measured_sms : callable or None, int or None
+        The same as `resources_of` for the GPU that kernels were measured on, and its SMs; None
+        where that is not known to be another one.
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
-    alu : AluUse or None
-        How busy the arithmetic was while kernels ran, where the profile says so.
+    alu, sites : AluUse or None, mapping of int to Site
+        How busy the arithmetic was, and where in the code kernels were launched, by kernel number,
+        as far as the profile says so.
     allocations : sequence of Allocation
         Where the input knows of frees.
-    sites : mapping of int to Site
-        Where in the code kernels were launched, by kernel number; empty where unknown.
     """
 
     graph: BlockGraph
@@ -148,15 +140,7 @@ class Scenario(OperationFacts):
     def of_store(
         store: Store, request: Request | None = None, *, tell: Callable[[str], None] = warn
     ) -> Scenario:
-        """Put together what a store and a request describe.
-
-        Parameters
-        ----------
-        store : Store
-        request : Request, optional
-            Default the program as it was traced, with its recorded times if it has any.
-        tell : callable
-            Takes what is odd about the times, a line each; default a Python warning.
+        """Put together what a store and a request describe; `tell` takes what is odd about times.
 
         Raises
         ------
@@ -283,10 +267,7 @@ class Scenario(OperationFacts):
 
     @property
     def least_durations(self) -> NDArray[np.float64]:
-        """What paths through the graph add up: float64[n_blocks].
-
-        Those of blocks; where they launch child kernels, what they and these take at least.
-        """
+        """What paths add up, child kernels included that blocks launch: float64[n_blocks]."""
         if self.launches is None:
             return self.durations
         return self.launches.least_durations(self.own_durations)
@@ -326,11 +307,8 @@ class Scenario(OperationFacts):
 
     @property
     def work(self) -> float:
-        """Time below which the SMs keep every schedule; see `SmResources.work`.
-
-        Work that a child kernel can do counts as the cheaper of the two ways.
-        """
-        least = self.durations
+        """Time below which the SMs keep every schedule; see `SmResources.work`."""
+        least = self.durations  # what a child kernel can do counts as the cheaper of the two ways
         if self.launches is not None:
             least = self.launches.least_work(self.own_durations)
         return self.resources.work(self.graph.operation_of_block, least, self.sms)
@@ -342,7 +320,4 @@ class Scenario(OperationFacts):
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
         """Return the graph for networkx, with what is known of its nodes; see `described_graph`."""
-        kernels = kernel_attributes(
-            self.graph, self.durations, self.kernels, self.sites, self.occupancy, self.sms
-        )
-        return described_graph(self.graph, self.durations, kernels, level)
+        return described_graph(self, level)
