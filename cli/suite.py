@@ -181,7 +181,7 @@ def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
     outputs : sequence of str
         Where the report of each program goes; none for none.
     """
-    from depgraph.analysis.suite import Broken, Suite
+    from depgraph.analysis.suite import Broken, Suite, is_simulator_compiled
     from depgraph.cli.progress import step_progress
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.processes import Lost, Processes
@@ -203,7 +203,7 @@ def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
         step_progress(quiet=is_quiet()) as steps,
     ):
         steps.begin("programs", len(tasks))
-        alone = 0 if asked.scheduler or _is_compiled() else 1
+        alone = 0 if asked.scheduler or is_simulator_compiled() else 1
         first = [replace(task, announces=not is_quiet(), jobs=0) for task in tasks[:alone]]
         for offset, part in ((0, first), (alone, tasks[alone:])):
             for i, found in pool.attempt(run_task, part):
@@ -317,13 +317,6 @@ def _refuse_others(store: Store, traces: Sequence[str]) -> None:
         if describe_source(file)["sha256"] not in known:
             hint = "remove it to have it made again, or name another store"
             raise StoreError(store.path, f"was not made from {file}", hint)
-
-
-def _is_compiled() -> bool:
-    """Tell whether an earlier run has compiled what takes longest to compile."""
-    from depgraph.schedule.simulate_jit import event_schedule
-
-    return bool(getattr(event_schedule, "is_kept", True))
 
 
 def _share(programs: int) -> int:

@@ -33,14 +33,12 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     """
     from dataclasses import replace
 
-    from depgraph.analysis.bound import bound
-    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.answer import answer_bound
     from depgraph.cli.phases import PhaseClock
     from depgraph.extraction.pipeline import analyse
     from depgraph.parsers import open_trace
-    from depgraph.reports.tables.bound_table import bound_report
+    from depgraph.reports.tables.answer_report import answer_report
     from depgraph.reports.tables.extract_summary import extract_summary
-    from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.samples import KERNEL_TIMES, sample_path
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
@@ -59,11 +57,10 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
     request = Request(times=times, read_profile=read_times)
     scenario = Scenario.of_store(store, request, tell=warn)
-    table = bound(scenario, sms)
-    found = Findings(scenario.on(sms), known=table.bounds)
+    found = answer_bound(scenario, [sms])
     # The next steps of the demo stand below.
-    print_report(replace(with_verdict(bound_report(table), found), steps=()), "table")
-    click.echo(_in_short(table, output))
+    print_report(replace(answer_report(found), steps=()), "table")
+    click.echo(_in_short(found.table, output))
     wrote(output)
 
 

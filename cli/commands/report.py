@@ -12,8 +12,8 @@ import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
-    asked_from,
     contention_option,
+    invocation_of,
     memory_option,
     model_options,
     scenario_from,
@@ -327,7 +327,7 @@ def _study(
             drawn=drawn,
             costs=parse_costs(costs),
             coarse=coarser,
-            asked=asked_from(store),
+            invocation=invocation_of(store),
             group_by=group_by,
             steps=steps,
         )

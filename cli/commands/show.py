@@ -11,7 +11,7 @@ import click
 
 from depgraph.cli.options.model import (
     OF_PROFILE,
-    asked_from,
+    invocation_of,
     model_options,
     refuse_given,
     refuse_others,
@@ -183,7 +183,7 @@ def _buffers(
     scenario = timed_scenario_from(store, kinds, **model)
     (size,) = sizes_or_default(scenario, None if sms is None else [sms])
     found = study_renaming(scenario.on(size))
-    steps = renaming_steps(found, asked_from(store.path))
+    steps = renaming_steps(found, invocation_of(store.path))
     return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
 
 

@@ -15,7 +15,7 @@ from depgraph.system.text import in_short, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from depgraph.analysis.next_steps import Asked
+    from depgraph.analysis.next_steps import Invocation
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.scenario.work_alone import Contention
@@ -242,11 +242,11 @@ def warn(message: str) -> None:
     say(f"depgraph: {one_line(message)}")
 
 
-def asked_from(path: Path) -> Asked:
+def invocation_of(path: Path) -> Invocation:
     """Return how the user asked about a store, so that next steps can ask the same way."""
-    from depgraph.analysis.next_steps import Asked
+    from depgraph.analysis.next_steps import Invocation
 
-    return Asked(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
+    return Invocation(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
 
 
 def timed_scenario_from(

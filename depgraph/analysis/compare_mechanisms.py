@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.basis import Basis
 from depgraph.analysis.launch_figures import launch_figures
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import Against, Availability, Charges
 from depgraph.mechanisms.child_kernels import Cdp
-from depgraph.mechanisms.serial import Serial
+from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
@@ -45,12 +46,14 @@ class Comparison:
     ----------
     left_out : dict
         Mechanism to why it has no row.
+    basis : Basis
+        What they rest on.
     """
 
     limits: tuple[Bound, ...]
     outcomes: tuple[Outcome, ...]
     left_out: dict[str, str]
-    scenario: Scenario
+    basis: Basis
 
     def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
         """Return the fastest of the mechanisms whose blocks wait before they start.
@@ -130,6 +133,15 @@ def run_mechanism(
         scenario.sms,
     )
     return replace(schedule, least=scenario.memory), rules
+
+
+def schedule_of(
+    scenario: Scenario, mechanism: Mechanism | None, costs: ChangedCosts | None = None
+) -> Schedule:
+    """Return the schedule of a mechanism on one number of SMs; None for serialized launches."""
+    if mechanism is None:
+        return serial(scenario)
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, costs or {}, scenario))[0]
 
 
 def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
@@ -254,7 +266,7 @@ def compare_mechanisms(
         limits=tuple(limits),
         outcomes=tuple(outcomes),
         left_out=left_out,
-        scenario=scenario,
+        basis=Basis.of(scenario),
     )
 
 

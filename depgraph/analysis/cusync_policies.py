@@ -17,7 +17,7 @@ from depgraph.system.ratios import ratio
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -55,7 +55,7 @@ class Policy:
     tile_speedup: float
 
 
-def cheapest_policies(program: Scenario) -> Iterator[Policy]:
+def cheapest_policies(program: Scenario) -> list[Policy]:
     """Find the cheapest correct policy for each pair of dependent kernels.
 
     Fewest waits first; among equals the one that waits for the fewest blocks.
@@ -65,12 +65,13 @@ def cheapest_policies(program: Scenario) -> Iterator[Policy]:
     program : Scenario
         On one number of SMs.
 
-    Yields
-    ------
-    Policy
+    Returns
+    -------
+    list of Policy
         In the order of the kernel that waits.
     """
     graph = program.graph
+    found = []
     for source, target, groups in grouped_pairs(graph):
         if graph.kernel[source] < 0 or graph.kernel[target] < 0:
             continue
@@ -82,15 +83,18 @@ def cheapest_policies(program: Scenario) -> Iterator[Policy]:
             for each in (mechanism, CuSyncTile())
         ]
         name = "none" if mechanism is None else mechanism.label.removeprefix("cusync-")
-        yield Policy(
-            source=int(graph.kernel[source]),
-            target=int(graph.kernel[target]),
-            policy=name,
-            semaphores=semaphores,
-            waits=waits,
-            speedup=speedups[0],
-            tile_speedup=speedups[1],
+        found.append(
+            Policy(
+                source=int(graph.kernel[source]),
+                target=int(graph.kernel[target]),
+                policy=name,
+                semaphores=semaphores,
+                waits=waits,
+                speedup=speedups[0],
+                tile_speedup=speedups[1],
+            )
         )
+    return found
 
 
 def _cheapest(groups: Groups, program: Scenario, source: int) -> tuple[Mechanism | None, int, int]:

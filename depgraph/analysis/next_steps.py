@@ -23,7 +23,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Invocation:
     """How the user asked, so that a command can ask further.
 
     Attributes
@@ -67,5 +67,5 @@ def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
     return verb != "show" or option not in {"--launch", "--contention", "--memory-bandwidth"}
 
 
-AS_USUAL = Asked()
+AS_USUAL = Invocation()
 """The store that `extract` writes, and no options."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.analysis.buffers import Buffer, Reuse
-    from depgraph.analysis.next_steps import Asked
+    from depgraph.analysis.next_steps import Invocation
     from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)
@@ -139,7 +139,7 @@ def study_renaming(scenario: Scenario) -> Renaming:
     )
 
 
-def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
+def renaming_steps(found: Renaming, invocation: Invocation) -> list[Step]:
     """Return the commands that show what the sets of buffers would bring."""
     steps = []
     for each in found.sets:
@@ -148,7 +148,7 @@ def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
         steps.append(
             Step(
                 f"see the program with {these} renamed:",
-                asked.command("bound", "--sms", f"{found.sms:g}", *words),
+                invocation.command("bound", "--sms", f"{found.sms:g}", *words),
             )
         )
     return steps

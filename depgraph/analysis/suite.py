@@ -13,11 +13,11 @@ from depgraph.system.text import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from depgraph.analysis.basis import Basis
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.outcome import Bound, Outcome
     from depgraph.analysis.study import Study
-    from depgraph.scenario.scenario import Scenario
 
 UPPER_BOUND, RAW_ONLY, REACHED = "upper_bound", "upper_bound_raw_only", "reached"
 
@@ -234,7 +234,7 @@ def results_of_bounds(program: str, store: str, table: BoundTable) -> list[Progr
         own = [bound for bound in table.bounds if bound.sms == sms]
         rows = own[0].schedules[1:]
         best = own[0].reached
-        found = _result(program, store, table.scenario, own[0], own[-1], best, rows)
+        found = _result(program, store, table.basis, own[0], own[-1], best, rows)
         results.append(found)
     return results
 
@@ -253,7 +253,7 @@ def results_of_comparison(
     """
     return [
         _result(
-            program, store, comparison.scenario, limits, raw, comparison.best(limits.sms),
+            program, store, comparison.basis, limits, raw, comparison.best(limits.sms),
             [o for o in comparison.outcomes if o.sms == limits.sms],
         )
         for limits, raw in zip(comparison.limits, renamed, strict=True)
@@ -265,14 +265,14 @@ def result_of_study(program: str, store: str, study: Study) -> ProgramResult:
     found = study.comparison
     rows = study.bound.schedules[1:] if found is None else found.outcomes
     best = study.bound.reached
-    result = _result(program, store, study.scenario, study.bound, study.renamed, best, rows)
+    result = _result(program, store, study.basis, study.bound, study.renamed, best, rows)
     return replace(result, verdict=study.verdict.text)
 
 
 def _result(
     program: str,
     store: str,
-    scenario: Scenario,
+    basis: Basis,
     bound: Bound,
     renamed: Bound,
     best: Outcome | None,
@@ -282,11 +282,11 @@ def _result(
         program=program,
         store=store,
         sms=bound.sms,
-        gpu=scenario.resources.gpu.name,
-        unit=scenario.unit,
-        durations=scenario.timing.source,
-        kernels=len(scenario.kernels),
-        blocks=scenario.graph.n_blocks,
+        gpu=basis.gpu,
+        unit=basis.unit,
+        durations=basis.durations,
+        kernels=basis.kernels,
+        blocks=basis.blocks,
         serial=bound.serial,
         critical_path=bound.critical_path,
         work=bound.work,
@@ -297,3 +297,10 @@ def _result(
         reached_by="" if best is None else best.mechanism,
         policies=tuple(map(PolicyResult.of, rows)),
     )
+
+
+def is_simulator_compiled() -> bool:
+    """Tell whether an earlier run has compiled what takes longest to compile."""
+    from depgraph.schedule.simulate_jit import event_schedule
+
+    return bool(getattr(event_schedule, "is_kept", True))

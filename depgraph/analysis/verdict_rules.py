@@ -32,7 +32,8 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from depgraph.analysis.findings import Findings, Prediction
+    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.predictions import Prediction
 
 BUFFERS = "reused-buffers"
 """The rule that names buffers."""
@@ -128,7 +129,7 @@ def _launch_steps(found: Findings) -> list[Step]:
         Step(
             "see what launches cost, and what each policy keeps of it:",
             _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph,pdl")
-            + ("" if found.asked.has("--launch") else " --launch measured"),
+            + ("" if found.invocation.has("--launch") else " --launch measured"),
         ),
     ]
 
@@ -239,7 +240,7 @@ def _small(found: Findings) -> str:
 def _small_steps(found: Findings) -> list[Step]:
     return [
         Step("batch more work into each kernel, or fuse: torch.compile, fused optimizers"),
-        Step("see which kernels take the time:", found.asked.command("show", "path")),
+        Step("see which kernels take the time:", found.invocation.command("show", "path")),
     ]
 
 
@@ -308,7 +309,7 @@ def _ships_steps(found: Findings) -> list[Step]:
     return [
         Step(text),
         *_real_edges(found),
-        Step("see who depends on whom:", found.asked.command("show", "pairs")),
+        Step("see who depends on whom:", found.invocation.command("show", "pairs")),
         Step("compare all policies:", _with_sms(found, "bound", "--mechanism", "all")),
     ]
 
@@ -465,4 +466,4 @@ def _with_sms(found: Findings, verb: str, *words: str) -> str:
     sms = found.scenario.sms
     # Inside a program one looks on a GPU that there is.
     size = () if verb == "show" and math.isinf(sms) else ("--sms", f"{sms:g}")
-    return found.asked.command(verb, *words, *size)
+    return found.invocation.command(verb, *words, *size)

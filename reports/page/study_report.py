@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
-from depgraph.analysis.verdict_rules import BUFFERS
 from depgraph.reports.tables.bound_table import bound_report, kinds_shown, launch_table
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.group_tables import site_columns
@@ -40,8 +39,8 @@ def study_report(study: Study) -> Report:
         {
             "sms": study.sms,
             "unit": study.unit,
-            "durations": study.scenario.timing.source,
-            "gpu": study.scenario.resources.gpu.name,
+            "durations": study.basis.durations,
+            "gpu": study.basis.gpu,
             **study.metrics,
             "lower_bound": study.bound.lower_bound,
             "work": study.bound.work,
@@ -58,7 +57,7 @@ def study_report(study: Study) -> Report:
             *([] if comparison is None else child_kernel_table(comparison)),
             *launch_table(study.table),
             _cost_table(study),
-            *(buffer_tables(study.renaming, study.scenario) if study.renaming else []),
+            *(buffer_tables(study.renaming, study.kernels, study.graph) if study.renaming else []),
             _function_table(study),
             _kernel_table(study),
             _path_table(study),
@@ -79,12 +78,12 @@ def study_report(study: Study) -> Report:
             "untraced_notes": untraced,
         },
     )
-    return with_verdict(report, study.findings, study.verdict)
+    return with_verdict(report, study.basis, study.conclusion)
 
 
 def buffer_advice(study: Study) -> list[tuple[str, list[str]]]:
     """Say how to keep buffers apart, where the verdict names them."""
-    if study.renaming is None or BUFFERS not in study.verdict.rules:
+    if study.renaming is None or not study.verdict.names_buffers:
         return []
     advice = renaming_advice(study.renaming, {k.kernel: k.name for k in study.kernels})
     return [(f"Keeping buffers apart {title[0].lower()}{title[1:]}", a) for title, a in advice]
@@ -118,7 +117,7 @@ def _schedule_table(study: Study) -> Table:
         "schedules",
         f"Block-level dataflow on {size_text(study.sms)}",
         [
-            Column("dependences", "deps", is_text=True, show=kinds_shown(study.scenario)),
+            Column("dependences", "deps", is_text=True, show=kinds_shown(study.basis)),
             Column("schedule", "schedule", is_text=True),
             *columns,
         ],
@@ -141,6 +140,7 @@ def _kernel_table(study: Study) -> Table:
     """Build the table of kernels, those that take longest first."""
     slack = {s.kernel: s.slack for s in study.slacks}
     names = {k.kernel: k.name for k in study.kernels}
+    on_path = study.time_on_path
     length = study.bound.critical_path or 1.0
     columns = [
         Column("kernel", "kernel"),
@@ -152,9 +152,9 @@ def _kernel_table(study: Study) -> Table:
         Column("time", "time", study.unit, show_number),
         Column("utilization", "utilization", show=show_whole_percent),
         Column("path_share", "of path", show=show_whole_percent,
-               get=lambda k: study.time_on_path.get(k.kernel, 0.0) / length),
+               get=lambda k: on_path.get(k.kernel, 0.0) / length),
         Column("slack", "slack", study.unit, show_number, get=lambda k: slack.get(k.kernel, 0.0)),
-        *site_columns(study.scenario.sites),
+        *site_columns(study.sites),
     ]  # fmt: skip
     longest = sorted(study.loads, key=lambda load: (-load.time, load.kernel))
     return Table.of("kernels", "Kernels, longest first", columns, longest)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from depgraph.analysis.buffers import Buffer
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.renaming import BufferSet, Renaming
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario
 
 _FUNCTIONS_SHOWN = 2
@@ -78,9 +80,9 @@ def _set_text(found: Renaming, each: BufferSet) -> str:
     )
 
 
-def buffer_tables(found: Renaming, scenario: Scenario) -> list[Table]:
+def buffer_tables(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> list[Table]:
     """Build the tables of buffers that are used again, and of sets worth renaming."""
-    return [_set_table(found), _buffer_table(found, scenario)]
+    return [_set_table(found), _buffer_table(found, kernels, graph)]
 
 
 def _set_table(found: Renaming) -> Table:
@@ -114,8 +116,8 @@ def _allocators(buffer: Buffer) -> str:
     return ", ".join(names[:_FUNCTIONS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
-    name = kernel_names(scenario.kernels, scenario.graph.copies)
+def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
+    name = kernel_names(kernels, graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
     columns = [
         Column("buffer", "buffer", get=lambda b: b.number),
@@ -127,7 +129,7 @@ def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
         * any(b.allocated_by for b in found.ranked),
         Column("war", "WAR", show=show_number),
         Column("waw", "WAW", show=show_number),
-        *[Column("reuse", "reuse", show=show_number)] * (scenario.graph.frees is not None),
+        *[Column("reuse", "reuse", show=show_number)] * (graph.frees is not None),
         Column("upper_bound_alone", "alone", show=show_factor,
                get=lambda b: found.upper_bound_alone[b.number]),
         Column("set", "set", show=show_value, get=lambda b: place.get(b.number)),
@@ -151,7 +153,7 @@ def buffers_report(
         Rows of the table of buffers at most; default all.
     """
     kernels = scenario.kernels
-    sets, buffers = buffer_tables(found, scenario)
+    sets, buffers = buffer_tables(found, kernels, scenario.graph)
     names = {k.kernel: k.name for k in kernels}
     advice = renaming_advice(found, names)
     return Report(

@@ -48,15 +48,15 @@ def _if_it_ends(name: str) -> Callable[[Outcome], float | None]:
 
 def comparison_report(comparison: Comparison) -> Report:
     """Describe what mechanisms reach: the bounds, a row each, what each assumed."""
-    scenario = comparison.scenario
-    unit, dependences = scenario.unit, scenario.dependences
+    basis = comparison.basis
+    unit, dependences = basis.unit, basis.dependences
     mechanisms = _mechanism_table(comparison)
     flat = Table.of(
         "mechanisms",
         "",
         [
             *mechanisms.columns,
-            *[Column("predicted", "predicted", unit)] * (scenario.sharing is not None),
+            *[Column("predicted", "predicted", unit)] * basis.has_contention,
             Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),
             Column("launch_speedup", "launches"),
@@ -71,14 +71,14 @@ def comparison_report(comparison: Comparison) -> Report:
         "mechanisms",
         {
             "unit": unit,
-            "durations": scenario.timing.source,
-            "gpu": scenario.resources.gpu.name,
+            "durations": basis.durations,
+            "gpu": basis.gpu,
             "dependences": dependences,
         },
         headline=[
             *_answers(comparison),
             (
-                f"durations: {scenario.timing.source} ({unit}); dependences: {dependences}; slot "
+                f"durations: {basis.durations} ({unit}); dependences: {dependences}; slot "
                 "utilization: busy counts blocks at work, held also blocks that wait in their "
                 "slots; waiting: their time, summed"
             ),
@@ -91,7 +91,7 @@ def comparison_report(comparison: Comparison) -> Report:
             *_speedup_parts(comparison),
         ],
         notes=[
-            *comparison.notes, *scenario.assumptions, *scenario.uncertainty.notes, _FIXED,
+            *comparison.notes, *basis.assumptions, *basis.uncertain, _FIXED,
         ],
         csv_table=flat,
         extra={
@@ -112,7 +112,7 @@ def comparison_report(comparison: Comparison) -> Report:
 
 
 def _bound_table(comparison: Comparison) -> Table:
-    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    unit, launched = comparison.basis.unit, comparison.basis.launches_cost
     with_memory = any(b.memory for b in comparison.limits)
     columns = [
         sms_column(),
@@ -124,7 +124,7 @@ def _bound_table(comparison: Comparison) -> Table:
         Column("lower_bound", "lower bound", unit, show_number),
         Column("upper_bound", "upper bound", show=show_factor),
     ]
-    if comparison.scenario.sharing is not None:
+    if comparison.basis.has_contention:
         columns.append(Column("contended_upper_bound", "of predictions", show=show_factor))
     return Table.of("bounds", "Bounds", columns, comparison.limits)
 
@@ -132,7 +132,7 @@ def _bound_table(comparison: Comparison) -> Table:
 def _intra_block_bounds(comparison: Comparison) -> list[Table]:
     """Lay out the bounds of mechanisms whose blocks wait inside, where positions are known."""
     known = [b for b in comparison.limits if b.intra_block_path is not None]
-    unit = comparison.scenario.unit
+    unit = comparison.basis.unit
     columns = [
         sms_column(),
         Column("critical_path", "critical path", unit, show_number,
@@ -147,7 +147,7 @@ def _intra_block_bounds(comparison: Comparison) -> list[Table]:
 
 
 def _mechanism_table(comparison: Comparison) -> Table:
-    unit = comparison.scenario.unit
+    unit = comparison.basis.unit
     columns = [
         sms_column(),
         Column("mechanism", "mechanism", is_text=True, wraps=True),
@@ -165,14 +165,14 @@ def _mechanism_table(comparison: Comparison) -> Table:
 
 def _predictions(comparison: Comparison) -> list[Column]:
     """Return the speedup that hardware is expected to show, where contention counts."""
-    if comparison.scenario.sharing is None:
+    if not comparison.basis.has_contention:
         return []
     return [Column("predicted_speedup", "predicted", show=show_factor)]
 
 
 def ranked_table(comparison: Comparison) -> Table:
     """Build the table of mechanisms on one GPU size, best first."""
-    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    unit, launched = comparison.basis.unit, comparison.basis.launches_cost
     overlap = Column(
         "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
     )
@@ -200,7 +200,7 @@ def ranked_table(comparison: Comparison) -> Table:
 
 def child_kernel_table(comparison: Comparison) -> list[Table]:
     """Lay out what mechanisms make of launches from the device, where there are any."""
-    unit = comparison.scenario.unit
+    unit = comparison.basis.unit
 
     def of(name: str) -> Callable[[Outcome], Any]:
         return lambda outcome: getattr(outcome.launching, name)
@@ -234,7 +234,7 @@ def _speedup_parts(comparison: Comparison) -> list[Table]:
     ]
     ended = [o for o in comparison.outcomes if not o.deadlock]
     parts = Table.of("parts", "Speedups by cause", columns, ended)
-    return [] if comparison.scenario.launch.is_off else [parts]
+    return [parts] if comparison.basis.launches_cost else []
 
 
 def _answers(comparison: Comparison) -> list[str]:
@@ -255,7 +255,7 @@ def _answers(comparison: Comparison) -> list[str]:
 def _factors(outcome: Outcome, comparison: Comparison) -> str:
     """Show a speedup, and its two factors."""
     speedup = show_factor(outcome.speedup)
-    if comparison.scenario.launch.is_off:
+    if not comparison.basis.launches_cost:
         return speedup
     launch, overlap = show_factor(outcome.launch_speedup), show_factor(outcome.overlap_speedup)
     return f"{speedup} (launches {launch} times overlap {overlap})"

@@ -16,7 +16,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 from depgraph.analysis.carve_outs import kept_apart
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
-from depgraph.analysis.next_steps import Asked
+from depgraph.analysis.next_steps import Invocation
 from depgraph.analysis.verdict import conclude
 from depgraph.analysis.verdict_rules import RULES, Topic
 from depgraph.gpu.model import load_gpu
@@ -164,7 +164,7 @@ def test_a_verdict_is_two_sentences_about_two_things_at_most(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_next_steps_ask_about_the_same_program(name):
-    asked = Asked("runs/my store", (("--gpu", "H100 SXM"),))
+    asked = Invocation("runs/my store", (("--gpu", "H100 SXM"),))
     for step in conclude(scenario_for(name), asked).steps:
         assert step.text.endswith(":") == bool(step.command)
         if step.command:
@@ -204,7 +204,7 @@ def test_equal_carve_outs_are_what_is_predicted_without_them():
     assert (apart.first, apart.second) == (0, 1)
     assert apart.set_to < apart.needed
     assert found.together.makespan < 0.95 * found.graph_prediction.makespan
-    verdict = conclude(CANNOT_SHARE, Asked("s", (("--contention", "full"),)))
+    verdict = conclude(CANNOT_SHARE, Invocation("s", (("--contention", "full"),)))
     assert verdict.rules[-1] == "carve-outs"
     assert verdict.steps[-1].command == (
         "depgraph bound s --mechanism cuda-graph --contention sm --sms 132"
