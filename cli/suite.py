@@ -34,32 +34,16 @@ _MOST_BLOCKS_THAT_COUNT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One program of a suite, for a process of its own.
+    """One program of a suite, for a process of its own."""
 
-    Attributes
-    ----------
-    verb : str
-        The command.
-    program : Program
-    given : tuple of (str, tuple of str)
-        Options of the command line, by parameter, as words.
-    folder : str
-        Where paths start from; empty where they are absolute.
-    output : str
-        Where the report of this program goes, if anywhere.
-    jobs : int
-        Processors that this program may use; 0 for all.
-    announces : bool
-        Whether to say that something is compiled.
-    """
-
-    verb: str
+    verb: str  # the command
     program: Program
+    # options of the command line, by parameter, as words
     given: tuple[tuple[str, tuple[str, ...]], ...]
-    folder: str = ""
-    output: str = ""
-    jobs: int = 0
-    announces: bool = False
+    folder: str = ""  # where paths start from; empty where they are absolute
+    output: str = ""  # where the report of this program goes, if anywhere
+    jobs: int = 0  # processors that this program may use; 0 for all
+    announces: bool = False  # whether to say that something is compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +69,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a command was asked about several programs.
-
-    Attributes
-    ----------
-    verb : str
-    paths : sequence of Path
-        As the user named the programs.
-    programs : list of Program
-    given : tuple of (str, tuple of str)
-    jobs : int or None
-    scheduler : str or None
-    """
+    """What a command was asked about several programs."""
 
     verb: str
-    paths: Sequence[Path]
+    paths: Sequence[Path]  # as the user named the programs
     programs: list[Program]
     given: tuple[tuple[str, tuple[str, ...]], ...]
     jobs: int | None
@@ -108,17 +81,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Answers of all programs.
-
-    Attributes
-    ----------
-    suite : Suite
-    missed : tuple of str
-        Thresholds missed, each with its program.
-    """
+    """Answers of all programs."""
 
     suite: Suite
-    missed: tuple[str, ...]
+    missed: tuple[str, ...]  # thresholds missed, each with its program
 
     def exit_code(self) -> int:
         """Say on stderr which programs failed; return the exit code."""
@@ -135,15 +101,7 @@ class Done:
 def suite_of(
     paths: Sequence[Path], *, jobs: int | None, scheduler: str | None
 ) -> Asked | None:  # fmt: skip
-    """Return what the current command was asked about several programs; None if about one.
-
-    Raises
-    ------
-    click.UsageError
-        If an option makes sense only for one program, or only for several.
-    SuiteError
-        If a suite file makes no sense.
-    """
+    """Return what the current command was asked about several programs; None if about one."""
     context = click.get_current_context()
     programs = programs_of(context.command, paths)
     if programs is None:
@@ -173,14 +131,7 @@ def policies_step(asked: Asked) -> Step:
 
 
 def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
-    """Work all programs out, side by side.
-
-    Parameters
-    ----------
-    asked : Asked
-    outputs : sequence of str
-        Where the report of each program goes; none for none.
-    """
+    """Work all programs out, side by side."""
     from depgraph.analysis.suite import Broken, Suite, is_simulator_compiled
     from depgraph.cli.progress import step_progress
     from depgraph.system.cluster import cluster_workers

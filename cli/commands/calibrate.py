@@ -117,13 +117,7 @@ def _measured(keep: Path | None, *, quick: bool, force: bool) -> Measurements:
 
 
 def _measurer() -> Any:
-    """Return what measures on this machine's GPU, `depgraph.samples.validation.measure`.
-
-    Raises
-    ------
-    ModelError
-        If there is no PyTorch, or no GPU that it can use.
-    """
+    """Return what measures on this machine's GPU, `depgraph.samples.validation.measure`."""
     hint = "or fit to what was measured elsewhere: --from FILE"
     try:
         import torch

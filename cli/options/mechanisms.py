@@ -57,13 +57,7 @@ def _checked_costs(
 
 
 def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
-    """Read the values of --cost.
-
-    Raises
-    ------
-    ModelError
-        If one is not of the form MECHANISM.COST=VALUE.
-    """
+    """Read the values of --cost."""
     from depgraph.mechanisms import parse_cost
 
     changed: dict[str, dict[str, Quantity]] = {}

@@ -177,13 +177,7 @@ def contention_option(function: Function) -> Function:
 
 
 def where_from(options: ProfileOptions) -> Where:
-    """Return which kernels of a profile the options name.
-
-    Raises
-    ------
-    click.UsageError
-        If there is no such way to take iterations.
-    """
+    """Return which kernels of a profile the options name."""
     from depgraph.timing.matched_profile import PICKS
     from depgraph.timing.profile import Where
 
@@ -199,13 +193,7 @@ def where_from(options: ProfileOptions) -> Where:
 def scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
 ) -> Scenario:
-    """Put together what a store and the options describe: every command does it here.
-
-    Raises
-    ------
-    ModelError, ProfileError
-        If an option or a file makes no sense for the store.
-    """
+    """Put together what a store and the options describe: every command does it here."""
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
 
@@ -252,13 +240,7 @@ def invocation_of(path: Path) -> Invocation:
 def timed_scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
 ) -> Scenario:
-    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup.
-
-    Raises
-    ------
-    ModelError
-        If no block takes any time, too.
-    """
+    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup."""
     from depgraph.errors import ModelError
 
     scenario = scenario_from(store, kinds, **options)
@@ -303,32 +285,13 @@ OF_PROFILE = (
 
 
 def refuse_others(subject: str, *used: str) -> None:
-    """Refuse what the user gave of the options about the program and its times, but for some.
-
-    Parameters
-    ----------
-    subject : str
-        What the command was asked for.
-    *used : str
-        Parameters that count for it.
-
-    Raises
-    ------
-    click.UsageError
-        If another one was given.
-    """
+    """Refuse what the user gave of options about the program and its times, but for `used`."""
     names = {*ModelOptions.__annotations__, "kinds"} - {*used}
     refuse_given(names, f"does not go with {subject}")
 
 
 def refuse_given(names: Collection[str], reason: str) -> None:
-    """Refuse options that the user gave.
-
-    Raises
-    ------
-    click.UsageError
-        If one of the parameters was given.
-    """
+    """Refuse options that the user gave."""
     context = click.get_current_context()
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")

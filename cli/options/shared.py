@@ -72,13 +72,7 @@ def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the options of the current command that the user gave, each with its value if any.
-
-    Parameters
-    ----------
-    names : collection of str
-        Of the parameters that count.
-    """
+    """Return the options of the current command that the user gave, each with its value if any."""
     context = click.get_current_context()
     given = context.meta[_GIVEN]
     options: list[tuple[str, ...]] = []

@@ -42,30 +42,17 @@ _Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What ran in one step of one rank; times in microseconds.
-
-    Attributes
-    ----------
-    rank, name : str
-    computation, communication : float
-        Time in which either ran, as if alone.
-    time : float
-        Time in which anything ran.
-    idle : float
-        Time from the first start to the last end in which nothing ran.
-    exposed : float
-        Time in which communication ran and no computation did.
-    sms : float or None
-        SMs that collectives took, on average over their time; None where grids are not known.
-    """
+    """What ran in one step of one rank; times in microseconds."""
 
     rank: str
     name: str
+    # computation, communication: time in which either ran, as if alone
     computation: float
     communication: float
-    time: float
-    idle: float
-    exposed: float
+    time: float  # time in which anything ran
+    idle: float  # time from the first start to the last end in which nothing ran
+    exposed: float  # time in which communication ran and no computation did
+    # SMs that collectives took, on average over their time; None where grids are not known
     sms: float | None
 
     @property
@@ -109,26 +96,13 @@ class CommunicationKernel:
 
 @dataclass(frozen=True, slots=True)
 class Overlapped:
-    """What profiles show of computation beside communication.
+    """What profiles show of computation beside communication."""
 
-    Attributes
-    ----------
-    iterations : tuple of Iteration
-        By rank and time.
-    ranks : tuple of Iteration
-        Of each rank the iteration of median time.
-    kernels : tuple of CommunicationKernel
-    sms : int or None
-        Of the GPU; None where no profile says.
-    notes : tuple of str
-        What was assumed.
-    """
-
-    iterations: tuple[Iteration, ...]
-    ranks: tuple[Iteration, ...]
+    iterations: tuple[Iteration, ...]  # by rank and time
+    ranks: tuple[Iteration, ...]  # of each rank the iteration of median time
     kernels: tuple[CommunicationKernel, ...]
-    sms: int | None
-    notes: tuple[str, ...]
+    sms: int | None  # of the GPU; None where no profile says
+    notes: tuple[str, ...]  # what was assumed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

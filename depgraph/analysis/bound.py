@@ -111,23 +111,7 @@ def bound_one(
     priorities: Iterable[str] = PRIORITIES,
     paths: Paths | None = None,
 ) -> Bound:
-    """Bound the speedup on one GPU size.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On that number of SMs.
-    priorities : iterable of str
-        Of the dataflow schedules to try.
-    paths : Paths, optional
-        The critical paths, where they are known already.
-
-    Returns
-    -------
-    Bound
-        With unlimited SMs no priority matters: there is one dataflow schedule. Launch costs are in
-        none of the schedules, but beside them.
-    """
+    """Bound the speedup on one GPU size; launch costs are beside the schedules, in none."""
     launches = launch_costs(scenario)
     scenario = scenario.without_launches()
     serially = serial(scenario)

@@ -49,26 +49,16 @@ _DIGITS = 3
 
 @dataclass(frozen=True)
 class Calibration:
-    """Constants that were fitted, and how good predictions with them are.
+    """Constants that were fitted, and how good predictions with them are."""
 
-    Attributes
-    ----------
-    gpu : Gpu
-        With the constants, and the errors for programs that they were not fitted to.
-    start, constants_of : Gpu, str
-        The same with the constants that the search began with, and the GPU that they are of.
-    measurements : Measurements
-    fitted : MeasuredErrors
-        For the programs that the constants were fitted to.
-    before : MeasuredErrors
-        With the constants of `start`, for the programs that none were fitted to.
-    """
-
-    gpu: Gpu
+    gpu: Gpu  # with the constants, and the errors for programs that they were not fitted to
+    # start, constants_of: the same with the constants that the search began with, and the GPU that
+    # they are of
     start: Gpu
     constants_of: str
     measurements: Measurements
-    fitted: MeasuredErrors
+    fitted: MeasuredErrors  # for the programs that the constants were fitted to
+    # with the constants of `start`, for the programs that none were fitted to
     before: MeasuredErrors
 
     @property
@@ -80,20 +70,7 @@ class Calibration:
 
 
 def model_of(measurements: Measurements, given: Gpu | None = None) -> Gpu:
-    """Return the limits of the GPU that was measured.
-
-    Parameters
-    ----------
-    measurements : Measurements
-    given : Gpu, optional
-        Whose limits apply; default those of the packaged model of that name, else of the GPU's
-        architecture.
-
-    Raises
-    ------
-    ModelError
-        If there is neither.
-    """
+    """Return the limits of the GPU that was measured: given, of its name, or its architecture."""
     base = given
     if base is None:
         try:
@@ -117,21 +94,7 @@ def calibrate(
     gpu: Gpu,
     on_round: Callable[[int, int, float], None] = lambda *_: None,
 ) -> Calibration:
-    """Fit the constants of predictions to measurements.
-
-    Parameters
-    ----------
-    measurements : Measurements
-    gpu : Gpu
-        With the limits of the one that was measured; see `model_of`.
-    on_round : callable
-        Called after each round with its number, how many there are, and the mean error reached.
-
-    Raises
-    ------
-    ModelError
-        If too few programs were measured.
-    """
+    """Fit constants to measurements; `on_round` takes round, rounds and the mean error reached."""
     halves = [[p for p in measurements.programs if p.half == half] for half in (0, 1)]
     if min(map(len, halves)) < _FEWEST:
         message = (

@@ -22,22 +22,13 @@ _ANY = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A kernel that cannot join another one on an SM, where both would run at a time.
+    """A kernel that cannot join another one on an SM, where both would run at a time."""
 
-    Attributes
-    ----------
-    first, second : int
-        Kernel numbers: the second cannot join the first.
-    set_to : int
-        Bytes of shared memory that an SM is set to for the first.
-    needed : int
-        Bytes that it must be set to for the second.
-    """
-
+    # first, second: kernel numbers: the second cannot join the first
     first: int
     second: int
-    set_to: int
-    needed: int
+    set_to: int  # bytes of shared memory that an SM is set to for the first
+    needed: int  # bytes that it must be set to for the second
 
 
 def without_carve_outs(scenario: Scenario) -> Scenario:
@@ -46,18 +37,7 @@ def without_carve_outs(scenario: Scenario) -> Scenario:
 
 
 def kept_apart(scenario: Scenario) -> list[Apart]:
-    """Find kernels that would run at a time as a CUDA graph, but cannot share SMs.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs, with launch costs.
-
-    Returns
-    -------
-    list of Apart
-        In launch order; empty where carve-outs do not count.
-    """
+    """Find kernels that would run at a time as a CUDA graph, but cannot share SMs."""
     sharing = scenario.sharing
     if sharing is None or sharing.carve_outs is None or math.isinf(scenario.sms):
         return []

@@ -59,11 +59,6 @@ class Comparison:
         """Return the fastest of the mechanisms whose blocks wait before they start.
 
         Others cut blocks up, or wait inside them.
-
-        Parameters
-        ----------
-        without_hardware : bool
-            Leave out what needs new hardware.
         """
         left_out = {Availability.LIMIT.value}
         if without_hardware:
@@ -109,20 +104,7 @@ class Comparison:
 def run_mechanism(
     mechanism: Mechanism, scenario: Scenario, charges: Charges
 ) -> tuple[Schedule, Rules]:
-    """Schedule a scenario under a mechanism.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program lacks what the mechanism needs.
-    ModelError
-        If its rules make no sense.
-    """
+    """Schedule a scenario, on one number of SMs, under a mechanism."""
     rules = mechanism.rules(scenario, charges)
     schedule = run_rules(
         mechanism.label,
@@ -145,18 +127,7 @@ def schedule_of(
 
 
 def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
-    """Return the costs of a mechanism as the user changed them, in the durations' unit.
-
-    Parameters
-    ----------
-    costs : mapping
-        Mechanism to the costs that are not the defaults.
-
-    Raises
-    ------
-    ModelError
-        If the user changed a cost that the mechanism does not have.
-    """
+    """Return the costs of a mechanism in the durations' unit, as far as given the user's own."""
     try:
         return Charges(
             mechanism.costs,
@@ -174,13 +145,7 @@ def run_without_launches(
 ) -> tuple[Schedule, Rules]:
     """Schedule a scenario under a mechanism without launch costs, as bounds count.
 
-    Parameters
-    ----------
-    costs : mapping
-        Mechanism to the costs that are not the defaults. Where launches cost anything, those of
-        launches that the user gave are left out too.
-    scenario : Scenario
-        On one number of SMs.
+    Where launches cost anything, those costs of launches that the user gave are left out too.
     """
     if not scenario.launch.is_off:
         launches = {cost.name for cost in mechanism.costs if cost.is_launch}
@@ -316,15 +281,7 @@ def _all_launched(
 
 
 def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> float | None:
-    """Return the makespan of a mechanism with contention; None where that is left out.
-
-    Parameters
-    ----------
-    costs : mapping
-        Mechanism to the costs that are not the defaults.
-    scenario : Scenario
-        On one number of SMs.
-    """
+    """Return the makespan of a mechanism with contention; None where that is left out."""
     if not scenario.has_predictions:
         return None
     contended = scenario.contended

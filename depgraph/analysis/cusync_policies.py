@@ -29,46 +29,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The cheapest cuSync policy that keeps the dependences of a pair of kernels.
+    """The cheapest cuSync policy that keeps the dependences of a pair of kernels."""
 
-    Attributes
-    ----------
-    source, target : int
-        Kernel numbers.
-    policy : str
-        "row", "tile", "strided(s)", or "none": some block needs blocks of several rows, so that
-        only the end of the kernel will do.
-    semaphores, waits : int
-        What the policy takes; waits are summed over the blocks.
-    speedup : float
-        Serial time of the two kernels alone over their time with the policy.
-    tile_speedup : float
-        The same with a semaphore for each block.
-    """
-
+    # source, target: kernel numbers
     source: int
     target: int
+    # "row", "tile", "strided(s)", or "none": some block needs blocks of several rows, so that only
+    # the end of the kernel will do
     policy: str
+    # semaphores, waits: what the policy takes; waits are summed over the blocks
     semaphores: int
     waits: int
-    speedup: float
-    tile_speedup: float
+    speedup: float  # serial time of the two kernels alone over their time with the policy
+    tile_speedup: float  # the same with a semaphore for each block
 
 
 def cheapest_policies(program: Scenario) -> list[Policy]:
     """Find the cheapest correct policy for each pair of dependent kernels.
 
     Fewest waits first; among equals the one that waits for the fewest blocks.
-
-    Parameters
-    ----------
-    program : Scenario
-        On one number of SMs.
-
-    Returns
-    -------
-    list of Policy
-        In the order of the kernel that waits.
     """
     graph = program.graph
     found = []

@@ -38,21 +38,11 @@ _AS_GOOD = 0.98
 
 @dataclass(frozen=True)
 class Findings:
-    """A program on one GPU size.
+    """A program on one GPU size."""
 
-    Attributes
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-    invocation : Invocation
-        How the user asked about it.
-    known : sequence of Bound
-        Bounds of this scenario that need not be worked out again.
-    """
-
-    scenario: Scenario
-    invocation: Invocation = AS_USUAL
-    known: Sequence[Bound] = ()
+    scenario: Scenario  # on one number of SMs
+    invocation: Invocation = AS_USUAL  # how the user asked about it
+    known: Sequence[Bound] = ()  # bounds of this scenario that need not be worked out again
 
     @cached_property
     def bound(self) -> Bound:

@@ -38,56 +38,33 @@ _NOTHING = 0.03
 
 @dataclass(frozen=True, slots=True)
 class MeasuredKernel:
-    """A kernel of a measured program.
-
-    Attributes
-    ----------
-    name : str
-    grid, block : (int, int, int)
-    registers, shared_bytes : int
-        Of a thread, of a block.
-    time : float
-        Of the kernel in a chain of the program's kernels, in microseconds.
-    operation : int
-        The call into a library that launched it, counted from 0.
-    """
+    """A kernel of a measured program."""
 
     name: str
     grid: Dim3
     block: Dim3
+    # registers, shared_bytes: of a thread, of a block
     registers: int
     shared_bytes: int
-    time: float
-    operation: int = 0
+    time: float  # of the kernel in a chain of the program's kernels, in microseconds
+    operation: int = 0  # the call into a library that launched it, counted from 0
 
 
 @dataclass(frozen=True)
 class MeasuredProgram:
-    """A program that was measured as CUDA graphs; times in microseconds.
-
-    Attributes
-    ----------
-    name, kind : str
-    half : int
-        Constants are fitted to programs of half 0 and judged by those of half 1.
-    kernels : sequence of MeasuredKernel
-        In launch order.
-    edges : sequence of (int, int)
-        Which kernel waits for which: source, target.
-    serial, parallel : float
-        A replay of the graph that is a chain, and of the one with these edges alone.
-    streams, streams_ahead, streams_host : float or None
-        On as many streams as there are branches, without a graph: as the host issues it, with the
-        host ahead of the GPU, and what the host needs for all of it. None if not measured.
-    """
+    """A program that was measured as CUDA graphs; times in microseconds."""
 
     name: str
     kind: str
-    half: int
-    kernels: Sequence[MeasuredKernel]
-    edges: Sequence[tuple[int, int]]
+    half: int  # constants are fitted to programs of half 0 and judged by those of half 1
+    kernels: Sequence[MeasuredKernel]  # in launch order
+    edges: Sequence[tuple[int, int]]  # which kernel waits for which: source, target
+    # serial, parallel: a replay of the graph that is a chain, and of the one with these edges alone
     serial: float
     parallel: float
+    # streams, streams_ahead, streams_host: on as many streams as there are branches, without a
+    # graph: as the host issues it, with the host ahead of the GPU, and what the host needs for all
+    # of it. None if not measured
     streams: float | None = None
     streams_ahead: float | None = None
     streams_host: float | None = None
@@ -95,15 +72,7 @@ class MeasuredProgram:
     def scenario(
         self, gpu: Gpu, contention: Contention, *, streams: Sequence[int] | None = None
     ) -> Scenario:
-        """Return the program on a GPU, with the launch costs of that GPU.
-
-        Parameters
-        ----------
-        gpu : Gpu
-        contention : {"none", "sm", "full"}
-        streams : sequence of int, optional
-            Of each kernel; default one for all.
-        """
+        """Return the program on a GPU, with the launch costs of that GPU."""
         kernels = [
             WorkloadKernel(
                 f"{place} {k.name[:40]}", k.grid, k.block, np.full(int(np.prod(k.grid)), k.time),
@@ -134,42 +103,24 @@ def with_launches(scenario: Scenario, gpu: Gpu) -> Scenario:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one machine gave.
+    """What one machine gave."""
 
-    Attributes
-    ----------
-    gpu : str
-        Name of the GPU, as CUDA says it.
-    sms : int
-    programs : sequence of MeasuredProgram
-    architecture, l2_bytes : int or None
-    details : mapping
-        What else is known of the machine, for people: driver, versions, date.
-    """
-
-    gpu: str
+    gpu: str  # name of the GPU, as CUDA says it
     sms: int
     programs: Sequence[MeasuredProgram]
     architecture: int | None = None
     l2_bytes: int | None = None
+    # what else is known of the machine, for people: driver, versions, date
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A measured program beside what is predicted for its graph; times in microseconds.
-
-    Attributes
-    ----------
-    program : MeasuredProgram
-    time : float
-    bound : float
-        No prediction is below it.
-    """
+    """A measured program beside what is predicted for its graph; times in microseconds."""
 
     program: MeasuredProgram
     time: float
-    bound: float = 0.0
+    bound: float = 0.0  # no prediction is below it
 
     @cached_property
     def error(self) -> float:
@@ -205,15 +156,7 @@ def graph_time(scenario: Scenario) -> float:
 def errors_of(
     gpu: str, what: str, found: Sequence[Prediction], fixed: Sequence[Prediction]
 ) -> MeasuredErrors:
-    """Sum up how far predictions were off.
-
-    Parameters
-    ----------
-    gpu, what : str
-        As in `MeasuredErrors`.
-    found, fixed : sequence of Prediction
-        The same programs with contention and with fixed durations.
-    """
+    """Sum up how far predictions were off, with contention and with fixed durations."""
     errors, without = (np.abs([each.error for each in group]) for group in (found, fixed))
     return MeasuredErrors(
         gpu=gpu,

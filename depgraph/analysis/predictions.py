@@ -26,33 +26,21 @@ _MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a policy would be measured at, launch costs included where durations are times.
-
-    Attributes
-    ----------
-    speedup : float
-        Over the same kernels one after another, launched in the same way. What launches win by
-        lying side by side is left out: it is at most `overlap`.
-    overlap : float
-        Speedup without launch costs on either side: at most the upper bound.
-    fixed : float
-        The same if blocks did not slow each other.
-    """
+    """What a policy would be measured at, launch costs included where durations are times."""
 
     policy: str
     makespan: float
+    # over the same kernels one after another, launched in the same way. What launches win by lying
+    # side by side is left out: it is at most `overlap`
     speedup: float
-    overlap: float
-    fixed: float
+    overlap: float  # speedup without launch costs on either side: at most the upper bound
+    fixed: float  # the same if blocks did not slow each other
 
 
 def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Prediction]:
     """Predict what policies would be measured at, but for those that cannot be had.
 
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs; where launches cost nothing in it, the GPU's model says what they do.
+    Where launches cost nothing in the scenario, the GPU's model says what they do.
     """
     if scenario.has_predictions:
         _ = scenario.contended  # worked out here, so that copies with other launch costs have it

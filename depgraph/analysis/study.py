@@ -62,59 +62,33 @@ _KIND_CHOICES = (("RAW",), ("RAW", "WAR"), ("RAW", "WAW"), ("RAW", "REUSE"))
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Speedup against the number of SMs.
-
-    Attributes
-    ----------
-    is_bound : bool
-        Whether nothing can be above it, rather than something reaches it.
-    """
+    """Speedup against the number of SMs."""
 
     name: str
     sms: tuple[int, ...]
     speedup: tuple[float, ...]
-    is_bound: bool
+    is_bound: bool  # whether nothing can be above it, rather than something reaches it
 
 
 @dataclass(frozen=True, slots=True)
 class KindCost:
-    """What the upper bound on the speedup becomes when only some dependences count.
+    """What the upper bound on the speedup becomes when only some dependences count."""
 
-    Attributes
-    ----------
-    name : str
-        Such as "RAW + WAR".
-    edges : int
-        Distinct edges and kinds that these add to RAW only, or all of RAW.
-    upper_bound : float
-        On the speedup over serialized launches.
-    """
-
-    name: str
-    edges: int
-    upper_bound: float
+    name: str  # such as "RAW + WAR"
+    edges: int  # distinct edges and kinds that these add to RAW only, or all of RAW
+    upper_bound: float  # on the speedup over serialized launches
     critical_path: float
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionLoad:
-    """All launches of one function, operator, module, line or range.
-
-    Attributes
-    ----------
-    time : float
-        Of the kernels alone, summed.
-    utilization : float
-        Share of the SMs that their blocks hold in that time, 0 to 1.
-    on_path : float
-        Time of the critical path.
-    """
+    """All launches of one function, operator, module, line or range."""
 
     name: str
     kernels: int
-    time: float
-    utilization: float
-    on_path: float
+    time: float  # of the kernels alone, summed
+    utilization: float  # share of the SMs that their blocks hold in that time, 0 to 1
+    on_path: float  # time of the critical path
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,26 +24,14 @@ UPPER_BOUND, RAW_ONLY, REACHED = "upper_bound", "upper_bound_raw_only", "reached
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """What a policy reaches of a program.
-
-    Attributes
-    ----------
-    policy : str
-    availability : str
-        What it takes to use it today.
-    speedup : float or None
-        Over serialized launches, with what launches cost; None in a deadlock.
-    predicted_speedup : float or None
-        The same as blocks that share an SM slow each other; None where that is left out.
-    against : str
-        The bound that it is compared with, as `Outcome.against`.
-    """
+    """What a policy reaches of a program."""
 
     policy: str
-    availability: str
-    speedup: float | None
+    availability: str  # what it takes to use it today
+    speedup: float | None  # over serialized launches, with what launches cost; None in a deadlock
+    # the same as blocks that share an SM slow each other; None where that is left out
     predicted_speedup: float | None = None
-    against: str = "block"
+    against: str = "block"  # the bound that it is compared with, as `Outcome.against`
 
     @classmethod
     def of(cls, outcome: Outcome) -> PolicyResult:
@@ -55,47 +43,29 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """A program of a suite on one GPU size.
-
-    Attributes
-    ----------
-    program, store : str
-    sms : float
-    gpu, unit, durations : str
-        Whose limits, and where times come from.
-    kernels, blocks : int
-    serial, critical_path, work, lower_bound : float
-        Times, in the unit; of `Bound`.
-    upper_bound : float
-        On the speedup over serialized launches.
-    upper_bound_raw_only : float or None
-        As if every buffer were renamed; None if RAW dependences do not count.
-    reached : float or None
-        The best speedup of policies whose blocks wait before they start.
-    reached_by : str
-    policies : tuple of PolicyResult
-    verdict : str
-        What keeps the program slow.
-    """
+    """A program of a suite on one GPU size."""
 
     program: str
     store: str
     sms: float
+    # gpu, unit, durations: whose limits, and where times come from
     gpu: str
     unit: str
     durations: str
     kernels: int
     blocks: int
+    # serial, critical_path, work, lower_bound: times, in the unit; of `Bound`
     serial: float
     critical_path: float
     work: float
     lower_bound: float
-    upper_bound: float
+    upper_bound: float  # on the speedup over serialized launches
+    # as if every buffer were renamed; None if RAW dependences do not count
     upper_bound_raw_only: float | None
-    reached: float | None
+    reached: float | None  # the best speedup of policies whose blocks wait before they start
     reached_by: str
     policies: tuple[PolicyResult, ...]
-    verdict: str = ""
+    verdict: str = ""  # what keeps the program slow
 
     def value(self, column: str) -> float | None:
         """Return an upper bound, what is reached, or the speedup of the policy of that name."""
@@ -111,44 +81,23 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A program of a suite of which nothing is known.
-
-    Attributes
-    ----------
-    program, store : str
-    reason : str
-        In one line.
-    """
+    """A program of a suite of which nothing is known."""
 
     program: str
     store: str
-    reason: str
+    reason: str  # in one line
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The geometric mean of speedups over programs, and their spread.
+    """The geometric mean of speedups over programs, and their spread."""
 
-    Attributes
-    ----------
-    size : str
-        On which GPU.
-    column : str
-        A policy, or one of `UPPER_BOUND`, `RAW_ONLY`, `REACHED`.
-    is_predicted : bool
-    programs : int
-        That have a value.
-    mean : float
-    spread : float or None
-        Geometric standard deviation of the sample, a factor; None of one program.
-    least, most : float
-    """
-
-    size: str
-    column: str
+    size: str  # on which GPU
+    column: str  # a policy, or one of `UPPER_BOUND`, `RAW_ONLY`, `REACHED`
     is_predicted: bool
-    programs: int
+    programs: int  # that have a value
     mean: float
+    # geometric standard deviation of the sample, a factor; None of one program
     spread: float | None
     least: float
     most: float
@@ -166,12 +115,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Suite:
-    """Programs in the order given, each with a result per GPU size.
-
-    Attributes
-    ----------
-    results : sequence of (ProgramResult or Broken)
-    """
+    """Programs in the order given, each with a result per GPU size."""
 
     results: Sequence[ProgramResult | Broken]
 
@@ -242,15 +186,7 @@ def results_of_bounds(program: str, store: str, table: BoundTable) -> list[Progr
 def results_of_comparison(
     program: str, store: str, comparison: Comparison, renamed: Sequence[Bound]
 ) -> list[ProgramResult]:
-    """Return what a suite shows of mechanisms: a result for each GPU size.
-
-    Parameters
-    ----------
-    program, store : str
-    comparison : Comparison
-    renamed : sequence of Bound
-        With RAW dependences only, in the order of the sizes.
-    """
+    """Return what a suite shows of mechanisms, a result a size; `renamed` has RAW only."""
     return [
         _result(
             program, store, comparison.basis, limits, raw, comparison.best(limits.sms),

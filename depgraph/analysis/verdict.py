@@ -20,15 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What keeps a program slow, and what to do next.
+    """What keeps a program slow, and what to do next."""
 
-    Attributes
-    ----------
-    rules : tuple of str
-        Names of the rules that apply.
-    """
-
-    rules: tuple[str, ...]
+    rules: tuple[str, ...]  # names of the rules that apply
     sentences: tuple[str, ...]
     steps: tuple[Step, ...]
 

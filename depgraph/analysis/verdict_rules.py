@@ -70,25 +70,13 @@ class Topic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the verdict.
+    """A rule of the verdict."""
 
-    Attributes
-    ----------
-    name : str
-        As in ``docs/verdicts.md``.
-    applies : callable
-        Whether it applies to what was found.
-    says : callable
-        The sentence.
-    steps : callable
-        What to do next.
-    """
-
-    name: str
+    name: str  # as in ``docs/verdicts.md``
     topic: Topic
-    applies: Callable[[Findings], bool]
-    says: Callable[[Findings], str]
-    steps: Callable[[Findings], Sequence[Step]]
+    applies: Callable[[Findings], bool]  # whether it applies to what was found
+    says: Callable[[Findings], str]  # the sentence
+    steps: Callable[[Findings], Sequence[Step]]  # what to do next
 
 
 def _mostly_idle(found: Findings) -> bool:

@@ -41,13 +41,7 @@ class Predictor:
     scenario: Scenario
 
     def time(self, edges: Sequence[Edge]) -> float:
-        """Return the predicted makespan in microseconds, a CUDA graph's own costs included.
-
-        Parameters
-        ----------
-        edges : sequence of (int, int)
-            Between the nodes of the captured graph.
-        """
+        """Return the predicted makespan in microseconds, a CUDA graph's own costs included."""
         contended = self.scenario.contended
         source, target = between_operations(self.operation, edges)
         charges = Charges((), unit=contended.unit, launches=contended.launch)

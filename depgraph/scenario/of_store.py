@@ -149,12 +149,6 @@ def _read(path: Path, request: Request) -> Profile:
 
 
 def named_gpu(name: str | Path) -> Gpu:
-    """Return the packaged model of that name, or the one in the file of that name.
-
-    Raises
-    ------
-    ModelError
-        If there is none.
-    """
+    """Return the packaged model of that name, or the one in the file of that name."""
     is_file = isinstance(name, Path) or name.endswith(".toml")
     return load_gpu_file(name) if is_file else load_gpu(str(name))

@@ -51,23 +51,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSchedule:
-    """How the program ran on the GPU that was profiled.
-
-    Attributes
-    ----------
-    sms : int
-    wall : float
-        From the start of the first kernel to the end of the last one.
-    speedup : float
-        Serial time on that GPU, without launch gaps, over `wall`.
-    utilization : float
-        Work over `wall`, 0 to 1.
-    """
+    """How the program ran on the GPU that was profiled."""
 
     sms: int
-    wall: float
-    speedup: float
-    utilization: float
+    wall: float  # from the start of the first kernel to the end of the last one
+    speedup: float  # serial time on that GPU, without launch gaps, over `wall`
+    utilization: float  # work over `wall`, 0 to 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,21 +42,7 @@ _NS_PER_UNIT = {"ns": 1}
 
 
 def write_perfetto(timeline: Timeline, file: Path, *, flows: Flows = "path") -> int:
-    """Write every schedule of a timeline as gzipped JSON.
-
-    Parameters
-    ----------
-    timeline : Timeline
-    file : Path
-    flows : {"path", "all", "none"}
-        Arrows for the dependences of the critical path, for all, or for none; at most
-        `MOST_FLOWS` a schedule.
-
-    Returns
-    -------
-    int
-        Arrows that were left out.
-    """
+    """Write all schedules as gzipped JSON; return how many arrows were left out."""
     labels = _labels(timeline)
     pairs, left_out = _flow_pairs(timeline, flows)
     # A constant time and no name in the header: two runs give the same bytes.

@@ -43,18 +43,7 @@ _SCRIPTS = ("tables.js", "timeline.js")
 def write_page(
     study: Study, report: Report, plots: Sequence[Plot], plot_folder: Path, file: Path
 ) -> None:
-    """Write the page of a study.
-
-    Parameters
-    ----------
-    study : Study
-    report : Report
-        As `study_report` returns it.
-    plots : sequence of Plot
-        Already saved as SVG in `plot_folder`.
-    plot_folder : Path
-    file : Path
-    """
+    """Write the page of a study; its plots stand in `plot_folder` as SVG."""
     import jinja2
 
     environment = jinja2.Environment(

@@ -29,13 +29,7 @@ _TEMPLATE = "suite.html.j2"
 
 
 def not_a_suite(path: Path) -> str:
-    """Say what keeps a folder from being a report of ours, of one program or many; "" if nothing.
-
-    Parameters
-    ----------
-    path : Path
-        An existing folder.
-    """
+    """Say what keeps a folder from being a report of ours, of one or many; "" if nothing."""
     if not not_a_report(path):
         return ""
     if not all((path / name).is_file() for name in (PAGE, JSON)):
@@ -64,13 +58,7 @@ def report_folders(names: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def suite_folder(path: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a folder for the reports of all programs, and put it in the place of `path`.
-
-    Raises
-    ------
-    OutputExistsError, OutputError
-        If the folder cannot be made.
-    """
+    """Yield a folder for the reports of all programs, and put it in the place of `path`."""
     with new_folder(path, force=force, not_ours=not_a_suite, place_checked=True) as folder:
         (folder / PLOTS).mkdir()
         (folder / PROGRAMS).mkdir()
@@ -86,21 +74,7 @@ def write_suite(
     top: int | None = None,
     drawn: Sequence[str] = (),
 ) -> None:
-    """Write what is about all programs, beside the reports of each.
-
-    Parameters
-    ----------
-    suite : Suite
-    report : Report
-        As `suite_report` returns it.
-    places : mapping of str to str
-        As `report_folders` returns them.
-    folder : Path
-    top : int, optional
-        Rows of each table in the Markdown; default all.
-    drawn : sequence of str
-        Policies that the chart shows; default the best ones.
-    """
+    """Write what is about all programs, beside the reports of each."""
     whole = {folder / places[result.program] for result in suite.programs}
     for entry in list((folder / PROGRAMS).iterdir()):
         if entry not in whole:  # of a process that was ended

@@ -33,21 +33,10 @@ _FULL_NAME_WIDTH = 400
 
 
 def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
-    """Pack blocks and dependences for the page.
+    """Pack blocks and dependences for the page; say what was left out so that a browser copes.
 
     Times are whole parts of the longest makespan, in 32 bits: far below a pixel at any zoom
     that shows a block.
-
-    Parameters
-    ----------
-    study : Study
-
-    Returns
-    -------
-    data : dict
-        JSON for the page's script.
-    cuts : list of str
-        What was left out so that a browser copes.
     """
     graph, launches = study.graph, study.launches
     cuts = []

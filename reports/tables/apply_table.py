@@ -25,13 +25,7 @@ def _time(value: float | None) -> str:
 
 
 def apply_report(found: Sequence[Applied], *, details: bool = False) -> Report:
-    """Show what came of each function.
-
-    Parameters
-    ----------
-    details : bool
-        Whether to show every graph that was tried, and what keeps kernels in order.
-    """
+    """Show what came of each function."""
     tables = []
     if details:
         rows = [(each, tried) for each in found for tried in each.tried]

@@ -141,17 +141,7 @@ def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph)
 def buffers_report(
     found: Renaming, scenario: Scenario, steps: Sequence[Step], *, top: int | None = None
 ) -> Report:
-    """Describe the buffers of a program: which keep blocks waiting, and how to keep them apart.
-
-    Parameters
-    ----------
-    found : Renaming
-    scenario : Scenario
-        That it was found for.
-    steps : sequence of Step
-    top : int, optional
-        Rows of the table of buffers at most; default all.
-    """
+    """Describe the buffers of a program: which keep blocks waiting, and how to keep them apart."""
     kernels = scenario.kernels
     sets, buffers = buffer_tables(found, kernels, scenario.graph)
     names = {k.kernel: k.name for k in kernels}
@@ -184,14 +174,7 @@ def buffers_report(
 
 
 def renaming_advice(found: Renaming, names: dict[int, str]) -> list[tuple[str, list[str]]]:
-    """Say how to keep apart the buffers that are worth it, by the language of the program.
-
-    Parameters
-    ----------
-    found : Renaming
-    names : dict
-        Kernel number to name.
-    """
+    """Say how to keep apart the buffers that are worth it, by the language of the program."""
     if not found.sets:
         return []
     chosen = [found.buffers[n] for n in found.sets[-1].buffers]

@@ -22,16 +22,7 @@ _KERNELS_SHOWN = 40
 
 
 def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS_SHOWN) -> Report:
-    """Describe a checkup: the verdict, problems, kernels, what was left out.
-
-    Parameters
-    ----------
-    checkup : Checkup
-    verdict : str
-        "good", "usable" or "not to be trusted".
-    shown : int, optional
-        Kernels listed at most; None for all.
-    """
+    """Describe a checkup: the verdict, problems, kernels, what was left out."""
     problem_columns = [
         Column("severity", "", is_text=True, get=lambda p: "error" if p.is_error else "warning"),
         Column("count", "count", show=show_number),

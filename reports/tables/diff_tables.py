@@ -34,14 +34,7 @@ _MEANING = {
 
 
 def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
-    """Describe what changed.
-
-    Parameters
-    ----------
-    diff : StoreDiff
-    top : int, optional
-        Rows of each table at most; default all.
-    """
+    """Describe what changed."""
     changed = [k for k in diff.kernels if k.change != "same"]
     counts = {
         "kernels_same": len(diff.kernels) - len(changed),

@@ -38,14 +38,7 @@ _NAMES_SHOWN = 5
 
 
 def fit_report(fit: Fit, estimated: Estimates) -> Report:
-    """Describe how well a profile fits: every kernel, and what only the profile has.
-
-    Parameters
-    ----------
-    fit : Fit
-    estimated : Estimates
-        Of the kernels without a measurement.
-    """
+    """Describe how well a profile fits: every kernel, and what only the profile has."""
     if isinstance(fit.profile, BlockProfile):
         return _block_report(fit.profile, fit, estimated)
     if fit.match is None:

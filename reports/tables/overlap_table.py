@@ -33,13 +33,7 @@ _COLUMNS = (
 
 
 def overlap_report(found: Overlapped, rows: int | None = _ROWS) -> Report:
-    """Describe what overlapped: each rank, each iteration, each kernel that communicates.
-
-    Parameters
-    ----------
-    rows : int or None
-        At most so many iterations are shown in a terminal; None for all.
-    """
+    """Describe what overlapped: each rank, each iteration, each kernel that communicates."""
     iterations = _table("iterations", "Iterations", found.iterations)
     kept = iterations.rows if rows is None else iterations.rows[:rows]
     shown = Table(

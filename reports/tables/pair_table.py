@@ -23,15 +23,6 @@ def pair_table(
     """Build the table of dependent pairs, in the order of the kernel that waits.
 
     Allocator reuse, edges by LDGSTS alone and possible edges have columns where there are any.
-
-    Parameters
-    ----------
-    pairs : sequence of PairSummary
-    kernels : sequence of Kernel
-    copies : mapping
-        What each copy or memset is, by its number below 0.
-    shown : int, optional
-        Rows at most; default all.
     """
     name = kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}

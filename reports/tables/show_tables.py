@@ -54,18 +54,7 @@ def kernels_report(
     times: Mapping[int, float] | None = None,
     unit: str = "us",
 ) -> Report:
-    """Build the table of kernels; streams are lettered in the order of their first use.
-
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-    sites : mapping, optional
-        Where in the code kernels were launched, by kernel number.
-    times : mapping, optional
-        Measured times, by kernel number.
-    unit : str
-        Of the times.
-    """
+    """Build the table of kernels; streams are lettered in the order of their first use."""
     measured = times or {}
     in_order = dict.fromkeys(kernel.stream for kernel in kernels)
     streams = {stream: _letters(index) for index, stream in enumerate(in_order)}
@@ -168,18 +157,7 @@ def block_report(
     *,
     is_whole: bool = False,
 ) -> Report:
-    """Describe a block: its footprint, what it waits for, what waits for it, and why.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    footprints : Footprints
-    kernels : sequence of Kernel
-    kernel, block : int
-        Kernel number, and block number within the kernel.
-    is_whole : bool
-        Keep all rows, as programs want them, instead of the first ones.
-    """
+    """Describe a block: its footprint, what it waits for, what waits for it, and why."""
     number = block_number(graph, kernel, block)
     row = next((k for k in kernels if k.kernel == kernel), None)
     if row is None:

@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 def untraced_notes(
     kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
 ) -> list[str]:
-    """List warnings, kernels with hidden accesses or inner order, and the format's blind spots.
-
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-    pairs : sequence of PairSummary
-    metadata : mapping
-        Provenance of the extraction.
-    """
+    """List warnings, kernels with hidden accesses or inner order, and the format's blind spots."""
     notes = [
         f"{warning}: {show_number(count)}"
         for warning, count in metadata.get("warnings", {}).items()
