@@ -167,6 +167,10 @@ class Study(Timeline):
         """What keeps the program slow."""
         return self.conclusion.verdict
 
+    def utilization(self, schedule: Schedule) -> float:
+        """Return the share of the SMs that blocks at work hold on average, 0 to 1."""
+        return self.utilizations[schedule.name]
+
     @property
     def time_on_path(self) -> dict[int, float]:
         """Time that each kernel with a block on the critical path takes of it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from depgraph.analysis.kernel_groups import NAME
 from depgraph.reports.tables.bound_table import bound_report, kinds_shown, launch_table
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.mechanism_tables import child_kernel_table, ranked_table
 from depgraph.reports.tables.pair_table import pair_table
@@ -17,7 +18,6 @@ from depgraph.reports.tables.table import (
     Table,
     kernel_name,
     row_of,
-    show_factor,
     show_number,
     show_percent,
     show_whole_percent,
@@ -99,13 +99,9 @@ def bend_sentence(study: Study) -> str:
 
 def _schedule_table(study: Study) -> Table:
     """Build the table of what each schedule reaches, best first after serial."""
-    columns = [
-        Column("makespan", "makespan", study.unit, show_number),
-        Column("speedup", "speedup", show=show_factor),
-        Column("upper_bound", "upper bound", show=show_factor),
-        Column("share_of_bound", "share of bound", show=show_percent),
-        Column("utilization", "utilization", show=show_percent),
-    ]
+    columns = common(
+        "makespan", "speedup", "upper_bound", "share_of_bound", "utilization", unit=study.unit
+    )
     rows = [
         (bound.dependences, outcome.mechanism, *row_of(columns, outcome))
         for bound in study.table.bounds
@@ -130,8 +126,7 @@ def _cost_table(study: Study) -> Table:
     columns = [
         Column("dependences", "only these count", is_text=True, get=lambda c: c.name),
         Column("edges_by_kind", "edges", show=show_number, get=lambda c: c.edges),
-        Column("critical_path", "critical path", study.unit, show_number),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("critical_path", "upper_bound", unit=study.unit),
     ]
     return Table.of("kinds", "What each kind of dependence costs", columns, study.costs)
 
@@ -143,13 +138,13 @@ def _kernel_table(study: Study) -> Table:
     on_path = study.time_on_path
     length = study.bound.critical_path or 1.0
     columns = [
-        Column("kernel", "kernel"),
+        *common("kernel"),
         Column("name", "name", is_text=True, show=kernel_name, get=lambda k: names[k.kernel]),
-        Column("blocks", "blocks", show=show_number),
+        *common("blocks"),
         Column("slots", "slots", show=show_number),
         Column("waves", "waves", show=show_number),
         Column("tail_utilization", "last wave", show=show_whole_percent),
-        Column("time", "time", study.unit, show_number),
+        *common("time", unit=study.unit),
         Column("utilization", "utilization", show=show_whole_percent),
         Column("path_share", "of path", show=show_whole_percent,
                get=lambda k: on_path.get(k.kernel, 0.0) / length),
@@ -168,10 +163,9 @@ def _function_table(study: Study) -> Table:
     length = study.bound.critical_path or 1.0
     columns = [
         Column(key, key, is_text=True, get=lambda f: f.name),
-        Column("kernels", "kernels", show=show_number),
-        Column("time", "time", study.unit, show_number),
+        *common("kernels", "time", unit=study.unit),
         Column("share", "of serial time", show=show_percent, get=lambda f: f.time / serial),
-        Column("utilization", "utilization", show=show_percent),
+        *common("utilization"),
         Column("path_share", "of critical path", show=show_percent,
                get=lambda f: f.on_path / length),
     ]  # fmt: skip

@@ -45,7 +45,7 @@ def plot(study: Study) -> Plot:
                         edgecolor="white", linewidth=0)  # fmt: skip
         axes.stairs(row, edges, fill=True, color=DARK)
         axes.axvline(schedule.makespan, color="black", linestyle="--", linewidth=0.8)
-        mean = show_percent(study.utilizations[schedule.name])
+        mean = show_percent(study.utilization(schedule))
         axes.set_title(
             f"{shorten(schedule.name, _NAME_WIDTH)}: ends at {show_number(schedule.makespan)}, "
             f"{mean} on average",
@@ -63,7 +63,7 @@ def plot(study: Study) -> Plot:
         "Slot utilization over time",
         "; ".join(
             f"{s.name} ends at {show_number(s.makespan)} {study.unit}, "
-            f"{show_percent(study.utilizations[s.name])} on average"
+            f"{show_percent(study.utilization(s))} on average"
             for s in shown
         ).capitalize()
         + ".",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -12,7 +13,6 @@ from depgraph.reports.tables.table import (
     show_count,
     show_factor,
     show_number,
-    show_percent,
     sms_column,
     table_rows,
     whole_sms,
@@ -49,19 +49,13 @@ def bound_report(table: BoundTable) -> Report:
     bound_columns = [
         sms,
         kinds,
-        Column("serial", "serial", unit, show_number),
-        Column("critical_path", "critical path", unit, show_number),
-        Column("work", "work", unit, show_number),
-        *[Column("memory", "memory", unit, show_number)] * any(b.memory for b in table.bounds),
-        Column("lower_bound", "lower bound", unit, show_number),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("serial", "critical_path", "work", unit=unit),
+        *common("memory", unit=unit) * any(b.memory for b in table.bounds),
+        *common("lower_bound", "upper_bound", unit=unit),
     ]
     reached = [
         Column("schedule", "schedule", is_text=True, wraps=True, get=lambda a: a.mechanism),
-        Column("makespan", "makespan", unit, show_number),
-        Column("speedup", "speedup", show=show_factor),
-        Column("share_of_bound", "share of bound", show=show_percent),
-        Column("utilization", "utilization", show=show_percent),
+        *common("makespan", "speedup", "share_of_bound", "utilization", unit=unit),
     ]
     bounds = Table.of("bounds", "Bounds", bound_columns, table.bounds)
     pairs = [(b, a) for b in table.bounds for a in b.schedules]
@@ -151,7 +145,7 @@ def _curve(table: BoundTable) -> Table:
     kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
     columns = [
         Column("sms", "SMs", show=show_count),
-        Column("serial", "serial", table.unit, show_number),
+        *common("serial", unit=table.unit),
     ]
     for kind in kinds:
         label = kinds_shown(table.basis)(kind)

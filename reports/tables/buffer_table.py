@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.buffers import BLOCK_BYTES
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -95,7 +96,7 @@ def _set_table(found: Renaming) -> Table:
         Column("kernels", "kernels that write them", show=show_number,
                get=lambda s: len({k for b in own(s) for k in b.writers})),
         Column("more_bytes", "more memory, at most", show=show_bytes),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("upper_bound"),
         Column("critical_path", "critical path", show=show_number),
     ]  # fmt: skip
     return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
@@ -127,9 +128,8 @@ def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph)
         Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
         *[Column("allocated_by", "allocated by", is_text=True, get=_allocators)]
         * any(b.allocated_by for b in found.ranked),
-        Column("war", "WAR", show=show_number),
-        Column("waw", "WAW", show=show_number),
-        *[Column("reuse", "reuse", show=show_number)] * (graph.frees is not None),
+        *common("war", "waw"),
+        *common("reuse") * (graph.frees is not None),
         Column("upper_bound_alone", "alone", show=show_factor,
                get=lambda b: found.upper_bound_alone[b.number]),
         Column("set", "set", show=show_value, get=lambda b: place.get(b.number)),

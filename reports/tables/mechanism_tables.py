@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms.base import Availability
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -116,13 +117,11 @@ def _bound_table(comparison: Comparison) -> Table:
     with_memory = any(b.memory for b in comparison.limits)
     columns = [
         sms_column(),
-        Column("serial", "serial", unit, show_number),
+        *common("serial", unit=unit),
         *[Column("launched_serial", "with launches", unit, show_number)] * launched,
-        Column("critical_path", "critical path", unit, show_number),
-        Column("work", "work", unit, show_number),
-        *[Column("memory", "memory", unit, show_number)] * with_memory,
-        Column("lower_bound", "lower bound", unit, show_number),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("critical_path", "work", unit=unit),
+        *common("memory", unit=unit) * with_memory,
+        *common("lower_bound", "upper_bound", unit=unit),
     ]
     if comparison.basis.has_contention:
         columns.append(Column("contended_upper_bound", "of predictions", show=show_factor))
@@ -150,7 +149,7 @@ def _mechanism_table(comparison: Comparison) -> Table:
     unit = comparison.basis.unit
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        *common("mechanism"),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *_predictions(comparison),
@@ -158,7 +157,7 @@ def _mechanism_table(comparison: Comparison) -> Table:
         Column("utilization", "busy", show=show_percent),
         Column("held", "held", show=show_percent),
         Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
-        Column("against", "compared with", is_text=True),
+        *common("against"),
     ]
     return Table.of("mechanisms", "Mechanisms", columns, comparison.outcomes)
 
@@ -177,17 +176,17 @@ def ranked_table(comparison: Comparison) -> Table:
         "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
     )
     columns = [
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        *common("mechanism"),
         Column("availability", "availability", is_text=True),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *[overlap] * launched,
         *_predictions(comparison),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("upper_bound"),
         Column("share_of_bound", "of bound", show=show_percent),
         Column("utilization", "busy", show=show_whole_percent, get=lambda o: o.utilization or None),
         Column("held", "held", show=show_whole_percent, get=lambda o: o.held or None),
-        Column("against", "compared with", is_text=True),
+        *common("against"),
     ]
     # What cuts blocks up has durations of its own: it is not compared with the others.
     ranked = sorted(
@@ -207,7 +206,7 @@ def child_kernel_table(comparison: Comparison) -> list[Table]:
 
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        *common("mechanism"),
         Column("makespan", "time", unit, show_number),
         Column("over_flat", "over flat", show=show_factor, get=lambda o: o.speedup),
         Column("over_cdp", "over cdp", show=show_factor, get=lambda o: of("over_cdp")(o) or None),
@@ -227,8 +226,7 @@ def _speedup_parts(comparison: Comparison) -> list[Table]:
     """Split each speedup into its two factors, where launches cost anything."""
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
-        Column("speedup", "speedup", show=show_factor),
+        *common("mechanism", "speedup"),
         Column("launch_speedup", "by launches", show=show_factor),
         Column("overlap_speedup", "by overlap", show=show_factor),
     ]
@@ -274,7 +272,7 @@ def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
     cost_columns = [
         Column("default", "default", show=lambda v: f"{v:g}"),
         Column("unit", "unit", is_text=True),
-        Column("meaning", "meaning", is_text=True),
+        *common("meaning"),
         Column("source", "source", is_text=True),
     ]
     costs = Table(
@@ -333,14 +331,14 @@ def policies_report(policies: Iterable[Policy], scenario: Scenario, *, sms: int)
     """Build the table of cuSync policies, a pair of kernels each."""
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
-        Column("target", "kernel"),
+        *common("target"),
         Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
-        Column("source", "waits for"),
+        *common("source"),
         Column("source_name", "name", is_text=True, get=lambda p: name(p.source)),
         Column("policy", "policy", is_text=True),
         Column("semaphores", "semaphores", show=show_number),
         Column("waits", "waits", show=show_number),
-        Column("speedup", "speedup", show=show_factor),
+        *common("speedup"),
         Column("tile_speedup", "by tile", show=show_factor),
     ]
     pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)

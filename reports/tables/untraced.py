@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.kernel_table import remarks
 from depgraph.extraction.workload import FORMAT as WORKLOAD
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import Column, Table, show_number
 from depgraph.system.text import kernels_text
 
@@ -43,6 +44,6 @@ def skipped_table(skipped: Mapping[str, int]) -> Table:
     """Build the table of what was left out, and how often."""
     columns = [
         Column("reason", "reason", is_text=True, wraps=True),
-        Column("count", "count", show=show_number),
+        *common("count"),
     ]
     return Table("skipped", "Left out", columns, list(skipped.items()))

@@ -85,8 +85,8 @@ def test_the_page_has_the_children_of_a_kernel_after_all_kernels(found):
 
 def test_no_more_is_held_than_there_is(found):
     for schedule in found.schedules:
-        assert 0 <= found.utilizations[schedule.name] <= 1
-    assert found.utilizations["flat"] == (5 * 4 + 35) / 2 / 38
+        assert 0 <= found.utilization(schedule) <= 1
+    assert found.utilization(schedule_of(found, "flat")) == (5 * 4 + 35) / 2 / 38
     assert "cdp" in plot(found).result.lower()
 
 
