@@ -68,7 +68,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SuiteRequest:
     """What a command was asked about several programs."""
 
     verb: str
@@ -100,7 +100,7 @@ class Done:
 
 def suite_of(
     paths: Sequence[Path], *, jobs: int | None, scheduler: str | None
-) -> Asked | None:  # fmt: skip
+) -> SuiteRequest | None:  # fmt: skip
     """Return what the current command was asked about several programs; None if about one."""
     context = click.get_current_context()
     programs = programs_of(context.command, paths)
@@ -118,43 +118,45 @@ def suite_of(
             given[name] = words
     if {"gpu", "gpu_file"} <= set(given):
         raise click.UsageError(ONE_GPU)
-    return Asked(context.info_name or "", paths, programs, tuple(given.items()), jobs, scheduler)
+    return SuiteRequest(
+        context.info_name or "", paths, programs, tuple(given.items()), jobs, scheduler
+    )
 
 
-def policies_step(asked: Asked) -> Step:
+def policies_step(request: SuiteRequest) -> Step:
     """Return the command that compares policies on the same programs."""
     from depgraph.analysis.next_steps import Step
 
-    options = [word for _, words in asked.given for word in words]
-    words = ["depgraph", "bound", *map(str, asked.paths), *options, "--mechanism=all"]
+    options = [word for _, words in request.given for word in words]
+    words = ["depgraph", "bound", *map(str, request.paths), *options, "--mechanism=all"]
     return Step("compare what synchronisation mechanisms reach:", shlex.join(words))
 
 
-def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
+def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
     """Work all programs out, side by side."""
     from depgraph.analysis.suite import Broken, Suite, is_simulator_compiled
     from depgraph.cli.progress import step_progress
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.processes import Lost, Processes
 
-    jobs = asked.jobs or _jobs_for(asked.verb, asked.programs)
+    jobs = request.jobs or _jobs_for(request.verb, request.programs)
     tasks = [
-        Task(asked.verb, program, asked.given, str(Path.cwd()), outputs[i] if outputs else "")
-        for i, program in enumerate(asked.programs)
+        Task(request.verb, program, request.given, str(Path.cwd()), outputs[i] if outputs else "")
+        for i, program in enumerate(request.programs)
     ]
-    if asked.scheduler:
+    if request.scheduler:
         tasks = [_anywhere(task) for task in tasks]
     else:
         tasks = [replace(task, jobs=_share(min(jobs, len(tasks)))) for task in tasks]
     answers: dict[int, Answer] = {}
     with (
-        cluster_workers(asked.scheduler)
-        if asked.scheduler
+        cluster_workers(request.scheduler)
+        if request.scheduler
         else nullcontext(Processes(jobs)) as pool,
         step_progress(quiet=is_quiet()) as steps,
     ):
         steps.begin("programs", len(tasks))
-        alone = 0 if asked.scheduler or is_simulator_compiled() else 1
+        alone = 0 if request.scheduler or is_simulator_compiled() else 1
         first = [replace(task, announces=not is_quiet(), jobs=0) for task in tasks[:alone]]
         for offset, part in ((0, first), (alone, tasks[alone:])):
             for i, found in pool.attempt(run_task, part):

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @suite_options
 @format_option
 def command(
-    *, stores: tuple[Path, ...], jobs: int | None, scheduler: str | None, form: str, **asked: Any
+    *, stores: tuple[Path, ...], jobs: int | None, scheduler: str | None, form: str, **options: Any
 ) -> int | None:
     """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
@@ -79,33 +79,33 @@ def command(
         from depgraph.reports.tables.suite_table import suite_report
 
         done = run_suite(suite)
-        has_policies = bool(asked["mechanisms"])
+        has_policies = bool(options["mechanisms"])
         steps = [] if has_policies else [policies_step(suite)]
         report = suite_report(done.suite, has_policies=has_policies, steps=steps)
         print_report(report, form)
         return done.exit_code()
-    print_report(_report(stores[0], **asked), form)
+    print_report(_report(stores[0], **options), form)
     return None
 
 
-def _report(path: Path, **asked: Any) -> Report:
+def _report(path: Path, **options: Any) -> Report:
     with step_progress(quiet=is_quiet()) as steps:
-        _, found = _answer(path, steps, **asked)
+        _, found = _answer(path, steps, **options)
         from depgraph.reports.tables.answer_report import answer_report
 
         sms = found.conclusion.sms
-        return answer_report(found, () if asked["mechanisms"] else _page_step(sms, path))
+        return answer_report(found, () if options["mechanisms"] else _page_step(sms, path))
 
 
 def suite_results(
-    task: Task, stores: tuple[Path, ...], **asked: Any
+    task: Task, stores: tuple[Path, ...], **options: Any
 ) -> tuple[list[ProgramResult], list[str]]:
     """Return what a suite shows of one program, for each GPU size."""
     from depgraph.analysis.answer import program_results
 
     for other in ("form", "jobs", "scheduler"):
-        asked.pop(other)
-    scenario, found = _answer(stores[0], NOBODY, **asked)
+        options.pop(other)
+    scenario, found = _answer(stores[0], NOBODY, **options)
     return program_results(task.program.name, task.program.store, scenario, found), []
 
 

@@ -43,7 +43,7 @@ def command(
     communication that no computation hid, and how many SMs collectives took. Kernels of NCCL and
     RCCL and copies between GPUs are communication. Shares above 100 % are not cut off.
     """
-    from depgraph.analysis.beside_communication import overlapped
+    from depgraph.analysis.communication_overlap import overlapped
     from depgraph.errors import ProfileError
     from depgraph.parsers.profiles import read_profile
     from depgraph.reports.tables.overlap_table import overlap_report

@@ -25,7 +25,7 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     format_option,
-    optional_group_option,
+    group_option,
     print_report,
 )
 from depgraph.cli.options.values import SMS
@@ -55,7 +55,7 @@ _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
     "--sms", type=SMS, metavar="N",
     help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
-@optional_group_option
+@group_option(None)
 @deps_option
 @model_options
 @format_option

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 import click
 
-from depgraph.cli.options.shared import given_options, say
+from depgraph.cli.options.shared import given_options, say, together
 from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth, wrong_usage
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from depgraph.analysis.next_steps import Invocation
     from depgraph.scenario.scenario import Scenario
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from depgraph.store.store import Store
     from depgraph.timing.launch_model import LaunchChoice
     from depgraph.timing.profile import BlockProfile, KernelProfile, Where
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
 
 ONE_GPU = "--gpu and --gpu-file: give one of them"
 
@@ -81,99 +79,78 @@ def _known_gpu(_: click.Context, __: click.Parameter, value: str | None) -> str 
     return value
 
 
-def profile_options(function: Function) -> Function:
-    """Add --device, --process, --context, --stream, --iteration and --allow-mismatch."""
-    for option in reversed(
-        [
-            *(
-                click.option(
-                    f"--{what}", type=ID, metavar="N",
-                    help=f"Take only kernels of one {what} of the profile.",
-                )
-                for what in ("device", "process", "context", "stream")
-            ),
-            click.option(
-                "--iteration", default="median", show_default=True,
-                metavar="N|median|mean|min|last",
-                help="What to take of a profile of several iterations, numbered from 0.",
-            ),
-            click.option(
-                "--allow-mismatch", is_flag=True,
-                help="Use what fits of a profile that seems to be of another program.",
-            ),
-        ]
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def model_options(function: Function) -> Function:
-    """Add the options that say which durations, which GPU, and what to change."""
-    for option in reversed(
-        [
-            click.option(
-                "--timing", type=click.Path(path_type=Path), metavar="FILE",
-                help="Measured times: a profile (PyTorch, nsys, ncu, nvprof), a simulator's log, "
-                "or a table of kernel,duration_us or kernel,block,duration_us.",
-            ),
-            profile_options,
-            click.option(
-                "--measured-sms", type=SMS, metavar="N",
-                help="SMs of the GPU that kernel times were measured on [default: the profile's].",
-            ),
-            click.option(
-                "--gpu", metavar="NAME", callback=_known_gpu,
-                help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
-            ),
-            click.option(
-                "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
-                help="GPU model of your own.",
-            ),
-            click.option(
-                "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
-                help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
-            ),
-            click.option(
-                "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
-                metavar="none|gpu|measured|HOST,GAP,NODE",
-                help="Launch costs: none (default), from the GPU's model, from the profile, or "
-                "times in the durations' unit: the host's for each launch, the GPU's before each "
-                "kernel, a CUDA graph's for each node.",
-            ),
-            click.option(
-                "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
-                metavar="STATEMENT",
-                help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
-                "'merge=3,4', 'gap=0'. May be repeated.",
-            ),
-            click.option(
-                "--ignore-waits-inside", is_flag=True,
-                help="Let blocks depend on single blocks of a kernel whose blocks wait for each "
-                "other (split-K), not on the whole kernel.",
-            ),
-        ]
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def memory_option(function: Function) -> Function:
-    """Add --memory-bandwidth."""
-    return click.option(
-        "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
-        help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
-        "cannot hold cross the bus at this rate.",
-    )(function)  # fmt: skip
-
-
-def contention_option(function: Function) -> Function:
-    """Add --contention, for a command that predicts."""
-    return click.option(
-        "--contention", type=click.Choice(("none", "sm", "full")),
-        help="What predictions let blocks on one SM do to each other: nothing, slow each other, or "
-        "that and kernels that need different shared-memory carve-outs share no SM. "
-        "[default: full with --timing, else none]",
-    )(function)  # fmt: skip
+profile_options = together(
+    *(
+        click.option(
+            f"--{what}", type=ID, metavar="N",
+            help=f"Take only kernels of one {what} of the profile.",
+        )
+        for what in ("device", "process", "context", "stream")
+    ),
+    click.option(
+        "--iteration", default="median", show_default=True,
+        metavar="N|median|mean|min|last",
+        help="What to take of a profile of several iterations, numbered from 0.",
+    ),
+    click.option(
+        "--allow-mismatch", is_flag=True,
+        help="Use what fits of a profile that seems to be of another program.",
+    ),
+)  # fmt: skip
+model_options = together(
+    click.option(
+        "--timing", type=click.Path(path_type=Path), metavar="FILE",
+        help="Measured times: a profile (PyTorch, nsys, ncu, nvprof), a simulator's log, "
+        "or a table of kernel,duration_us or kernel,block,duration_us.",
+    ),
+    profile_options,
+    click.option(
+        "--measured-sms", type=SMS, metavar="N",
+        help="SMs of the GPU that kernel times were measured on [default: the profile's].",
+    ),
+    click.option(
+        "--gpu", metavar="NAME", callback=_known_gpu,
+        help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
+    ),
+    click.option(
+        "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
+        help="GPU model of your own.",
+    ),
+    click.option(
+        "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
+        help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
+    ),
+    click.option(
+        "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
+        metavar="none|gpu|measured|HOST,GAP,NODE",
+        help="Launch costs: none (default), from the GPU's model, from the profile, or "
+        "times in the durations' unit: the host's for each launch, the GPU's before each "
+        "kernel, a CUDA graph's for each node.",
+    ),
+    click.option(
+        "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
+        metavar="STATEMENT",
+        help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
+        "'merge=3,4', 'gap=0'. May be repeated.",
+    ),
+    click.option(
+        "--ignore-waits-inside", is_flag=True,
+        help="Let blocks depend on single blocks of a kernel whose blocks wait for each "
+        "other (split-K), not on the whole kernel.",
+    ),
+)  # fmt: skip
+memory_option = click.option(
+    "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
+    help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
+    "cannot hold cross the bus at this rate.",
+)  # fmt: skip
+contention_option = click.option(
+    "--contention", type=click.Choice(("none", "sm", "full")),
+    help="What predictions let blocks on one SM do to each other: nothing, slow each other, or "
+    "that and kernels that need different shared-memory carve-outs share no SM. "
+    "[default: full with --timing, else none]",
+)  # fmt: skip
+"""For a command that predicts."""
 
 
 def where_from(options: ProfileOptions) -> Where:

@@ -107,77 +107,25 @@ def collect_said() -> list[str]:
     return said
 
 
-def store_argument(function: Function) -> Function:
-    """Add the optional argument STORE."""
-    return click.argument(
-        "store", required=False, type=click.Path(path_type=Path), callback=_default_store
-    )(function)
+def together(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Return what adds several options, shown in this order."""
+
+    def add(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return add
 
 
 def _default_store(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
     return value or Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
-def stores_argument(function: Function) -> Function:
-    """Add the optional arguments STORE."""
-    return click.argument(
-        "stores", nargs=-1, type=click.Path(path_type=Path), metavar="[STORE]...",
-        callback=_default_stores,
-    )(function)  # fmt: skip
-
-
 def _default_stores(
     context: click.Context, parameter: click.Parameter, value: tuple[Path, ...]
 ) -> tuple[Path, ...]:
     return value or (_default_store(context, parameter, None),)
-
-
-def format_option(function: Function) -> Function:
-    """Add --format."""
-    return click.option(
-        "--format", "form", type=click.Choice(FORMATS),
-        default="table", show_default=True, help="How to write the result.",
-    )(function)  # fmt: skip
-
-
-def group_option(function: Function) -> Function:
-    """Add --group-by, for a command that always groups."""
-    return _group_option("name")(function)
-
-
-def optional_group_option(function: Function) -> Function:
-    """Add --group-by, for a command that groups if it is asked to."""
-    return _group_option(None)(function)
-
-
-def _group_option(default: str | None) -> Callable[[Function], Function]:
-    return click.option(
-        "--group-by", type=click.Choice(["name", "op", "module", "line", "range"]), default=default,
-        show_default=default is not None,
-        help="Add kernels up by function name, or by what a profile with the CPU side says: "
-        "operator, module, line of the program, annotation or NVTX range.",
-    )  # fmt: skip
-
-
-def top_option(function: Function) -> Function:
-    """Add --top."""
-    return click.option(
-        "--top", type=ROWS, default=20, show_default=True, metavar="N",
-        help="Rows of each table in Markdown and on a terminal.",
-    )(function)  # fmt: skip
-
-
-def force_option(function: Function) -> Function:
-    """Add --force."""
-    return click.option("-f", "--force", is_flag=True, help="Replace an existing output.")(function)
-
-
-def deps_option(function: Function) -> Function:
-    """Add --deps."""
-    return click.option(
-        "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
-        help="Kinds of dependence to count, from raw,war,waw,reuse [default: all].",
-    )(function)  # fmt: skip
 
 
 def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[str] | None:
@@ -188,6 +136,37 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
         message = f"{value!r} is not a list of raw, war, waw, reuse"
         raise click.BadParameter(message)
     return kinds
+
+
+_FOLDER = click.Path(path_type=Path)
+
+store_argument = click.argument("store", required=False, type=_FOLDER, callback=_default_store)
+stores_argument = click.argument(
+    "stores", nargs=-1, type=_FOLDER, metavar="[STORE]...", callback=_default_stores
+)
+format_option = click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
+    help="How to write the result.",
+)  # fmt: skip
+top_option = click.option(
+    "--top", type=ROWS, default=20, show_default=True, metavar="N",
+    help="Rows of each table in Markdown and on a terminal.",
+)  # fmt: skip
+force_option = click.option("-f", "--force", is_flag=True, help="Replace an existing output.")
+deps_option = click.option(
+    "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
+    help="Kinds of dependence to count, from raw,war,waw,reuse [default: all].",
+)  # fmt: skip
+
+
+def group_option(default: str | None) -> Callable[[Function], Function]:
+    """Add --group-by; without a default, for a command that groups if it is asked to."""
+    return click.option(
+        "--group-by", type=click.Choice(["name", "op", "module", "line", "range"]), default=default,
+        show_default=default is not None,
+        help="Add kernels up by function name, or by what a profile with the CPU side says: "
+        "operator, module, line of the program, annotation or NVTX range.",
+    )  # fmt: skip
 
 
 def print_report(report: Report, form: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from depgraph.analysis.metrics import METRICS
+from depgraph.cli.options.shared import together
 from depgraph.cli.options.values import OptionType
 from depgraph.system.limits import number
 
@@ -79,19 +80,17 @@ def metric_option(help_text: str, default: str | None = None) -> Callable[[Funct
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-def github_option(function: Function) -> Function:
-    """Add --github."""
-    return click.option(
-        "--github", is_flag=True, callback=_check_summary,
-        help=f"Append the report to ${SUMMARY_VARIABLE}.",
-    )(function)  # fmt: skip
-
-
 def _check_summary(_: click.Context, __: click.Parameter, value: bool) -> bool:
     if value and not os.environ.get(SUMMARY_VARIABLE):
         message = f"--github: ${SUMMARY_VARIABLE} is not set"
         raise click.UsageError(message)
     return value
+
+
+github_option = click.option(
+    "--github", is_flag=True, callback=_check_summary,
+    help=f"Append the report to ${SUMMARY_VARIABLE}.",
+)  # fmt: skip
 
 
 def append_summary(write: Callable[[int], str]) -> None:
@@ -105,23 +104,19 @@ def append_summary(write: Callable[[int], str]) -> None:
         summary.write(text)
 
 
-def threshold_options(function: Function) -> Function:
-    """Add --fail-above and --fail-below."""
-    for option in (
-        click.option(
-            "--fail-above", cls=RenamedOption, former="--fail-over",
-            type=MetricLimit(), multiple=True,
-            help="Exit with 3 if the metric is above the value.",
-        ),
-        click.option(
-            "--fail-below", cls=RenamedOption, former="--fail-under",
-            type=MetricLimit(), multiple=True,
-            help="Exit with 3 if the metric is below the value. METRIC is one of "
-            f"{', '.join(METRICS)}. May be repeated.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+threshold_options = together(
+    click.option(
+        "--fail-below", cls=RenamedOption, former="--fail-under",
+        type=MetricLimit(), multiple=True,
+        help="Exit with 3 if the metric is below the value. METRIC is one of "
+        f"{', '.join(METRICS)}. May be repeated.",
+    ),
+    click.option(
+        "--fail-above", cls=RenamedOption, former="--fail-over",
+        type=MetricLimit(), multiple=True,
+        help="Exit with 3 if the metric is above the value.",
+    ),
+)  # fmt: skip
 
 
 def thresholds_from(

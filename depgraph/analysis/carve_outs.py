@@ -21,7 +21,7 @@ _ANY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class CarveOutConflict:
     """A kernel that cannot join another one on an SM, where both would run at a time."""
 
     # first, second: kernel numbers: the second cannot join the first
@@ -36,7 +36,7 @@ def without_carve_outs(scenario: Scenario) -> Scenario:
     return replace(scenario, contention="sm")
 
 
-def kept_apart(scenario: Scenario) -> list[Apart]:
+def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
     """Find kernels that would run at a time as a CUDA graph, but cannot share SMs."""
     sharing = scenario.sharing
     if sharing is None or sharing.carve_outs is None or math.isinf(scenario.sms):
@@ -51,7 +51,7 @@ def kept_apart(scenario: Scenario) -> list[Apart]:
     for second in np.flatnonzero(least > chosen.min()).tolist():
         together = (start < end[second]) & (end > start[second]) & (chosen < least[second])
         found += [
-            Apart(
+            CarveOutConflict(
                 int(number[first]), int(number[second]), int(chosen[first]), int(least[second])
             )
             for first in np.flatnonzero(together).tolist()

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.as_launched import AsLaunched, as_launched, priced
-from depgraph.analysis.carve_outs import Apart, kept_apart, without_carve_outs
+from depgraph.analysis.carve_outs import CarveOutConflict, carve_out_conflicts, without_carve_outs
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.next_steps import AS_USUAL, Invocation
 from depgraph.analysis.outcome import limits_of
@@ -140,14 +140,14 @@ class Findings:
         return next(each for each in self.predictions if each.policy == CudaGraph.name)
 
     @cached_property
-    def apart(self) -> list[Apart]:
+    def conflicts(self) -> list[CarveOutConflict]:
         """Kernels that would run at a time as a CUDA graph, but cannot share SMs."""
-        return kept_apart(priced(self.scenario))
+        return carve_out_conflicts(priced(self.scenario))
 
     @cached_property
     def together(self) -> Prediction | None:
         """What a CUDA graph would be measured at if any two kernels could share an SM."""
-        return predict_as_graph(without_carve_outs(self.scenario)) if self.apart else None
+        return predict_as_graph(without_carve_outs(self.scenario)) if self.conflicts else None
 
     @cached_property
     def graph_chain(self) -> float:

@@ -336,7 +336,7 @@ def _carve_outs(found: Findings) -> str:
         return ""
     names = {k.kernel: k.name for k in found.scenario.kernels}
     alike: dict[tuple[str, str, int, int], tuple[set[int], set[int]]] = {}
-    for each in found.apart:
+    for each in found.conflicts:
         first, second = (
             in_short(clean_text(base_name(names.get(kernel, ""))), _NAME_WIDTH)
             for kernel in (each.first, each.second)

@@ -19,7 +19,7 @@ from depgraph.reports.tables.table import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from depgraph.analysis.beside_communication import Iteration, Overlapped
+    from depgraph.analysis.communication_overlap import Iteration, Overlapped
 
 _UNIT = "us"
 _ROWS = 40

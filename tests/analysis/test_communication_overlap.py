@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles_made import kineto, nsys
 
-from depgraph.analysis.beside_communication import _Cover, overlapped
+from depgraph.analysis.communication_overlap import _Cover, overlapped
 from depgraph.errors import ModelError, ProfileError
 from depgraph.parsers.profiles import read_profile
 from depgraph.samples import sample_path
