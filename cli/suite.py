@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from depgraph.cli.options.model import ONE_GPU, refuse_given
-from depgraph.cli.options.shared import collect_said, given_options, is_quiet, say
+from depgraph.cli.options.shared import collected_messages, given_options, is_quiet, say
 from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, is_path, programs_of
 from depgraph.system.text import counted, one_line
 
@@ -47,24 +47,13 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a task.
-
-    Attributes
-    ----------
-    results : tuple of (ProgramResult or Broken)
-    said : tuple of str
-        What the command said on the way.
-    missed : tuple of str
-        Thresholds that the program missed.
-    usage : str
-        What is wrong with the options, if anything.
-    """
+class TaskResult:
+    """What became of a task."""
 
     results: tuple[ProgramResult | Broken, ...] = ()
-    said: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
-    usage: str = ""
+    messages: tuple[str, ...] = ()  # of the command on the way
+    missed: tuple[str, ...] = ()  # thresholds
+    usage: str = ""  # what is wrong with the options, if anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +137,7 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
         tasks = [_anywhere(task) for task in tasks]
     else:
         tasks = [replace(task, jobs=_share(min(jobs, len(tasks)))) for task in tasks]
-    answers: dict[int, Answer] = {}
+    answers: dict[int, TaskResult] = {}
     with (
         cluster_workers(request.scheduler)
         if request.scheduler
@@ -163,14 +152,14 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
                 if isinstance(found, Lost):
                     program = part[i].program
                     broken = Broken(program.name, program.store, found.reason)
-                    found = Answer((broken,))  # noqa: PLW2901
+                    found = TaskResult((broken,))  # noqa: PLW2901
                 if found.usage:
                     raise click.UsageError(f"{part[i].program.name}: {found.usage}")
                 answers[offset + i] = found
                 steps.done()
     ordered = [(task.program.name, answers[i]) for i, task in enumerate(tasks)]
     for name, answer in ordered:
-        for line in answer.said:
+        for line in answer.messages:
             say(f"{name}: {line}")
     return Done(
         Suite([result for _, answer in ordered for result in answer.results]),
@@ -178,7 +167,7 @@ def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
     )
 
 
-def run_task(task: Task) -> Answer:
+def run_task(task: Task) -> TaskResult:
     """Work one program out: a fault of it is a result."""
     from depgraph.analysis.suite import Broken
     from depgraph.cli.first_run import announce_first_run
@@ -190,22 +179,22 @@ def run_task(task: Task) -> Answer:
         limit_jobs(task.jobs)
     announce_first_run(quiet=not task.announces)
     module = importlib.import_module(f"depgraph.cli.commands.{task.verb}")
-    said: list[str] = []
+    messages: list[str] = []
     try:
         words = task.program.words(task.given)
         with module.command.make_context(task.verb, words) as context:
-            said = collect_said()
+            messages = collected_messages()
             if task.program.traces:
                 _extract_if_needed(task.program)
             results, missed = module.suite_results(task, **context.params)
-        return Answer(tuple(results), tuple(said), tuple(missed))
+        return TaskResult(tuple(results), tuple(messages), tuple(missed))
     except click.UsageError as error:
-        return Answer(usage=error.format_message())
+        return TaskResult(usage=error.format_message())
     except Exception as error:  # noqa: BLE001 - the other programs go on
         from depgraph.cli.app import in_one_line
 
         reason = one_line(in_one_line(error))
-        return Answer((Broken(task.program.name, task.program.store, reason),), tuple(said))
+        return TaskResult((Broken(task.program.name, task.program.store, reason),), tuple(messages))
 
 
 def _anywhere(task: Task) -> Task:

@@ -14,10 +14,10 @@ from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     OF_PROFILE,
     model_options,
+    on_size,
     refuse_given,
     refuse_others,
     scenario_from,
-    sizes_or_default,
 )
 from depgraph.cli.options.shared import (
     Command,
@@ -130,10 +130,9 @@ def command(
         if what == "graph":
             tables.write_kernel_graph(scenario, file, form, force=force)
             return
-        (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+        sized = on_size(scenario, sms)
         is_serial = schedule_name == "serial" and not mechanisms
         names = () if is_serial else mechanisms or (f"dataflow({priority})",)
-        sized = scenario.on(size)
         _write_plan(_schedule(sized, names, costs), sized, opened, file, form, force=force)
 
     if is_piped:

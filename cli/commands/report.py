@@ -16,8 +16,8 @@ from depgraph.cli.options.model import (
     invocation_of,
     memory_option,
     model_options,
+    on_size,
     scenario_from,
-    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
@@ -179,9 +179,7 @@ def _print_metric(
     from depgraph.store.store import Store
 
     model = {name: value for name, value in options.items() if name not in _OF_ANSWERS}
-    scenario = timed_scenario_from(Store(path), kinds, **model)
-    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
-    metrics = metrics_on(scenario.on(size))
+    metrics = metrics_on(on_size(timed_scenario_from(Store(path), kinds, **model), sms))
     click.echo(one_number(metrics[metric]))
     fail_threshold(missed_thresholds(thresholds_from(fail_below, fail_above), metrics))
 
@@ -311,9 +309,7 @@ def _study(
     from depgraph.mechanisms import find_mechanisms
     from depgraph.store.store import Store
 
-    scenario = timed_scenario_from(Store(store), kinds, **model)
-    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
-    scenario = scenario.on(size)
+    scenario = on_size(timed_scenario_from(Store(store), kinds, **model), sms)
     drawn = find_mechanisms(mechanisms)
     names = {m.name for m in drawn}
     coarser = None

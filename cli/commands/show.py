@@ -13,10 +13,10 @@ from depgraph.cli.options.model import (
     OF_PROFILE,
     invocation_of,
     model_options,
+    on_size,
     refuse_given,
     refuse_others,
     scenario_from,
-    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
@@ -168,9 +168,8 @@ def _policies(
     from depgraph.analysis.cusync_policies import cheapest_policies
     from depgraph.reports.tables.mechanism_tables import policies_report
 
-    scenario = scenario_from(store, kinds, **model)
-    (size,) = map(int, sizes_or_default(scenario, None if sms is None else [sms]))
-    return policies_report(cheapest_policies(scenario.on(size)), scenario, sms=size)
+    scenario = on_size(scenario_from(store, kinds, **model), sms)
+    return policies_report(cheapest_policies(scenario), scenario)
 
 
 def _buffers(
@@ -180,9 +179,8 @@ def _buffers(
     from depgraph.analysis.renaming import renaming_steps, study_renaming
     from depgraph.reports.tables.buffer_table import buffers_report
 
-    scenario = timed_scenario_from(store, kinds, **model)
-    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
-    found = study_renaming(scenario.on(size))
+    scenario = on_size(timed_scenario_from(store, kinds, **model), sms)
+    found = study_renaming(scenario)
     steps = renaming_steps(found, invocation_of(store.path))
     return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
 

@@ -241,6 +241,12 @@ def sizes_or_default(scenario: Scenario, sizes: Sequence[float] | None) -> Seque
     return [gpu.sms]
 
 
+def on_size(scenario: Scenario, sms: float | None) -> Scenario:
+    """Return the scenario on as many SMs as given, else on those of the GPU."""
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    return scenario.on(size)
+
+
 def _gpu_of_profile(scenario: Scenario) -> str:
     match = None if scenario.fit is None else scenario.fit.match
     name = None if match is None else match.device_name

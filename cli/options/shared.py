@@ -27,7 +27,7 @@ STORE_VARIABLE = "DEPGRAPH_STORE"
 PIPED_WIDTH = 80
 NARROWEST = 40
 _GIVEN = "given"
-_SAID = "said"
+_MESSAGES = "messages"
 
 
 class Command(click.Command):
@@ -89,22 +89,22 @@ def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
 def is_quiet() -> bool:
     """Tell whether the user asked for silence; of a program of a suite, that command speaks."""
     meta = click.get_current_context().meta
-    return bool(meta.get("quiet")) or _SAID in meta
+    return bool(meta.get("quiet")) or _MESSAGES in meta
 
 
 def say(message: str) -> None:
     """Tell the user something on stderr; of a program of a suite, that command does."""
-    said: list[str] | None = click.get_current_context().meta.get(_SAID)
-    if said is not None:
-        said.append(message)
+    messages: list[str] | None = click.get_current_context().meta.get(_MESSAGES)
+    if messages is not None:
+        messages.append(message)
     elif not is_quiet():
         click.echo(message, err=True)
 
 
-def collect_said() -> list[str]:
+def collected_messages() -> list[str]:
     """Return the list that takes what the current command says from now on."""
-    said: list[str] = click.get_current_context().meta.setdefault(_SAID, [])
-    return said
+    messages: list[str] = click.get_current_context().meta.setdefault(_MESSAGES, [])
+    return messages
 
 
 def together(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_factor,
-    show_number,
-)
+from depgraph.reports.tables.table import Column, Report, Table, show_factor, show_number
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.gpu.model import CONSTANTS
 from depgraph.reports.tables.columns import common
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_percent,
-)
+from depgraph.reports.tables.table import Column, Report, Table, show_percent
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:

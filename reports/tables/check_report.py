@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.extraction.kernel_table import kernel_remarks
 from depgraph.reports.tables.columns import common
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_number,
-)
+from depgraph.reports.tables.table import Column, Report, Table, show_number
 from depgraph.reports.tables.untraced import skipped_table
 from depgraph.system.text import COPIES, counted, size_read
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.columns import common
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_number,
-    show_percent,
-)
+from depgraph.reports.tables.table import Column, Report, Table, show_number, show_percent
 from depgraph.timing.launch_sites import NOWHERE, SITE_COLUMNS
 
 if TYPE_CHECKING:

@@ -327,8 +327,9 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:g}" if unit == "count" else f"{value:g}{unit}"
 
 
-def policies_report(policies: Iterable[Policy], scenario: Scenario, *, sms: int) -> Report:
+def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
+    sms = int(scenario.sms)
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
         *common("target"),

@@ -123,6 +123,6 @@ def test_nothing_else_is_worked_out_again(scenario, nothing_runs, tmp_path):
     policies, renaming = cheapest_policies(sized), depgraph.study_renaming(sized)
     timeline = depgraph.analysis.timeline.timeline_of(sized, depgraph.serial(sized))
     nothing_runs()
-    assert render(policies_report(policies, sized, sms=8), "table")
+    assert render(policies_report(policies, sized), "table")
     assert render(buffers_report(renaming, sized, []), "table")
     assert perfetto.write_perfetto(timeline, tmp_path / "it.json.gz") == 0
