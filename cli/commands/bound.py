@@ -23,8 +23,8 @@ from depgraph.cli.options.shared import (
     is_quiet,
     print_report,
     stores_argument,
+    suite_options,
 )
-from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.values import SmCounts
 from depgraph.cli.progress import step_progress
 from depgraph.system.steps import NOBODY

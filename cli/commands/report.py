@@ -30,10 +30,10 @@ from depgraph.cli.options.shared import (
     print_report,
     say,
     stores_argument,
+    suite_options,
     top_option,
     wrote,
 )
-from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.thresholds import (
     EXIT_THRESHOLD,
     append_summary,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from depgraph.cli.first_run import announce_first_run
-from depgraph.cli.options.values import ROWS
+from depgraph.cli.options.values import JOBS, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -156,6 +156,19 @@ force_option = click.option("-f", "--force", is_flag=True, help="Replace an exis
 deps_option = click.option(
     "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
     help="Kinds of dependence to count, from raw,war,waw,reuse [default: all].",
+)  # fmt: skip
+
+suite_options = together(
+    click.option(
+        "-j", "--jobs", type=JOBS,
+        help="Of several stores: how many at a time [default: all processors, as far as there "
+        "is memory].",
+    ),
+    click.option(
+        "--scheduler", metavar="ADDRESS",
+        help="Of several stores: work on a dask scheduler (tcp://host:port), or on local:N "
+        "processes. Its workers must see the stores under the same paths.",
+    ),
 )  # fmt: skip
 
 

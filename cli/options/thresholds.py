@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from depgraph.analysis.metrics import METRICS
-from depgraph.cli.options.shared import together
+from depgraph.cli.options.shared import Function, together
 from depgraph.cli.options.values import OptionType
 from depgraph.system.limits import number
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from depgraph.reports.ci import Threshold
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
 _LARGEST_LIMIT = 1e300
