@@ -239,24 +239,33 @@ def _tails_apply(found: Findings) -> bool:
 
 
 def _tails(found: Findings) -> str:
-    names = {k.kernel: k.name for k in found.scenario.kernels}
+    names = _short_names(found)
     alike: dict[tuple[str, int, int, int], list[int]] = {}
     for load in found.tails:
-        name = in_short(clean_text(base_name(names.get(load.kernel, ""))), _NAME_WIDTH)
-        key = name, load.tail_blocks, load.blocks, load.slots
+        key = names.get(load.kernel, ""), load.tail_blocks, load.blocks, load.slots
         alike.setdefault(key, []).append(load.kernel)
     shown = [
         f"{kernels_text(sorted(kernels))} ({name}): {tail} of {counted(blocks, 'block')} on "
         f"{counted(slots, 'slot')}"
-        for (name, tail, blocks, slots), kernels in list(alike.items())[:_SHOWN]
+        for (name, tail, blocks, slots), kernels in alike.items()
     ]
-    more = len(alike) - _SHOWN
     share = sum(load.tail_cost for load in found.tails) / found.bound.serial
     return (
-        f"Tail waves cost {show_percent(share)} of the serial time. Last waves: {'; '.join(shown)}"
-        f"{f'; and {more} more' if more > 0 else ''}. Overlap: "
-        f"{_predicted(found.best_prediction)}, {_bound(found)}."
+        f"Tail waves cost {show_percent(share)} of the serial time. Last waves: {_listed(shown)}. "
+        f"Overlap: {_predicted(found.best_prediction)}, {_bound(found)}."
     )
+
+
+def _short_names(found: Findings) -> dict[int, str]:
+    return {
+        k.kernel: in_short(clean_text(base_name(k.name)), _NAME_WIDTH)
+        for k in found.scenario.kernels
+    }
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = len(items) - _SHOWN
+    return "; ".join(items[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _tail_steps(found: Findings) -> list[Step]:
@@ -334,13 +343,10 @@ def _carve_outs(found: Findings) -> str:
     together, apart = found.together, found.graph_prediction
     if together is None:
         return ""
-    names = {k.kernel: k.name for k in found.scenario.kernels}
+    names = _short_names(found)
     alike: dict[tuple[str, str, int, int], tuple[set[int], set[int]]] = {}
     for each in found.conflicts:
-        first, second = (
-            in_short(clean_text(base_name(names.get(kernel, ""))), _NAME_WIDTH)
-            for kernel in (each.first, each.second)
-        )
+        first, second = names.get(each.first, ""), names.get(each.second, "")
         key = first, second, each.set_to, each.needed
         members = alike.setdefault(key, (set(), set()))
         members[0].add(each.first)
@@ -349,12 +355,11 @@ def _carve_outs(found: Findings) -> str:
         f"{kernels_text(sorted(seconds))} ({second}) needs {show_bytes(needed)} of shared memory "
         f"and cannot join {kernels_text(sorted(firsts))} ({first}) on an SM set to "
         f"{show_bytes(set_to)}"
-        for (first, second, set_to, needed), (firsts, seconds) in list(alike.items())[:_SHOWN]
+        for (first, second, set_to, needed), (firsts, seconds) in alike.items()
     ]
-    more = len(alike) - _SHOWN
     return (
-        f"These kernels cannot share SMs, set the preferred carve-out: {'; '.join(shown)}"
-        f"{f'; and {more} more' if more > 0 else ''}. With equal carve-outs "
+        f"These kernels cannot share SMs, set the preferred carve-out: {_listed(shown)}. "
+        "With equal carve-outs "
         f"{_predicted(together)} ({_time(found, together.makespan)}) instead of "
         f"{show_factor(apart.speedup)} ({_time(found, apart.makespan)}), {_bound(found)}."
     )
