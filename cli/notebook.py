@@ -8,26 +8,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.bound import BoundTable, bound
-from depgraph.analysis.compare_mechanisms import compare_mechanisms
-from depgraph.analysis.findings import Findings
-from depgraph.analysis.next_steps import Asked
+from depgraph.analysis.answer import answer_bound, answer_mechanisms
+from depgraph.analysis.next_steps import Invocation
 from depgraph.analysis.study import study
 from depgraph.errors import ModelError
-from depgraph.gpu.model import Gpu, load_gpu, load_gpu_file
 from depgraph.mechanisms import find_mechanisms
 from depgraph.reports.page.folder import write_report
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import drawn
 from depgraph.reports.plots.style import house_style, save
-from depgraph.reports.tables.bound_table import bound_report
+from depgraph.reports.tables.answer_report import answer_report
 from depgraph.reports.tables.html import facts_html, report_html
-from depgraph.reports.tables.mechanism_tables import comparison_report
 from depgraph.reports.tables.table import show_bytes, table_rows
-from depgraph.reports.tables.verdict_lines import with_verdict
-from depgraph.scenario.build_scenario import build_scenario
+from depgraph.scenario.of_store import Request
+from depgraph.scenario.scenario import Scenario
 from depgraph.scenario.what_if import parse_what_if
-from depgraph.store.companions import recorded_times
 from depgraph.store.store import Store
 from depgraph.system.output import folder_bytes
 from depgraph.system.text import show_number, size_text
@@ -39,11 +34,13 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
+    from depgraph.analysis.answer import Answer
+    from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.study import Study
+    from depgraph.gpu.model import Gpu
     from depgraph.reports.plots.style import Plot
     from depgraph.reports.tables.table import Report
-    from depgraph.scenario.scenario import Scenario
 
 _TABLE_ROWS = 20
 _SOURCES = 3
@@ -77,7 +74,7 @@ def open_program(
     what_if : str or sequence of str
         What to change, as ``--what-if`` takes it.
     **options
-        As `depgraph.build_scenario` takes them.
+        As `depgraph.Request` takes them.
 
     Raises
     ------
@@ -87,24 +84,17 @@ def open_program(
     from depgraph.parsers.profiles import read_profile
 
     store = Store(path)
-    timing = recorded_times(store) if timing is None else timing
     kinds = deps.split(",") if isinstance(deps, str) else deps
-    if isinstance(gpu, str):
-        gpu = load_gpu_file(gpu) if gpu.endswith(".toml") else load_gpu(gpu)
-    scenario = build_scenario(
-        store.graph(kinds and {kind.strip().upper() for kind in kinds}),
-        store.kernels,
-        profile=None if timing is None else read_profile(Path(timing)),
+    request = Request(
+        kinds=kinds and {kind.strip().upper() for kind in kinds},
+        times=None if timing is None else Path(timing),
+        read_profile=read_profile,
         gpu=gpu,
         launch=parse_launch(launch),
         what_ifs=[parse_what_if(w) for w in ([what_if] if isinstance(what_if, str) else what_if)],
-        footprints=store.footprints,
-        allocations=store.allocations,
-        granularity=int(store.metadata["options"]["granularity"]),
-        metadata=store.metadata,
         **options,
     )
-    return Program(OpenedStore(store), scenario)
+    return Program(OpenedStore(store), Scenario.of_store(store, request))
 
 
 class OpenedStore:
@@ -223,8 +213,7 @@ class Program:
         ModelError
             If an SM count is below 1.
         """
-        table = bound(self.scenario, self._sizes(sms))
-        return Bounds(table, self._findings(self._sizes(sms)[-1], table.bounds))
+        return Bounds(answer_bound(self.scenario, self._sizes(sms), invocation=self._invocation))
 
     def mechanisms(
         self, names: str | Sequence[str] = "all", sms: float | Sequence[float] | None = None
@@ -236,10 +225,10 @@ class Program:
         ModelError
             If there is no such mechanism.
         """
-        sizes = self._sizes(sms)
-        found = find_mechanisms(names.split(",") if isinstance(names, str) else names)
-        comparison = compare_mechanisms(self.scenario, sizes, found)
-        return Mechanisms(comparison, self._findings(sizes[-1], comparison.limits))
+        chosen = find_mechanisms(names.split(",") if isinstance(names, str) else names)
+        return Mechanisms(
+            answer_mechanisms(self.scenario, self._sizes(sms), chosen, invocation=self._invocation)
+        )
 
     def report(self, sms: int | None = None, *, mechanisms: str | Sequence[str] = ()) -> Reported:
         """Work out all that ``depgraph report`` shows of one GPU size; default the GPU's.
@@ -256,23 +245,22 @@ class Program:
         others = [m for m in find_mechanisms(["all"]) if m.name not in names]
         (size,) = self._sizes(sms)
         scenario = self.scenario.on(size)
-        return Reported(study(scenario, drawn=chosen, mechanisms=others, asked=self._asked))
+        return Reported(
+            study(scenario, drawn=chosen, mechanisms=others, invocation=self._invocation)
+        )
 
     def __repr__(self) -> str:
         """Name the store."""
         return f"<program in {self.store.path}>"
 
     @property
-    def _asked(self) -> Asked:
-        return Asked(str(self.store.path))
+    def _invocation(self) -> Invocation:
+        return Invocation(str(self.store.path))
 
     def _sizes(self, sms: float | Sequence[float] | None) -> list[float]:
         if sms is None:
             return [self.scenario.resources.gpu.sms]
         return [sms] if isinstance(sms, int | float) else list(sms)
-
-    def _findings(self, sms: float, known: Sequence[Any]) -> Findings:
-        return Findings(self.scenario.on(sms), self._asked, known)
 
     def _repr_html_(self) -> str:
         scenario = self.scenario
@@ -317,9 +305,9 @@ class Bounds(_Answer):
         The numbers.
     """
 
-    def __init__(self, table: BoundTable, found: Findings) -> None:
-        self.table = table
-        self._report = with_verdict(bound_report(table), found)
+    def __init__(self, found: Answer[BoundTable]) -> None:
+        self.table = found.table
+        self._report = answer_report(found)
 
     @property
     def upper_bound(self) -> float:
@@ -340,9 +328,9 @@ class Mechanisms(_Answer):
         The numbers.
     """
 
-    def __init__(self, comparison: Comparison, found: Findings) -> None:
-        self.comparison = comparison
-        self._report = with_verdict(comparison_report(comparison), found)
+    def __init__(self, found: Answer[Comparison]) -> None:
+        self.comparison = found.table
+        self._report = answer_report(found)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per mechanism and GPU size."""

@@ -28,12 +28,7 @@ def _is_watched(*, quiet: bool) -> bool:
 def input_progress(total: int | None, *, quiet: bool) -> Iterator[Callable[[int], object]]:
     """Yield a function that is told how many input bytes have just been read.
 
-    Parameters
-    ----------
-    total : int or None
-        Size of the input, where it is known.
-    quiet : bool
-        Show nothing. Neither is anything shown if stderr is not a terminal or `CI` is set.
+    Nothing is shown if stderr is not a terminal or `CI` is set.
     """
     if not _is_watched(quiet=quiet):
         yield lambda _: None
@@ -99,13 +94,7 @@ class _Bar(Steps):
 
 @contextmanager
 def step_progress(*, quiet: bool) -> Iterator[Steps]:
-    """Yield what a computation tells how far it is.
-
-    Parameters
-    ----------
-    quiet : bool
-        As for `input_progress`.
-    """
+    """Yield what a computation tells how far it is."""
     if not _is_watched(quiet=quiet):
         yield NOBODY
         return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from depgraph.cli.options.model import ONE_GPU, refuse_given
-from depgraph.cli.options.shared import collect_said, given_options, is_quiet, say
+from depgraph.cli.options.shared import collected_messages, given_options, is_quiet, say
 from depgraph.cli.options.suite_file import PROGRAM_OPTIONS, Program, is_path, programs_of
 from depgraph.system.text import counted, one_line
 
@@ -34,72 +34,34 @@ _MOST_BLOCKS_THAT_COUNT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One program of a suite, for a process of its own.
+    """One program of a suite, for a process of its own."""
 
-    Attributes
-    ----------
-    verb : str
-        The command.
-    program : Program
-    given : tuple of (str, tuple of str)
-        Options of the command line, by parameter, as words.
-    folder : str
-        Where paths start from; empty where they are absolute.
-    output : str
-        Where the report of this program goes, if anywhere.
-    jobs : int
-        Processors that this program may use; 0 for all.
-    announces : bool
-        Whether to say that something is compiled.
-    """
-
-    verb: str
+    verb: str  # the command
     program: Program
+    # options of the command line, by parameter, as words
     given: tuple[tuple[str, tuple[str, ...]], ...]
-    folder: str = ""
-    output: str = ""
-    jobs: int = 0
-    announces: bool = False
+    folder: str = ""  # where paths start from; empty where they are absolute
+    output: str = ""  # where the report of this program goes, if anywhere
+    jobs: int = 0  # processors that this program may use; 0 for all
+    announces: bool = False  # whether to say that something is compiled
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a task.
-
-    Attributes
-    ----------
-    results : tuple of (ProgramResult or Broken)
-    said : tuple of str
-        What the command said on the way.
-    missed : tuple of str
-        Thresholds that the program missed.
-    usage : str
-        What is wrong with the options, if anything.
-    """
+class TaskResult:
+    """What became of a task."""
 
     results: tuple[ProgramResult | Broken, ...] = ()
-    said: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
-    usage: str = ""
+    messages: tuple[str, ...] = ()  # of the command on the way
+    missed: tuple[str, ...] = ()  # thresholds
+    usage: str = ""  # what is wrong with the options, if anything
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a command was asked about several programs.
-
-    Attributes
-    ----------
-    verb : str
-    paths : sequence of Path
-        As the user named the programs.
-    programs : list of Program
-    given : tuple of (str, tuple of str)
-    jobs : int or None
-    scheduler : str or None
-    """
+class SuiteRequest:
+    """What a command was asked about several programs."""
 
     verb: str
-    paths: Sequence[Path]
+    paths: Sequence[Path]  # as the user named the programs
     programs: list[Program]
     given: tuple[tuple[str, tuple[str, ...]], ...]
     jobs: int | None
@@ -108,17 +70,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Answers of all programs.
-
-    Attributes
-    ----------
-    suite : Suite
-    missed : tuple of str
-        Thresholds missed, each with its program.
-    """
+    """Answers of all programs."""
 
     suite: Suite
-    missed: tuple[str, ...]
+    missed: tuple[str, ...]  # thresholds missed, each with its program
 
     def exit_code(self) -> int:
         """Say on stderr which programs failed; return the exit code."""
@@ -134,16 +89,8 @@ class Done:
 
 def suite_of(
     paths: Sequence[Path], *, jobs: int | None, scheduler: str | None
-) -> Asked | None:  # fmt: skip
-    """Return what the current command was asked about several programs; None if about one.
-
-    Raises
-    ------
-    click.UsageError
-        If an option makes sense only for one program, or only for several.
-    SuiteError
-        If a suite file makes no sense.
-    """
+) -> SuiteRequest | None:  # fmt: skip
+    """Return what the current command was asked about several programs; None if about one."""
     context = click.get_current_context()
     programs = programs_of(context.command, paths)
     if programs is None:
@@ -160,64 +107,59 @@ def suite_of(
             given[name] = words
     if {"gpu", "gpu_file"} <= set(given):
         raise click.UsageError(ONE_GPU)
-    return Asked(context.info_name or "", paths, programs, tuple(given.items()), jobs, scheduler)
+    return SuiteRequest(
+        context.info_name or "", paths, programs, tuple(given.items()), jobs, scheduler
+    )
 
 
-def policies_step(asked: Asked) -> Step:
+def policies_step(request: SuiteRequest) -> Step:
     """Return the command that compares policies on the same programs."""
     from depgraph.analysis.next_steps import Step
 
-    options = [word for _, words in asked.given for word in words]
-    words = ["depgraph", "bound", *map(str, asked.paths), *options, "--mechanism=all"]
+    options = [word for _, words in request.given for word in words]
+    words = ["depgraph", "bound", *map(str, request.paths), *options, "--mechanism=all"]
     return Step("compare what synchronisation mechanisms reach:", shlex.join(words))
 
 
-def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
-    """Work all programs out, side by side.
-
-    Parameters
-    ----------
-    asked : Asked
-    outputs : sequence of str
-        Where the report of each program goes; none for none.
-    """
-    from depgraph.analysis.suite import Broken, Suite
+def run_suite(request: SuiteRequest, outputs: Sequence[str] = ()) -> Done:
+    """Work all programs out, side by side."""
+    from depgraph.analysis.suite import Broken, Suite, is_simulator_compiled
     from depgraph.cli.progress import step_progress
     from depgraph.system.cluster import cluster_workers
     from depgraph.system.processes import Lost, Processes
 
-    jobs = asked.jobs or _jobs_for(asked.verb, asked.programs)
+    jobs = request.jobs or _jobs_for(request.verb, request.programs)
     tasks = [
-        Task(asked.verb, program, asked.given, str(Path.cwd()), outputs[i] if outputs else "")
-        for i, program in enumerate(asked.programs)
+        Task(request.verb, program, request.given, str(Path.cwd()), outputs[i] if outputs else "")
+        for i, program in enumerate(request.programs)
     ]
-    if asked.scheduler:
+    if request.scheduler:
         tasks = [_anywhere(task) for task in tasks]
     else:
         tasks = [replace(task, jobs=_share(min(jobs, len(tasks)))) for task in tasks]
-    answers: dict[int, Answer] = {}
+    answers: dict[int, TaskResult] = {}
     with (
-        cluster_workers(asked.scheduler)
-        if asked.scheduler
+        cluster_workers(request.scheduler)
+        if request.scheduler
         else nullcontext(Processes(jobs)) as pool,
         step_progress(quiet=is_quiet()) as steps,
     ):
         steps.begin("programs", len(tasks))
-        alone = 0 if asked.scheduler or _is_compiled() else 1
+        alone = 0 if request.scheduler or is_simulator_compiled() else 1
         first = [replace(task, announces=not is_quiet(), jobs=0) for task in tasks[:alone]]
         for offset, part in ((0, first), (alone, tasks[alone:])):
             for i, found in pool.attempt(run_task, part):
                 if isinstance(found, Lost):
                     program = part[i].program
                     broken = Broken(program.name, program.store, found.reason)
-                    found = Answer((broken,))  # noqa: PLW2901
+                    found = TaskResult((broken,))  # noqa: PLW2901
                 if found.usage:
                     raise click.UsageError(f"{part[i].program.name}: {found.usage}")
                 answers[offset + i] = found
                 steps.done()
     ordered = [(task.program.name, answers[i]) for i, task in enumerate(tasks)]
     for name, answer in ordered:
-        for line in answer.said:
+        for line in answer.messages:
             say(f"{name}: {line}")
     return Done(
         Suite([result for _, answer in ordered for result in answer.results]),
@@ -225,7 +167,7 @@ def run_suite(asked: Asked, outputs: Sequence[str] = ()) -> Done:
     )
 
 
-def run_task(task: Task) -> Answer:
+def run_task(task: Task) -> TaskResult:
     """Work one program out: a fault of it is a result."""
     from depgraph.analysis.suite import Broken
     from depgraph.cli.first_run import announce_first_run
@@ -237,22 +179,22 @@ def run_task(task: Task) -> Answer:
         limit_jobs(task.jobs)
     announce_first_run(quiet=not task.announces)
     module = importlib.import_module(f"depgraph.cli.commands.{task.verb}")
-    said: list[str] = []
+    messages: list[str] = []
     try:
         words = task.program.words(task.given)
         with module.command.make_context(task.verb, words) as context:
-            said = collect_said()
+            messages = collected_messages()
             if task.program.traces:
                 _extract_if_needed(task.program)
             results, missed = module.suite_results(task, **context.params)
-        return Answer(tuple(results), tuple(said), tuple(missed))
+        return TaskResult(tuple(results), tuple(messages), tuple(missed))
     except click.UsageError as error:
-        return Answer(usage=error.format_message())
+        return TaskResult(usage=error.format_message())
     except Exception as error:  # noqa: BLE001 - the other programs go on
         from depgraph.cli.app import in_one_line
 
         reason = one_line(in_one_line(error))
-        return Answer((Broken(task.program.name, task.program.store, reason),), tuple(said))
+        return TaskResult((Broken(task.program.name, task.program.store, reason),), tuple(messages))
 
 
 def _anywhere(task: Task) -> Task:
@@ -317,13 +259,6 @@ def _refuse_others(store: Store, traces: Sequence[str]) -> None:
         if describe_source(file)["sha256"] not in known:
             hint = "remove it to have it made again, or name another store"
             raise StoreError(store.path, f"was not made from {file}", hint)
-
-
-def _is_compiled() -> bool:
-    """Tell whether an earlier run has compiled what takes longest to compile."""
-    from depgraph.schedule.simulate_jit import event_schedule
-
-    return bool(getattr(event_schedule, "is_kept", True))
 
 
 def _share(programs: int) -> int:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from depgraph.mechanisms.registry import find_mechanisms
     from depgraph.mechanisms.serial import serial
     from depgraph.scenario.build_scenario import build_scenario
+    from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import parse_what_if
     from depgraph.store.store import Store
@@ -48,6 +49,7 @@ __all__ = [
     "Comparison",
     "DepgraphError",
     "Mechanism",
+    "Request",
     "Scenario",
     "Store",
     "StoreDiff",
@@ -91,6 +93,7 @@ _NAMES_IN = {
     "mechanisms.registry": ("find_mechanisms",),
     "mechanisms.serial": ("serial",),
     "scenario.build_scenario": ("build_scenario",),
+    "scenario.of_store": ("Request",),
     "scenario.scenario": ("Scenario",),
     "scenario.what_if": ("parse_what_if",),
     "store.store": ("Store",),

@@ -20,19 +20,11 @@ _FOLD = "\n<details>\n<summary>{}</summary>\n\n", "\n</details>\n"
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A limit on a metric.
-
-    Attributes
-    ----------
-    metric : str
-    limit : float
-    is_least : bool
-        Whether the metric may not be below the limit, rather than above it.
-    """
+    """A limit on a metric."""
 
     metric: str
     limit: float
-    is_least: bool
+    is_least: bool  # whether the metric may not be below the limit, rather than above it
 
     def is_met(self, value: float) -> bool:
         """Tell whether a value of the metric keeps to the limit."""
@@ -55,16 +47,7 @@ def missed_thresholds(thresholds: Sequence[Threshold], metrics: Mapping[str, flo
 
 
 def step_summary(report: Report, title: str, *, top: int, most_bytes: int = SUMMARY_BYTES) -> str:
-    """Write a report as Markdown in limited space: with fewer rows where it is too long.
-
-    Parameters
-    ----------
-    report : Report
-    title : str
-    top : int
-        Rows to begin with.
-    most_bytes : int
-    """
+    """Write a report as Markdown in limited space: with fewer rows where it is too long."""
     while True:
         text = f"## {title}\n\n{render(report.cut(top), 'markdown')}"
         if len(text.encode()) <= most_bytes or not top:
@@ -80,18 +63,7 @@ def folded_summary(
     top: int,
     most_bytes: int = SUMMARY_BYTES,
 ) -> str:
-    """Write a report for a pull request: the first table, and the rest to be unfolded.
-
-    Parameters
-    ----------
-    report : Report
-    title : str
-    lead : sequence of str
-        Sentences before the table.
-    top : int
-        Rows of each table that is unfolded, to begin with.
-    most_bytes : int
-    """
+    """Write a report for a pull request: the first table, and the rest to be unfolded."""
     tables, said = report.tables[:1], set(lead)
     first = Report(report.name, {}, headline=lead, tables=tables)
     head = f"## {title}\n\n{render(first, 'markdown')}"

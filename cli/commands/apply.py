@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from depgraph.cli.options.shared import (
-    Command,
-    format_option,
-    print_report,
-    store_argument,
-)
+from depgraph.cli.options.shared import Command, format_option, print_report, store_argument
 
 if TYPE_CHECKING:
     from depgraph.apply.applied import Applied

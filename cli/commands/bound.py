@@ -9,8 +9,8 @@ import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
-    asked_from,
     contention_option,
+    invocation_of,
     memory_option,
     model_options,
     sizes_or_default,
@@ -23,21 +23,19 @@ from depgraph.cli.options.shared import (
     is_quiet,
     print_report,
     stores_argument,
+    suite_options,
 )
-from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.values import SmCounts
 from depgraph.cli.progress import step_progress
 from depgraph.system.steps import NOBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
+    from depgraph.analysis.answer import Answer
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
-    from depgraph.analysis.findings import Findings
     from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.outcome import Bound
     from depgraph.analysis.suite import ProgramResult
     from depgraph.cli.suite import Task
     from depgraph.reports.tables.table import Report
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
 @suite_options
 @format_option
 def command(
-    *, stores: tuple[Path, ...], jobs: int | None, scheduler: str | None, form: str, **asked: Any
+    *, stores: tuple[Path, ...], jobs: int | None, scheduler: str | None, form: str, **options: Any
 ) -> int | None:
     """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
@@ -81,55 +79,34 @@ def command(
         from depgraph.reports.tables.suite_table import suite_report
 
         done = run_suite(suite)
-        has_policies = bool(asked["mechanisms"])
+        has_policies = bool(options["mechanisms"])
         steps = [] if has_policies else [policies_step(suite)]
         report = suite_report(done.suite, has_policies=has_policies, steps=steps)
         print_report(report, form)
         return done.exit_code()
-    print_report(_report(stores[0], **asked), form)
+    print_report(_report(stores[0], **options), form)
     return None
 
 
-def _report(path: Path, **asked: Any) -> Report:
+def _report(path: Path, **options: Any) -> Report:
     with step_progress(quiet=is_quiet()) as steps:
-        table, found = _answer(path, steps, **asked)
-        steps.begin("verdict", 1)
-        from depgraph.analysis.bound import BoundTable
-        from depgraph.reports.tables.verdict_lines import with_verdict
+        _, found = _answer(path, steps, **options)
+        from depgraph.reports.tables.answer_report import answer_report
 
-        if isinstance(table, BoundTable):
-            from depgraph.reports.tables.bound_table import bound_report
-
-            return with_verdict(bound_report(table), found, more=_page_step(found))
-        from depgraph.reports.tables.mechanism_tables import comparison_report
-
-        return with_verdict(comparison_report(table), found)
+        sms = found.conclusion.sms
+        return answer_report(found, () if options["mechanisms"] else _page_step(sms, path))
 
 
 def suite_results(
-    task: Task, stores: tuple[Path, ...], **asked: Any
+    task: Task, stores: tuple[Path, ...], **options: Any
 ) -> tuple[list[ProgramResult], list[str]]:
     """Return what a suite shows of one program, for each GPU size."""
-    from dataclasses import replace
-
-    from depgraph.analysis.bound import BoundTable
-    from depgraph.analysis.outcome import limits_of
-    from depgraph.analysis.suite import results_of_bounds, results_of_comparison
-    from depgraph.analysis.verdict import verdict_of
+    from depgraph.analysis.answer import program_results
 
     for other in ("form", "jobs", "scheduler"):
-        asked.pop(other)
-    table, found = _answer(stores[0], NOBODY, **asked)
-    name, store = task.program.name, task.program.store
-    if isinstance(table, BoundTable):
-        results = results_of_bounds(name, store, table)
-    else:
-        kinds = {"RAW"} & table.scenario.graph.kinds
-        renamed = table.scenario.with_kinds(kinds) if kinds else table.scenario
-        raw = [limits_of(renamed.on(limits.sms).without_launches()) for limits in table.limits]
-        results = results_of_comparison(name, store, table, raw)
-    verdict = verdict_of(found).text
-    return [replace(r, verdict=verdict if r.sms == found.scenario.sms else "") for r in results], []
+        options.pop(other)
+    scenario, found = _answer(stores[0], NOBODY, **options)
+    return program_results(task.program.name, task.program.store, scenario, found), []
 
 
 def _answer(
@@ -141,47 +118,28 @@ def _answer(
     costs: tuple[str, ...],
     kinds: frozenset[str] | None,
     **model: Any,
-) -> tuple[BoundTable | Comparison, Findings]:
-    """Work out what one store answers, and what its verdict rests on."""
+) -> tuple[Scenario, Answer[BoundTable] | Answer[Comparison]]:
+    """Work out what one store answers."""
+    from depgraph.analysis.answer import answer_bound, answer_mechanisms
+    from depgraph.mechanisms import find_mechanisms
     from depgraph.store.store import Store
 
     if costs and not mechanisms:
         message = "--cost needs --mechanism"
         raise click.UsageError(message)
-    if mechanisms:
-        from depgraph.analysis.compare_mechanisms import compare_mechanisms
-        from depgraph.mechanisms import find_mechanisms
-
-        known = find_mechanisms(mechanisms)
-        scenario = timed_scenario_from(Store(path), kinds, **model)
-        sizes = sizes_or_default(scenario, sms)
-        comparison = compare_mechanisms(
-            scenario, sizes, known, costs=parse_costs(costs), steps=steps
-        )
-        return comparison, _findings(scenario, sizes, path, comparison.limits)
-    from depgraph.analysis.bound import bound
-
+    known = find_mechanisms(mechanisms)
     scenario = timed_scenario_from(Store(path), kinds, **model)
-    sizes = sizes_or_default(scenario, sms)
-    table = bound(scenario, sizes, steps=steps)
-    return table, _findings(scenario, sizes, path, table.bounds)
+    sizes, words = sizes_or_default(scenario, sms), invocation_of(path)
+    if not known:
+        return scenario, answer_bound(scenario, sizes, invocation=words, steps=steps)
+    return scenario, answer_mechanisms(
+        scenario, sizes, known, costs=parse_costs(costs), invocation=words, steps=steps
+    )
 
 
-def _page_step(found: Findings) -> list[Step]:
+def _page_step(sms: float, path: Path) -> list[Step]:
     from depgraph.analysis.next_steps import Step
 
-    sms = found.scenario.sms
     if math.isinf(sms):
         return []
-    return [Step("see it on a page:", found.asked.command("report", "--sms", f"{sms:g}"))]
-
-
-def _findings(
-    scenario: Scenario, sizes: Sequence[float], store: Path, known: Sequence[Bound]
-) -> Findings:
-    """Find what the verdict needs: of several sizes on that of the GPU, else on the last one."""
-    from depgraph.analysis.findings import Findings
-
-    whole = scenario.resources.gpu.sms
-    size = whole if whole in sizes else sizes[-1]
-    return Findings(scenario.on(size), asked_from(store), known)
+    return [Step("see it on a page:", invocation_of(path).command("report", "--sms", f"{sms:g}"))]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import named_gpu
 from depgraph.cli.options.shared import (
     Command,
     force_option,
@@ -67,6 +66,7 @@ def command(
     from depgraph.analysis.calibration import calibrate, model_of, to_toml
     from depgraph.parsers.measurements import read_measurements
     from depgraph.reports.tables.calibration_table import calibration_report
+    from depgraph.scenario.of_store import named_gpu
     from depgraph.system.output import new_file, refuse_existing
 
     if source is not None and (quick or keep is not None):
@@ -117,13 +117,7 @@ def _measured(keep: Path | None, *, quick: bool, force: bool) -> Measurements:
 
 
 def _measurer() -> Any:
-    """Return what measures on this machine's GPU, `depgraph.samples.validation.measure`.
-
-    Raises
-    ------
-    ModelError
-        If there is no PyTorch, or no GPU that it can use.
-    """
+    """Return what measures on this machine's GPU, `depgraph.samples.validation.measure`."""
     hint = "or fit to what was measured elsewhere: --from FILE"
     try:
         import torch

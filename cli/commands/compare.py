@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.model import (
-    memory_option,
-    model_options,
-    sizes_or_default,
-    timed_scenario_from,
-)
+from depgraph.cli.options.model import memory_option, model_options, on_size, timed_scenario_from
 from depgraph.cli.options.shared import FORMATS, Command, deps_option, print_report, top_option
 from depgraph.cli.options.thresholds import (
     Metric,
@@ -112,9 +107,7 @@ def _side(
 ) -> Scenario:
     from depgraph.store.store import Store
 
-    scenario = timed_scenario_from(Store(path), kinds, **model)
-    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
-    return scenario.on(size)
+    return on_size(timed_scenario_from(Store(path), kinds, **model), sms)
 
 
 def _missed(

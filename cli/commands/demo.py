@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from depgraph.cli.options.model import read_times, warn
 from depgraph.cli.options.shared import Command, force_option, print_report, say, wrote
 from depgraph.cli.options.values import SMS
 
@@ -32,17 +33,15 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     """
     from dataclasses import replace
 
-    from depgraph.analysis.bound import bound
-    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.answer import answer_bound
     from depgraph.cli.phases import PhaseClock
     from depgraph.extraction.pipeline import analyse
     from depgraph.parsers import open_trace
-    from depgraph.parsers.profiles import read_profile
-    from depgraph.reports.tables.bound_table import bound_report
+    from depgraph.reports.tables.answer_report import answer_report
     from depgraph.reports.tables.extract_summary import extract_summary
-    from depgraph.reports.tables.verdict_lines import with_verdict
     from depgraph.samples import KERNEL_TIMES, sample_path
-    from depgraph.scenario.build_scenario import build_scenario
+    from depgraph.scenario.of_store import Request
+    from depgraph.scenario.scenario import Scenario
     from depgraph.store.files import not_a_store
     from depgraph.store.writer import write_store
     from depgraph.system.output import refuse_existing
@@ -56,14 +55,12 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     print_report(extract_summary(extraction, pairs_shown=_PAIRS_SHOWN), "table")
     click.echo()
     say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
-    scenario = build_scenario(
-        store.graph(), store.kernels, profile=read_profile(times), footprints=store.footprints
-    )
-    table = bound(scenario, sms)
-    found = Findings(scenario.on(sms), known=table.bounds)
+    request = Request(times=times, read_profile=read_times)
+    scenario = Scenario.of_store(store, request, tell=warn)
+    found = answer_bound(scenario, [sms])
     # The next steps of the demo stand below.
-    print_report(replace(with_verdict(bound_report(table), found), steps=()), "table")
-    click.echo(_in_short(table, output))
+    print_report(replace(answer_report(found), steps=()), "table")
+    click.echo(_in_short(found.table, output))
     wrote(output)
 
 

@@ -14,10 +14,10 @@ from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     OF_PROFILE,
     model_options,
+    on_size,
     refuse_given,
     refuse_others,
     scenario_from,
-    sizes_or_default,
 )
 from depgraph.cli.options.shared import (
     Command,
@@ -108,7 +108,6 @@ def command(
     JSON is ASCII, in other forms control and formatting characters are replaced. In CSV a text that
     a spreadsheet would take for a formula begins with an apostrophe.
     """
-    from depgraph.mechanisms.serial import serial
     from depgraph.reports.export import accel_sim, tables
     from depgraph.store.store import Store
     from depgraph.system.output import refuse_existing
@@ -131,12 +130,10 @@ def command(
         if what == "graph":
             tables.write_kernel_graph(scenario, file, form, force=force)
             return
-        (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+        sized = on_size(scenario, sms)
         is_serial = schedule_name == "serial" and not mechanisms
-        names = mechanisms or (f"dataflow({priority})",)
-        sized = scenario.on(size)
-        plan = serial(sized) if is_serial else _schedule(sized, names, costs)
-        _write_plan(plan, sized, opened, file, form, force=force)
+        names = () if is_serial else mechanisms or (f"dataflow({priority})",)
+        _write_plan(_schedule(sized, names, costs), sized, opened, file, form, force=force)
 
     if is_piped:
         with work_folder(Path(tempfile.gettempdir()), "export") as folder:
@@ -221,14 +218,12 @@ _STORED = {
 
 
 def _write_timeline(plan: Schedule, scenario: Scenario, file: Path, *, force: bool) -> None:
-    from depgraph.analysis.bound import BoundTable
-    from depgraph.analysis.study import Study
+    from depgraph.analysis.timeline import timeline_of
     from depgraph.reports.export.perfetto import write_perfetto
     from depgraph.system.output import new_file
 
-    alone = Study(scenario, BoundTable((), scenario, ()), (plan,), curves=(), bend=0.0, costs=())
     with new_file(file, force=force) as temporary:
-        write_perfetto(alone, temporary)
+        write_perfetto(timeline_of(scenario, plan), temporary)
 
 
 def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -> None:
@@ -247,12 +242,12 @@ def _refuse_unused(what: str, schedule_name: str, mechanisms: tuple[str, ...]) -
 
 
 def _schedule(scenario: Scenario, names: tuple[str, ...], costs: tuple[str, ...]) -> Schedule:
-    from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
+    """Return the schedule of a mechanism; without one, of serialized launches."""
+    from depgraph.analysis.compare_mechanisms import schedule_of
     from depgraph.mechanisms import find_mechanisms
 
     found = find_mechanisms(names)
-    if len(found) != 1:
+    if names and len(found) != 1:
         message = "a schedule needs one mechanism: name one, with its parameters"
         raise click.UsageError(message)
-    charges = charges_of(found[0], parse_costs(costs), scenario)
-    return run_mechanism(found[0], scenario, charges)[0]
+    return schedule_of(scenario, found[0] if names else None, parse_costs(costs))

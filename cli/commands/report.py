@@ -12,12 +12,12 @@ import click
 
 from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
 from depgraph.cli.options.model import (
-    asked_from,
     contention_option,
+    invocation_of,
     memory_option,
     model_options,
+    on_size,
     scenario_from,
-    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
@@ -30,10 +30,10 @@ from depgraph.cli.options.shared import (
     print_report,
     say,
     stores_argument,
+    suite_options,
     top_option,
     wrote,
 )
-from depgraph.cli.options.suites import suite_options
 from depgraph.cli.options.thresholds import (
     EXIT_THRESHOLD,
     append_summary,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
     from depgraph.analysis.suite import ProgramResult
-    from depgraph.cli.suite import Asked, Task
+    from depgraph.cli.suite import SuiteRequest, Task
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.reports.ci import Threshold
     from depgraph.reports.export.perfetto import Flows
@@ -88,7 +88,7 @@ DEFAULT_FOLDER = "depgraph.report"
 )  # fmt: skip
 @mechanism_options
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
-@group_option
+@group_option("name")
 @deps_option
 @model_options
 @contention_option
@@ -107,7 +107,7 @@ def command(
     force: bool,
     jobs: int | None,
     scheduler: str | None,
-    **asked: Any,
+    **options: Any,
 ) -> int | None:
     """Write plots, an HTML page, a timeline and a summary for one GPU size.
 
@@ -137,18 +137,18 @@ def command(
     if suite is not None:
         return _suite(
             suite, output, form, top, github=github, show=show, force=force,
-            has_thresholds=bool(asked["fail_below"] or asked["fail_above"]),
-            mechanisms=asked["mechanisms"],
+            has_thresholds=bool(options["fail_below"] or options["fail_above"]),
+            mechanisms=options["mechanisms"],
         )  # fmt: skip
     if metric is not None:
-        _print_metric(stores[0], metric, **asked)
+        _print_metric(stores[0], metric, **options)
         return None
-    found, report, missed = _answer(stores[0], **asked)
+    found, report, missed = _answer(stores[0], **options)
     _print(report, form, top)
     if github:
         _append(report, f"{clean_text(found.title)} on {size_text(found.sms)}", top)
     if output is not None:
-        _write(found, report, output, top=top, force=force, **_of_folder(asked))
+        _write(found, report, output, top=top, force=force, **_of_folder(options))
         _wrote_page(output, show=show)
     fail_threshold(missed)
     return None
@@ -172,33 +172,31 @@ def _print_metric(
     kinds: frozenset[str] | None,
     fail_below: tuple[tuple[str, float], ...],
     fail_above: tuple[tuple[str, float], ...],
-    **asked: Any,
+    **options: Any,
 ) -> None:
     from depgraph.analysis.compare_stores import metrics_on
     from depgraph.reports.ci import missed_thresholds, one_number
     from depgraph.store.store import Store
 
-    model = {name: value for name, value in asked.items() if name not in _OF_ANSWERS}
-    scenario = timed_scenario_from(Store(path), kinds, **model)
-    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
-    metrics = metrics_on(scenario.on(size))
+    model = {name: value for name, value in options.items() if name not in _OF_ANSWERS}
+    metrics = metrics_on(on_size(timed_scenario_from(Store(path), kinds, **model), sms))
     click.echo(one_number(metrics[metric]))
     fail_threshold(missed_thresholds(thresholds_from(fail_below, fail_above), metrics))
 
 
 def suite_results(
-    task: Task, stores: tuple[Path, ...], **asked: Any
+    task: Task, stores: tuple[Path, ...], **options: Any
 ) -> tuple[list[ProgramResult], list[str]]:
     """Return what a suite shows of one program and the thresholds it missed; write its report."""
     from depgraph.analysis.suite import result_of_study
 
     for other in ("output", "form", "github", "metric", "show", "force", "jobs", "scheduler"):
-        asked.pop(other)
-    top = asked.pop("top")
-    found, report, missed = _answer(stores[0], **asked)
+        options.pop(other)
+    top = options.pop("top")
+    found, report, missed = _answer(stores[0], **options)
     if task.output:
         with _one_at_a_time:
-            _write(found, report, Path(task.output), top=top, force=False, **_of_folder(asked))
+            _write(found, report, Path(task.output), top=top, force=False, **_of_folder(options))
     return [result_of_study(task.program.name, task.program.store, found)], missed
 
 
@@ -206,8 +204,8 @@ def suite_results(
 _one_at_a_time = threading.Lock()
 
 
-def _of_folder(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pair": asked["pair"], "flows": asked["flows"]}
+def _of_folder(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pair": options["pair"], "flows": options["flows"]}
 
 
 def _answer(
@@ -217,14 +215,14 @@ def _answer(
     fail_above: tuple[tuple[str, float], ...],
     pair: tuple[int, int] | None,
     flows: Flows,
-    **asked: Any,
+    **options: Any,
 ) -> tuple[Study, Report, list[str]]:
     """Work out what one store answers, and which thresholds it misses."""
     from depgraph.reports.ci import missed_thresholds
     from depgraph.reports.page.study_report import study_report
 
     del pair, flows  # of the folder
-    found = _study(path, **asked)
+    found = _study(path, **options)
     thresholds = thresholds_from(fail_below, fail_above)
     missed = missed_thresholds(thresholds, found.metrics)
     return found, _with_thresholds(study_report(found), thresholds, missed), missed
@@ -242,7 +240,7 @@ def _write(found: Study, report: Report, folder: Path, **settings: Any) -> None:
 
 
 def _suite(
-    asked: Asked,
+    request: SuiteRequest,
     output: Path | None,
     form: str | None,
     top: int,
@@ -261,9 +259,9 @@ def _suite(
 
     drawn = [mechanism.label for mechanism in find_mechanisms(mechanisms)]
     with nullcontext() if output is None else suite_folder(output, force=force) as folder:
-        names = [program.name for program in asked.programs]
+        names = [program.name for program in request.programs]
         places = report_folders(names)
-        done = run_suite(asked, [str(folder / p) for p in places.values()] if folder else [])
+        done = run_suite(request, [str(folder / p) for p in places.values()] if folder else [])
         report = suite_report(done.suite, missed=done.missed if has_thresholds else None)
         if folder is not None:
             write_suite(done.suite, report, places, folder, top=top, drawn=drawn)
@@ -311,9 +309,7 @@ def _study(
     from depgraph.mechanisms import find_mechanisms
     from depgraph.store.store import Store
 
-    scenario = timed_scenario_from(Store(store), kinds, **model)
-    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
-    scenario = scenario.on(size)
+    scenario = on_size(timed_scenario_from(Store(store), kinds, **model), sms)
     drawn = find_mechanisms(mechanisms)
     names = {m.name for m in drawn}
     coarser = None
@@ -327,7 +323,7 @@ def _study(
             drawn=drawn,
             costs=parse_costs(costs),
             coarse=coarser,
-            asked=asked_from(store),
+            invocation=invocation_of(store),
             group_by=group_by,
             steps=steps,
         )

@@ -11,12 +11,12 @@ import click
 
 from depgraph.cli.options.model import (
     OF_PROFILE,
-    asked_from,
+    invocation_of,
     model_options,
+    on_size,
     refuse_given,
     refuse_others,
     scenario_from,
-    sizes_or_default,
     timed_scenario_from,
 )
 from depgraph.cli.options.shared import (
@@ -25,7 +25,7 @@ from depgraph.cli.options.shared import (
     Command,
     deps_option,
     format_option,
-    optional_group_option,
+    group_option,
     print_report,
 )
 from depgraph.cli.options.values import SMS
@@ -55,7 +55,7 @@ _SUBJECTS = ("kernels", "pairs", "path", "buffers", "block")
     "--sms", type=SMS, metavar="N",
     help="With --cusync and buffers: SM count [default: the GPU model's].",
 )  # fmt: skip
-@optional_group_option
+@group_option(None)
 @deps_option
 @model_options
 @format_option
@@ -168,9 +168,8 @@ def _policies(
     from depgraph.analysis.cusync_policies import cheapest_policies
     from depgraph.reports.tables.mechanism_tables import policies_report
 
-    scenario = scenario_from(store, kinds, **model)
-    (size,) = map(int, sizes_or_default(scenario, None if sms is None else [sms]))
-    return policies_report(cheapest_policies(scenario.on(size)), scenario, sms=size)
+    scenario = on_size(scenario_from(store, kinds, **model), sms)
+    return policies_report(cheapest_policies(scenario), scenario)
 
 
 def _buffers(
@@ -180,10 +179,9 @@ def _buffers(
     from depgraph.analysis.renaming import renaming_steps, study_renaming
     from depgraph.reports.tables.buffer_table import buffers_report
 
-    scenario = timed_scenario_from(store, kinds, **model)
-    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
-    found = study_renaming(scenario.on(size))
-    steps = renaming_steps(found, asked_from(store.path))
+    scenario = on_size(timed_scenario_from(store, kinds, **model), sms)
+    found = study_renaming(scenario)
+    steps = renaming_steps(found, invocation_of(store.path))
     return buffers_report(found, scenario, steps, top=None if is_whole else _BUFFERS_SHOWN)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from depgraph.cli.options.model import profile_options, warn_of_mismatch, where_from
+from depgraph.cli.options.model import profile_options, read_times, warn, where_from
 from depgraph.cli.options.shared import Command, format_option, print_report, store_argument
 
 if TYPE_CHECKING:
@@ -33,23 +33,24 @@ def command(
     estimated because they have no measurement, memsets and copies, and what only the profile has.
     Exit code 1 if --timing FILE would be refused.
     """
+    from dataclasses import replace
+
     from depgraph.errors import ProfileError
-    from depgraph.parsers.profiles import read_profile
     from depgraph.reports.tables.match_table import fit_report
-    from depgraph.scenario.build_scenario import build_scenario
+    from depgraph.scenario.of_store import Request, fitted_times
+    from depgraph.scenario.scenario import Scenario
     from depgraph.store.store import Store
     from depgraph.timing.estimates import Estimates
-    from depgraph.timing.fit import fit_profile
 
     opened = Store(store)
-    fit = fit_profile(read_profile(file), opened.kernels, where_from(options))
+    request = Request(read_profile=read_times, where=where_from(options))
+    fit = fitted_times(opened, file, request, warn)
     estimated = Estimates()
     refused = None
     if fit.has_times:
+        request = replace(request, times=fit, allow_mismatch=True)
         try:
-            scenario = build_scenario(
-                opened.graph(), opened.kernels, profile=fit, allow_mismatch=True
-            )
+            scenario = Scenario.of_store(opened, request, tell=lambda _: None)
             estimated = scenario.timing.estimated
         except ProfileError as error:
             refused = error
@@ -57,4 +58,5 @@ def command(
     if refused is not None:
         raise refused
     fit.check(allow_mismatch=options["allow_mismatch"])
-    warn_of_mismatch(fit)
+    if fit.warning:
+        warn(fit.warning)

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from depgraph.cli.options.shared import together
 from depgraph.cli.options.values import wrong_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from depgraph.mechanisms import Quantity
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
-
-
-def mechanism_options(function: Function) -> Function:
-    """Add --mechanism and --cost."""
-    for option in reversed(
-        [
-            click.option(
-                "--mechanism", "mechanisms", metavar="NAME[,...]", callback=_split_names,
-                help="Mechanisms to compare, or all; MODULE:CLASS or FILE.toml for one of "
-                "your own. See: depgraph mechanisms.",
-            ),
-            click.option(
-                "--cost", "costs", multiple=True, metavar="M.COST=VALUE", callback=_checked_costs,
-                help="Change a cost of a mechanism, such as acs-sw.launch=8us. May be repeated.",
-            ),
-        ]
-    ):  # fmt: skip
-        function = option(function)
-    return function
 
 
 def _split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -56,14 +36,21 @@ def _checked_costs(
     return value
 
 
-def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
-    """Read the values of --cost.
+mechanism_options = together(
+    click.option(
+        "--mechanism", "mechanisms", metavar="NAME[,...]", callback=_split_names,
+        help="Mechanisms to compare, or all; MODULE:CLASS or FILE.toml for one of "
+        "your own. See: depgraph mechanisms.",
+    ),
+    click.option(
+        "--cost", "costs", multiple=True, metavar="M.COST=VALUE", callback=_checked_costs,
+        help="Change a cost of a mechanism, such as acs-sw.launch=8us. May be repeated.",
+    ),
+)  # fmt: skip
 
-    Raises
-    ------
-    ModelError
-        If one is not of the form MECHANISM.COST=VALUE.
-    """
+
+def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
+    """Read the values of --cost."""
     from depgraph.mechanisms import parse_cost
 
     changed: dict[str, dict[str, Quantity]] = {}

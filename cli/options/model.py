@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 import click
 
-from depgraph.cli.options.shared import given_options, say
+from depgraph.cli.options.shared import given_options, say, together
 from depgraph.cli.options.values import ID, OCCUPANCY, SMS, Bandwidth, wrong_usage
 from depgraph.system.limits import LARGEST_ID, whole_number
 from depgraph.system.text import in_short, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
-    from depgraph.analysis.next_steps import Asked
-    from depgraph.gpu.model import Gpu
+    from depgraph.analysis.next_steps import Invocation
     from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.what_if import Statement
     from depgraph.scenario.work_alone import Contention
     from depgraph.store.store import Store
-    from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchChoice
-    from depgraph.timing.profile import Where
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
+    from depgraph.timing.profile import BlockProfile, KernelProfile, Where
 
 ONE_GPU = "--gpu and --gpu-file: give one of them"
 
@@ -83,109 +79,82 @@ def _known_gpu(_: click.Context, __: click.Parameter, value: str | None) -> str 
     return value
 
 
-def profile_options(function: Function) -> Function:
-    """Add --device, --process, --context, --stream, --iteration and --allow-mismatch."""
-    for option in reversed(
-        [
-            *(
-                click.option(
-                    f"--{what}", type=ID, metavar="N",
-                    help=f"Take only kernels of one {what} of the profile.",
-                )
-                for what in ("device", "process", "context", "stream")
-            ),
-            click.option(
-                "--iteration", default="median", show_default=True,
-                metavar="N|median|mean|min|last",
-                help="What to take of a profile of several iterations, numbered from 0.",
-            ),
-            click.option(
-                "--allow-mismatch", is_flag=True,
-                help="Use what fits of a profile that seems to be of another program.",
-            ),
-        ]
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def model_options(function: Function) -> Function:
-    """Add the options that say which durations, which GPU, and what to change."""
-    for option in reversed(
-        [
-            click.option(
-                "--timing", type=click.Path(path_type=Path), metavar="FILE",
-                help="Measured times: a profile (PyTorch, nsys, ncu, nvprof), a simulator's log, "
-                "or a table of kernel,duration_us or kernel,block,duration_us.",
-            ),
-            profile_options,
-            click.option(
-                "--measured-sms", type=SMS, metavar="N",
-                help="SMs of the GPU that kernel times were measured on [default: the profile's].",
-            ),
-            click.option(
-                "--gpu", metavar="NAME", callback=_known_gpu,
-                help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
-            ),
-            click.option(
-                "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
-                help="GPU model of your own.",
-            ),
-            click.option(
-                "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
-                help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
-            ),
-            click.option(
-                "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
-                metavar="none|gpu|measured|HOST,GAP,NODE",
-                help="Launch costs: none (default), from the GPU's model, from the profile, or "
-                "times in the durations' unit: the host's for each launch, the GPU's before each "
-                "kernel, a CUDA graph's for each node.",
-            ),
-            click.option(
-                "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
-                metavar="STATEMENT",
-                help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
-                "'merge=3,4', 'gap=0'. May be repeated.",
-            ),
-            click.option(
-                "--ignore-waits-inside", is_flag=True,
-                help="Let blocks depend on single blocks of a kernel whose blocks wait for each "
-                "other (split-K), not on the whole kernel.",
-            ),
-        ]
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def memory_option(function: Function) -> Function:
-    """Add --memory-bandwidth."""
-    return click.option(
-        "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
-        help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
-        "cannot hold cross the bus at this rate.",
-    )(function)  # fmt: skip
-
-
-def contention_option(function: Function) -> Function:
-    """Add --contention, for a command that predicts."""
-    return click.option(
-        "--contention", type=click.Choice(("none", "sm", "full")),
-        help="What predictions let blocks on one SM do to each other: nothing, slow each other, or "
-        "that and kernels that need different shared-memory carve-outs share no SM. "
-        "[default: full with --timing, else none]",
-    )(function)  # fmt: skip
+profile_options = together(
+    *(
+        click.option(
+            f"--{what}", type=ID, metavar="N",
+            help=f"Take only kernels of one {what} of the profile.",
+        )
+        for what in ("device", "process", "context", "stream")
+    ),
+    click.option(
+        "--iteration", default="median", show_default=True,
+        metavar="N|median|mean|min|last",
+        help="What to take of a profile of several iterations, numbered from 0.",
+    ),
+    click.option(
+        "--allow-mismatch", is_flag=True,
+        help="Use what fits of a profile that seems to be of another program.",
+    ),
+)  # fmt: skip
+model_options = together(
+    click.option(
+        "--timing", type=click.Path(path_type=Path), metavar="FILE",
+        help="Measured times: a profile (PyTorch, nsys, ncu, nvprof), a simulator's log, "
+        "or a table of kernel,duration_us or kernel,block,duration_us.",
+    ),
+    profile_options,
+    click.option(
+        "--measured-sms", type=SMS, metavar="N",
+        help="SMs of the GPU that kernel times were measured on [default: the profile's].",
+    ),
+    click.option(
+        "--gpu", metavar="NAME", callback=_known_gpu,
+        help="GPU whose limits apply: a name that depgraph gpus lists, or a .toml file.",
+    ),
+    click.option(
+        "--gpu-file", type=click.Path(path_type=Path), metavar="TOML",
+        help="GPU model of your own.",
+    ),
+    click.option(
+        "--occupancy", "fixed_occupancy", type=OCCUPANCY, metavar="N",
+        help="Resident blocks per SM of every kernel, instead of the GPU's limits.",
+    ),
+    click.option(
+        "--launch", "--launch-gap", "launch", default="none", callback=_parse_launch,
+        metavar="none|gpu|measured|HOST,GAP,NODE",
+        help="Launch costs: none (default), from the GPU's model, from the profile, or "
+        "times in the durations' unit: the host's for each launch, the GPU's before each "
+        "kernel, a CUDA graph's for each node.",
+    ),
+    click.option(
+        "--what-if", "what_ifs", multiple=True, callback=_parse_what_ifs,
+        metavar="STATEMENT",
+        help="Change the program: 'kernel=3 duration*=0.5', 'buffer=FROM:TO drop=war,waw', "
+        "'merge=3,4', 'gap=0'. May be repeated.",
+    ),
+    click.option(
+        "--ignore-waits-inside", is_flag=True,
+        help="Let blocks depend on single blocks of a kernel whose blocks wait for each "
+        "other (split-K), not on the whole kernel.",
+    ),
+)  # fmt: skip
+memory_option = click.option(
+    "--memory-bandwidth", type=Bandwidth(), metavar="GB/s|gpu",
+    help="Limit schedules by DRAM bandwidth: the bytes that kernels touch and the L2 cache "
+    "cannot hold cross the bus at this rate.",
+)  # fmt: skip
+contention_option = click.option(
+    "--contention", type=click.Choice(("none", "sm", "full")),
+    help="What predictions let blocks on one SM do to each other: nothing, slow each other, or "
+    "that and kernels that need different shared-memory carve-outs share no SM. "
+    "[default: full with --timing, else none]",
+)  # fmt: skip
+"""For a command that predicts."""
 
 
 def where_from(options: ProfileOptions) -> Where:
-    """Return which kernels of a profile the options name.
-
-    Raises
-    ------
-    click.UsageError
-        If there is no such way to take iterations.
-    """
+    """Return which kernels of a profile the options name."""
     from depgraph.timing.matched_profile import PICKS
     from depgraph.timing.profile import Where
 
@@ -201,84 +170,54 @@ def where_from(options: ProfileOptions) -> Where:
 def scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
 ) -> Scenario:
-    """Put together what a store and the options describe: every command does it here.
-
-    Raises
-    ------
-    ModelError, ProfileError
-        If an option or a file makes no sense for the store.
-    """
-    from depgraph.gpu.model import load_gpu_file
-    from depgraph.scenario.build_scenario import build_scenario
-    from depgraph.store.companions import recorded_times, store_named_by, times_of
+    """Put together what a store and the options describe: every command does it here."""
+    from depgraph.scenario.of_store import Request
+    from depgraph.scenario.scenario import Scenario
 
     gpu, gpu_file = options["gpu"], options["gpu_file"]
-    timing = options["timing"] or recorded_times(store)
     if gpu and gpu_file:
         raise click.UsageError(ONE_GPU)
-    profile = None
-    left = times_of(store.path)
-    if timing is None and left.is_file() and store_named_by(left) == "":
-        say(f"depgraph: {left} is of no store: pass it with --timing to use it")
-    if timing is not None:
-        from depgraph.parsers.profiles import read_profile
-
-        profile = read_profile(timing)
-        if options["timing"] and (store_named_by(timing) or store.identity) != store.identity:
-            say(f"depgraph: {timing} holds times that were taken for another store")
-    scenario = build_scenario(
-        store.graph(kinds),
-        store.kernels,
-        profile=profile,
+    request = Request(
+        kinds=kinds,
+        times=options["timing"],
+        read_profile=read_times,
         where=where_from(options),
         allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
-        gpu=load_gpu_file(gpu_file) if gpu_file else named_gpu(gpu) if gpu else None,
+        gpu=gpu_file or gpu,
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
         contention=options.get("contention"),
         what_ifs=options["what_ifs"],
         ignore_waits_inside=options["ignore_waits_inside"],
         memory_gb_per_s=options.get("memory_bandwidth"),
-        footprints=store.footprints,
-        allocations=store.allocations,
-        granularity=int(store.metadata["options"]["granularity"]),
-        metadata=store.metadata,
     )
-    warn_of_mismatch(scenario.fit)
-    return scenario
+    return Scenario.of_store(store, request, tell=warn)
 
 
-def named_gpu(name: str) -> Gpu:
-    """Return the packaged model of that name, or the one in the file of that name.
+def read_times(path: Path) -> KernelProfile | BlockProfile:
+    """Read a file of measured times; what reads them is imported where there is one."""
+    from depgraph.parsers.profiles import read_profile
 
-    Raises
-    ------
-    ModelError
-        If there is none.
-    """
-    from depgraph.gpu.model import load_gpu, load_gpu_file
-
-    return load_gpu_file(name) if name.endswith(".toml") else load_gpu(name)
+    return read_profile(path)
 
 
-def asked_from(path: Path) -> Asked:
+def warn(message: str) -> None:
+    """Tell the user what is odd about the times."""
+    say(f"depgraph: {one_line(message)}")
+
+
+def invocation_of(path: Path) -> Invocation:
     """Return how the user asked about a store, so that next steps can ask the same way."""
-    from depgraph.analysis.next_steps import Asked
+    from depgraph.analysis.next_steps import Invocation
 
-    return Asked(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
+    return Invocation(str(path), given_options({*ModelOptions.__annotations__, "kinds"}))
 
 
 def timed_scenario_from(
     store: Store, kinds: Collection[str] | None, **options: Unpack[ModelOptions]
 ) -> Scenario:
-    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup.
-
-    Raises
-    ------
-    ModelError
-        If no block takes any time, too.
-    """
+    """As `scenario_from`, but refuse a program whose blocks take no time: it has no speedup."""
     from depgraph.errors import ModelError
 
     scenario = scenario_from(store, kinds, **options)
@@ -302,6 +241,12 @@ def sizes_or_default(scenario: Scenario, sizes: Sequence[float] | None) -> Seque
     return [gpu.sms]
 
 
+def on_size(scenario: Scenario, sms: float | None) -> Scenario:
+    """Return the scenario on as many SMs as given, else on those of the GPU."""
+    (size,) = sizes_or_default(scenario, None if sms is None else [sms])
+    return scenario.on(size)
+
+
 def _gpu_of_profile(scenario: Scenario) -> str:
     match = None if scenario.fit is None else scenario.fit.match
     name = None if match is None else match.device_name
@@ -316,12 +261,6 @@ def _gpu_of_profile(scenario: Scenario) -> str:
         return ""
 
 
-def warn_of_mismatch(fit: Fit | None) -> None:
-    """Tell the user if not all of a profile fits the trace."""
-    if fit is not None and fit.warning:
-        say(f"depgraph: {one_line(fit.warning)}")
-
-
 OF_PROFILE = (
     "timing", "device", "process", "context", "stream", "iteration", "allow_mismatch",
 )  # fmt: skip
@@ -329,32 +268,13 @@ OF_PROFILE = (
 
 
 def refuse_others(subject: str, *used: str) -> None:
-    """Refuse what the user gave of the options about the program and its times, but for some.
-
-    Parameters
-    ----------
-    subject : str
-        What the command was asked for.
-    *used : str
-        Parameters that count for it.
-
-    Raises
-    ------
-    click.UsageError
-        If another one was given.
-    """
+    """Refuse what the user gave of options about the program and its times, but for `used`."""
     names = {*ModelOptions.__annotations__, "kinds"} - {*used}
     refuse_given(names, f"does not go with {subject}")
 
 
 def refuse_given(names: Collection[str], reason: str) -> None:
-    """Refuse options that the user gave.
-
-    Raises
-    ------
-    click.UsageError
-        If one of the parameters was given.
-    """
+    """Refuse options that the user gave."""
     context = click.get_current_context()
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")

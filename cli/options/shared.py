@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from depgraph.cli.first_run import announce_first_run
-from depgraph.cli.options.values import ROWS
+from depgraph.cli.options.values import JOBS, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -27,7 +27,7 @@ STORE_VARIABLE = "DEPGRAPH_STORE"
 PIPED_WIDTH = 80
 NARROWEST = 40
 _GIVEN = "given"
-_SAID = "said"
+_MESSAGES = "messages"
 
 
 class Command(click.Command):
@@ -72,13 +72,7 @@ def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the options of the current command that the user gave, each with its value if any.
-
-    Parameters
-    ----------
-    names : collection of str
-        Of the parameters that count.
-    """
+    """Return the options of the current command that the user gave, each with its value if any."""
     context = click.get_current_context()
     given = context.meta[_GIVEN]
     options: list[tuple[str, ...]] = []
@@ -95,95 +89,43 @@ def given_options(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
 def is_quiet() -> bool:
     """Tell whether the user asked for silence; of a program of a suite, that command speaks."""
     meta = click.get_current_context().meta
-    return bool(meta.get("quiet")) or _SAID in meta
+    return bool(meta.get("quiet")) or _MESSAGES in meta
 
 
 def say(message: str) -> None:
     """Tell the user something on stderr; of a program of a suite, that command does."""
-    said: list[str] | None = click.get_current_context().meta.get(_SAID)
-    if said is not None:
-        said.append(message)
+    messages: list[str] | None = click.get_current_context().meta.get(_MESSAGES)
+    if messages is not None:
+        messages.append(message)
     elif not is_quiet():
         click.echo(message, err=True)
 
 
-def collect_said() -> list[str]:
+def collected_messages() -> list[str]:
     """Return the list that takes what the current command says from now on."""
-    said: list[str] = click.get_current_context().meta.setdefault(_SAID, [])
-    return said
+    messages: list[str] = click.get_current_context().meta.setdefault(_MESSAGES, [])
+    return messages
 
 
-def store_argument(function: Function) -> Function:
-    """Add the optional argument STORE."""
-    return click.argument(
-        "store", required=False, type=click.Path(path_type=Path), callback=_default_store
-    )(function)
+def together(*decorators: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Return what adds several options, shown in this order."""
+
+    def add(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return add
 
 
 def _default_store(_: click.Context, __: click.Parameter, value: Path | None) -> Path:
     return value or Path(os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
 
 
-def stores_argument(function: Function) -> Function:
-    """Add the optional arguments STORE."""
-    return click.argument(
-        "stores", nargs=-1, type=click.Path(path_type=Path), metavar="[STORE]...",
-        callback=_default_stores,
-    )(function)  # fmt: skip
-
-
 def _default_stores(
     context: click.Context, parameter: click.Parameter, value: tuple[Path, ...]
 ) -> tuple[Path, ...]:
     return value or (_default_store(context, parameter, None),)
-
-
-def format_option(function: Function) -> Function:
-    """Add --format."""
-    return click.option(
-        "--format", "form", type=click.Choice(FORMATS),
-        default="table", show_default=True, help="How to write the result.",
-    )(function)  # fmt: skip
-
-
-def group_option(function: Function) -> Function:
-    """Add --group-by, for a command that always groups."""
-    return _group_option("name")(function)
-
-
-def optional_group_option(function: Function) -> Function:
-    """Add --group-by, for a command that groups if it is asked to."""
-    return _group_option(None)(function)
-
-
-def _group_option(default: str | None) -> Callable[[Function], Function]:
-    return click.option(
-        "--group-by", type=click.Choice(["name", "op", "module", "line", "range"]), default=default,
-        show_default=default is not None,
-        help="Add kernels up by function name, or by what a profile with the CPU side says: "
-        "operator, module, line of the program, annotation or NVTX range.",
-    )  # fmt: skip
-
-
-def top_option(function: Function) -> Function:
-    """Add --top."""
-    return click.option(
-        "--top", type=ROWS, default=20, show_default=True, metavar="N",
-        help="Rows of each table in Markdown and on a terminal.",
-    )(function)  # fmt: skip
-
-
-def force_option(function: Function) -> Function:
-    """Add --force."""
-    return click.option("-f", "--force", is_flag=True, help="Replace an existing output.")(function)
-
-
-def deps_option(function: Function) -> Function:
-    """Add --deps."""
-    return click.option(
-        "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
-        help="Kinds of dependence to count, from raw,war,waw,reuse [default: all].",
-    )(function)  # fmt: skip
 
 
 def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[str] | None:
@@ -194,6 +136,50 @@ def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> fr
         message = f"{value!r} is not a list of raw, war, waw, reuse"
         raise click.BadParameter(message)
     return kinds
+
+
+_FOLDER = click.Path(path_type=Path)
+
+store_argument = click.argument("store", required=False, type=_FOLDER, callback=_default_store)
+stores_argument = click.argument(
+    "stores", nargs=-1, type=_FOLDER, metavar="[STORE]...", callback=_default_stores
+)
+format_option = click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
+    help="How to write the result.",
+)  # fmt: skip
+top_option = click.option(
+    "--top", type=ROWS, default=20, show_default=True, metavar="N",
+    help="Rows of each table in Markdown and on a terminal.",
+)  # fmt: skip
+force_option = click.option("-f", "--force", is_flag=True, help="Replace an existing output.")
+deps_option = click.option(
+    "--deps", "kinds", callback=_parse_kinds, metavar="KINDS",
+    help="Kinds of dependence to count, from raw,war,waw,reuse [default: all].",
+)  # fmt: skip
+
+suite_options = together(
+    click.option(
+        "-j", "--jobs", type=JOBS,
+        help="Of several stores: how many at a time [default: all processors, as far as there "
+        "is memory].",
+    ),
+    click.option(
+        "--scheduler", metavar="ADDRESS",
+        help="Of several stores: work on a dask scheduler (tcp://host:port), or on local:N "
+        "processes. Its workers must see the stores under the same paths.",
+    ),
+)  # fmt: skip
+
+
+def group_option(default: str | None) -> Callable[[Function], Function]:
+    """Add --group-by; without a default, for a command that groups if it is asked to."""
+    return click.option(
+        "--group-by", type=click.Choice(["name", "op", "module", "line", "range"]), default=default,
+        show_default=default is not None,
+        help="Add kernels up by function name, or by what a profile with the CPU side says: "
+        "operator, module, line of the program, annotation or NVTX range.",
+    )  # fmt: skip
 
 
 def print_report(report: Report, form: str) -> None:

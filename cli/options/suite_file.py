@@ -27,31 +27,16 @@ _STORE_SUFFIX = ".out"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of a suite.
-
-    Attributes
-    ----------
-    name : str
-    store : str
-    traces : tuple of str
-        What the store is extracted from where there is none yet.
-    options : tuple of (str, tuple of str)
-        Parameters that the suite file states, each with the words of a command line.
-    """
+    """A program of a suite."""
 
     name: str
     store: str
-    traces: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()  # what the store is extracted from where there is none yet
+    # parameters that the suite file states, each with the words of a command line
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def words(self, given: Iterable[tuple[str, tuple[str, ...]]] = ()) -> list[str]:
-        """Return the options and the store as words of a command line.
-
-        Parameters
-        ----------
-        given : iterable of (str, tuple of str)
-            Options of the command line, which stand above those of the suite file.
-        """
+        """Return the options and the store as words of a command line."""
         given = list(given)
         replaced = {_INSTEAD[name] for name, _ in given if name in _INSTEAD}
         kept = [words for name, words in self.options if name not in replaced]
@@ -59,22 +44,7 @@ class Program:
 
 
 def programs_of(command: click.Command, paths: Sequence[Path]) -> list[Program] | None:
-    """Return the programs that arguments name; None if they name one store.
-
-    Parameters
-    ----------
-    command : click.Command
-        Whose options a suite file may state.
-    paths : sequence of Path
-        Stores, folders of stores, suite files.
-
-    Raises
-    ------
-    SuiteError
-        If a suite file makes no sense.
-    click.UsageError
-        If a store is given twice.
-    """
+    """Return the programs that arguments name; None if they name one store."""
     found: list[Program] = []
     is_suite = len(paths) > 1
     for path in paths:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from depgraph.analysis.metrics import METRICS
+from depgraph.cli.options.shared import Function, together
 from depgraph.cli.options.values import OptionType
 from depgraph.system.limits import number
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from depgraph.reports.ci import Threshold
-
-Function = TypeVar("Function", bound="Callable[..., Any]")
 
 EXIT_THRESHOLD = 3
 _LARGEST_LIMIT = 1e300
@@ -79,19 +78,17 @@ def metric_option(help_text: str, default: str | None = None) -> Callable[[Funct
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
-def github_option(function: Function) -> Function:
-    """Add --github."""
-    return click.option(
-        "--github", is_flag=True, callback=_check_summary,
-        help=f"Append the report to ${SUMMARY_VARIABLE}.",
-    )(function)  # fmt: skip
-
-
 def _check_summary(_: click.Context, __: click.Parameter, value: bool) -> bool:
     if value and not os.environ.get(SUMMARY_VARIABLE):
         message = f"--github: ${SUMMARY_VARIABLE} is not set"
         raise click.UsageError(message)
     return value
+
+
+github_option = click.option(
+    "--github", is_flag=True, callback=_check_summary,
+    help=f"Append the report to ${SUMMARY_VARIABLE}.",
+)  # fmt: skip
 
 
 def append_summary(write: Callable[[int], str]) -> None:
@@ -105,23 +102,19 @@ def append_summary(write: Callable[[int], str]) -> None:
         summary.write(text)
 
 
-def threshold_options(function: Function) -> Function:
-    """Add --fail-above and --fail-below."""
-    for option in (
-        click.option(
-            "--fail-above", cls=RenamedOption, former="--fail-over",
-            type=MetricLimit(), multiple=True,
-            help="Exit with 3 if the metric is above the value.",
-        ),
-        click.option(
-            "--fail-below", cls=RenamedOption, former="--fail-under",
-            type=MetricLimit(), multiple=True,
-            help="Exit with 3 if the metric is below the value. METRIC is one of "
-            f"{', '.join(METRICS)}. May be repeated.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+threshold_options = together(
+    click.option(
+        "--fail-below", cls=RenamedOption, former="--fail-under",
+        type=MetricLimit(), multiple=True,
+        help="Exit with 3 if the metric is below the value. METRIC is one of "
+        f"{', '.join(METRICS)}. May be repeated.",
+    ),
+    click.option(
+        "--fail-above", cls=RenamedOption, former="--fail-over",
+        type=MetricLimit(), multiple=True,
+        help="Exit with 3 if the metric is above the value.",
+    ),
+)  # fmt: skip
 
 
 def thresholds_from(

@@ -21,25 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AsLaunched:
-    """How far the program's own streams get, and what is left.
+    """How far the program's own streams get, and what is left."""
 
-    Attributes
-    ----------
-    streams : int
-        Streams that the program launches kernels into.
-    makespan : float
-        With those streams, and an event for each dependence between two; without launch costs.
-    serial : float
-        Kernels one after another.
-    run : MeasuredRun or None
-        How it ran when it was profiled.
-    """
-
-    streams: int
+    streams: int  # streams that the program launches kernels into
+    # with those streams, and an event for each dependence between two; without launch costs
     makespan: float
-    serial: float
+    serial: float  # kernels one after another
     lower_bound: float
-    run: MeasuredRun | None
+    run: MeasuredRun | None  # how it ran when it was profiled
     unit: str
 
     @property
@@ -59,15 +48,7 @@ class AsLaunched:
 
 
 def as_launched(scenario: Scenario, limits: Bound) -> AsLaunched:
-    """Work out how far the program's streams get.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-    limits : Bound
-        Of the same.
-    """
+    """Work out how far the program's streams get."""
     streams = len(np.unique(scenario.stream[scenario.is_kernel]))
     makespan = limits.serial
     if streams > 1:

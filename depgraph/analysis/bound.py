@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.analysis.basis import Basis
 from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.analysis.launch_costs import launch_costs
 from depgraph.analysis.outcome import Paths, limits_of, outcome_of
@@ -47,31 +48,35 @@ class BoundTable:
 
     Attributes
     ----------
-    scenario : Scenario
-        With all dependences.
+    basis : Basis
+        What they rest on.
     notes : tuple of str
         What bounds count and what they leave out.
     """
 
     bounds: tuple[Bound, ...]
-    scenario: Scenario
+    basis: Basis
     notes: tuple[str, ...]
 
     @property
     def unit(self) -> str:
         """Unit of all times."""
-        return self.scenario.unit
+        return self.basis.unit
 
     @property
     def occupancy(self) -> tuple[int, int]:
         """Least and most resident blocks per SM among the kernels."""
-        of_kernels = self.scenario.occupancy[self.scenario.is_kernel].tolist()
-        return min(of_kernels, default=1), max(of_kernels, default=1)
+        return self.basis.occupancy
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether there are so many sizes that each is a point of a curve."""
+        return len({b.sms for b in self.bounds}) > MANY_SIZES
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What all times rest on, and the notes."""
-        return (*self.scenario.assumptions, *self.notes)
+        return (*self.basis.assumptions, *self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per schedule, with the bound that it is compared with."""
@@ -106,23 +111,7 @@ def bound_one(
     priorities: Iterable[str] = PRIORITIES,
     paths: Paths | None = None,
 ) -> Bound:
-    """Bound the speedup on one GPU size.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On that number of SMs.
-    priorities : iterable of str
-        Of the dataflow schedules to try.
-    paths : Paths, optional
-        The critical paths, where they are known already.
-
-    Returns
-    -------
-    Bound
-        With unlimited SMs no priority matters: there is one dataflow schedule. Launch costs are in
-        none of the schedules, but beside them.
-    """
+    """Bound the speedup on one GPU size; launch costs are beside the schedules, in none."""
     launches = launch_costs(scenario)
     scenario = scenario.without_launches()
     serially = serial(scenario)
@@ -212,4 +201,4 @@ def bound(
         notes.append(f"{left_out} dependences left out")
     if not program.launch.is_off:
         notes.append(_LAUNCHES)
-    return BoundTable(tuple(bounds), program, tuple(notes))
+    return BoundTable(tuple(bounds), Basis.of(program), tuple(notes))

@@ -32,36 +32,23 @@ _NO_BUFFER = -1
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A range of memory that the same kernels write.
+    """A range of memory that the same kernels write."""
 
-    Attributes
-    ----------
-    number : int
-        From 0, in the order of the addresses.
-    start, end : int
-        First byte that is written, and the one after the last.
-    writers, readers : tuple of int
-        Kernel numbers, ``-1 - i`` for copy or memset i, in program order.
-    more_bytes : int
-        What it takes more if each kernel that writes it has one of its own.
-    pairs : int
-        Pairs of kernels with a dependence through it other than RAW.
-    allocated_by : tuple of str
-        Operators, and lines of the program, that allocated memory there; empty where not known.
-    war, waw, reuse : int
-        Distinct edges between blocks through it. Another buffer may give the same edge.
-    """
-
-    number: int
+    number: int  # from 0, in the order of the addresses
+    # start, end: first byte that is written, and the one after the last
     start: int
     end: int
+    # writers, readers: kernel numbers, ``-1 - i`` for copy or memset i, in program order
     writers: tuple[int, ...]
     readers: tuple[int, ...]
-    more_bytes: int
-    pairs: int
+    more_bytes: int  # what it takes more if each kernel that writes it has one of its own
+    pairs: int  # pairs of kernels with a dependence through it other than RAW
+    # war, waw, reuse: distinct edges between blocks through it. Another buffer may give the same
+    # edge
     war: int
     waw: int
     reuse: int = 0
+    # operators, and lines of the program, that allocated memory there; empty where not known
     allocated_by: tuple[str, ...] = ()
 
     @property
@@ -77,21 +64,12 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The dependences of a program, each but RAW with the buffer that it rests on.
+    """The dependences of a program, each but RAW with the buffer that it rests on."""
 
-    Attributes
-    ----------
-    buffers : tuple of Buffer
-        All of them, by address.
-    graph : BlockGraph
-        Certain dependences. One edge stands there once for each buffer that gives it.
-    label : int64[n_joins]
-        Number of the buffer that each join rests on; -1 for RAW.
-    """
-
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[Buffer, ...]  # all of them, by address
+    # certain dependences. One edge stands there once for each buffer that gives it
     graph: BlockGraph
-    label: NDArray[np.int64]
+    label: NDArray[np.int64]  # number of the buffer that each join rests on; -1 for RAW
 
 
 def find_buffers(scenario: Scenario) -> Reuse:
@@ -100,16 +78,6 @@ def find_buffers(scenario: Scenario) -> Reuse:
     The input knows no allocations. Written ranges are rounded out to blocks of `BLOCK_BYTES`, and
     neighbours that the same kernels write are taken for one buffer: two tensors side by side that
     are always written together count as one, a tensor of which kernels write parts as several.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        With footprints; its kinds of dependence count.
-
-    Raises
-    ------
-    NotApplicableError
-        If there are no footprints, or buffers have been renamed already.
     """
     if scenario.read_footprints is None:
         message = "buffers need the footprints of the blocks"

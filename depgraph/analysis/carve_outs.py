@@ -21,23 +21,14 @@ _ANY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """A kernel that cannot join another one on an SM, where both would run at a time.
+class CarveOutConflict:
+    """A kernel that cannot join another one on an SM, where both would run at a time."""
 
-    Attributes
-    ----------
-    first, second : int
-        Kernel numbers: the second cannot join the first.
-    set_to : int
-        Bytes of shared memory that an SM is set to for the first.
-    needed : int
-        Bytes that it must be set to for the second.
-    """
-
+    # first, second: kernel numbers: the second cannot join the first
     first: int
     second: int
-    set_to: int
-    needed: int
+    set_to: int  # bytes of shared memory that an SM is set to for the first
+    needed: int  # bytes that it must be set to for the second
 
 
 def without_carve_outs(scenario: Scenario) -> Scenario:
@@ -45,19 +36,8 @@ def without_carve_outs(scenario: Scenario) -> Scenario:
     return replace(scenario, contention="sm")
 
 
-def kept_apart(scenario: Scenario) -> list[Apart]:
-    """Find kernels that would run at a time as a CUDA graph, but cannot share SMs.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs, with launch costs.
-
-    Returns
-    -------
-    list of Apart
-        In launch order; empty where carve-outs do not count.
-    """
+def carve_out_conflicts(scenario: Scenario) -> list[CarveOutConflict]:
+    """Find kernels that would run at a time as a CUDA graph, but cannot share SMs."""
     sharing = scenario.sharing
     if sharing is None or sharing.carve_outs is None or math.isinf(scenario.sms):
         return []
@@ -71,7 +51,7 @@ def kept_apart(scenario: Scenario) -> list[Apart]:
     for second in np.flatnonzero(least > chosen.min()).tolist():
         together = (start < end[second]) & (end > start[second]) & (chosen < least[second])
         found += [
-            Apart(
+            CarveOutConflict(
                 int(number[first]), int(number[second]), int(chosen[first]), int(least[second])
             )
             for first in np.flatnonzero(together).tolist()

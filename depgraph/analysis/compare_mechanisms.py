@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.basis import Basis
 from depgraph.analysis.launch_figures import launch_figures
 from depgraph.analysis.outcome import Outcome, Paths, deadlocked, limits_of, outcome_of
 from depgraph.errors import DeadlockError, ModelError, NotApplicableError
 from depgraph.mechanisms import Against, Availability, Charges
 from depgraph.mechanisms.child_kernels import Cdp
-from depgraph.mechanisms.serial import Serial
+from depgraph.mechanisms.serial import Serial, serial
 from depgraph.scenario.contention import contended_bound, contended_serial, run_contended
 from depgraph.schedule.anomalies import Swept, anomaly_notes
 from depgraph.schedule.simulate import run_rules
@@ -45,22 +46,19 @@ class Comparison:
     ----------
     left_out : dict
         Mechanism to why it has no row.
+    basis : Basis
+        What they rest on.
     """
 
     limits: tuple[Bound, ...]
     outcomes: tuple[Outcome, ...]
     left_out: dict[str, str]
-    scenario: Scenario
+    basis: Basis
 
     def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
         """Return the fastest of the mechanisms whose blocks wait before they start.
 
         Others cut blocks up, or wait inside them.
-
-        Parameters
-        ----------
-        without_hardware : bool
-            Leave out what needs new hardware.
         """
         left_out = {Availability.LIMIT.value}
         if without_hardware:
@@ -106,20 +104,7 @@ class Comparison:
 def run_mechanism(
     mechanism: Mechanism, scenario: Scenario, charges: Charges
 ) -> tuple[Schedule, Rules]:
-    """Schedule a scenario under a mechanism.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-
-    Raises
-    ------
-    NotApplicableError
-        If the program lacks what the mechanism needs.
-    ModelError
-        If its rules make no sense.
-    """
+    """Schedule a scenario, on one number of SMs, under a mechanism."""
     rules = mechanism.rules(scenario, charges)
     schedule = run_rules(
         mechanism.label,
@@ -132,19 +117,17 @@ def run_mechanism(
     return replace(schedule, least=scenario.memory), rules
 
 
+def schedule_of(
+    scenario: Scenario, mechanism: Mechanism | None, costs: ChangedCosts | None = None
+) -> Schedule:
+    """Return the schedule of a mechanism on one number of SMs; None for serialized launches."""
+    if mechanism is None:
+        return serial(scenario)
+    return run_mechanism(mechanism, scenario, charges_of(mechanism, costs or {}, scenario))[0]
+
+
 def charges_of(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> Charges:
-    """Return the costs of a mechanism as the user changed them, in the durations' unit.
-
-    Parameters
-    ----------
-    costs : mapping
-        Mechanism to the costs that are not the defaults.
-
-    Raises
-    ------
-    ModelError
-        If the user changed a cost that the mechanism does not have.
-    """
+    """Return the costs of a mechanism in the durations' unit, as far as given the user's own."""
     try:
         return Charges(
             mechanism.costs,
@@ -162,13 +145,7 @@ def run_without_launches(
 ) -> tuple[Schedule, Rules]:
     """Schedule a scenario under a mechanism without launch costs, as bounds count.
 
-    Parameters
-    ----------
-    costs : mapping
-        Mechanism to the costs that are not the defaults. Where launches cost anything, those of
-        launches that the user gave are left out too.
-    scenario : Scenario
-        On one number of SMs.
+    Where launches cost anything, those costs of launches that the user gave are left out too.
     """
     if not scenario.launch.is_off:
         launches = {cost.name for cost in mechanism.costs if cost.is_launch}
@@ -254,7 +231,7 @@ def compare_mechanisms(
         limits=tuple(limits),
         outcomes=tuple(outcomes),
         left_out=left_out,
-        scenario=scenario,
+        basis=Basis.of(scenario),
     )
 
 
@@ -304,15 +281,7 @@ def _all_launched(
 
 
 def predicted(mechanism: Mechanism, costs: ChangedCosts, scenario: Scenario) -> float | None:
-    """Return the makespan of a mechanism with contention; None where that is left out.
-
-    Parameters
-    ----------
-    costs : mapping
-        Mechanism to the costs that are not the defaults.
-    scenario : Scenario
-        On one number of SMs.
-    """
+    """Return the makespan of a mechanism with contention; None where that is left out."""
     if not scenario.has_predictions:
         return None
     contended = scenario.contended

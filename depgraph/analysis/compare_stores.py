@@ -27,41 +27,26 @@ _LEAST_ADDRESS = 1 << 16  # from here on what calls a stream is no number of its
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """A kernel of either program; None where the other program has no such kernel.
+    """A kernel of either program; None where the other program has no such kernel."""
 
-    Attributes
-    ----------
-    base, new : int or None
-        Kernel numbers.
-    change : str
-        "same", "added", "removed", or what is different.
-    base_time, new_time : float or None
-        Alone on the GPU.
-    """
-
+    # base, new: kernel numbers
     base: int | None
     new: int | None
     name: str
-    change: str
+    change: str  # "same", "added", "removed", or what is different
+    # base_time, new_time: alone on the GPU
     base_time: float | None
     new_time: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class PairChange:
-    """Two kernels whose dependences differ; None where there are none.
+    """Two kernels whose dependences differ; None where there are none."""
 
-    Attributes
-    ----------
-    source, target : int
-        Kernel numbers in the new program where it has both kernels, else in the base.
-    side : str
-        Which program the numbers are of: "new" or "base".
-    """
-
+    # source, target: kernel numbers in the new program where it has both kernels, else in the base
     source: int
     target: int
-    side: str
+    side: str  # which program the numbers are of: "new" or "base"
     base_pattern: str | None
     new_pattern: str | None
     base_edges: int

@@ -17,7 +17,7 @@ from depgraph.system.ratios import ratio
 from depgraph.timing.launch_model import OFF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -29,48 +29,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The cheapest cuSync policy that keeps the dependences of a pair of kernels.
+    """The cheapest cuSync policy that keeps the dependences of a pair of kernels."""
 
-    Attributes
-    ----------
-    source, target : int
-        Kernel numbers.
-    policy : str
-        "row", "tile", "strided(s)", or "none": some block needs blocks of several rows, so that
-        only the end of the kernel will do.
-    semaphores, waits : int
-        What the policy takes; waits are summed over the blocks.
-    speedup : float
-        Serial time of the two kernels alone over their time with the policy.
-    tile_speedup : float
-        The same with a semaphore for each block.
-    """
-
+    # source, target: kernel numbers
     source: int
     target: int
+    # "row", "tile", "strided(s)", or "none": some block needs blocks of several rows, so that only
+    # the end of the kernel will do
     policy: str
+    # semaphores, waits: what the policy takes; waits are summed over the blocks
     semaphores: int
     waits: int
-    speedup: float
-    tile_speedup: float
+    speedup: float  # serial time of the two kernels alone over their time with the policy
+    tile_speedup: float  # the same with a semaphore for each block
 
 
-def cheapest_policies(program: Scenario) -> Iterator[Policy]:
+def cheapest_policies(program: Scenario) -> list[Policy]:
     """Find the cheapest correct policy for each pair of dependent kernels.
 
     Fewest waits first; among equals the one that waits for the fewest blocks.
-
-    Parameters
-    ----------
-    program : Scenario
-        On one number of SMs.
-
-    Yields
-    ------
-    Policy
-        In the order of the kernel that waits.
     """
     graph = program.graph
+    found = []
     for source, target, groups in grouped_pairs(graph):
         if graph.kernel[source] < 0 or graph.kernel[target] < 0:
             continue
@@ -82,15 +62,18 @@ def cheapest_policies(program: Scenario) -> Iterator[Policy]:
             for each in (mechanism, CuSyncTile())
         ]
         name = "none" if mechanism is None else mechanism.label.removeprefix("cusync-")
-        yield Policy(
-            source=int(graph.kernel[source]),
-            target=int(graph.kernel[target]),
-            policy=name,
-            semaphores=semaphores,
-            waits=waits,
-            speedup=speedups[0],
-            tile_speedup=speedups[1],
+        found.append(
+            Policy(
+                source=int(graph.kernel[source]),
+                target=int(graph.kernel[target]),
+                policy=name,
+                semaphores=semaphores,
+                waits=waits,
+                speedup=speedups[0],
+                tile_speedup=speedups[1],
+            )
         )
+    return found
 
 
 def _cheapest(groups: Groups, program: Scenario, source: int) -> tuple[Mechanism | None, int, int]:

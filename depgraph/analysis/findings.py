@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.as_launched import AsLaunched, as_launched, priced
-from depgraph.analysis.carve_outs import Apart, kept_apart, without_carve_outs
-from depgraph.analysis.compare_mechanisms import charges_of, predicted, run_mechanism
+from depgraph.analysis.carve_outs import CarveOutConflict, carve_out_conflicts, without_carve_outs
 from depgraph.analysis.kernel_loads import kernel_loads
-from depgraph.analysis.next_steps import AS_USUAL, Asked
+from depgraph.analysis.next_steps import AS_USUAL, Invocation
 from depgraph.analysis.outcome import limits_of
+from depgraph.analysis.predictions import chain_as_graph, predict, predict_as_graph
 from depgraph.analysis.renaming import study_renaming
 from depgraph.errors import NotApplicableError
 from depgraph.mechanisms.cuda_graph import CudaGraph
 from depgraph.mechanisms.pdl import ProgrammaticDependentLaunch
-from depgraph.mechanisms.serial import Serial, serial
 from depgraph.mechanisms.streams import Streams
 from depgraph.scenario.what_if import apply_what_ifs, parse_what_if
-from depgraph.system.ratios import ratio, share_of
-from depgraph.system.workers import available_jobs
+from depgraph.system.ratios import share_of
 from depgraph.timing.durations import kernel_makespans
 
 if TYPE_CHECKING:
@@ -31,54 +27,22 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.kernel_loads import KernelLoad
     from depgraph.analysis.outcome import Bound
+    from depgraph.analysis.predictions import Prediction
     from depgraph.analysis.renaming import BufferSet, Renaming
     from depgraph.mechanisms import Mechanism
     from depgraph.scenario.scenario import Scenario
 
 _MOST_OF_IT = 0.9
 _AS_GOOD = 0.98
-_MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What a policy would be measured at, launch costs included where durations are times.
-
-    Attributes
-    ----------
-    speedup : float
-        Over the same kernels one after another, launched in the same way. What launches win by
-        lying side by side is left out: it is at most `overlap`.
-    overlap : float
-        Speedup without launch costs on either side: at most the upper bound.
-    fixed : float
-        The same if blocks did not slow each other.
-    """
-
-    policy: str
-    makespan: float
-    speedup: float
-    overlap: float
-    fixed: float
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A program on one GPU size.
+    """A program on one GPU size."""
 
-    Attributes
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-    asked : Asked
-        How the user asked about it.
-    known : sequence of Bound
-        Bounds of this scenario that need not be worked out again.
-    """
-
-    scenario: Scenario
-    asked: Asked = AS_USUAL
-    known: Sequence[Bound] = ()
+    scenario: Scenario  # on one number of SMs
+    invocation: Invocation = AS_USUAL  # how the user asked about it
+    known: Sequence[Bound] = ()  # bounds of this scenario that need not be worked out again
 
     @cached_property
     def bound(self) -> Bound:
@@ -152,6 +116,11 @@ class Findings:
         return predict(policies, self.scenario)
 
     @property
+    def known_predictions(self) -> tuple[Prediction, ...]:
+        """Those of `predictions` if a rule has asked for them: they are not worked out for this."""
+        return tuple(vars(self).get("predictions", ()))
+
+    @property
     def best_prediction(self) -> Prediction:
         """The cheapest of the policies that ship today among those that are as good as the best."""
         best = max(each.speedup for each in self.predictions)
@@ -163,7 +132,7 @@ class Findings:
         if self.buffer_set is None:
             return None
         statements = [parse_what_if(text) for text in self.buffer_set.what_ifs]
-        return _as_graph(apply_what_ifs(self.scenario, statements))
+        return predict_as_graph(apply_what_ifs(self.scenario, statements))
 
     @property
     def graph_prediction(self) -> Prediction:
@@ -171,99 +140,22 @@ class Findings:
         return next(each for each in self.predictions if each.policy == CudaGraph.name)
 
     @cached_property
-    def apart(self) -> list[Apart]:
+    def conflicts(self) -> list[CarveOutConflict]:
         """Kernels that would run at a time as a CUDA graph, but cannot share SMs."""
-        return kept_apart(priced(self.scenario))
+        return carve_out_conflicts(priced(self.scenario))
 
     @cached_property
     def together(self) -> Prediction | None:
         """What a CUDA graph would be measured at if any two kernels could share an SM."""
-        return _as_graph(without_carve_outs(self.scenario)) if self.apart else None
+        return predict_as_graph(without_carve_outs(self.scenario)) if self.conflicts else None
 
     @cached_property
     def graph_chain(self) -> float:
         """Makespan of the kernels one after another as a CUDA graph, with launch costs."""
-        return max(_serially(priced(self.scenario), as_graph=True))
+        return chain_as_graph(self.scenario)
 
     @cached_property
     def tails(self) -> Sequence[KernelLoad]:
         """Kernels whose last wave does not fill the SMs, those that lose most first."""
         found = [load for load in self.loads if load.tail_cost > 0]
         return sorted(found, key=lambda load: (-load.tail_cost, load.kernel))
-
-
-def _as_graph(scenario: Scenario) -> Prediction | None:
-    return next(iter(predict([CudaGraph()], scenario)), None)
-
-
-def predict(policies: Sequence[Mechanism], scenario: Scenario) -> list[Prediction]:
-    """Predict what policies would be measured at, but for those that cannot be had.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs; where launches cost nothing in it, the GPU's model says what they do.
-    """
-    if scenario.has_predictions:
-        _ = scenario.contended  # worked out here, so that copies with other launch costs have it
-    alone, launched = scenario.without_launches(), priced(scenario)
-    with ThreadPoolExecutor(min(available_jobs(), _MOST_AT_ONCE)) as pool:
-        try:
-            return _predicted(policies, alone, launched, pool)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _predicted(
-    policies: Sequence[Mechanism], alone: Scenario, launched: Scenario, pool: ThreadPoolExecutor
-) -> list[Prediction]:
-    begin = pool.submit
-    serially = begin(_serially, alone, as_graph=False)
-    overlapped = [begin(_makespans, policy, alone) for policy in policies]
-    chains, makespans = [serially] * len(policies), overlapped
-    if not launched.launch.is_off:
-        as_graph = [isinstance(policy, CudaGraph) for policy in policies]
-        chain_of = {each: begin(_serially, launched, as_graph=each) for each in set(as_graph)}
-        chains = [chain_of[each] for each in as_graph]
-        makespans = [begin(_makespans, policy, launched) for policy in policies]
-    found = []
-    for policy, *runs in zip(policies, overlapped, chains, makespans, strict=True):
-        with suppress(NotApplicableError):
-            found.append(_prediction(policy.name, serially.result(), *[r.result() for r in runs]))
-    return found
-
-
-def _prediction(
-    name: str,
-    serially: Sequence[float],
-    overlapped: Sequence[float],
-    chain: Sequence[float],
-    makespans: Sequence[float],
-) -> Prediction:
-    """Compare makespans without and with launch costs, for fixed durations and with contention.
-
-    Where single blocks gain by running alone the speedup with contention is the larger one: but it
-    is the bound for fixed durations that stands beside predictions.
-    """
-    overlaps = list(map(ratio, serially, overlapped))
-    overlap = min(overlaps)
-    speedup = min(overlap, *map(ratio, chain, makespans))
-    return Prediction(name, max(makespans), speedup, overlap, fixed=overlaps[0])
-
-
-def _makespans(policy: Mechanism, scenario: Scenario) -> list[float]:
-    """Return the makespan for fixed durations and, where it counts, with contention."""
-    fixed = run_mechanism(policy, scenario, charges_of(policy, {}, scenario))[0].makespan
-    contended = predicted(policy, {}, scenario)
-    return [fixed] if contended is None else [fixed, contended]
-
-
-def _serially(scenario: Scenario, *, as_graph: bool) -> list[float]:
-    """Return the same of kernels one after another."""
-    fixed = serial(scenario, as_graph=as_graph).makespan
-    launch, once = scenario.launch, 0.0
-    if as_graph:
-        launch, once = replace(launch, host=launch.node, gap=launch.path), launch.graph.value
-    contended = predicted(Serial(), {}, scenario.with_launch(launch))
-    return [fixed] if contended is None else [fixed, contended + once]

@@ -24,18 +24,12 @@ UNKNOWN_GROUP = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class KernelGroup:
-    """Kernels of one function, operator, module, line or range.
-
-    Attributes
-    ----------
-    time : float or None
-        Measured times of the kernels, added up; None without a profile.
-    """
+    """Kernels of one function, operator, module, line or range."""
 
     group: str
     kernels: int
     blocks: int
-    time: float | None
+    time: float | None  # measured times of the kernels, added up; None without a profile
     accesses: int
     read_bytes: int
     written_bytes: int
@@ -43,19 +37,12 @@ class KernelGroup:
 
 @dataclass(frozen=True, slots=True)
 class PairGroup:
-    """Dependences of the kernels of one group on those of another.
-
-    Attributes
-    ----------
-    pairs : int
-        Pairs of kernels.
-    edges, raw, war, waw, reuse : int
-        Added up over the pairs.
-    """
+    """Dependences of the kernels of one group on those of another."""
 
     source: str
     target: str
-    pairs: int
+    pairs: int  # pairs of kernels
+    # edges, raw, war, waw, reuse: added up over the pairs
     edges: int
     raw: int
     war: int
@@ -64,18 +51,7 @@ class PairGroup:
 
 
 def group_names(scenario: Scenario, by: str) -> dict[int, str]:
-    """Return the group of each kernel.
-
-    Parameters
-    ----------
-    by : str
-        One of `GROUPINGS`.
-
-    Raises
-    ------
-    ModelError
-        If the profile, or its lack, does not tell.
-    """
+    """Return the group of each kernel by one of `GROUPINGS`, if the profile tells."""
     if by not in GROUPINGS:
         raise ModelError(f"kernels can be grouped by {', '.join(GROUPINGS)}, not {by!r}")
     if by == NAME:
@@ -139,13 +115,7 @@ def kernel_times(scenario: Scenario) -> dict[int, float]:
 
 
 def group_pairs(pairs: Sequence[PairSummary], groups: Mapping[int, str]) -> list[PairGroup]:
-    """Put pairs of kernels together, those with most edges first.
-
-    Parameters
-    ----------
-    groups : mapping
-        Of each kernel and copy, by number; for kernels as `group_names` returns it.
-    """
+    """Put pairs of kernels together, those with most edges first."""
     found: dict[tuple[str, str], list[PairSummary]] = {}
     for pair in pairs:
         source, target = groups[pair.source], groups[pair.target]

@@ -16,22 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KernelLoad:
-    """How a kernel, alone on the GPU, fills the SMs.
-
-    Attributes
-    ----------
-    slots : int
-        Blocks that run at once: SMs times occupancy.
-    time : float
-        From the kernel's start to its end, in the unit of the durations.
-    utilization : float
-        Share of the SMs that its blocks hold, 0 to 1, of the resource that sets its work.
-    """
+    """How a kernel, alone on the GPU, fills the SMs."""
 
     kernel: int
     blocks: int
-    slots: int
-    time: float
+    slots: int  # blocks that run at once: SMs times occupancy
+    time: float  # from the kernel's start to its end, in the unit of the durations
+    # share of the SMs that its blocks hold, 0 to 1, of the resource that sets its work
     utilization: float
 
     @property
@@ -64,18 +55,7 @@ class KernelLoad:
 
 
 def kernel_loads(scenario: Scenario) -> list[KernelLoad]:
-    """Say how each kernel, alone, fills the SMs.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-
-    Returns
-    -------
-    list of KernelLoad
-        In launch order, without copies and memsets.
-    """
+    """Say how each kernel, alone, fills the SMs, in launch order, without copies and memsets."""
     graph, resources = scenario.graph, scenario.resources
     slots = resources.occupancy * int(scenario.sms)
     times = kernel_makespans(graph, scenario.durations, slots)

@@ -14,18 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaunchCosts:
-    """The makespan of one and the same serial program, launched in two ways.
+    """The makespan of one and the same serial program, launched in two ways."""
 
-    Attributes
-    ----------
-    serial : float
-        One by one, from the host.
-    cuda_graph : float
-        As a CUDA graph in which each kernel waits for the one before it.
-    """
-
-    serial: float
-    cuda_graph: float
+    serial: float  # one by one, from the host
+    cuda_graph: float  # as a CUDA graph in which each kernel waits for the one before it
 
     @property
     def cuda_graph_speedup(self) -> float:
@@ -34,13 +26,7 @@ class LaunchCosts:
 
 
 def launch_costs(scenario: Scenario) -> LaunchCosts | None:
-    """Work out what launches cost; None where they cost nothing.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-    """
+    """Work out what launches cost; None where they cost nothing."""
     if scenario.launch.is_off:
         return None
     return LaunchCosts(serial(scenario).makespan, serial(scenario, as_graph=True).makespan)

@@ -15,40 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFigures:
-    """The child kernels of one schedule.
+    """The child kernels of one schedule."""
 
-    Attributes
-    ----------
-    made, possible : int
-        Launches from the device.
-    over_cdp : float
-        Speedup over launching all of them; 0 where that deadlocks.
-    overhead : float
-        Time that warps stall in launches, summed.
-    queueing : float
-        Time that child blocks wait for their slots once they are launched, summed.
-    child_share : float
-        Part of the blocks' work that child kernels do, 0 to 1.
-    """
-
+    # made, possible: launches from the device
     made: int
     possible: int
-    over_cdp: float
-    overhead: float
-    queueing: float
-    child_share: float
+    over_cdp: float  # speedup over launching all of them; 0 where that deadlocks
+    overhead: float  # time that warps stall in launches, summed
+    queueing: float  # time that child blocks wait for their slots once they are launched, summed
+    child_share: float  # part of the blocks' work that child kernels do, 0 to 1
 
 
 def launch_figures(
     schedule: Schedule, rules: Rules, scenario: Scenario, cdp: float
 ) -> LaunchFigures | None:
-    """Return what became of the launches of a schedule; None where its rules have none.
-
-    Parameters
-    ----------
-    cdp : float
-        Makespan with all launches made; infinite where that deadlocks.
-    """
+    """Return what became of launches, None without any; `cdp` is the makespan with all of them."""
     found, launching = schedule.children, rules.launching
     if found is None or launching is None:
         return None

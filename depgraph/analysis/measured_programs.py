@@ -10,22 +10,19 @@ import numpy as np
 
 from depgraph.analysis.compare_mechanisms import charges_of, predicted, run_mechanism
 from depgraph.analysis.outcome import limits_of
-from depgraph.extraction.workload import (
-    WorkloadDependence,
-    WorkloadKernel,
-    workload_extraction,
-)
+from depgraph.extraction.workload import WorkloadDependence, WorkloadKernel, workload_extraction
 from depgraph.gpu.measured_errors import MeasuredErrors
+from depgraph.gpu.sm_resources import sm_resources
 from depgraph.mechanisms.cuda_graph import CudaGraph
-from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.contention import contended_bound
+from depgraph.scenario.scenario import Scenario
+from depgraph.timing.durations import default_durations
 from depgraph.timing.launch_model import OF_GPU, LaunchChoice, launch_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from depgraph.gpu.model import Gpu
-    from depgraph.scenario.scenario import Scenario
     from depgraph.scenario.work_alone import Contention
     from depgraph.trace.records import Dim3
 
@@ -79,8 +76,12 @@ class MeasuredProgram:
         ]  # fmt: skip
         links = [WorkloadDependence(source, target, "all") for source, target in self.edges]
         extraction = workload_extraction(kernels, links, unit="us", metadata={})
-        scenario = build_scenario(
-            extraction.graph, extraction.kernels, gpu=gpu, contention=contention
+        scenario = Scenario(
+            graph=extraction.graph,
+            timing=default_durations(extraction.graph),
+            resources_of=lambda graph: sm_resources(graph, gpu),
+            kernels=extraction.kernels,
+            contention=contention,
         )
         # These are times of whole kernels: a wave takes its part.
         waves = np.ceil(np.diff(scenario.graph.first_block) / (scenario.occupancy * gpu.sms))

@@ -9,31 +9,20 @@ if TYPE_CHECKING:
     from depgraph.scenario.scenario import Scenario
 
 METRICS = (
-    "upper_bound", "bound_raw", "speedup", "utilization", "untraced", "edges", "serial",
-    "launched_serial", "critical_path",
-)  # fmt: skip
+    "upper_bound",  # serial time over lower bound
+    "bound_raw",  # the same with RAW dependences only
+    "speedup",  # serial time over the makespan of the best schedule
+    "utilization",  # of the serial schedule, 0 to 1
+    "untraced",  # share of the kernels with accesses that the trace does not show
+    "edges",  # distinct ones, between blocks
+    "serial",  # this and the next are times, in the unit of the durations
+    "launched_serial",  # with what launches cost
+    "critical_path",
+)
 
 
 def metrics_of(bound: Bound, scenario: Scenario, renamed: Bound) -> dict[str, float]:
-    """Return the value of each of `METRICS`.
-
-    Parameters
-    ----------
-    bound : Bound
-        With the schedules that it is compared with.
-    renamed : Bound
-        With RAW dependences only.
-
-    Returns
-    -------
-    dict
-        upper_bound: serial time over lower bound; bound_raw: with RAW dependences only. speedup:
-        serial time over the makespan of the best schedule. utilization: of the serial schedule,
-        0 to 1. untraced: share of the kernels with accesses that the trace does not show. edges:
-        distinct edges between blocks. serial,
-        launched_serial, critical_path: times, in the unit of the durations; the second with what
-        launches cost.
-    """
+    """Return the value of each of `METRICS`; `renamed` has RAW dependences only."""
     return {
         "upper_bound": bound.upper_bound,
         "bound_raw": renamed.upper_bound,

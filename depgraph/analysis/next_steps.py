@@ -8,32 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to do.
+    """Something to do."""
 
-    Attributes
-    ----------
-    text : str
-        What, and why.
-    command : str
-        Ready for a shell; empty where there is none.
-    """
-
-    text: str
-    command: str = ""
+    text: str  # what, and why
+    command: str = ""  # ready for a shell; empty where there is none
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How the user asked, so that a command can ask further.
-
-    Attributes
-    ----------
-    options : tuple of (tuple of str)
-        Options that say which program on which GPU is meant, as the user gave them: the name and,
-        but for a flag, the value.
-    """
+class Invocation:
+    """How the user asked, so that a command can ask further."""
 
     store: str = "depgraph.out"
+    # options that say which program on which GPU is meant, as the user gave them: the name and, but
+    # for a flag, the value
     options: tuple[tuple[str, ...], ...] = ()
 
     def has(self, option: str) -> bool:
@@ -41,15 +28,7 @@ class Asked:
         return any(name == option for name, *_ in self.options)
 
     def command(self, verb: str, *words: str) -> str:
-        """Return a command line about the same program.
-
-        Parameters
-        ----------
-        verb : str
-            Such as "bound".
-        *words : str
-            Further words; what `show` is to show stands first.
-        """
+        """Return a command line about the same program; what `show` is to show stands first."""
         of_show = words[:1] if verb == "show" else ()
         rest = words[len(of_show) :]
         options = [
@@ -67,5 +46,5 @@ def _is_taken(option: str, verb: str, words: tuple[str, ...]) -> bool:
     return verb != "show" or option not in {"--launch", "--contention", "--memory-bandwidth"}
 
 
-AS_USUAL = Asked()
+AS_USUAL = Invocation()
 """The store that `extract` writes, and no options."""

@@ -197,11 +197,8 @@ def intra_block_path(
 ) -> float:
     """Return the critical path where blocks may wait anywhere inside.
 
-    Parameters
-    ----------
-    durations : float64[n_blocks]
-    join_need : float64[n_joins], optional
-        Share of a target's work before it needs a join; default from the graph's positions.
+    `join_need` is the share of a target's work before it needs a join: float64[n_joins], default
+    from the graph's positions.
     """
     needs = (
         _NONE if join_need is None else join_need,
@@ -232,17 +229,7 @@ class Paths:
 def limits_of(
     scenario: Scenario, paths: Paths | None = None, serially: Schedule | None = None
 ) -> Bound:
-    """Return the lower bounds on every schedule of a scenario.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        On one number of SMs.
-    paths : Paths, optional
-        Where they are known already.
-    serially : Schedule, optional
-        Serialized launches that cost nothing, where that schedule is known already.
-    """
+    """Return the lower bounds on every schedule of a scenario."""
     paths = paths or Paths.of(scenario)
     return Bound(
         sms=scenario.sms,
@@ -266,17 +253,7 @@ def outcome_of(
     *,
     alone: tuple[Schedule, Rules] | None = None,
 ) -> Outcome:
-    """Compare a schedule with the bound that holds for mechanisms of its sort.
-
-    Parameters
-    ----------
-    rules : Rules
-        Of the mechanism for this scenario.
-    charged : tuple of str
-        What was charged.
-    alone : (Schedule, Rules), optional
-        The same with launches that cost nothing; default they cost nothing anyway.
-    """
+    """Compare a schedule with the bound of its sort; `alone`: with launches that cost nothing."""
     alone_schedule, alone_rules = alone or (schedule, rules)
     against, bound = _bound_of(alone_rules, limits, scenario)
     makespan = alone_schedule.makespan
@@ -397,13 +374,7 @@ def _on_sms(rules: Rules, scenario: Scenario) -> NDArray[np.bool_] | bool:
 def held_share(
     scenario: Scenario, schedule: Schedule, *, on_sms: NDArray[np.bool_] | bool = True
 ) -> float:
-    """Return the share of the SMs that blocks of a schedule hold, waiting or not, 0 to 1.
-
-    Parameters
-    ----------
-    on_sms : bool[n_blocks] or bool
-        Which blocks do not run on copy engines.
-    """
+    """Return the share of the SMs that blocks hold, waiting or not, 0 to 1, but on copy engines."""
     if np.isinf(scenario.sms):
         return 0.0
     held = float(((schedule.end - schedule.start) * scenario.shares * on_sms).sum())
@@ -421,11 +392,6 @@ def work_done(
 
     Where blocks launch child kernels this depends on which are launched, and may be above the
     least work that the bound counts.
-
-    Parameters
-    ----------
-    on_sms : bool[n_blocks] or bool
-        Which blocks do not run on copy engines.
     """
     launches, durations = scenario.launches, np.where(on_sms, scenario.durations, 0.0)
     if launches is not None and schedule.children is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.analysis.buffers import Buffer, Reuse
-    from depgraph.analysis.next_steps import Asked
+    from depgraph.analysis.next_steps import Invocation
     from depgraph.scenario.scenario import Scenario
 
 SHARES = (0.5, 0.9, 1.0)
@@ -33,46 +33,24 @@ _RAW = -1
 
 @dataclass(frozen=True, slots=True)
 class BufferSet:
-    """Buffers that are worth renaming together.
+    """Buffers that are worth renaming together."""
 
-    Attributes
-    ----------
-    buffers : tuple of int
-        Numbers of buffers, none of which can be left out.
-    upper_bound : float
-        On the speedup, without the dependences through them but RAW.
-    more_bytes : int
-        Memory that it takes, at most: one copy for each kernel that writes a buffer.
-    what_ifs : tuple of str
-        The same as statements of ``--what-if``.
-    """
-
-    buffers: tuple[int, ...]
-    upper_bound: float
+    buffers: tuple[int, ...]  # numbers of buffers, none of which can be left out
+    upper_bound: float  # on the speedup, without the dependences through them but RAW
     critical_path: float
-    more_bytes: int
-    what_ifs: tuple[str, ...]
+    more_bytes: int  # memory that it takes, at most: one copy for each kernel that writes a buffer
+    what_ifs: tuple[str, ...]  # the same as statements of ``--what-if``
 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """What renaming buffers would bring on one GPU size.
+    """What renaming buffers would bring on one GPU size."""
 
-    Attributes
-    ----------
-    buffers : tuple of Buffer
-        By address.
-    upper_bound_alone : tuple of float
-        Upper bound on the speedup with each of them renamed alone.
-    sets : tuple of BufferSet
-        From small to large; empty where renaming brings nothing.
-    upper_bound, renamed_upper_bound : float
-        Upper bound with no buffer renamed, and with all.
-    """
-
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[Buffer, ...]  # by address
+    # upper bound on the speedup with each of them renamed alone
     upper_bound_alone: tuple[float, ...]
-    sets: tuple[BufferSet, ...]
+    sets: tuple[BufferSet, ...]  # from small to large; empty where renaming brings nothing
+    # upper_bound, renamed_upper_bound: upper bound with no buffer renamed, and with all
     upper_bound: float
     renamed_upper_bound: float
     sms: float
@@ -139,7 +117,7 @@ def study_renaming(scenario: Scenario) -> Renaming:
     )
 
 
-def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
+def renaming_steps(found: Renaming, invocation: Invocation) -> list[Step]:
     """Return the commands that show what the sets of buffers would bring."""
     steps = []
     for each in found.sets:
@@ -148,7 +126,7 @@ def renaming_steps(found: Renaming, asked: Asked) -> list[Step]:
         steps.append(
             Step(
                 f"see the program with {these} renamed:",
-                asked.command("bound", "--sms", f"{found.sms:g}", *words),
+                invocation.command("bound", "--sms", f"{found.sms:g}", *words),
             )
         )
     return steps

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depgraph.analysis.answer import conclusion_of
 from depgraph.analysis.bound import bound, bound_one
 from depgraph.analysis.compare_mechanisms import (
     charges_of,
@@ -22,10 +22,10 @@ from depgraph.analysis.kernel_groups import NAME, group_names
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import Paths, limits_of, work_done
-from depgraph.analysis.verdict import verdict_of
+from depgraph.analysis.timeline import Timeline, timeline_of
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.graph.queries import critical_path, kernel_slacks
+from depgraph.graph.queries import kernel_slacks
 from depgraph.mechanisms.dataflow import Dataflow
 from depgraph.mechanisms.serial import serial
 from depgraph.schedule.priorities import PRIORITIES
@@ -35,24 +35,23 @@ from depgraph.system.steps import NOBODY
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from depgraph.analysis.answer import Conclusion
+    from depgraph.analysis.basis import Basis
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.kernel_loads import KernelLoad
-    from depgraph.analysis.next_steps import Asked
+    from depgraph.analysis.next_steps import Invocation
     from depgraph.analysis.outcome import Bound
     from depgraph.analysis.renaming import Renaming
     from depgraph.analysis.verdict import Verdict
     from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.pairs import PairSummary
-    from depgraph.graph.program import Kernel
     from depgraph.graph.queries import KernelSlack, PathStep
     from depgraph.mechanisms import Mechanism
     from depgraph.mechanisms.costs import ChangedCosts
     from depgraph.scenario.scenario import Scenario
     from depgraph.schedule.schedule import Schedule
     from depgraph.system.steps import Steps
+    from depgraph.timing.matched_profile import AluUse
 
 _SWEEP_POINTS = 14
 # Of the priorities, newest-first hardly ever wins: it is left out where many sizes are tried.
@@ -62,112 +61,84 @@ _KIND_CHOICES = (("RAW",), ("RAW", "WAR"), ("RAW", "WAW"), ("RAW", "REUSE"))
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Speedup against the number of SMs.
-
-    Attributes
-    ----------
-    is_bound : bool
-        Whether nothing can be above it, rather than something reaches it.
-    """
+    """Speedup against the number of SMs."""
 
     name: str
     sms: tuple[int, ...]
     speedup: tuple[float, ...]
-    is_bound: bool
+    is_bound: bool  # whether nothing can be above it, rather than something reaches it
 
 
 @dataclass(frozen=True, slots=True)
 class KindCost:
-    """What the upper bound on the speedup becomes when only some dependences count.
+    """What the upper bound on the speedup becomes when only some dependences count."""
 
-    Attributes
-    ----------
-    name : str
-        Such as "RAW + WAR".
-    edges : int
-        Distinct edges and kinds that these add to RAW only, or all of RAW.
-    upper_bound : float
-        On the speedup over serialized launches.
-    """
-
-    name: str
-    edges: int
-    upper_bound: float
+    name: str  # such as "RAW + WAR"
+    edges: int  # distinct edges and kinds that these add to RAW only, or all of RAW
+    upper_bound: float  # on the speedup over serialized launches
     critical_path: float
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionLoad:
-    """All launches of one function, operator, module, line or range.
-
-    Attributes
-    ----------
-    time : float
-        Of the kernels alone, summed.
-    utilization : float
-        Share of the SMs that their blocks hold in that time, 0 to 1.
-    on_path : float
-        Time of the critical path.
-    """
+    """All launches of one function, operator, module, line or range."""
 
     name: str
     kernels: int
-    time: float
-    utilization: float
-    on_path: float
+    time: float  # of the kernels alone, summed
+    utilization: float  # share of the SMs that their blocks hold in that time, 0 to 1
+    on_path: float  # time of the critical path
 
 
-@dataclass(frozen=True)
-class Study:
-    """What the reports are made from.
+@dataclass(frozen=True, eq=False)
+class Study(Timeline):
+    """What the reports are made from: plain values, nothing of which is worked out again.
 
     Attributes
     ----------
-    scenario : Scenario
-        On the number of SMs that is studied.
     table : BoundTable
         At that size alone.
-    schedules : tuple of Schedule
-        Serial first, without launch costs.
-    bend : float
-        SMs at which the critical path takes over from the work as the limit.
+    conclusion : Conclusion
+        The verdict, and what it rests on.
     comparison : Comparison or None
         What mechanisms reach, with what launches cost.
-    asked : Asked
-        How the user asked.
+    curves : tuple of Curve
+    bend : float
+        SMs at which the critical path takes over from the work as the limit.
+    costs : tuple of KindCost
+    renaming : Renaming or None
+        What renaming buffers would bring; None where addresses are not known.
+    loads, slacks : tuple of KernelLoad, tuple of KernelSlack
+        How each kernel, alone, fills the SMs, and how much slack it has.
+    functions : tuple of FunctionLoad
+        The kernels by function, or by what else they are grouped by, longest first.
     group_by : str
         What kernels are added up by, one of `GROUPINGS`.
+    utilizations : mapping of str to float
+        Share of the SMs that blocks at work hold on average, 0 to 1, by the name of the schedule.
+    metrics : mapping of str to float
+        The numbers that a CI can set thresholds on.
+    alu : AluUse or None
+        How busy the arithmetic was while kernels ran, where the profile says so.
+    metadata : mapping
+        The store's provenance.
     """
 
-    scenario: Scenario
     table: BoundTable
-    schedules: tuple[Schedule, ...]
+    conclusion: Conclusion
+    comparison: Comparison | None
     curves: tuple[Curve, ...]
     bend: float
     costs: tuple[KindCost, ...]
-    comparison: Comparison | None = None
-    asked: Asked = AS_USUAL
-    group_by: str = NAME
-
-    @property
-    def sms(self) -> int:
-        """Number of SMs."""
-        return int(self.scenario.sms)
-
-    @property
-    def graph(self) -> BlockGraph:
-        """The dependences that count."""
-        return self.scenario.graph
-
-    @property
-    def kernels(self) -> Sequence[Kernel]:
-        """All kernels, in launch order."""
-        return self.scenario.kernels
-
-    @property
-    def pairs(self) -> Sequence[PairSummary]:
-        """What depends on what, a pair of kernels each."""
-        return self.scenario.pairs
+    renaming: Renaming | None
+    loads: tuple[KernelLoad, ...]
+    slacks: tuple[KernelSlack, ...]
+    functions: tuple[FunctionLoad, ...]
+    group_by: str
+    utilizations: Mapping[str, float]
+    metrics: Mapping[str, float]
+    alu: AluUse | None
+    metadata: Mapping[str, Any]
 
     @property
     def title(self) -> str:
@@ -176,14 +147,9 @@ class Study:
         return Path(sources[0]["path"]).name if sources else "program"
 
     @property
-    def unit(self) -> str:
-        """Unit of all times."""
-        return self.scenario.unit
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The store's provenance."""
-        return self.scenario.metadata
+    def basis(self) -> Basis:
+        """What all numbers rest on."""
+        return self.table.basis
 
     @property
     def bound(self) -> Bound:
@@ -195,72 +161,19 @@ class Study:
         """The bound with RAW dependences only, as if no buffer were used twice."""
         return self.table.bounds[-1]
 
-    @cached_property
-    def findings(self) -> Findings:
-        """What the verdict is made from."""
-        return Findings(self.scenario, self.asked, self.table.bounds)
-
-    @cached_property
+    @property
     def verdict(self) -> Verdict:
         """What keeps the program slow."""
-        return verdict_of(self.findings)
-
-    @property
-    def renaming(self) -> Renaming | None:
-        """What renaming buffers would bring; None where addresses are not known."""
-        return self.findings.renaming
-
-    @cached_property
-    def loads(self) -> list[KernelLoad]:
-        """How each kernel, alone, fills the SMs."""
-        return self.findings.loads
-
-    @cached_property
-    def slacks(self) -> list[KernelSlack]:
-        """How much slack each kernel has."""
-        return kernel_slacks(self.scenario.bound_graph, self.scenario.least_durations)
-
-    @cached_property
-    def path(self) -> list[PathStep]:
-        """The critical path."""
-        return critical_path(self.scenario.bound_graph, self.scenario.least_durations)
-
-    @cached_property
-    def time_on_path(self) -> dict[int, float]:
-        """Time that each kernel with a block on the critical path takes of it."""
-        return {step.kernel: step.duration for step in self.path}
-
-    @cached_property
-    def functions(self) -> list[FunctionLoad]:
-        """The kernels by function, or by what else they are grouped by, longest first."""
-        names = group_names(self.scenario, self.group_by)
-        launches: dict[str, list[KernelLoad]] = {}
-        for load in self.loads:
-            launches.setdefault(names[load.kernel], []).append(load)
-        found = []
-        for name, loads in launches.items():
-            time = sum(load.time for load in loads)
-            busy = sum(load.time * load.utilization for load in loads)
-            on_path = sum(self.time_on_path.get(load.kernel, 0.0) for load in loads)
-            found.append(FunctionLoad(name, len(loads), time, share_of(busy, time), on_path))
-        return sorted(found, key=lambda f: (-f.time, f.name))
-
-    @cached_property
-    def metrics(self) -> dict[str, float]:
-        """The numbers that a CI can set thresholds on."""
-        return metrics_of(self.bound, self.scenario, self.renamed)
+        return self.conclusion.verdict
 
     def utilization(self, schedule: Schedule) -> float:
         """Return the share of the SMs that blocks at work hold on average, 0 to 1."""
-        return share_of(work_done(self.scenario, schedule), schedule.makespan)
+        return self.utilizations[schedule.name]
 
-    @cached_property
-    def shares(self) -> NDArray[np.float64]:
-        """What blocks take of an SM, those of children after the program's: float64[n]."""
-        shares, launches = self.scenario.shares, self.scenario.launches
-        if launches is None:
-            return shares
-        return np.concatenate([shares, shares[launches.block[launches.child_blocks[0]]]])
+    @property
+    def time_on_path(self) -> dict[int, float]:
+        """Time that each kernel with a block on the critical path takes of it."""
+        return {step.kernel: step.duration for step in self.path}
 
 
 def study(
@@ -270,7 +183,7 @@ def study(
     drawn: Sequence[Mechanism] = (),
     costs: ChangedCosts | None = None,
     coarse: BlockGraph | None = None,
-    asked: Asked = AS_USUAL,
+    invocation: Invocation = AS_USUAL,
     group_by: str = NAME,
     steps: Steps = NOBODY,
 ) -> Study:
@@ -289,7 +202,7 @@ def study(
         Mechanism to the costs that are not the defaults.
     coarse : BlockGraph, optional
         The same blocks tracked by sectors or lines, to show what false sharing costs.
-    asked : Asked
+    invocation : Invocation
         How the user asked, for the commands among the next steps.
     group_by : str
         What kernels are added up by, one of `GROUPINGS`.
@@ -301,29 +214,56 @@ def study(
     ModelError
         If no profile tells what kernels are to be added up by.
     """
-    group_names(scenario, group_by)
+    groups = group_names(scenario, group_by)
     costs = costs or {}
     table = bound(scenario, scenario.sms, steps=steps)
     alone = scenario.without_launches()
     own = serial(alone), _best_dataflow(alone, table.bounds[0])
     schedules = _schedules(scenario, drawn, costs, steps)
+    names = {s.name for s in schedules}
+    others = (s for s in schedules if s.name not in {o.name for o in own})
+    timeline = timeline_of(scenario, *own, *others)
     compared = [*drawn, *mechanisms]
+    found = Findings(scenario, invocation, table.bounds)
     return Study(
-        scenario=scenario,
+        **vars(timeline),
         table=table,
-        schedules=(*own, *(s for s in schedules if s.name not in {o.name for o in own})),
-        curves=(
-            *_curves(alone),
-            *_swept(scenario, drawn, {s.name for s in schedules}, costs, steps),
-        ),
+        curves=(*_curves(alone), *_swept(scenario, drawn, names, costs, steps)),
         bend=ratio(scenario.on(1).work, table.bounds[0].critical_path),
         costs=_kind_costs(alone, coarse),
         comparison=(
             _compared(scenario, [scenario.sms], compared, costs, steps) if compared else None
         ),
-        asked=asked,
+        conclusion=conclusion_of(found),
+        renaming=found.renaming,
+        loads=tuple(found.loads),
+        slacks=tuple(kernel_slacks(scenario.bound_graph, scenario.least_durations)),
+        functions=_functions(found.loads, groups, timeline.path),
         group_by=group_by,
+        utilizations={
+            s.name: share_of(work_done(scenario, s), s.makespan) for s in timeline.schedules
+        },
+        metrics=metrics_of(table.bounds[0], scenario, table.bounds[-1]),
+        alu=scenario.alu,
+        metadata=scenario.metadata,
     )
+
+
+def _functions(
+    loads: Sequence[KernelLoad], names: Mapping[int, str], path: Sequence[PathStep]
+) -> tuple[FunctionLoad, ...]:
+    """Add kernels up by their group."""
+    time_on_path = {step.kernel: step.duration for step in path}
+    groups: dict[str, list[KernelLoad]] = {}
+    for load in loads:
+        groups.setdefault(names[load.kernel], []).append(load)
+    found = []
+    for name, own in groups.items():
+        time = sum(load.time for load in own)
+        busy = sum(load.time * load.utilization for load in own)
+        on_path = sum(time_on_path.get(load.kernel, 0.0) for load in own)
+        found.append(FunctionLoad(name, len(own), time, share_of(busy, time), on_path))
+    return tuple(sorted(found, key=lambda f: (-f.time, f.name)))
 
 
 def _compared(

@@ -13,37 +13,25 @@ from depgraph.system.text import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from depgraph.analysis.basis import Basis
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.outcome import Bound, Outcome
     from depgraph.analysis.study import Study
-    from depgraph.scenario.scenario import Scenario
 
 UPPER_BOUND, RAW_ONLY, REACHED = "upper_bound", "upper_bound_raw_only", "reached"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """What a policy reaches of a program.
-
-    Attributes
-    ----------
-    policy : str
-    availability : str
-        What it takes to use it today.
-    speedup : float or None
-        Over serialized launches, with what launches cost; None in a deadlock.
-    predicted_speedup : float or None
-        The same as blocks that share an SM slow each other; None where that is left out.
-    against : str
-        The bound that it is compared with, as `Outcome.against`.
-    """
+    """What a policy reaches of a program."""
 
     policy: str
-    availability: str
-    speedup: float | None
+    availability: str  # what it takes to use it today
+    speedup: float | None  # over serialized launches, with what launches cost; None in a deadlock
+    # the same as blocks that share an SM slow each other; None where that is left out
     predicted_speedup: float | None = None
-    against: str = "block"
+    against: str = "block"  # the bound that it is compared with, as `Outcome.against`
 
     @classmethod
     def of(cls, outcome: Outcome) -> PolicyResult:
@@ -55,47 +43,29 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """A program of a suite on one GPU size.
-
-    Attributes
-    ----------
-    program, store : str
-    sms : float
-    gpu, unit, durations : str
-        Whose limits, and where times come from.
-    kernels, blocks : int
-    serial, critical_path, work, lower_bound : float
-        Times, in the unit; of `Bound`.
-    upper_bound : float
-        On the speedup over serialized launches.
-    upper_bound_raw_only : float or None
-        As if every buffer were renamed; None if RAW dependences do not count.
-    reached : float or None
-        The best speedup of policies whose blocks wait before they start.
-    reached_by : str
-    policies : tuple of PolicyResult
-    verdict : str
-        What keeps the program slow.
-    """
+    """A program of a suite on one GPU size."""
 
     program: str
     store: str
     sms: float
+    # gpu, unit, durations: whose limits, and where times come from
     gpu: str
     unit: str
     durations: str
     kernels: int
     blocks: int
+    # serial, critical_path, work, lower_bound: times, in the unit; of `Bound`
     serial: float
     critical_path: float
     work: float
     lower_bound: float
-    upper_bound: float
+    upper_bound: float  # on the speedup over serialized launches
+    # as if every buffer were renamed; None if RAW dependences do not count
     upper_bound_raw_only: float | None
-    reached: float | None
+    reached: float | None  # the best speedup of policies whose blocks wait before they start
     reached_by: str
     policies: tuple[PolicyResult, ...]
-    verdict: str = ""
+    verdict: str = ""  # what keeps the program slow
 
     def value(self, column: str) -> float | None:
         """Return an upper bound, what is reached, or the speedup of the policy of that name."""
@@ -111,44 +81,23 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A program of a suite of which nothing is known.
-
-    Attributes
-    ----------
-    program, store : str
-    reason : str
-        In one line.
-    """
+    """A program of a suite of which nothing is known."""
 
     program: str
     store: str
-    reason: str
+    reason: str  # in one line
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The geometric mean of speedups over programs, and their spread.
+    """The geometric mean of speedups over programs, and their spread."""
 
-    Attributes
-    ----------
-    size : str
-        On which GPU.
-    column : str
-        A policy, or one of `UPPER_BOUND`, `RAW_ONLY`, `REACHED`.
-    is_predicted : bool
-    programs : int
-        That have a value.
-    mean : float
-    spread : float or None
-        Geometric standard deviation of the sample, a factor; None of one program.
-    least, most : float
-    """
-
-    size: str
-    column: str
+    size: str  # on which GPU
+    column: str  # a policy, or one of `UPPER_BOUND`, `RAW_ONLY`, `REACHED`
     is_predicted: bool
-    programs: int
+    programs: int  # that have a value
     mean: float
+    # geometric standard deviation of the sample, a factor; None of one program
     spread: float | None
     least: float
     most: float
@@ -166,12 +115,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Suite:
-    """Programs in the order given, each with a result per GPU size.
-
-    Attributes
-    ----------
-    results : sequence of (ProgramResult or Broken)
-    """
+    """Programs in the order given, each with a result per GPU size."""
 
     results: Sequence[ProgramResult | Broken]
 
@@ -234,7 +178,7 @@ def results_of_bounds(program: str, store: str, table: BoundTable) -> list[Progr
         own = [bound for bound in table.bounds if bound.sms == sms]
         rows = own[0].schedules[1:]
         best = own[0].reached
-        found = _result(program, store, table.scenario, own[0], own[-1], best, rows)
+        found = _result(program, store, table.basis, own[0], own[-1], best, rows)
         results.append(found)
     return results
 
@@ -242,18 +186,10 @@ def results_of_bounds(program: str, store: str, table: BoundTable) -> list[Progr
 def results_of_comparison(
     program: str, store: str, comparison: Comparison, renamed: Sequence[Bound]
 ) -> list[ProgramResult]:
-    """Return what a suite shows of mechanisms: a result for each GPU size.
-
-    Parameters
-    ----------
-    program, store : str
-    comparison : Comparison
-    renamed : sequence of Bound
-        With RAW dependences only, in the order of the sizes.
-    """
+    """Return what a suite shows of mechanisms, a result a size; `renamed` has RAW only."""
     return [
         _result(
-            program, store, comparison.scenario, limits, raw, comparison.best(limits.sms),
+            program, store, comparison.basis, limits, raw, comparison.best(limits.sms),
             [o for o in comparison.outcomes if o.sms == limits.sms],
         )
         for limits, raw in zip(comparison.limits, renamed, strict=True)
@@ -265,14 +201,14 @@ def result_of_study(program: str, store: str, study: Study) -> ProgramResult:
     found = study.comparison
     rows = study.bound.schedules[1:] if found is None else found.outcomes
     best = study.bound.reached
-    result = _result(program, store, study.scenario, study.bound, study.renamed, best, rows)
+    result = _result(program, store, study.basis, study.bound, study.renamed, best, rows)
     return replace(result, verdict=study.verdict.text)
 
 
 def _result(
     program: str,
     store: str,
-    scenario: Scenario,
+    basis: Basis,
     bound: Bound,
     renamed: Bound,
     best: Outcome | None,
@@ -282,11 +218,11 @@ def _result(
         program=program,
         store=store,
         sms=bound.sms,
-        gpu=scenario.resources.gpu.name,
-        unit=scenario.unit,
-        durations=scenario.timing.source,
-        kernels=len(scenario.kernels),
-        blocks=scenario.graph.n_blocks,
+        gpu=basis.gpu,
+        unit=basis.unit,
+        durations=basis.durations,
+        kernels=basis.kernels,
+        blocks=basis.blocks,
         serial=bound.serial,
         critical_path=bound.critical_path,
         work=bound.work,
@@ -297,3 +233,10 @@ def _result(
         reached_by="" if best is None else best.mechanism,
         policies=tuple(map(PolicyResult.of, rows)),
     )
+
+
+def is_simulator_compiled() -> bool:
+    """Tell whether an earlier run has compiled what takes longest to compile."""
+    from depgraph.schedule.simulate_jit import event_schedule
+
+    return bool(getattr(event_schedule, "is_kept", True))

@@ -10,25 +10,19 @@ from typing import TYPE_CHECKING
 
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.next_steps import AS_USUAL, Step
-from depgraph.analysis.verdict_rules import RULES, Topic
+from depgraph.analysis.verdict_rules import BUFFERS, RULES, Topic
 from depgraph.system.time_units import TIMES
 
 if TYPE_CHECKING:
-    from depgraph.analysis.next_steps import Asked
+    from depgraph.analysis.next_steps import Invocation
     from depgraph.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What keeps a program slow, and what to do next.
+    """What keeps a program slow, and what to do next."""
 
-    Attributes
-    ----------
-    rules : tuple of str
-        Names of the rules that apply.
-    """
-
-    rules: tuple[str, ...]
+    rules: tuple[str, ...]  # names of the rules that apply
     sentences: tuple[str, ...]
     steps: tuple[Step, ...]
 
@@ -37,18 +31,23 @@ class Verdict:
         """All sentences."""
         return " ".join(self.sentences)
 
+    @property
+    def names_buffers(self) -> bool:
+        """Whether it says that buffers are to be kept apart."""
+        return BUFFERS in self.rules
 
-def conclude(scenario: Scenario, asked: Asked | None = None) -> Verdict:
+
+def conclude(scenario: Scenario, invocation: Invocation | None = None) -> Verdict:
     """Say what keeps a program slow.
 
     Parameters
     ----------
     scenario : Scenario
         On one number of SMs.
-    asked : Asked, optional
+    invocation : Invocation, optional
         How the user asked, for the commands among the next steps.
     """
-    return verdict_of(Findings(scenario, asked or AS_USUAL))
+    return verdict_of(Findings(scenario, invocation or AS_USUAL))
 
 
 def verdict_of(found: Findings) -> Verdict:

@@ -32,7 +32,8 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from depgraph.analysis.findings import Findings, Prediction
+    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.predictions import Prediction
 
 BUFFERS = "reused-buffers"
 """The rule that names buffers."""
@@ -69,25 +70,13 @@ class Topic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the verdict.
+    """A rule of the verdict."""
 
-    Attributes
-    ----------
-    name : str
-        As in ``docs/verdicts.md``.
-    applies : callable
-        Whether it applies to what was found.
-    says : callable
-        The sentence.
-    steps : callable
-        What to do next.
-    """
-
-    name: str
+    name: str  # as in ``docs/verdicts.md``
     topic: Topic
-    applies: Callable[[Findings], bool]
-    says: Callable[[Findings], str]
-    steps: Callable[[Findings], Sequence[Step]]
+    applies: Callable[[Findings], bool]  # whether it applies to what was found
+    says: Callable[[Findings], str]  # the sentence
+    steps: Callable[[Findings], Sequence[Step]]  # what to do next
 
 
 def _mostly_idle(found: Findings) -> bool:
@@ -128,7 +117,7 @@ def _launch_steps(found: Findings) -> list[Step]:
         Step(
             "see what launches cost, and what each policy keeps of it:",
             _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph,pdl")
-            + ("" if found.asked.has("--launch") else " --launch measured"),
+            + ("" if found.invocation.has("--launch") else " --launch measured"),
         ),
     ]
 
@@ -239,7 +228,7 @@ def _small(found: Findings) -> str:
 def _small_steps(found: Findings) -> list[Step]:
     return [
         Step("batch more work into each kernel, or fuse: torch.compile, fused optimizers"),
-        Step("see which kernels take the time:", found.asked.command("show", "path")),
+        Step("see which kernels take the time:", found.invocation.command("show", "path")),
     ]
 
 
@@ -250,24 +239,33 @@ def _tails_apply(found: Findings) -> bool:
 
 
 def _tails(found: Findings) -> str:
-    names = {k.kernel: k.name for k in found.scenario.kernels}
+    names = _short_names(found)
     alike: dict[tuple[str, int, int, int], list[int]] = {}
     for load in found.tails:
-        name = in_short(clean_text(base_name(names.get(load.kernel, ""))), _NAME_WIDTH)
-        key = name, load.tail_blocks, load.blocks, load.slots
+        key = names.get(load.kernel, ""), load.tail_blocks, load.blocks, load.slots
         alike.setdefault(key, []).append(load.kernel)
     shown = [
         f"{kernels_text(sorted(kernels))} ({name}): {tail} of {counted(blocks, 'block')} on "
         f"{counted(slots, 'slot')}"
-        for (name, tail, blocks, slots), kernels in list(alike.items())[:_SHOWN]
+        for (name, tail, blocks, slots), kernels in alike.items()
     ]
-    more = len(alike) - _SHOWN
     share = sum(load.tail_cost for load in found.tails) / found.bound.serial
     return (
-        f"Tail waves cost {show_percent(share)} of the serial time. Last waves: {'; '.join(shown)}"
-        f"{f'; and {more} more' if more > 0 else ''}. Overlap: "
-        f"{_predicted(found.best_prediction)}, {_bound(found)}."
+        f"Tail waves cost {show_percent(share)} of the serial time. Last waves: {_listed(shown)}. "
+        f"Overlap: {_predicted(found.best_prediction)}, {_bound(found)}."
     )
+
+
+def _short_names(found: Findings) -> dict[int, str]:
+    return {
+        k.kernel: in_short(clean_text(base_name(k.name)), _NAME_WIDTH)
+        for k in found.scenario.kernels
+    }
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = len(items) - _SHOWN
+    return "; ".join(items[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _tail_steps(found: Findings) -> list[Step]:
@@ -308,7 +306,7 @@ def _ships_steps(found: Findings) -> list[Step]:
     return [
         Step(text),
         *_real_edges(found),
-        Step("see who depends on whom:", found.asked.command("show", "pairs")),
+        Step("see who depends on whom:", found.invocation.command("show", "pairs")),
         Step("compare all policies:", _with_sms(found, "bound", "--mechanism", "all")),
     ]
 
@@ -345,13 +343,10 @@ def _carve_outs(found: Findings) -> str:
     together, apart = found.together, found.graph_prediction
     if together is None:
         return ""
-    names = {k.kernel: k.name for k in found.scenario.kernels}
+    names = _short_names(found)
     alike: dict[tuple[str, str, int, int], tuple[set[int], set[int]]] = {}
-    for each in found.apart:
-        first, second = (
-            in_short(clean_text(base_name(names.get(kernel, ""))), _NAME_WIDTH)
-            for kernel in (each.first, each.second)
-        )
+    for each in found.conflicts:
+        first, second = names.get(each.first, ""), names.get(each.second, "")
         key = first, second, each.set_to, each.needed
         members = alike.setdefault(key, (set(), set()))
         members[0].add(each.first)
@@ -360,12 +355,11 @@ def _carve_outs(found: Findings) -> str:
         f"{kernels_text(sorted(seconds))} ({second}) needs {show_bytes(needed)} of shared memory "
         f"and cannot join {kernels_text(sorted(firsts))} ({first}) on an SM set to "
         f"{show_bytes(set_to)}"
-        for (first, second, set_to, needed), (firsts, seconds) in list(alike.items())[:_SHOWN]
+        for (first, second, set_to, needed), (firsts, seconds) in alike.items()
     ]
-    more = len(alike) - _SHOWN
     return (
-        f"These kernels cannot share SMs, set the preferred carve-out: {'; '.join(shown)}"
-        f"{f'; and {more} more' if more > 0 else ''}. With equal carve-outs "
+        f"These kernels cannot share SMs, set the preferred carve-out: {_listed(shown)}. "
+        "With equal carve-outs "
         f"{_predicted(together)} ({_time(found, together.makespan)}) instead of "
         f"{show_factor(apart.speedup)} ({_time(found, apart.makespan)}), {_bound(found)}."
     )
@@ -465,4 +459,4 @@ def _with_sms(found: Findings, verb: str, *words: str) -> str:
     sms = found.scenario.sms
     # Inside a program one looks on a GPU that there is.
     size = () if verb == "show" and math.isinf(sms) else ("--sms", f"{sms:g}")
-    return found.asked.command(verb, *words, *size)
+    return found.invocation.command(verb, *words, *size)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depgraph.mechanisms.costs import Charges
 from depgraph.mechanisms.cuda_graph import graph_rules
-from depgraph.scenario.build_scenario import build_scenario
 from depgraph.scenario.contention import run_contended
-from depgraph.store.companions import read_companion, recorded_times
+from depgraph.scenario.of_store import Request
+from depgraph.scenario.scenario import Scenario
 from depgraph.timing.launch_model import LaunchTime, parse_launch
 from depgraph.timing.profile import KernelProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from depgraph.apply.order import Edge
     from depgraph.apply.recorded_call import RecordedCall
-    from depgraph.scenario.scenario import Scenario
     from depgraph.store.store import Store
+    from depgraph.timing.profile import BlockProfile
 
-_KERNELS = frozenset({"kernel"})
-_MEMORY = frozenset({"gpu_memset", "gpu_memcpy"})
 _MEMORY_NODE_US = 1.43
 """What a memset or copy of a CUDA graph takes beyond its profiled time: least squares over the
 chains of the 26 programs of `samples/validation/applied.py` on an H100."""
@@ -33,47 +31,6 @@ _JOIN_US = 1.5
 """What a kernel that waits for several nodes needs beyond one that waits for one: the best, in
 steps of a quarter, for the graphs that every other of these programs is run as."""
 _MOST_BLOCKS = 100_000  # beyond it, predicting takes longer than measuring is worth
-
-
-def recorded_profile(store: Store) -> KernelProfile | None:
-    """Return the times that `depgraph record` took beside a store; None where there are none.
-
-    Raises
-    ------
-    StoreError
-        If they are damaged, or those of another store.
-    """
-    path = recorded_times(store)
-    if path is None:
-        return None
-    content = read_companion(path, store.identity)
-    names = {d["id"]: d["name"] for d in content["deviceProperties"]}
-    events = content["traceEvents"]
-    memory = _profile(path, [e for e in events if e["cat"] in _MEMORY], names, None)
-    return _profile(path, [e for e in events if e["cat"] in _KERNELS], names, memory)
-
-
-def _profile(
-    path: Path,
-    events: Sequence[dict[str, Any]],
-    names: dict[int, str],
-    memory: KernelProfile | None,
-) -> KernelProfile | None:
-    if not events:
-        return None
-    is_of_kernels = events[0]["cat"] in _KERNELS
-    return KernelProfile(
-        source=path,
-        format="kineto",
-        unit="ns",
-        name=tuple(e["name"] for e in events),
-        duration=np.array([1000 * e["dur"] for e in events], np.float64),
-        start=np.array([1000 * e["ts"] for e in events], np.float64).astype(np.int64),
-        grid=np.array([e["args"]["grid"] for e in events], np.int32) if is_of_kernels else None,
-        block=np.array([e["args"]["block"] for e in events], np.int32) if is_of_kernels else None,
-        device_names=names,
-        memory=memory,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +41,7 @@ class Predictor:
     scenario: Scenario
 
     def time(self, edges: Sequence[Edge]) -> float:
-        """Return the predicted makespan in microseconds, a CUDA graph's own costs included.
-
-        Parameters
-        ----------
-        edges : sequence of (int, int)
-            Between the nodes of the captured graph.
-        """
+        """Return the predicted makespan in microseconds, a CUDA graph's own costs included."""
         contended = self.scenario.contended
         source, target = between_operations(self.operation, edges)
         charges = Charges((), unit=contended.unit, launches=contended.launch)
@@ -119,31 +70,27 @@ def between_operations(
     return [s for s, _ in found], [t for _, t in found]
 
 
-def make_predictor(call: RecordedCall, profile: KernelProfile | None, sms: int) -> Predictor | None:
-    """Return what predicts the only graph of a recording; None where that cannot be said.
+def make_predictor(
+    call: RecordedCall,
+    sms: int,
+    read_profile: Callable[[Path], KernelProfile | BlockProfile],
+    tell: Callable[[str], None],
+) -> Predictor | None:
+    """Return what predicts the only graph of a recording on a GPU; None where that cannot be said.
 
     No times may be known, or the program may be too large.
-
-    Parameters
-    ----------
-    sms : int
-        Of the GPU that it is to run on.
     """
     store, operation = call.store, call.operation
     graph = store.graph()
-    if profile is None or graph.n_blocks > _MOST_BLOCKS:
+    if graph.n_blocks > _MOST_BLOCKS:
         return None
     if graph.n_operations != sum(each is not None for each in operation):
         return None  # other graphs are in the recording, too
-    scenario = build_scenario(
-        graph,
-        store.kernels,
-        profile=profile,
-        launch=parse_launch("gpu"),
-        footprints=store.footprints,
-        metadata=store.metadata,
-    ).on(sms)
-    scenario = _with_memory_nodes(scenario, store, profile)
+    request = Request(read_profile=read_profile, launch=parse_launch("gpu"))
+    scenario = Scenario.of_store(store, request, tell=tell).on(sms)
+    if scenario.fit is None or not isinstance(scenario.fit.profile, KernelProfile):
+        return None
+    scenario = _with_memory_nodes(scenario, store, scenario.fit.profile)
     # Kernels were timed as nodes of a chain, one right behind the other: their times hold what a
     # node needs after the one that it waits for.
     nothing = LaunchTime()

@@ -62,7 +62,9 @@ def build_scenario(
     metadata: Mapping[str, Any] | None = None,
     contention: Contention | None = None,
 ) -> Scenario:
-    """Put together what bounds, mechanisms, reports and exports are made from.
+    """Put together what bounds, mechanisms, reports and exports are made from, without a store.
+
+    What `Request` has too means what it means there.
 
     Parameters
     ----------
@@ -72,38 +74,13 @@ def build_scenario(
     profile : KernelProfile, BlockProfile or Fit, optional
         Measured times, or how they fit if that is known; default the instructions that the trace
         shows.
-    where : Where, optional
-        Which kernels of the profile count.
-    allow_mismatch : bool
-        Take what fits of a profile that seems to be of another program, instead of refusing it.
-    measured_sms : int, optional
-        SMs of the GPU that kernels were measured on; default what the profile says, else those of
-        its GPU's model.
-    gpu : Gpu, optional
-        Whose limits apply; default the GPU that the profile names, else the one that the trace's
-        architecture suggests.
-    fixed_occupancy : int, optional
-        Resident blocks per SM of every kernel, instead of the GPU's limits.
-    launch : LaunchChoice
-        What launches cost, as `parse_launch` returns it.
-    what_ifs : sequence of Statement
-        What to change of the program, as `parse_what_if` returns it.
-    ignore_waits_inside : bool
-        Take the blocks of kernels that wait inside for independent of one another, as bounds do.
-    memory_gb_per_s : float or "gpu", optional
-        Memory bandwidth, 10**9 bytes a second, or that of the GPU: no schedule is then shorter
-        than the bytes take that must cross the bus.
     footprints : callable, optional
         Returns the byte-exact footprints of all blocks; needed for what-ifs about buffers, for the
         memory bandwidth and for mechanisms that look at addresses.
     granularity : int
         Bytes that the dependences of `graph` were tracked by.
-    allocations : sequence of Allocation
+    allocations, metadata : sequence of Allocation, mapping
         As the store has them.
-    metadata : mapping, optional
-        The store's provenance.
-    contention : {"none", "sm", "full"}, optional
-        Of predictions; default "full" where durations were measured, else "none".
 
     Raises
     ------

@@ -63,22 +63,7 @@ def longest_path(graph: BlockGraph, durations: NDArray[np.float64]) -> float:
 
 
 def run_contended(name: str, rules: Rules, scenario: Scenario) -> Schedule:
-    """Schedule the blocks of a scenario, whose durations are their work, by some rules.
-
-    Parameters
-    ----------
-    name : str
-        Of the schedule.
-    rules : Rules
-        Of `Scenario.contended`.
-    scenario : Scenario
-        The contended one.
-
-    Raises
-    ------
-    DeadlockError
-        If the rules let some block wait forever.
-    """
+    """Schedule the blocks of a contended scenario, whose durations are their work, by rules."""
     sharing = scenario.sharing
     if sharing is not None:
         lead = np.broadcast_to(sharing.lead, scenario.graph.n_operations)

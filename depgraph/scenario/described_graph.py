@@ -12,37 +12,17 @@ from depgraph.timing.launch_sites import NOWHERE
 from depgraph.trace.names import base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import networkx as nx
-    from numpy.typing import NDArray
 
-    from depgraph.graph.block_graph import BlockGraph
-    from depgraph.graph.program import Kernel
-    from depgraph.timing.launch_sites import Site
-
-Attributes = dict[str, str | float]
+    from depgraph.scenario.scenario import Scenario
 
 
-def described_graph(
-    graph: BlockGraph,
-    durations: NDArray[np.float64],
-    kernels: Mapping[int, Attributes],
-    level: str = "kernel",
-) -> nx.DiGraph[Any]:
-    """Return the graph for networkx, as `BlockGraph.to_networkx`, and what is known of nodes.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    durations : float64[n_blocks]
-    kernels : mapping
-        As `kernel_attributes` returns them; blocks have a duration alone.
-    level : {"kernel", "block"}
-    """
+def described_graph(scenario: Scenario, level: str = "kernel") -> nx.DiGraph[Any]:
+    """Return the graph for networkx, and what is known of its nodes: of blocks a duration alone."""
+    graph, durations = scenario.graph, scenario.durations
     result = graph.to_networkx(level)
     if level == "kernel":
-        for node, attributes in kernels.items():
+        for node, attributes in _kernel_attributes(scenario).items():
             result.nodes[node].update(attributes)
         for node in graph.copies:
             result.nodes[node]["name"] = graph.copy_name(node)
@@ -53,29 +33,20 @@ def described_graph(
     return result
 
 
-def kernel_attributes(
-    graph: BlockGraph,
-    durations: NDArray[np.float64],
-    kernels: Sequence[Kernel],
-    sites: Mapping[int, Site],
-    occupancy: NDArray[np.int64],
-    sms: float,
-) -> dict[int, Attributes]:
-    """Return name, duration and place in the code of each kernel, by kernel number.
-
-    A duration is how long the kernel takes alone on the SMs.
-    """
-    size = min(sms, float(np.diff(graph.first_block).max(initial=1)))
-    alone = kernel_makespans(graph, durations, occupancy * int(size))
+def _kernel_attributes(scenario: Scenario) -> dict[int, dict[str, str | float]]:
+    """Return name, duration alone on the SMs and place in the code of each kernel, by number."""
+    graph, durations = scenario.graph, scenario.durations
+    size = min(scenario.sms, float(np.diff(graph.first_block).max(initial=1)))
+    alone = kernel_makespans(graph, durations, scenario.occupancy * int(size))
     return {
         kernel.kernel: {
             "name": base_name(kernel.name),
             "duration": float(alone[kernel.operation]),
             **{
                 name: text
-                for name, text in asdict(sites.get(kernel.kernel, NOWHERE)).items()
+                for name, text in asdict(scenario.sites.get(kernel.kernel, NOWHERE)).items()
                 if text
             },
         }
-        for kernel in kernels
+        for kernel in scenario.kernels
     }

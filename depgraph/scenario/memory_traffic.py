@@ -18,12 +18,6 @@ def touched_bytes(footprints: Footprints, graph: BlockGraph) -> int:
 
     Those that the L2 cache cannot hold cross the memory bus once at least. It may hold others as
     the program begins or ends, as much as its size: these need not cross.
-
-    Parameters
-    ----------
-    footprints : Footprints
-    graph : BlockGraph
-        Tells copies and memsets, which do not count, from kernels.
     """
     operation = graph.operation_of_block[footprints.block]
     of_kernel = graph.kernel[operation] >= 0
@@ -43,17 +37,7 @@ def _distinct_bytes(start: NDArray[np.uint64], end: NDArray[np.uint64]) -> int:
 
 
 def memory_time(n_bytes: int, gb_per_s: float, unit: str, clock_mhz: float | None) -> float | None:
-    """Return the bytes over the bandwidth, in a unit of durations; None if it is not a time.
-
-    Parameters
-    ----------
-    n_bytes : int
-    gb_per_s : float
-        10**9 bytes a second.
-    unit : {"us", "cycles", "instructions"}
-    clock_mhz : float or None
-        Cycles a microsecond, for cycles.
-    """
+    """Return bytes over 10**9 bytes a second, in a unit of durations; None if it is not a time."""
     microseconds = n_bytes / (gb_per_s * 1e3)
     if unit == "us":
         return microseconds

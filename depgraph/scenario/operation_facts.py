@@ -56,13 +56,7 @@ class OperationFacts:
 
     @cached_property
     def shape(self) -> NDArray[np.int64]:
-        """Grid of each operation: int64[n_operations, 3].
-
-        Raises
-        ------
-        NotApplicableError
-            If the grids are not known.
-        """
+        """Grid of each operation: int64[n_operations, 3]."""
         if not self.kernels:
             raise NotApplicableError("rows of blocks need the grids of the kernels")
         return self._sizes("grid")

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from depgraph.dependence.possible import uncertainty
 from depgraph.gpu.sm_resources import sm_resources
 from depgraph.gpu.sm_sharing import sm_sharing
 from depgraph.graph.kinds import KIND_NAMES
-from depgraph.scenario.described_graph import described_graph, kernel_attributes
+from depgraph.scenario.described_graph import described_graph
 from depgraph.scenario.operation_facts import OperationFacts
 from depgraph.scenario.trust import trust_in
 from depgraph.scenario.work_alone import work_of_blocks
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from depgraph.graph.launches import DeviceLaunches
     from depgraph.graph.pairs import PairSummary
     from depgraph.graph.program import Kernel
+    from depgraph.scenario.of_store import Request
     from depgraph.scenario.trust import Trust
     from depgraph.scenario.work_alone import Contention
+    from depgraph.store.store import Store
     from depgraph.timing.durations import Durations
     from depgraph.timing.fit import Fit
     from depgraph.timing.launch_model import LaunchModel
@@ -48,23 +51,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSchedule:
-    """How the program ran on the GPU that was profiled.
-
-    Attributes
-    ----------
-    sms : int
-    wall : float
-        From the start of the first kernel to the end of the last one.
-    speedup : float
-        Serial time on that GPU, without launch gaps, over `wall`.
-    utilization : float
-        Work over `wall`, 0 to 1.
-    """
+    """How the program ran on the GPU that was profiled."""
 
     sms: int
-    wall: float
-    speedup: float
-    utilization: float
+    wall: float  # from the start of the first kernel to the end of the last one
+    speedup: float  # serial time on that GPU, without launch gaps, over `wall`
+    utilization: float  # work over `wall`, 0 to 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,38 +78,30 @@ class Scenario(OperationFacts):
         Empty where only the graph is known.
     sms : float
         Number of SMs, infinite for no limit. Most functions take it from elsewhere; see `on`.
-    launch : LaunchModel
-        What launches cost, in the unit of the durations.
-    memory : float
-        Time below which the memory bandwidth keeps every schedule; 0 where it does not count.
+    launch, memory : LaunchModel, float
+        What launches cost, in the unit of the durations; time below which the memory bandwidth
+        keeps every schedule, 0 where it does not count.
     fit : Fit or None
         Whether the profile is of this program.
-    run : MeasuredRun or None
-        How the program ran when it was profiled.
-    measured : MeasuredSchedule or None
-        The same as a schedule beside others.
+    run, measured : MeasuredRun or None, MeasuredSchedule or None
+        How the program ran when it was profiled, and the same as a schedule beside others.
     read_footprints : callable or None
         Returns the byte-exact footprints of all blocks.
-    granularity : int
-        Bytes that dependences were tracked by.
-    metadata : mapping
-        The store's provenance.
+    granularity, metadata : int, mapping
+        Bytes that dependences were tracked by; the store's provenance.
     profile_clock_mhz : float or None
         Clock that the profile states.
-    measured_on : callable or None
-        The same as `resources_of` for the GPU that kernels were measured on; None where that is
-        not known to be another one.
-    measured_sms : int or None
-        SMs of that GPU; None for those of `resources`.
+    measured_on, measured_sms : callable or None, int or None
+        The same as `resources_of` for the GPU that kernels were measured on, and its SMs; None
+        where that is not known to be another one.
     contention : {"none", "sm", "full"}
         Whether predictions let blocks of one SM slow each other, and keep kernels that need
         different carve-outs from sharing one.
-    alu : AluUse or None
-        How busy the arithmetic was while kernels ran, where the profile says so.
+    alu, sites : AluUse or None, mapping of int to Site
+        How busy the arithmetic was, and where in the code kernels were launched, by kernel number,
+        as far as the profile says so.
     allocations : sequence of Allocation
         Where the input knows of frees.
-    sites : mapping of int to Site
-        Where in the code kernels were launched, by kernel number; empty where unknown.
     """
 
     graph: BlockGraph
@@ -140,6 +124,23 @@ class Scenario(OperationFacts):
     contention: Contention = "none"
     alu: AluUse | None = None
     sites: Mapping[int, Site] = field(default_factory=dict)
+
+    @staticmethod
+    def of_store(
+        store: Store, request: Request | None = None, *, tell: Callable[[str], None] = warn
+    ) -> Scenario:
+        """Put together what a store and a request describe; `tell` takes what is odd about times.
+
+        Raises
+        ------
+        StoreError
+            If the times beside the store are damaged, or another store's.
+        ModelError, ProfileError
+            If the request makes no sense for the store.
+        """
+        from depgraph.scenario.of_store import Request, scenario_of_store
+
+        return scenario_of_store(store, request or Request(), tell)
 
     def on(self, sms: float) -> Scenario:
         """Return the same on a GPU of so many SMs."""
@@ -255,10 +256,7 @@ class Scenario(OperationFacts):
 
     @property
     def least_durations(self) -> NDArray[np.float64]:
-        """What paths through the graph add up: float64[n_blocks].
-
-        Those of blocks; where they launch child kernels, what they and these take at least.
-        """
+        """What paths add up, child kernels included that blocks launch: float64[n_blocks]."""
         if self.launches is None:
             return self.durations
         return self.launches.least_durations(self.own_durations)
@@ -298,11 +296,8 @@ class Scenario(OperationFacts):
 
     @property
     def work(self) -> float:
-        """Time below which the SMs keep every schedule; see `SmResources.work`.
-
-        Work that a child kernel can do counts as the cheaper of the two ways.
-        """
-        least = self.durations
+        """Time below which the SMs keep every schedule; see `SmResources.work`."""
+        least = self.durations  # what a child kernel can do counts as the cheaper of the two ways
         if self.launches is not None:
             least = self.launches.least_work(self.own_durations)
         return self.resources.work(self.graph.operation_of_block, least, self.sms)
@@ -314,7 +309,4 @@ class Scenario(OperationFacts):
 
     def to_networkx(self, level: str = "kernel") -> nx.DiGraph[Any]:
         """Return the graph for networkx, with what is known of its nodes; see `described_graph`."""
-        kernels = kernel_attributes(
-            self.graph, self.durations, self.kernels, self.sites, self.occupancy, self.sms
-        )
-        return described_graph(self.graph, self.durations, kernels, level)
+        return described_graph(self, level)

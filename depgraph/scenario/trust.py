@@ -14,23 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How far predictions can be trusted.
+    """How far predictions can be trusted."""
 
-    Attributes
-    ----------
-    gpu : str
-        That they are for.
-    constants_of : str
-        The GPU that their constants were fitted on, the same or another one.
-    contention : bool
-        Whether they count it.
-    errors : MeasuredErrors or None
-        How far predictions with these constants were off; None if nobody measured that.
-    """
-
-    gpu: str
-    constants_of: str
-    contention: bool
+    gpu: str  # that they are for
+    constants_of: str  # the GPU that their constants were fitted on, the same or another one
+    contention: bool  # whether they count it
+    # how far predictions with these constants were off; None if nobody measured that
     errors: MeasuredErrors | None
 
     @property
@@ -46,13 +35,6 @@ class Trust:
 
 
 def trust_in(gpu: Gpu, *, contention: bool) -> Trust:
-    """Return how far predictions for a GPU can be trusted.
-
-    Parameters
-    ----------
-    gpu : Gpu
-    contention : bool
-        Whether they count it.
-    """
+    """Return how far predictions for a GPU can be trusted."""
     calibrated = calibrated_gpu(gpu)
     return Trust(gpu.name, calibrated.name, contention, calibrated.errors)

@@ -186,24 +186,7 @@ def _number(text: str, value: str) -> float:
 
 
 def apply_what_ifs(scenario: Scenario, statements: Sequence[Statement]) -> Scenario:
-    """Change a program, one statement after another; buffers first, for they are traced bytes.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        Its footprints are read only where a statement needs them.
-    statements : sequence of Statement
-
-    Returns
-    -------
-    Scenario
-        How the program ran when it was profiled is not known of the changed one.
-
-    Raises
-    ------
-    ModelError
-        If a statement names nothing that is there, or kernels that cannot be merged.
-    """
+    """Change a program, one statement after another; buffers first, for they are traced bytes."""
     if not statements:
         return scenario
     if scenario.launches is not None:

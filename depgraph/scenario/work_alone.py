@@ -40,23 +40,8 @@ def work_of_blocks(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what each block would take at a rate of 1, and the part of kernels that holds no SM.
 
-    Parameters
-    ----------
-    graph : BlockGraph
-    timing : Durations
-    on : SmResources
-        Of the GPU that the durations were measured on.
-    sms : int or None
-        Of that GPU; None for those of its model.
-    contention : {"sm", "full"}
-    microsecond : float
-        In the unit of the durations.
-
-    Returns
-    -------
-    work : float64[n_blocks]
-    lead : float64[n_operations]
-        0 for copies and memsets.
+    `on` and `sms` (None for those of its model) are of the GPU that durations were measured on; the
+    part, float64[n_operations], is 0 for copies and memsets; `microsecond` is in their unit.
     """
     durations, sms = timing.values, sms or on.gpu.sms
     sharing = sm_sharing(on, carve_outs=contention == "full")

@@ -11,7 +11,7 @@ import torch
 from depgraph.apply.applied import Applied, Tried
 from depgraph.apply.captured import KERNEL
 from depgraph.apply.plan import PLAIN
-from depgraph.errors import DepgraphError
+from depgraph.errors import DepgraphError, StoreError
 from depgraph.system.text import show_bytes
 from depgraph.torch.bench import time_calls
 from depgraph.torch.guards import Guards
@@ -157,12 +157,14 @@ def _predictor(
     """Return what predicts how long graphs take; where that cannot be said, None for each."""
     if recorded is None:
         return lambda _: None
-    from depgraph.apply.prediction import make_predictor, recorded_profile
+    from depgraph.apply.prediction import make_predictor
+    from depgraph.parsers.profiles import read_profile
 
-    profile = recorded_profile(recorded.store)
     try:
         sms = torch.cuda.get_device_properties().multi_processor_count
-        found = make_predictor(recorded, profile, sms)
+        found = make_predictor(recorded, sms, read_profile, notes.append)
+    except StoreError:
+        raise
     except DepgraphError as error:
         notes.append(f"nothing is predicted: {error}")
         return lambda _: None

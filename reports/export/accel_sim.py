@@ -77,25 +77,8 @@ def write_accel_sim(
 ) -> int:
     """Write a folder from which Accel-Sim runs the kernels in the order and streams of a schedule.
 
-    Parameters
-    ----------
-    copies : sequence of Copy
-        Copies and memsets of the program.
-    path : Path
-        Folder to write.
-    force : bool
-        Replace an existing one.
-
-    Returns
-    -------
-    int
-        Dependences between kernels of different streams, which Accel-Sim knows nothing of unless it
-        reads the file of dependences.
-
-    Raises
-    ------
-    NotApplicableError
-        If child kernels ran: no trace holds them.
+    Return how many dependences are between kernels of different streams: Accel-Sim knows nothing of
+    these unless it reads the file of dependences.
     """
     graph = scenario.graph
     if schedule.children is not None:
@@ -139,18 +122,8 @@ def streams_of(
 ) -> NDArray[np.int64]:
     """Deal kernels out to as few streams as a schedule needs: no two overlap in one.
 
-    Parameters
-    ----------
-    begin, end : float64[n_operations]
-        When each operation begins and ends.
-    pairs : int32[n, 2]
-        Operations of which the second depends on the first: it follows it in its stream if it can.
-    is_kernel : bool[n_operations]
-
-    Returns
-    -------
-    int64[n_operations]
-        Stream of each kernel, from 0; -1 for copies and memsets.
+    A kernel follows one that it depends on, by the `pairs` of operations, in its stream if it can.
+    Return the stream of each, from 0; -1 for copies and memsets: int64[n_operations].
     """
     stream = np.full(len(begin), -1, np.int64)
     by_target = pairs[np.argsort(pairs[:, 1], kind="stable")]
@@ -173,14 +146,7 @@ def streams_of(
 def write_dependences(
     graph: BlockGraph, commands: Sequence[str], stream: NDArray[np.int64], file: TextIO
 ) -> None:
-    """Write what waits for what, block by block, in factored form; docs/accel-sim.md has the form.
-
-    Parameters
-    ----------
-    commands : sequence of str
-        What the list of commands says of each operation, in launch order.
-    stream : int64[n_operations]
-    """
+    """Write what waits for what, block by block, in factored form: see docs/accel-sim.md."""
     sizes = np.diff(graph.first_block)
     n_sets, n_joins = len(graph.set_operation), len(graph.join_kind)
     file.write(f"depgraph-dependences 1\n{len(sizes)} {n_sets} {n_joins}\n")

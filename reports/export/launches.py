@@ -26,15 +26,7 @@ _PREFACE = """\
 def write_launches(
     launches: Sequence[Launch], path: Path, form: str, *, force: bool = False
 ) -> None:
-    """Write what each kernel waits for.
-
-    Parameters
-    ----------
-    form : {"json", "csv", "txt"}
-        JSON and CSV have the edges of a CUDA graph, the listing streams and events, too.
-    force : bool
-        Replace an existing file.
-    """
+    """Write what each kernel waits for: JSON and CSV have edges, txt streams and events, too."""
     with new_file(path, force=force) as temporary:
         if form == "json":
             text = json.dumps({"nodes": [_node(each) for each in launches]}, indent=1) + "\n"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from depgraph.analysis.study import Study
+    from depgraph.analysis.timeline import Timeline
     from depgraph.schedule.schedule import Schedule
 
 Flows = Literal["path", "all", "none"]
@@ -41,31 +41,17 @@ _FULL_NAME_WIDTH = 400
 _NS_PER_UNIT = {"ns": 1}
 
 
-def write_perfetto(study: Study, file: Path, *, flows: Flows = "path") -> int:
-    """Write every schedule of a study as gzipped JSON.
-
-    Parameters
-    ----------
-    study : Study
-    file : Path
-    flows : {"path", "all", "none"}
-        Arrows for the dependences of the critical path, for all, or for none; at most
-        `MOST_FLOWS` a schedule.
-
-    Returns
-    -------
-    int
-        Arrows that were left out.
-    """
-    labels = _labels(study)
-    pairs, left_out = _flow_pairs(study, flows)
+def write_perfetto(timeline: Timeline, file: Path, *, flows: Flows = "path") -> int:
+    """Write all schedules as gzipped JSON; return how many arrows were left out."""
+    labels = _labels(timeline)
+    pairs, left_out = _flow_pairs(timeline, flows)
     # A constant time and no name in the header: two runs give the same bytes.
     with file.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as out:
         out.write(b'{"displayTimeUnit":"ns","otherData":')
-        out.write(_json(_about(study, flows, left_out)).encode())
+        out.write(_json(_about(timeline, flows, left_out)).encode())
         out.write(b',"traceEvents":[\n')
         first = True
-        for batch in _batches(_events(study, labels, pairs)):
+        for batch in _batches(_events(timeline, labels, pairs)):
             out.write(("" if first else ",\n").encode() + ",\n".join(batch).encode())
             first = False
         out.write(b"\n]}\n")
@@ -87,24 +73,26 @@ def _batches(events: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _about(study: Study, flows: Flows, left_out: int) -> dict[str, Any]:
-    kernels = {str(k.kernel): shorten(clean_text(k.name), _FULL_NAME_WIDTH) for k in study.kernels}
+def _about(timeline: Timeline, flows: Flows, left_out: int) -> dict[str, Any]:
+    kernels = {
+        str(k.kernel): shorten(clean_text(k.name), _FULL_NAME_WIDTH) for k in timeline.kernels
+    }
     return {
         "tool": "depgraph",
-        "sms": study.sms,
-        "unit": study.unit,
-        "durations": clean_text(study.scenario.timing.source),
+        "sms": timeline.sms,
+        "unit": timeline.unit,
+        "durations": clean_text(timeline.source),
         "flows": flows,
         "flows_left_out": left_out,
         "kernels": kernels,
     }
 
 
-def _places(study: Study) -> list[str]:
+def _places(timeline: Timeline) -> list[str]:
     """Return JSON that says where in the code each operation comes from, as more arguments."""
-    places = [""] * study.graph.n_operations
-    sites = study.scenario.sites
-    for kernel in study.kernels:
+    places = [""] * timeline.graph.n_operations
+    sites = timeline.sites
+    for kernel in timeline.kernels:
         site = asdict(sites.get(kernel.kernel, NOWHERE))
         places[kernel.operation] = "".join(
             f',"{name}":{_json(shorten(clean_text(text), _FULL_NAME_WIDTH))}'
@@ -114,61 +102,67 @@ def _places(study: Study) -> list[str]:
     return places
 
 
-def _labels(study: Study) -> list[str]:
+def _labels(timeline: Timeline) -> list[str]:
     """Return the JSON string that names each operation's slices."""
-    names = {k.kernel: kernel_name(k.name) for k in study.kernels}
+    names = {k.kernel: kernel_name(k.name) for k in timeline.kernels}
     return [
         _json(
             shorten(f"{kernel} {names[kernel]}", _NAME_WIDTH)
             if kernel >= 0
-            else study.graph.copy_name(kernel)
+            else timeline.graph.copy_name(kernel)
         )
-        for kernel in study.graph.kernel.tolist()
+        for kernel in timeline.graph.kernel.tolist()
     ]
 
 
-def _flow_pairs(study: Study, flows: Flows) -> tuple[list[tuple[int, int]], int]:
+def _flow_pairs(timeline: Timeline, flows: Flows) -> tuple[list[tuple[int, int]], int]:
     """Return (source block, target block) of each arrow, and how many were left out."""
     if flows == "none":
         return [], 0
     if flows == "path":
-        path = [block_number(study.graph, step.kernel, step.block) for step in study.path]
+        path = [block_number(timeline.graph, step.kernel, step.block) for step in timeline.path]
         pairs = list(itertools.pairwise(path))
         return pairs[:MOST_FLOWS], max(0, len(pairs) - MOST_FLOWS)
     kept: list[tuple[int, int]] = []
-    for source, target, _ in study.graph.certain().edges():
+    for source, target, _ in timeline.graph.certain().edges():
         new = dict.fromkeys(zip(source.tolist(), target.tolist(), strict=True))
         kept += list(new)[: MOST_FLOWS - len(kept)]
         if len(kept) >= MOST_FLOWS:
             break
     kept = list(dict.fromkeys(kept))
-    return kept, sum(p.edges for p in study.pairs) - len(kept)
+    return kept, sum(p.edges for p in timeline.pairs) - len(kept)
 
 
-def _events(study: Study, labels: list[str], pairs: list[tuple[int, int]]) -> Iterator[str]:
-    for pid, schedule in enumerate(study.schedules, start=1):
-        yield from _schedule_events(study, schedule, pid, labels, pairs)
+def _events(timeline: Timeline, labels: list[str], pairs: list[tuple[int, int]]) -> Iterator[str]:
+    for pid, schedule in enumerate(timeline.schedules, start=1):
+        yield from _schedule_events(timeline, schedule, pid, labels, pairs)
 
 
 def _schedule_events(
-    study: Study, schedule: Schedule, pid: int, labels: list[str], pairs: list[tuple[int, int]]
+    timeline: Timeline,
+    schedule: Schedule,
+    pid: int,
+    labels: list[str],
+    pairs: list[tuple[int, int]],
 ) -> Iterator[str]:
-    scale = "" if study.unit in {"us", "ns"} else f", 1 us here is 1 of {study.unit}"
-    name = _json(f"{clean_text(schedule.name)} on {study.sms} SMs{scale}")
+    scale = "" if timeline.unit in {"us", "ns"} else f", 1 us here is 1 of {timeline.unit}"
+    name = _json(f"{clean_text(schedule.name)} on {timeline.sms} SMs{scale}")
     yield _metadata("process_name", pid, 0, f'"name":{name}')
     yield _metadata("process_sort_index", pid, 0, f'"sort_index":{pid}')
-    plan = schedule.unfolded(study.scenario.launches)
+    plan = schedule.unfolded(timeline.launches)
     slot = slots_on_sm(plan).astype(np.int64)
     lanes = int(slot.max(initial=0)) + 1
     # Copies and memsets are of no SM; they come after all of them.
     is_copy = np.zeros(len(plan.sm), np.bool_)
-    is_copy[: study.graph.n_blocks] = study.graph.kernel[study.graph.operation_of_block] < 0
-    sm = np.where(is_copy, study.sms, plan.sm).astype(np.int64)
+    is_copy[: timeline.graph.n_blocks] = (
+        timeline.graph.kernel[timeline.graph.operation_of_block] < 0
+    )
+    sm = np.where(is_copy, timeline.sms, plan.sm).astype(np.int64)
     thread = np.where(sm < 0, -1, sm * lanes + slot + 1)
     ran = sm >= 0
-    yield from _thread_names(pid, thread[ran], sm[ran], slot[ran], study.sms)
-    begin, end = (_nanoseconds(times, study.unit) for times in (plan.start, plan.end))
-    yield from _slices(study, pid, labels, thread, begin, end)
+    yield from _thread_names(pid, thread[ran], sm[ran], slot[ran], timeline.sms)
+    begin, end = (_nanoseconds(times, timeline.unit) for times in (plan.start, plan.end))
+    yield from _slices(timeline, pid, labels, thread, begin, end)
     middle = (begin + end) // 2
     for number, (source, target) in enumerate(pairs):
         for phase, block in (('"s"', source), ('"f","bp":"e"', target)):
@@ -177,7 +171,7 @@ def _schedule_events(
                 f'"cat":"dependence","pid":{pid},"tid":{thread[block]},'
                 f'"ts":{_microseconds(int(middle[block]))}}}'
             )
-    yield from _counters(study, schedule, pid)
+    yield from _counters(timeline, schedule, pid)
 
 
 def _metadata(name: str, pid: int, tid: int, arguments: str) -> str:
@@ -199,17 +193,17 @@ def _thread_names(
 
 
 def _slices(
-    study: Study,
+    timeline: Timeline,
     pid: int,
     labels: list[str],
     thread: NDArray[np.int64],
     begin: NDArray[np.int64],
     end: NDArray[np.int64],
 ) -> Iterator[str]:
-    kernel, index = study.graph.block_names()
-    operation = study.graph.operation_of_block
-    labels, places = labels.copy(), _places(study)
-    launches = study.scenario.launches
+    kernel, index = timeline.graph.block_names()
+    operation = timeline.graph.operation_of_block
+    labels, places = labels.copy(), _places(timeline)
+    launches = timeline.launches
     if launches is not None:
         # A child is told from its parent by the launch; it has the parent's name and place.
         launch, child_index = launches.child_blocks
@@ -225,7 +219,7 @@ def _slices(
         ]
         kernel = np.concatenate([kernel, kernel[parent]])
         index = np.concatenate([index, child_index])
-        operation = np.concatenate([operation, study.graph.n_operations + launch])
+        operation = np.concatenate([operation, timeline.graph.n_operations + launch])
     order = np.argsort(begin, kind="stable")
     order = order[thread[order] >= 0]
     columns = (operation, thread, begin, end - begin, kernel, index)
@@ -237,11 +231,11 @@ def _slices(
         )
 
 
-def _counters(study: Study, schedule: Schedule, pid: int) -> Iterator[str]:
+def _counters(timeline: Timeline, schedule: Schedule, pid: int) -> Iterator[str]:
     edges = np.linspace(0.0, schedule.makespan, _COUNTER_STEPS + 1)
-    running = running_part(schedule, study.scenario.durations).unfolded(study.scenario.launches)
-    shares = 100 * utilization_over_time(running, study.shares, study.sms, edges)
-    instants = _nanoseconds(edges, study.unit).tolist()
+    running = running_part(schedule, timeline.durations).unfolded(timeline.launches)
+    shares = 100 * utilization_over_time(running, timeline.shares, timeline.sms, edges)
+    instants = _nanoseconds(edges, timeline.unit).tolist()
     values = [*np.round(shares, 3).tolist(), 0.0]
     before = None
     for instant, value in zip(instants, values, strict=True):

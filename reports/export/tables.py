@@ -68,17 +68,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def write_table(table: pa.Table, path: Path, form: str, *, force: bool = False) -> None:
-    """Write an Arrow table.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-    path : Path
-    form : {"parquet", "csv", "json"}
-        JSON is one object per line.
-    force : bool
-        Replace an existing file.
-    """
+    """Write an Arrow table as Parquet, CSV or JSON, one object per line."""
     with (
         new_file(path, force=force) as temporary,
         _table_writer(temporary, form, table.schema) as write,
@@ -91,14 +81,6 @@ def write_edges(graph: BlockGraph, path: Path, form: str, *, force: bool = False
 
     The columns are those of table "edges" in `depgraph.store.schema`; the order of the rows means
     nothing.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    path : Path
-    form : {"parquet", "csv", "json"}
-    force : bool
-        Replace an existing file.
     """
     schema = arrow_schema("edges")
     kernel, index = graph.block_names()
@@ -122,17 +104,6 @@ def write_schedule(
     Where blocks launch child kernels, a row for each child block that ran follows: the kernel is
     its parent's, the block is numbered within the child, and the column `launch` has the number of
     the launch, null for the program's own blocks.
-
-    Parameters
-    ----------
-    schedule : Schedule
-    graph : BlockGraph
-    unit : str
-        Of start and end; stands in the Parquet field metadata.
-    path : Path
-    form : {"parquet", "csv", "json"}
-    force : bool
-        Replace an existing file.
     """
     kernel, index = graph.block_names()
     time = {"unit": unit}
@@ -173,16 +144,7 @@ def write_schedule(
 
 
 def write_kernel_graph(scenario: Scenario, path: Path, form: str, *, force: bool = False) -> None:
-    """Write the graph of kernels, with names, durations and places in the code.
-
-    Parameters
-    ----------
-    scenario : Scenario
-    path : Path
-    form : {"graphml", "dot", "json"}
-    force : bool
-        Replace an existing file.
-    """
+    """Write the graph of kernels, with names, durations and places in the code."""
     import networkx as nx
 
     result = scenario.to_networkx(level="kernel")

@@ -43,37 +43,16 @@ _SCRIPTS = ("tables.js", "timeline.js")
 def write_page(
     study: Study, report: Report, plots: Sequence[Plot], plot_folder: Path, file: Path
 ) -> None:
-    """Write the page of a study.
-
-    Parameters
-    ----------
-    study : Study
-    report : Report
-        As `study_report` returns it.
-    plots : sequence of Plot
-        Already saved as SVG in `plot_folder`.
-    plot_folder : Path
-    file : Path
-    """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("depgraph.reports.page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: clean_text(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    scripts = [_source(environment, name) for name in _SCRIPTS]
+    """Write the page of a study; its plots stand in `plot_folder` as SVG."""
+    environment = templates()
+    scripts = [source_of(environment, name) for name in _SCRIPTS]
     data, cuts = timeline_data(study)
     pictures = {
         plot.name: {
             "title": plot.title,
             "result": clean_text(plot.result),
             "caption": plot.caption,
-            "source": "data:image/svg+xml;base64,"
-            + base64.b64encode((plot_folder / f"{plot.name}.svg").read_bytes()).decode("ascii"),
+            "source": picture_of(plot, plot_folder),
         }
         for plot in plots
     }
@@ -82,7 +61,7 @@ def write_page(
         size=size_text(study.sms),
         unit=study.unit,
         verdict=study.verdict.sentences,
-        launched=launched_lines(study.findings),
+        launched=launched_lines(study.conclusion),
         steps=study.verdict.steps,
         advice=buffer_advice(study),
         tiles=_tiles(study),
@@ -91,8 +70,8 @@ def write_page(
         tables={table.key: _rows_for_page(table) for table in report.tables},
         cuts=cuts,
         assumptions=[
-            f"durations: {study.scenario.timing.source} ({study.unit})",
-            f"occupancy: by the limits of {study.scenario.resources.gpu.name}",
+            f"durations: {study.basis.durations} ({study.unit})",
+            f"occupancy: by the limits of {study.basis.gpu}",
             *report.notes,
         ],
         untraced=report.extra["untraced_notes"],
@@ -101,7 +80,7 @@ def write_page(
         show_number=show_number,
         data=json.dumps(data, ensure_ascii=False, separators=(",", ":")),
         safe_json=_safe_json,
-        style=_source(environment, "page.css"),
+        style=source_of(environment, "page.css"),
         scripts=[_markup(script) for script in scripts],
         # Only these scripts may run: a name that slipped through as markup still could not.
         script_hashes=" ".join(f"'sha256-{_hash(script)}'" for script in scripts),
@@ -109,7 +88,28 @@ def write_page(
     file.write_text(text, encoding="utf-8")
 
 
-def _source(environment: jinja2.Environment, name: str) -> str:
+def templates() -> jinja2.Environment:
+    """Return what fills the templates of pages: names of a trace are no markup there."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("depgraph.reports.page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean_text(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def picture_of(plot: Plot, folder: Path) -> str:
+    """Return the SVG of a plot as text that a page holds."""
+    content = base64.b64encode((folder / f"{plot.name}.svg").read_bytes()).decode("ascii")
+    return f"data:image/svg+xml;base64,{content}"
+
+
+def source_of(environment: jinja2.Environment, name: str) -> str:
+    """Return the text of a template, style or script."""
     if environment.loader is None:
         raise LookupError(name)
     return environment.loader.get_source(environment, name)[0]

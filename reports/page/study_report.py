@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
-from depgraph.analysis.verdict_rules import BUFFERS
 from depgraph.reports.tables.bound_table import bound_report, kinds_shown, launch_table
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.mechanism_tables import child_kernel_table, ranked_table
 from depgraph.reports.tables.pair_table import pair_table
@@ -18,7 +18,6 @@ from depgraph.reports.tables.table import (
     Table,
     kernel_name,
     row_of,
-    show_factor,
     show_number,
     show_percent,
     show_whole_percent,
@@ -40,8 +39,8 @@ def study_report(study: Study) -> Report:
         {
             "sms": study.sms,
             "unit": study.unit,
-            "durations": study.scenario.timing.source,
-            "gpu": study.scenario.resources.gpu.name,
+            "durations": study.basis.durations,
+            "gpu": study.basis.gpu,
             **study.metrics,
             "lower_bound": study.bound.lower_bound,
             "work": study.bound.work,
@@ -58,7 +57,7 @@ def study_report(study: Study) -> Report:
             *([] if comparison is None else child_kernel_table(comparison)),
             *launch_table(study.table),
             _cost_table(study),
-            *(buffer_tables(study.renaming, study.scenario) if study.renaming else []),
+            *(buffer_tables(study.renaming, study.kernels, study.graph) if study.renaming else []),
             _function_table(study),
             _kernel_table(study),
             _path_table(study),
@@ -79,12 +78,12 @@ def study_report(study: Study) -> Report:
             "untraced_notes": untraced,
         },
     )
-    return with_verdict(report, study.findings, study.verdict)
+    return with_verdict(report, study.basis, study.conclusion)
 
 
 def buffer_advice(study: Study) -> list[tuple[str, list[str]]]:
     """Say how to keep buffers apart, where the verdict names them."""
-    if study.renaming is None or BUFFERS not in study.verdict.rules:
+    if study.renaming is None or not study.verdict.names_buffers:
         return []
     advice = renaming_advice(study.renaming, {k.kernel: k.name for k in study.kernels})
     return [(f"Keeping buffers apart {title[0].lower()}{title[1:]}", a) for title, a in advice]
@@ -100,13 +99,9 @@ def bend_sentence(study: Study) -> str:
 
 def _schedule_table(study: Study) -> Table:
     """Build the table of what each schedule reaches, best first after serial."""
-    columns = [
-        Column("makespan", "makespan", study.unit, show_number),
-        Column("speedup", "speedup", show=show_factor),
-        Column("upper_bound", "upper bound", show=show_factor),
-        Column("share_of_bound", "share of bound", show=show_percent),
-        Column("utilization", "utilization", show=show_percent),
-    ]
+    columns = common(
+        "makespan", "speedup", "upper_bound", "share_of_bound", "utilization", unit=study.unit
+    )
     rows = [
         (bound.dependences, outcome.mechanism, *row_of(columns, outcome))
         for bound in study.table.bounds
@@ -118,7 +113,7 @@ def _schedule_table(study: Study) -> Table:
         "schedules",
         f"Block-level dataflow on {size_text(study.sms)}",
         [
-            Column("dependences", "deps", is_text=True, show=kinds_shown(study.scenario)),
+            Column("dependences", "deps", is_text=True, show=kinds_shown(study.basis)),
             Column("schedule", "schedule", is_text=True),
             *columns,
         ],
@@ -131,8 +126,7 @@ def _cost_table(study: Study) -> Table:
     columns = [
         Column("dependences", "only these count", is_text=True, get=lambda c: c.name),
         Column("edges_by_kind", "edges", show=show_number, get=lambda c: c.edges),
-        Column("critical_path", "critical path", study.unit, show_number),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("critical_path", "upper_bound", unit=study.unit),
     ]
     return Table.of("kinds", "What each kind of dependence costs", columns, study.costs)
 
@@ -141,20 +135,21 @@ def _kernel_table(study: Study) -> Table:
     """Build the table of kernels, those that take longest first."""
     slack = {s.kernel: s.slack for s in study.slacks}
     names = {k.kernel: k.name for k in study.kernels}
+    on_path = study.time_on_path
     length = study.bound.critical_path or 1.0
     columns = [
-        Column("kernel", "kernel"),
+        *common("kernel"),
         Column("name", "name", is_text=True, show=kernel_name, get=lambda k: names[k.kernel]),
-        Column("blocks", "blocks", show=show_number),
+        *common("blocks"),
         Column("slots", "slots", show=show_number),
         Column("waves", "waves", show=show_number),
         Column("tail_utilization", "last wave", show=show_whole_percent),
-        Column("time", "time", study.unit, show_number),
+        *common("time", unit=study.unit),
         Column("utilization", "utilization", show=show_whole_percent),
         Column("path_share", "of path", show=show_whole_percent,
-               get=lambda k: study.time_on_path.get(k.kernel, 0.0) / length),
+               get=lambda k: on_path.get(k.kernel, 0.0) / length),
         Column("slack", "slack", study.unit, show_number, get=lambda k: slack.get(k.kernel, 0.0)),
-        *site_columns(study.scenario.sites),
+        *site_columns(study.sites),
     ]  # fmt: skip
     longest = sorted(study.loads, key=lambda load: (-load.time, load.kernel))
     return Table.of("kernels", "Kernels, longest first", columns, longest)
@@ -168,10 +163,9 @@ def _function_table(study: Study) -> Table:
     length = study.bound.critical_path or 1.0
     columns = [
         Column(key, key, is_text=True, get=lambda f: f.name),
-        Column("kernels", "kernels", show=show_number),
-        Column("time", "time", study.unit, show_number),
+        *common("kernels", "time", unit=study.unit),
         Column("share", "of serial time", show=show_percent, get=lambda f: f.time / serial),
-        Column("utilization", "utilization", show=show_percent),
+        *common("utilization"),
         Column("path_share", "of critical path", show=show_percent,
                get=lambda f: f.on_path / length),
     ]  # fmt: skip

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.suite import Broken
 from depgraph.reports.page.folder import PAGE, PLOTS, not_a_report
+from depgraph.reports.page.page import picture_of, source_of, templates
 from depgraph.reports.plots import suite_bars
 from depgraph.reports.plots.style import house_style, save
 from depgraph.reports.tables.render import render
 from depgraph.reports.tables.suite_table import broken_line
 from depgraph.system.interrupts import remove_tree
 from depgraph.system.output import new_folder, stranger_in
-from depgraph.system.text import as_file_name, clean_text, counted
+from depgraph.system.text import as_file_name, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,13 +29,7 @@ _TEMPLATE = "suite.html.j2"
 
 
 def not_a_suite(path: Path) -> str:
-    """Say what keeps a folder from being a report of ours, of one program or many; "" if nothing.
-
-    Parameters
-    ----------
-    path : Path
-        An existing folder.
-    """
+    """Say what keeps a folder from being a report of ours, of one or many; "" if nothing."""
     if not not_a_report(path):
         return ""
     if not all((path / name).is_file() for name in (PAGE, JSON)):
@@ -64,13 +58,7 @@ def report_folders(names: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def suite_folder(path: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a folder for the reports of all programs, and put it in the place of `path`.
-
-    Raises
-    ------
-    OutputExistsError, OutputError
-        If the folder cannot be made.
-    """
+    """Yield a folder for the reports of all programs, and put it in the place of `path`."""
     with new_folder(path, force=force, not_ours=not_a_suite, place_checked=True) as folder:
         (folder / PLOTS).mkdir()
         (folder / PROGRAMS).mkdir()
@@ -86,21 +74,7 @@ def write_suite(
     top: int | None = None,
     drawn: Sequence[str] = (),
 ) -> None:
-    """Write what is about all programs, beside the reports of each.
-
-    Parameters
-    ----------
-    suite : Suite
-    report : Report
-        As `suite_report` returns it.
-    places : mapping of str to str
-        As `report_folders` returns them.
-    folder : Path
-    top : int, optional
-        Rows of each table in the Markdown; default all.
-    drawn : sequence of str
-        Policies that the chart shows; default the best ones.
-    """
+    """Write what is about all programs, beside the reports of each."""
     whole = {folder / places[result.program] for result in suite.programs}
     for entry in list((folder / PROGRAMS).iterdir()):
         if entry not in whole:  # of a process that was ended
@@ -124,20 +98,7 @@ def write_suite(
 def _page(
     suite: Suite, report: Report, plot: Plot, places: Mapping[str, str], plot_folder: Path
 ) -> str:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("depgraph.reports.page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: clean_text(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    loader = environment.loader
-    if loader is None:
-        raise LookupError(_TEMPLATE)
-    picture = (plot_folder / f"{plot.name}.svg").read_bytes()
+    environment = templates()
     broken = set(map(broken_line, suite.broken))
     return environment.get_template(_TEMPLATE).render(
         title=counted(len({r.program for r in suite.results}), "program"),
@@ -147,11 +108,11 @@ def _page(
         links=_links(suite, places),
         verdicts=[(r.program, r.verdict) for r in suite.programs if r.verdict],
         plot=plot,
-        picture="data:image/svg+xml;base64," + base64.b64encode(picture).decode("ascii"),
+        picture=picture_of(plot, plot_folder),
         pdf=f"{PLOTS}/{plot.name}.pdf",
         notes=report.notes,
         files=(MARKDOWN, CSV, JSON),
-        style=loader.get_source(environment, "page.css")[0],
+        style=source_of(environment, "page.css"),
     )
 
 

@@ -33,23 +33,12 @@ _FULL_NAME_WIDTH = 400
 
 
 def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
-    """Pack blocks and dependences for the page.
+    """Pack blocks and dependences for the page; say what was left out so that a browser copes.
 
     Times are whole parts of the longest makespan, in 32 bits: far below a pixel at any zoom
     that shows a block.
-
-    Parameters
-    ----------
-    study : Study
-
-    Returns
-    -------
-    data : dict
-        JSON for the page's script.
-    cuts : list of str
-        What was left out so that a browser copes.
     """
-    graph, launches = study.graph, study.scenario.launches
+    graph, launches = study.graph, study.launches
     cuts = []
     n_blocks = graph.n_blocks + (0 if launches is None else int(launches.child_grid.sum()))
     shown = min(n_blocks, MOST_BLOCKS)
@@ -68,7 +57,7 @@ def timeline_data(study: Study) -> tuple[dict[str, Any], list[str]]:
         )
     dependences, note = _packed_graph(graph)
     cuts += note
-    times = study.scenario.durations
+    times = study.durations
     longest = max((s.makespan for s in schedules), default=0.0) or 1.0
     return {
         "unit": study.unit,
@@ -114,14 +103,14 @@ def _operations(study: Study) -> list[dict[str, Any]]:
 
 def _place(study: Study, kernel: int) -> str:
     """Say where in the code a kernel was launched, the innermost first."""
-    site = study.scenario.sites.get(kernel, NOWHERE)
+    site = study.sites.get(kernel, NOWHERE)
     known = (clean_text(text) for text in (site.op, site.line, site.module, site.range) if text)
     return ", in ".join(known)
 
 
 def _children(study: Study) -> list[dict[str, Any]]:
     """Return an entry for the children of each kernel that launches any, after all kernels."""
-    graph, launches = study.graph, study.scenario.launches
+    graph, launches = study.graph, study.launches
     if launches is None:
         return []
     names = {k.kernel: clean_text(k.name) for k in study.kernels}

@@ -48,15 +48,8 @@ def write_plots(
 ) -> list[Plot]:
     """Draw every plot of a study into a folder, as PNG and SVG.
 
-    Parameters
-    ----------
-    study : Study
-    folder : Path
-    pair : (int, int), optional
-        Source and target kernel of the block matrix; default the pair that shows most.
-    jobs : int
-        Processes that draw side by side, where the system can make copies of this one. Drawing
-        holds the interpreter's lock, so that threads would gain nothing.
+    Processes draw side by side where the system can make copies of this one: drawing holds the
+    interpreter's lock, so that threads would gain nothing.
     """
 
     def write(i: int) -> Plot:

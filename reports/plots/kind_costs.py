@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.reports.plots.style import (
-    COLOURS,
-    HATCHES,
-    Plot,
-    label_rows,
-    new_figure,
-    no_data,
-)
+from depgraph.reports.plots.style import COLOURS, HATCHES, Plot, label_rows, new_figure, no_data
 from depgraph.reports.tables.table import show_factor, show_number
 from depgraph.system.text import size_text
 

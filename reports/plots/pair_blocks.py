@@ -20,14 +20,7 @@ _NAME_WIDTH = 34
 
 
 def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
-    """Draw the matrix of block pairs of one pair of kernels.
-
-    Parameters
-    ----------
-    study : Study
-    pair : (int, int), optional
-        Source and target kernel; default the pair that shows most.
-    """
+    """Draw the matrix of block pairs of two kernels, source and target; default what shows most."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     chosen = pair or clearest_pair(study.pairs)

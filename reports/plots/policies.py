@@ -43,7 +43,7 @@ def plot(study: Study) -> Plot:
         figure = no_data(new_figure(1.0), "no policies were compared")
         how = "A study compares the policies that it is told to list; the report lists all of them."
         return Plot(_NAME, _TITLE, "No policies were compared.", how, figure)
-    with_predictions = study.scenario.launch.is_off and study.scenario.sharing is not None
+    with_predictions = study.basis.has_contention and not study.basis.launches_cost
     groups = {group for group, *_ in rows}
     figure = new_figure(0.9 + 0.135 * (len(rows) + len(groups)) + 0.12 * with_predictions)
     axes = figure.subplots()

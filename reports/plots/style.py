@@ -64,26 +64,13 @@ _PARAMETERS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture and what to say below it.
+    """A picture and what to say below it."""
 
-    Attributes
-    ----------
-    name : str
-        File name without suffix.
-    title : str
-    result : str
-        What it shows, in a sentence for those who cannot see it.
-    caption : str
-        How to read it, and what was left out.
-    figure : Figure or None
-        None if another process has drawn it.
-    """
-
-    name: str
+    name: str  # file name without suffix
     title: str
-    result: str
-    caption: str
-    figure: Figure | None
+    result: str  # what it shows, in a sentence for those who cannot see it
+    caption: str  # how to read it, and what was left out
+    figure: Figure | None  # None if another process has drawn it
 
 
 @contextmanager

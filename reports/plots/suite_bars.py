@@ -48,15 +48,7 @@ def default_policies(suite: Suite) -> list[str]:
 
 
 def plot(suite: Suite, policies: Sequence[str] = ()) -> Plot:
-    """Draw a group of bars a program: policies, and above them the upper bounds.
-
-    Parameters
-    ----------
-    suite : Suite
-        Each program on one GPU size.
-    policies : sequence of str
-        Of those the first `MOST_BARS` are drawn; default `default_policies`.
-    """
+    """Draw a group of bars a program: policies, and above them the upper bounds."""
     drawn = [p for p in policies if p in suite.policies] or default_policies(suite)
     drawn = drawn[:MOST_BARS]
     means = {m.column: m.mean for m in suite.means if not m.is_predicted}

@@ -21,7 +21,7 @@ GROUPS = (("low", 0, 3), ("medium", 3, 7), ("high", 7, 10))
 
 def plot(study: Study) -> Plot:
     """Draw the share of serial time and of kernels at each of ten levels of utilization."""
-    alu = study.scenario.alu
+    alu = study.alu
     counted_of = {} if alu is None else alu.of_kernel
     loads = [load for load in study.loads if alu is None or load.kernel in counted_of]
     used = [counted_of.get(load.kernel, load.utilization) for load in loads]

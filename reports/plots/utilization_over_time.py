@@ -32,7 +32,7 @@ def plot(study: Study) -> Plot:
     longest = max(s.makespan for s in shown)
     edges = np.linspace(0.0, longest or 1.0, _BINS + 1)
     held = [_percent(study, s, edges) for s in shown]
-    busy = [_percent(study, running_part(s, study.scenario.durations), edges) for s in shown]
+    busy = [_percent(study, running_part(s, study.durations), edges) for s in shown]
     top = min(104.0, 1.15 * max(1.0, *(float(row.max()) for row in held)))
     waits = any(s.waiting > 0 for s in shown)
     figure = new_figure(0.45 + 0.72 * len(shown))
@@ -79,6 +79,6 @@ def plot(study: Study) -> Plot:
 
 def _percent(study: Study, schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     shares: NDArray[np.float64] = 100 * utilization_over_time(
-        schedule.unfolded(study.scenario.launches), study.shares, study.sms, edges
+        schedule.unfolded(study.launches), study.shares, study.sms, edges
     )
     return shares

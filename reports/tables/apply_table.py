@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_factor,
-    show_number,
-)
+from depgraph.reports.tables.table import Column, Report, Table, show_factor, show_number
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -25,13 +19,7 @@ def _time(value: float | None) -> str:
 
 
 def apply_report(found: Sequence[Applied], *, details: bool = False) -> Report:
-    """Show what came of each function.
-
-    Parameters
-    ----------
-    details : bool
-        Whether to show every graph that was tried, and what keeps kernels in order.
-    """
+    """Show what came of each function."""
     tables = []
     if details:
         rows = [(each, tried) for each in found for tried in each.tried]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.bound import MANY_SIZES
-from depgraph.graph.kinds import KIND_NAMES
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -14,7 +13,6 @@ from depgraph.reports.tables.table import (
     show_count,
     show_factor,
     show_number,
-    show_percent,
     sms_column,
     table_rows,
     whole_sms,
@@ -24,51 +22,40 @@ from depgraph.system.text import size_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from depgraph.analysis.basis import Basis
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.outcome import Bound
-    from depgraph.scenario.scenario import Scenario
 
 
-def kinds_shown(scenario: Scenario) -> Callable[[str], str]:
+def kinds_shown(basis: Basis) -> Callable[[str], str]:
     """Return what names kinds of dependence in a table: "all" where nothing is left out."""
-    every = _every_kind(scenario)
-    return lambda kinds: "all" if kinds == every else kinds
+    return lambda kinds: "all" if kinds == basis.known_kinds else kinds
 
 
-def _in_words(scenario: Scenario, kinds: str) -> str:
-    words = {_every_kind(scenario): "all dependences", "RAW": "RAW only (buffers renamed)"}
+def _in_words(basis: Basis, kinds: str) -> str:
+    words = {basis.known_kinds: "all dependences", "RAW": "RAW only (buffers renamed)"}
     return words.get(kinds, kinds)
-
-
-def _every_kind(scenario: Scenario) -> str:
-    return ",".join(kind for kind in KIND_NAMES if kind in scenario.graph.known_kinds)
 
 
 def bound_report(table: BoundTable) -> Report:
     """Describe bounds: the answer in a sentence, the bounds, what schedules reach, assumptions.
 
-    Of more than `MANY_SIZES` sizes a terminal and Markdown get only the curve, one line per size.
+    Of many sizes a terminal and Markdown get only the curve, one line per size.
     """
-    scenario, unit = table.scenario, table.unit
+    basis, unit = table.basis, table.unit
     launches = launch_table(table)
     sms = sms_column()
-    kinds = Column("dependences", "deps", is_text=True, show=kinds_shown(scenario))
+    kinds = Column("dependences", "deps", is_text=True, show=kinds_shown(basis))
     bound_columns = [
         sms,
         kinds,
-        Column("serial", "serial", unit, show_number),
-        Column("critical_path", "critical path", unit, show_number),
-        Column("work", "work", unit, show_number),
-        *[Column("memory", "memory", unit, show_number)] * any(b.memory for b in table.bounds),
-        Column("lower_bound", "lower bound", unit, show_number),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("serial", "critical_path", "work", unit=unit),
+        *common("memory", unit=unit) * any(b.memory for b in table.bounds),
+        *common("lower_bound", "upper_bound", unit=unit),
     ]
     reached = [
         Column("schedule", "schedule", is_text=True, wraps=True, get=lambda a: a.mechanism),
-        Column("makespan", "makespan", unit, show_number),
-        Column("speedup", "speedup", show=show_factor),
-        Column("share_of_bound", "share of bound", show=show_percent),
-        Column("utilization", "utilization", show=show_percent),
+        *common("makespan", "speedup", "share_of_bound", "utilization", unit=unit),
     ]
     bounds = Table.of("bounds", "Bounds", bound_columns, table.bounds)
     pairs = [(b, a) for b in table.bounds for a in b.schedules]
@@ -78,7 +65,7 @@ def bound_report(table: BoundTable) -> Report:
         [sms, kinds, *reached],
         [
             *((*row_of([sms, kinds], b), *row_of(reached, a)) for b, a in pairs),
-            *_measured_rows(scenario),
+            *_measured_rows(basis),
         ],
     )
     limited = [*bound_columns, Column("limited_by", "limited by")]
@@ -88,15 +75,15 @@ def bound_report(table: BoundTable) -> Report:
         [*limited, *reached, Column("unit", "unit")],
         [(*row_of(limited, b), *row_of(reached, a), unit) for b, a in pairs],
     )
-    curve = _curve(table) if len({b.sms for b in table.bounds}) > MANY_SIZES else None
-    low, high = table.occupancy
+    curve = _curve(table) if table.is_curve else None
+    low, high = basis.occupancy
     resident = str(low) if low == high else f"{low} to {high}"
     return Report(
         "bound",
         {
             "unit": unit,
-            "durations": scenario.timing.source,
-            "gpu": scenario.resources.gpu.name,
+            "durations": basis.durations,
+            "gpu": basis.gpu,
             "occupancy_least": low,
             "occupancy_most": high,
         },
@@ -104,12 +91,12 @@ def bound_report(table: BoundTable) -> Report:
             *(_curve_answers(table) if curve else _answers(table)),
             *_launch_answers(table),
             (
-                f"durations: {scenario.timing.source} ({unit}); occupancy: {resident} blocks per "
-                f"SM by the limits of {scenario.resources.gpu.name}"
+                f"durations: {basis.durations} ({unit}); occupancy: {resident} blocks per "
+                f"SM by the limits of {basis.gpu}"
             ),
         ],
         tables=[curve] if curve else [bounds, schedules, *launches],
-        notes=[*table.assumptions, *scenario.uncertainty.notes],
+        notes=[*table.assumptions, *basis.uncertain],
         csv_table=flat,
         extra={t.key: table_rows(t) for t in (bounds, schedules, *launches)} if curve else {},
     )
@@ -145,9 +132,9 @@ def _launch_answers(table: BoundTable) -> list[str]:
     return [text]
 
 
-def _measured_rows(scenario: Scenario) -> list[tuple[Any, ...]]:
+def _measured_rows(basis: Basis) -> list[tuple[Any, ...]]:
     """Return the row of the run that was profiled, beside those of schedules."""
-    m = scenario.measured
+    m = basis.measured
     if m is None:
         return []
     return [(m.sms, "as profiled", "measured", m.wall, m.speedup, None, m.utilization)]
@@ -158,10 +145,10 @@ def _curve(table: BoundTable) -> Table:
     kinds = list(dict.fromkeys(b.dependences for b in table.bounds))
     columns = [
         Column("sms", "SMs", show=show_count),
-        Column("serial", "serial", table.unit, show_number),
+        *common("serial", unit=table.unit),
     ]
     for kind in kinds:
-        label = kinds_shown(table.scenario)(kind)
+        label = kinds_shown(table.basis)(kind)
         columns += [
             Column(f"upper_bound {kind}", f"{label}: bound", show=show_factor),
             Column(f"speedup {kind}", "dataflow", show=show_factor),
@@ -182,7 +169,7 @@ def _curve_answers(table: BoundTable) -> list[str]:
     sentences = []
     for kind in dict.fromkeys(b.dependences for b in table.bounds):
         curve = [b for b in table.bounds if b.dependences == kind]
-        words = _in_words(table.scenario, kind)
+        words = _in_words(table.basis, kind)
         ends = " to ".join(
             f"{show_factor(b.upper_bound)} ({_sms(b)})" for b in (curve[0], curve[-1])
         )
@@ -202,7 +189,7 @@ def _sms(b: Bound) -> str:
 
 def _answers(table: BoundTable) -> list[str]:
     return [
-        f"{_sms(b)}, {_in_words(table.scenario, b.dependences)}: upper bound on speedup "
+        f"{_sms(b)}, {_in_words(table.basis, b.dependences)}: upper bound on speedup "
         f"{show_factor(b.upper_bound)} (limited by {b.limited_by}); "
         f"{show_factor(b.reached.speedup)} reached by {b.reached.mechanism}"
         for b in table.bounds

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.buffers import BLOCK_BYTES
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from depgraph.analysis.buffers import Buffer
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.renaming import BufferSet, Renaming
+    from depgraph.graph.block_graph import BlockGraph
+    from depgraph.graph.program import Kernel
     from depgraph.scenario.scenario import Scenario
 
 _FUNCTIONS_SHOWN = 2
@@ -78,9 +81,9 @@ def _set_text(found: Renaming, each: BufferSet) -> str:
     )
 
 
-def buffer_tables(found: Renaming, scenario: Scenario) -> list[Table]:
+def buffer_tables(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> list[Table]:
     """Build the tables of buffers that are used again, and of sets worth renaming."""
-    return [_set_table(found), _buffer_table(found, scenario)]
+    return [_set_table(found), _buffer_table(found, kernels, graph)]
 
 
 def _set_table(found: Renaming) -> Table:
@@ -93,7 +96,7 @@ def _set_table(found: Renaming) -> Table:
         Column("kernels", "kernels that write them", show=show_number,
                get=lambda s: len({k for b in own(s) for k in b.writers})),
         Column("more_bytes", "more memory, at most", show=show_bytes),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("upper_bound"),
         Column("critical_path", "critical path", show=show_number),
     ]  # fmt: skip
     return Table.of("buffer_sets", "Buffers worth renaming together", columns, found.sets)
@@ -114,8 +117,8 @@ def _allocators(buffer: Buffer) -> str:
     return ", ".join(names[:_FUNCTIONS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
-    name = kernel_names(scenario.kernels, scenario.graph.copies)
+def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
+    name = kernel_names(kernels, graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
     columns = [
         Column("buffer", "buffer", get=lambda b: b.number),
@@ -125,9 +128,8 @@ def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
         Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
         *[Column("allocated_by", "allocated by", is_text=True, get=_allocators)]
         * any(b.allocated_by for b in found.ranked),
-        Column("war", "WAR", show=show_number),
-        Column("waw", "WAW", show=show_number),
-        *[Column("reuse", "reuse", show=show_number)] * (scenario.graph.frees is not None),
+        *common("war", "waw"),
+        *common("reuse") * (graph.frees is not None),
         Column("upper_bound_alone", "alone", show=show_factor,
                get=lambda b: found.upper_bound_alone[b.number]),
         Column("set", "set", show=show_value, get=lambda b: place.get(b.number)),
@@ -139,19 +141,9 @@ def _buffer_table(found: Renaming, scenario: Scenario) -> Table:
 def buffers_report(
     found: Renaming, scenario: Scenario, steps: Sequence[Step], *, top: int | None = None
 ) -> Report:
-    """Describe the buffers of a program: which keep blocks waiting, and how to keep them apart.
-
-    Parameters
-    ----------
-    found : Renaming
-    scenario : Scenario
-        That it was found for.
-    steps : sequence of Step
-    top : int, optional
-        Rows of the table of buffers at most; default all.
-    """
+    """Describe the buffers of a program: which keep blocks waiting, and how to keep them apart."""
     kernels = scenario.kernels
-    sets, buffers = buffer_tables(found, scenario)
+    sets, buffers = buffer_tables(found, kernels, scenario.graph)
     names = {k.kernel: k.name for k in kernels}
     advice = renaming_advice(found, names)
     return Report(
@@ -182,14 +174,7 @@ def buffers_report(
 
 
 def renaming_advice(found: Renaming, names: dict[int, str]) -> list[tuple[str, list[str]]]:
-    """Say how to keep apart the buffers that are worth it, by the language of the program.
-
-    Parameters
-    ----------
-    found : Renaming
-    names : dict
-        Kernel number to name.
-    """
+    """Say how to keep apart the buffers that are worth it, by the language of the program."""
     if not found.sets:
         return []
     chosen = [found.buffers[n] for n in found.sets[-1].buffers]

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.gpu.model import CONSTANTS
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_percent,
-)
+from depgraph.reports.tables.columns import common
+from depgraph.reports.tables.table import Column, Report, Table, show_percent
 from depgraph.system.text import counted
 
 if TYPE_CHECKING:
@@ -38,7 +34,7 @@ def calibration_report(calibration: Calibration) -> Report:
             Column("name", "constant", is_text=True),
             Column("start", calibration.constants_of, show=_plain),
             Column("fitted", "fitted", show=_plain),
-            Column("meaning", "meaning", is_text=True),
+            *common("meaning"),
         ],
         [
             (name, getattr(calibration.start, name), getattr(calibration.gpu, name), meaning)

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.graph.program import kernel_remarks
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    kernel_name,
-    show_number,
-)
+from depgraph.reports.tables.columns import common
+from depgraph.reports.tables.table import Column, Report, Table, show_number
 from depgraph.reports.tables.untraced import skipped_table
 from depgraph.system.text import COPIES, counted, size_read
 
@@ -22,28 +17,17 @@ _KERNELS_SHOWN = 40
 
 
 def check_report(checkup: Checkup, *, verdict: str, shown: int | None = _KERNELS_SHOWN) -> Report:
-    """Describe a checkup: the verdict, problems, kernels, what was left out.
-
-    Parameters
-    ----------
-    checkup : Checkup
-    verdict : str
-        "good", "usable" or "not to be trusted".
-    shown : int, optional
-        Kernels listed at most; None for all.
-    """
+    """Describe a checkup: the verdict, problems, kernels, what was left out."""
     problem_columns = [
         Column("severity", "", is_text=True, get=lambda p: "error" if p.is_error else "warning"),
-        Column("count", "count", show=show_number),
+        *common("count"),
         Column("found", "what was found", is_text=True, wraps=True),
         Column("place", "where", is_text=True, wraps=True),
     ]
     kernel_columns = [
-        Column("kernel", "kernel"),
-        Column("name", "name", is_text=True, show=kernel_name),
-        Column("blocks", "blocks", show=show_number),
+        *common("kernel", "name", "blocks"),
         Column("active_blocks", "with code", show=show_number),
-        Column("accesses", "accesses", show=show_number),
+        *common("accesses"),
         Column("remarks", "remarks", is_text=True, show="; ".join, wraps=True, get=kernel_remarks),
     ]
     more = "--format json lists all"

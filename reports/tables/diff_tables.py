@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
-    kernel_name,
     show_factor,
     show_number,
     show_percent,
@@ -34,14 +34,7 @@ _MEANING = {
 
 
 def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
-    """Describe what changed.
-
-    Parameters
-    ----------
-    diff : StoreDiff
-    top : int, optional
-        Rows of each table at most; default all.
-    """
+    """Describe what changed."""
     changed = [k for k in diff.kernels if k.change != "same"]
     counts = {
         "kernels_same": len(diff.kernels) - len(changed),
@@ -100,7 +93,7 @@ def _metric_table(diff: StoreDiff) -> Table:
         "Metrics",
         [
             Column("metric", "metric", is_text=True),
-            Column("meaning", "meaning", is_text=True),
+            *common("meaning"),
             Column("base", "base", show=show_number),
             Column("new", "new", show=show_number),
             Column("change", "change", show=_signed_percent),
@@ -122,7 +115,7 @@ def _kernel_table(diff: StoreDiff) -> Table:
     columns = [
         Column("base", "base", show=show_value),
         Column("new", "new", show=show_value),
-        Column("name", "name", is_text=True, show=kernel_name),
+        *common("name"),
         Column("change", "change", is_text=True),
         Column("base_time", "base", diff.unit, show_number),
         Column("new_time", "new", diff.unit, show_number),
@@ -133,8 +126,7 @@ def _kernel_table(diff: StoreDiff) -> Table:
 
 def _pair_table(diff: StoreDiff) -> Table:
     columns = [
-        Column("target", "kernel"),
-        Column("source", "waits for"),
+        *common("target", "source"),
         Column("side", "numbered in", is_text=True),
         Column("base_pattern", "base", is_text=True, show=show_value),
         Column("new_pattern", "new", is_text=True, show=show_value),

@@ -20,16 +20,7 @@ PAIRS_SHOWN = 25
 def extract_summary(
     extraction: Extraction, *, seconds: float | None = None, pairs_shown: int | None = PAIRS_SHOWN
 ) -> Report:
-    """Describe an extraction: what was read, what depends on what, what is untraced.
-
-    Parameters
-    ----------
-    extraction : Extraction
-    seconds : float, optional
-        Time it took, for the throughput.
-    pairs_shown : int or None
-        Rows of the table of kernel pairs; None for all, as programs want them.
-    """
+    """Describe an extraction: what was read, what depends on what, what is untraced."""
     kernels, pairs, metadata = extraction.kernels, extraction.pairs, extraction.metadata
     facts = {
         "format": metadata["format"],

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from depgraph.reports.tables.table import (
-    Column,
-    Report,
-    Table,
-    show_bytes,
-    show_number,
-    show_percent,
-)
+from depgraph.reports.tables.columns import common
+from depgraph.reports.tables.table import Column, Report, Table, show_number, show_percent
 from depgraph.timing.launch_sites import NOWHERE, SITE_COLUMNS
 
 if TYPE_CHECKING:
@@ -39,17 +33,14 @@ def groups_report(groups: Sequence[KernelGroup], by: str, unit: str) -> Report:
     """Build the table of groups of kernels."""
     total = sum(group.time or 0.0 for group in groups)
     times = [
-        Column("time", "time", unit, show_number),
+        *common("time", unit=unit),
         Column("share", "share", show=show_percent, get=lambda g: g.time / total),
     ]
     columns = [
         Column(by, by, is_text=True, get=lambda g: g.group),
-        Column("kernels", "kernels", show=show_number),
-        Column("blocks", "blocks", show=show_number),
+        *common("kernels", "blocks"),
         *times * (total > 0),
-        Column("accesses", "accesses", show=show_number),
-        Column("read_bytes", "reads", show=show_bytes),
-        Column("written_bytes", "writes", show=show_bytes),
+        *common("accesses", "read_bytes", "written_bytes"),
     ]
     table = Table.of("groups", f"Kernels by {by}", columns, groups)
     return Report("kernels", {"group_by": by, "n_groups": len(groups)}, tables=[table])
@@ -64,11 +55,8 @@ def pair_groups_report(groups: Sequence[PairGroup], by: str) -> Report:
             Column("target", by, is_text=True),
             Column("source", "waits for", is_text=True),
             Column("pairs", "kernel pairs", show=show_number),
-            Column("edges", "edges", show=show_number),
-            Column("raw", "RAW", show=show_number),
-            Column("war", "WAR", show=show_number),
-            Column("waw", "WAW", show=show_number),
-            *[Column("reuse", "reuse", show=show_number)] * any(g.reuse for g in groups),
+            *common("edges", "raw", "war", "waw"),
+            *common("reuse") * any(g.reuse for g in groups),
         ],
         groups,
     )

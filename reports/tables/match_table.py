@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
     kernel_name,
     shorten,
-    show_dimensions,
     show_number,
     show_percent,
     show_value,
@@ -36,14 +36,7 @@ _NAMES_SHOWN = 5
 
 
 def fit_report(fit: Fit, estimated: Estimates) -> Report:
-    """Describe how well a profile fits: every kernel, and what only the profile has.
-
-    Parameters
-    ----------
-    fit : Fit
-    estimated : Estimates
-        Of the kernels without a measurement.
-    """
+    """Describe how well a profile fits: every kernel, and what only the profile has."""
     if isinstance(fit.profile, BlockProfile):
         return _block_report(fit.profile, fit, estimated)
     if fit.match is None:
@@ -111,14 +104,11 @@ def _kernel_table(match: Match, estimated: Estimates) -> Table:
         "kernels",
         "Kernels of the trace",
         [
-            Column("kernel", "kernel"),
-            Column("name", "name", is_text=True, show=kernel_name),
-            Column("grid", "grid", show=show_dimensions),
-            Column("status", "match", is_text=True),
+            *common("kernel", "name", "grid", "status"),
             Column("profile_name", "in the profile", is_text=True, show=_profile_name),
-            Column("duration", "time", match.unit, show_number),
+            *common("duration", unit=match.unit),
             *[Column("spread", "spread", show=show_percent)] * (len(match.rows) > 1),
-            Column("share", "share", show=show_percent),
+            *common("share"),
         ],
         rows,
     )
@@ -136,8 +126,7 @@ def _time_table(match: Match, estimated: Estimates, memory: Sequence[MemoryOpera
     ]
     columns = [
         Column("what", "times", is_text=True),
-        Column("count", "count", show=show_number),
-        Column("time", "time", match.unit, show_number),
+        *common("count", "time", unit=match.unit),
     ]
     return Table("times", "Times", columns, [row for row in rows if row[1]])
 
@@ -146,8 +135,7 @@ def _memory_table(match: Match, memory: Sequence[MemoryOperations]) -> Table:
     columns = [
         Column("name", "name", is_text=True),
         Column("before", "before kernel", show=show_value),
-        Column("count", "count", show=show_number),
-        Column("time", "time", match.unit, show_number),
+        *common("count", "time", unit=match.unit),
     ]
     return Table.of("memory_operations", "Memsets and copies of the profile", columns, memory)
 
@@ -178,10 +166,9 @@ def _only_in_profile(match: Match) -> Table:
         "Kernels that only the profile has",
         [
             Column("row", "row"),
-            Column("name", "name", is_text=True, show=kernel_name),
-            Column("grid", "grid", show=show_dimensions),
+            *common("name", "grid"),
             Column("stream", "stream", show=show_value),
-            Column("duration", "time", match.unit, show_number),
+            *common("duration", unit=match.unit),
         ],
         [
             (
@@ -231,11 +218,9 @@ def _block_report(profile: BlockProfile, fit: Fit, estimated: Estimates) -> Repo
                 "kernels",
                 "Kernels of the trace",
                 [
-                    Column("kernel", "kernel"),
-                    Column("name", "name", is_text=True, show=kernel_name),
-                    Column("blocks", "blocks", show=show_number),
+                    *common("kernel", "name", "blocks"),
                     Column("timed_blocks", "with a time", show=show_number),
-                    Column("status", "match", is_text=True),
+                    *common("status"),
                     Column("mean", "mean", profile.unit, show_number),
                     Column("longest", "longest", profile.unit, show_number),
                 ],

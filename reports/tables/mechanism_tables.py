@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.mechanisms.base import Availability
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
@@ -48,15 +49,15 @@ def _if_it_ends(name: str) -> Callable[[Outcome], float | None]:
 
 def comparison_report(comparison: Comparison) -> Report:
     """Describe what mechanisms reach: the bounds, a row each, what each assumed."""
-    scenario = comparison.scenario
-    unit, dependences = scenario.unit, scenario.dependences
+    basis = comparison.basis
+    unit, dependences = basis.unit, basis.dependences
     mechanisms = _mechanism_table(comparison)
     flat = Table.of(
         "mechanisms",
         "",
         [
             *mechanisms.columns,
-            *[Column("predicted", "predicted", unit)] * (scenario.sharing is not None),
+            *[Column("predicted", "predicted", unit)] * basis.has_contention,
             Column("lower_bound", "lower bound", unit),
             Column("availability", "availability"),
             Column("launch_speedup", "launches"),
@@ -71,14 +72,14 @@ def comparison_report(comparison: Comparison) -> Report:
         "mechanisms",
         {
             "unit": unit,
-            "durations": scenario.timing.source,
-            "gpu": scenario.resources.gpu.name,
+            "durations": basis.durations,
+            "gpu": basis.gpu,
             "dependences": dependences,
         },
         headline=[
             *_answers(comparison),
             (
-                f"durations: {scenario.timing.source} ({unit}); dependences: {dependences}; slot "
+                f"durations: {basis.durations} ({unit}); dependences: {dependences}; slot "
                 "utilization: busy counts blocks at work, held also blocks that wait in their "
                 "slots; waiting: their time, summed"
             ),
@@ -91,7 +92,7 @@ def comparison_report(comparison: Comparison) -> Report:
             *_speedup_parts(comparison),
         ],
         notes=[
-            *comparison.notes, *scenario.assumptions, *scenario.uncertainty.notes, _FIXED,
+            *comparison.notes, *basis.assumptions, *basis.uncertain, _FIXED,
         ],
         csv_table=flat,
         extra={
@@ -112,19 +113,17 @@ def comparison_report(comparison: Comparison) -> Report:
 
 
 def _bound_table(comparison: Comparison) -> Table:
-    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    unit, launched = comparison.basis.unit, comparison.basis.launches_cost
     with_memory = any(b.memory for b in comparison.limits)
     columns = [
         sms_column(),
-        Column("serial", "serial", unit, show_number),
+        *common("serial", unit=unit),
         *[Column("launched_serial", "with launches", unit, show_number)] * launched,
-        Column("critical_path", "critical path", unit, show_number),
-        Column("work", "work", unit, show_number),
-        *[Column("memory", "memory", unit, show_number)] * with_memory,
-        Column("lower_bound", "lower bound", unit, show_number),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("critical_path", "work", unit=unit),
+        *common("memory", unit=unit) * with_memory,
+        *common("lower_bound", "upper_bound", unit=unit),
     ]
-    if comparison.scenario.sharing is not None:
+    if comparison.basis.has_contention:
         columns.append(Column("contended_upper_bound", "of predictions", show=show_factor))
     return Table.of("bounds", "Bounds", columns, comparison.limits)
 
@@ -132,7 +131,7 @@ def _bound_table(comparison: Comparison) -> Table:
 def _intra_block_bounds(comparison: Comparison) -> list[Table]:
     """Lay out the bounds of mechanisms whose blocks wait inside, where positions are known."""
     known = [b for b in comparison.limits if b.intra_block_path is not None]
-    unit = comparison.scenario.unit
+    unit = comparison.basis.unit
     columns = [
         sms_column(),
         Column("critical_path", "critical path", unit, show_number,
@@ -147,10 +146,10 @@ def _intra_block_bounds(comparison: Comparison) -> list[Table]:
 
 
 def _mechanism_table(comparison: Comparison) -> Table:
-    unit = comparison.scenario.unit
+    unit = comparison.basis.unit
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        *common("mechanism"),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *_predictions(comparison),
@@ -158,36 +157,36 @@ def _mechanism_table(comparison: Comparison) -> Table:
         Column("utilization", "busy", show=show_percent),
         Column("held", "held", show=show_percent),
         Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
-        Column("against", "compared with", is_text=True),
+        *common("against"),
     ]
     return Table.of("mechanisms", "Mechanisms", columns, comparison.outcomes)
 
 
 def _predictions(comparison: Comparison) -> list[Column]:
     """Return the speedup that hardware is expected to show, where contention counts."""
-    if comparison.scenario.sharing is None:
+    if not comparison.basis.has_contention:
         return []
     return [Column("predicted_speedup", "predicted", show=show_factor)]
 
 
 def ranked_table(comparison: Comparison) -> Table:
     """Build the table of mechanisms on one GPU size, best first."""
-    unit, launched = comparison.scenario.unit, not comparison.scenario.launch.is_off
+    unit, launched = comparison.basis.unit, comparison.basis.launches_cost
     overlap = Column(
         "overlap_speedup", "by overlap", show=show_factor, get=_if_it_ends("overlap_speedup")
     )
     columns = [
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        *common("mechanism"),
         Column("availability", "availability", is_text=True),
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *[overlap] * launched,
         *_predictions(comparison),
-        Column("upper_bound", "upper bound", show=show_factor),
+        *common("upper_bound"),
         Column("share_of_bound", "of bound", show=show_percent),
         Column("utilization", "busy", show=show_whole_percent, get=lambda o: o.utilization or None),
         Column("held", "held", show=show_whole_percent, get=lambda o: o.held or None),
-        Column("against", "compared with", is_text=True),
+        *common("against"),
     ]
     # What cuts blocks up has durations of its own: it is not compared with the others.
     ranked = sorted(
@@ -200,14 +199,14 @@ def ranked_table(comparison: Comparison) -> Table:
 
 def child_kernel_table(comparison: Comparison) -> list[Table]:
     """Lay out what mechanisms make of launches from the device, where there are any."""
-    unit = comparison.scenario.unit
+    unit = comparison.basis.unit
 
     def of(name: str) -> Callable[[Outcome], Any]:
         return lambda outcome: getattr(outcome.launching, name)
 
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
+        *common("mechanism"),
         Column("makespan", "time", unit, show_number),
         Column("over_flat", "over flat", show=show_factor, get=lambda o: o.speedup),
         Column("over_cdp", "over cdp", show=show_factor, get=lambda o: of("over_cdp")(o) or None),
@@ -227,14 +226,13 @@ def _speedup_parts(comparison: Comparison) -> list[Table]:
     """Split each speedup into its two factors, where launches cost anything."""
     columns = [
         sms_column(),
-        Column("mechanism", "mechanism", is_text=True, wraps=True),
-        Column("speedup", "speedup", show=show_factor),
+        *common("mechanism", "speedup"),
         Column("launch_speedup", "by launches", show=show_factor),
         Column("overlap_speedup", "by overlap", show=show_factor),
     ]
     ended = [o for o in comparison.outcomes if not o.deadlock]
     parts = Table.of("parts", "Speedups by cause", columns, ended)
-    return [] if comparison.scenario.launch.is_off else [parts]
+    return [parts] if comparison.basis.launches_cost else []
 
 
 def _answers(comparison: Comparison) -> list[str]:
@@ -255,7 +253,7 @@ def _answers(comparison: Comparison) -> list[str]:
 def _factors(outcome: Outcome, comparison: Comparison) -> str:
     """Show a speedup, and its two factors."""
     speedup = show_factor(outcome.speedup)
-    if comparison.scenario.launch.is_off:
+    if not comparison.basis.launches_cost:
         return speedup
     launch, overlap = show_factor(outcome.launch_speedup), show_factor(outcome.overlap_speedup)
     return f"{speedup} (launches {launch} times overlap {overlap})"
@@ -274,7 +272,7 @@ def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
     cost_columns = [
         Column("default", "default", show=lambda v: f"{v:g}"),
         Column("unit", "unit", is_text=True),
-        Column("meaning", "meaning", is_text=True),
+        *common("meaning"),
         Column("source", "source", is_text=True),
     ]
     costs = Table(
@@ -329,18 +327,19 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:g}" if unit == "count" else f"{value:g}{unit}"
 
 
-def policies_report(policies: Iterable[Policy], scenario: Scenario, *, sms: int) -> Report:
+def policies_report(policies: Iterable[Policy], scenario: Scenario) -> Report:
     """Build the table of cuSync policies, a pair of kernels each."""
+    sms = int(scenario.sms)
     name = kernel_names(scenario.kernels, scenario.graph.copies)
     columns = [
-        Column("target", "kernel"),
+        *common("target"),
         Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
-        Column("source", "waits for"),
+        *common("source"),
         Column("source_name", "name", is_text=True, get=lambda p: name(p.source)),
         Column("policy", "policy", is_text=True),
         Column("semaphores", "semaphores", show=show_number),
         Column("waits", "waits", show=show_number),
-        Column("speedup", "speedup", show=show_factor),
+        *common("speedup"),
         Column("tile_speedup", "by tile", show=show_factor),
     ]
     pairs = Table.of("pairs", "Cheapest correct cuSync policy of each pair", columns, policies)

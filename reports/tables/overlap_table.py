@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
     Report,
     Table,
-    kernel_name,
     row_of,
     show_count,
     show_factor,
@@ -33,13 +33,7 @@ _COLUMNS = (
 
 
 def overlap_report(found: Overlapped, rows: int | None = _ROWS) -> Report:
-    """Describe what overlapped: each rank, each iteration, each kernel that communicates.
-
-    Parameters
-    ----------
-    rows : int or None
-        At most so many iterations are shown in a terminal; None for all.
-    """
+    """Describe what overlapped: each rank, each iteration, each kernel that communicates."""
     iterations = _table("iterations", "Iterations", found.iterations)
     kept = iterations.rows if rows is None else iterations.rows[:rows]
     shown = Table(
@@ -50,10 +44,7 @@ def overlap_report(found: Overlapped, rows: int | None = _ROWS) -> Report:
         "communication_kernels",
         "Kernels and copies that communicate",
         [
-            Column("rank", "rank", is_text=True),
-            Column("name", "name", is_text=True, show=kernel_name),
-            Column("count", "count", show=show_number),
-            Column("time", "time", _UNIT, show_number),
+            *common("rank", "name", "count", "time", unit=_UNIT),
             Column("blocks", "blocks", show=_or_unknown(show_count)),
         ],
         found.kernels,
@@ -94,7 +85,7 @@ def _sentence(each: Iteration, sms: int | None) -> str:
 def _table(key: str, title: str, rows: Sequence[Iteration]) -> Table:
     percent, factor = _or_unknown(show_percent), _or_unknown(show_factor)
     columns = [
-        Column("rank", "rank", is_text=True),
+        *common("rank"),
         Column("name", "iteration", is_text=True),
         *_COLUMNS,
         Column("speedup", "speedup", show=factor),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import Column, Table, kernel_names, show_number
 
 if TYPE_CHECKING:
@@ -23,29 +24,17 @@ def pair_table(
     """Build the table of dependent pairs, in the order of the kernel that waits.
 
     Allocator reuse, edges by LDGSTS alone and possible edges have columns where there are any.
-
-    Parameters
-    ----------
-    pairs : sequence of PairSummary
-    kernels : sequence of Kernel
-    copies : mapping
-        What each copy or memset is, by its number below 0.
-    shown : int, optional
-        Rows at most; default all.
     """
     name = kernel_names(kernels, copies)
     streams = {k.kernel: k.stream for k in kernels}
     columns = [
-        Column("target", "kernel"),
+        *common("target"),
         Column("target_name", "name", is_text=True, get=lambda p: name(p.target)),
-        Column("source", "waits for"),
+        *common("source"),
         Column("source_name", "name", is_text=True, get=lambda p: name(p.source)),
         Column("pattern", "pattern", is_text=True, get=lambda p: p.pattern.value),
-        Column("edges", "edges", show=show_number),
-        Column("raw", "RAW", show=show_number),
-        Column("war", "WAR", show=show_number),
-        Column("waw", "WAW", show=show_number),
-        *[Column("reuse", "reuse", show=show_number)] * any(p.reuse for p in pairs),
+        *common("edges", "raw", "war", "waw"),
+        *common("reuse") * any(p.reuse for p in pairs),
         *[Column("ldgsts", "by LDGSTS", show=show_number)] * any(p.ldgsts for p in pairs),
         *[Column("possible", "possible", show=show_number)] * any(p.possible for p in pairs),
         Column(

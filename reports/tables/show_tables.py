@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from depgraph.errors import ModelError
 from depgraph.graph.queries import block_number, describe_neighbours, neighbour_kinds
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.group_tables import site_columns
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import (
@@ -54,32 +55,17 @@ def kernels_report(
     times: Mapping[int, float] | None = None,
     unit: str = "us",
 ) -> Report:
-    """Build the table of kernels; streams are lettered in the order of their first use.
-
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-    sites : mapping, optional
-        Where in the code kernels were launched, by kernel number.
-    times : mapping, optional
-        Measured times, by kernel number.
-    unit : str
-        Of the times.
-    """
+    """Build the table of kernels; streams are lettered in the order of their first use."""
     measured = times or {}
     in_order = dict.fromkeys(kernel.stream for kernel in kernels)
     streams = {stream: _letters(index) for index, stream in enumerate(in_order)}
     columns = [
-        Column("kernel", "kernel"),
-        Column("name", "name", is_text=True, show=kernel_name),
-        Column("grid", "grid", show=show_dimensions),
+        *common("kernel", "name", "grid"),
         Column("block", "block", show=show_dimensions),
         Column("registers", "regs", show=show_number),
         Column("shared_bytes", "shared", "B", show=show_number),
         Column("stream", "stream", show=streams.__getitem__),
-        Column("accesses", "accesses", show=show_number),
-        Column("read_bytes", "reads", show=show_bytes),
-        Column("written_bytes", "writes", show=show_bytes),
+        *common("accesses", "read_bytes", "written_bytes"),
         *[Column("nvtx", "NVTX ranges", is_text=True, show=show_value)]
         * any(kernel.nvtx for kernel in kernels),
         *[Column("time", "time", unit, show_number, get=lambda k: measured.get(k.kernel))]
@@ -136,8 +122,7 @@ def path_report(
                 [
                     Column("name", "function", is_text=True),
                     Column("kernels", "kernels"),
-                    Column("duration", "time", unit, show_number),
-                    Column("share", "share", show=show_percent),
+                    *common("duration", "share", unit=unit),
                 ],
                 [(*row, row[2] / length) for row in functions],
             ),
@@ -150,7 +135,7 @@ def path_report(
 def path_columns(unit: str, name: Callable[[int], str]) -> list[Column]:
     """Return the columns of a table of blocks on the critical path."""
     return [
-        Column("kernel", "kernel"),
+        *common("kernel"),
         Column("name", "name", is_text=True, show=kernel_name, get=lambda s: name(s.kernel)),
         Column("block", "block", show=show_number),
         Column("start", "start", unit, show_number),
@@ -168,18 +153,7 @@ def block_report(
     *,
     is_whole: bool = False,
 ) -> Report:
-    """Describe a block: its footprint, what it waits for, what waits for it, and why.
-
-    Parameters
-    ----------
-    graph : BlockGraph
-    footprints : Footprints
-    kernels : sequence of Kernel
-    kernel, block : int
-        Kernel number, and block number within the kernel.
-    is_whole : bool
-        Keep all rows, as programs want them, instead of the first ones.
-    """
+    """Describe a block: its footprint, what it waits for, what waits for it, and why."""
     number = block_number(graph, kernel, block)
     row = next((k for k in kernels if k.kernel == kernel), None)
     if row is None:
@@ -249,7 +223,7 @@ def block_report(
 
 def _neighbour_table(key: str, title: str, found: Sequence[Neighbour], total: int) -> Table:
     columns = [
-        Column("kernel", "kernel"),
+        *common("kernel"),
         Column("block", "block"),
         Column("kinds", "kinds", is_text=True, get=lambda n: ", ".join(n.kinds)),
         Column("raw_bytes", "RAW", "B", show_number),

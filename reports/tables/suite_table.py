@@ -48,15 +48,7 @@ def suite_report(
 ) -> Report:
     """Describe many programs: means in sentences, a row for each, means in a table.
 
-    Parameters
-    ----------
-    suite : Suite
-    has_policies : bool
-        Whether people see every policy, not the best alone; JSON and CSV always have all.
-    steps : sequence of Step
-        What to do next.
-    missed : sequence of str, optional
-        Thresholds that were missed, where any were set.
+    People see the best policy alone without `has_policies`; JSON and CSV always have all.
     """
     shown = suite.policies if has_policies else {}
     programs = Table.of("programs", "Programs", _columns(suite, shown), suite.results)

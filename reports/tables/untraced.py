@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.workload import FORMAT as WORKLOAD
 from depgraph.graph.program import remarks
+from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import Column, Table, show_number
 from depgraph.system.text import kernels_text
 
@@ -21,15 +22,7 @@ if TYPE_CHECKING:
 def untraced_notes(
     kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
 ) -> list[str]:
-    """List warnings, kernels with hidden accesses or inner order, and the format's blind spots.
-
-    Parameters
-    ----------
-    kernels : sequence of Kernel
-    pairs : sequence of PairSummary
-    metadata : mapping
-        Provenance of the extraction.
-    """
+    """List warnings, kernels with hidden accesses or inner order, and the format's blind spots."""
     notes = [
         f"{warning}: {show_number(count)}"
         for warning, count in metadata.get("warnings", {}).items()
@@ -51,6 +44,6 @@ def skipped_table(skipped: Mapping[str, int]) -> Table:
     """Build the table of what was left out, and how often."""
     columns = [
         Column("reason", "reason", is_text=True, wraps=True),
-        Column("count", "count", show=show_number),
+        *common("count"),
     ]
     return Table("skipped", "Left out", columns, list(skipped.items()))

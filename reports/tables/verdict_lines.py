@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from depgraph.analysis.verdict import verdict_of
 from depgraph.reports.tables.table import show_factor, show_number, show_percent
 from depgraph.system.ratios import ratio
 from depgraph.system.text import counted, size_text
@@ -13,36 +12,25 @@ from depgraph.system.text import counted, size_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from depgraph.analysis.answer import Conclusion
     from depgraph.analysis.as_launched import AsLaunched
-    from depgraph.analysis.findings import Findings
+    from depgraph.analysis.basis import Basis
     from depgraph.analysis.next_steps import Step
-    from depgraph.analysis.verdict import Verdict
     from depgraph.reports.tables.table import Report
 
 
 def with_verdict(
-    report: Report, found: Findings, verdict: Verdict | None = None, *, more: Sequence[Step] = ()
+    report: Report, basis: Basis, found: Conclusion, more: Sequence[Step] = ()
 ) -> Report:
-    """Put the verdict in front of a report.
-
-    Parameters
-    ----------
-    report : Report
-    found : Findings
-        Of the program that it is about.
-    verdict : Verdict, optional
-        Where it is known already.
-    more : sequence of Step
-        What to do next beside what the verdict says.
-    """
-    verdict = verdict or verdict_of(found)
+    """Put the verdict in front of a report, and more to do next behind what it says."""
+    verdict = found.verdict
     return replace(
         report,
         facts={
             "verdict": verdict.text,
             "verdict_rules": list(verdict.rules),
             "as_launched": launched_facts(found.launched),
-            "predictions": prediction_facts(found),
+            "predictions": prediction_facts(basis),
             **report.facts,
         },
         headline=[*verdict.sentences, *launched_lines(found), *report.headline],
@@ -50,7 +38,7 @@ def with_verdict(
     )
 
 
-def launched_lines(found: Findings) -> list[str]:
+def launched_lines(found: Conclusion) -> list[str]:
     """Say how busy the GPU was when the program was profiled, and what its streams leave."""
     launched = found.launched
     run = launched.run
@@ -72,14 +60,14 @@ def launched_lines(found: Findings) -> list[str]:
         today += ", in CUDA graphs"
     lines.append(
         f"as launched: {today}; upper bound on what is left {show_factor(launched.remaining)} on "
-        f"{size_text(found.scenario.sms)}, launch costs aside"
+        f"{size_text(found.sms)}, launch costs aside"
     )
     return lines
 
 
-def prediction_facts(found: Findings) -> dict[str, Any] | None:
+def prediction_facts(basis: Basis) -> dict[str, Any] | None:
     """Return how far predictions can be trusted as plain values; None where there are no times."""
-    trust = found.scenario.trust
+    trust = basis.trust
     if trust is None:
         return None
     return {

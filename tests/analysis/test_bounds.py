@@ -118,7 +118,7 @@ def test_a_table_has_a_row_a_size_with_all_dependences_and_with_raw_only():
     assert [(b.sms, b.dependences) for b in table.bounds] == [
         (sms, kinds) for sms in (1, 2, math.inf) for kinds in ("RAW,WAR,WAW", "RAW")
     ]
-    assert (table.unit, table.scenario.timing.source, table.occupancy) == ("us", "made up", (1, 1))
+    assert (table.unit, table.basis.durations, table.basis.occupancy) == ("us", "made up", (1, 1))
     frame = table.to_pandas()
     # With unlimited SMs no priority matters.
     assert len(frame) == 4 * 4 + 2 * 2
@@ -165,7 +165,7 @@ def test_the_packaged_trace_says_what_was_assumed(sample_store):
     assert places.min() < places.max()
     assert any("registers per thread unknown: no limit (24 of 25" in n for n in table.assumptions)
     assert table.unit == "instructions"
-    assert table.scenario.resources.gpu.name == "H100 SXM"
+    assert table.basis.gpu == "H100 SXM"
     for assumption in ("only ratios mean anything", "no architecture is named", "register"):
         assert any(assumption in note for note in table.assumptions), assumption
     for found in table.bounds:

@@ -13,10 +13,10 @@ from programs import programs
 from reused_buffers import overwriting, traced
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
-from depgraph.analysis.carve_outs import kept_apart
+from depgraph.analysis.carve_outs import carve_out_conflicts
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.measured_programs import MeasuredKernel, MeasuredProgram
-from depgraph.analysis.next_steps import Asked
+from depgraph.analysis.next_steps import Invocation
 from depgraph.analysis.verdict import conclude
 from depgraph.analysis.verdict_rules import RULES, Topic
 from depgraph.gpu.model import load_gpu
@@ -164,7 +164,7 @@ def test_a_verdict_is_two_sentences_about_two_things_at_most(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_next_steps_ask_about_the_same_program(name):
-    asked = Asked("runs/my store", (("--gpu", "H100 SXM"),))
+    asked = Invocation("runs/my store", (("--gpu", "H100 SXM"),))
     for step in conclude(scenario_for(name), asked).steps:
         assert step.text.endswith(":") == bool(step.command)
         if step.command:
@@ -200,11 +200,11 @@ def test_child_kernels_are_named_only_where_the_gain_is_theirs():
 @pytest.mark.jit_only
 def test_equal_carve_outs_are_what_is_predicted_without_them():
     found = Findings(CANNOT_SHARE)
-    (apart,) = found.apart
+    (apart,) = found.conflicts
     assert (apart.first, apart.second) == (0, 1)
     assert apart.set_to < apart.needed
     assert found.together.makespan < 0.95 * found.graph_prediction.makespan
-    verdict = conclude(CANNOT_SHARE, Asked("s", (("--contention", "full"),)))
+    verdict = conclude(CANNOT_SHARE, Invocation("s", (("--contention", "full"),)))
     assert verdict.rules[-1] == "carve-outs"
     assert verdict.steps[-1].command == (
         "depgraph bound s --mechanism cuda-graph --contention sm --sms 132"
@@ -214,9 +214,9 @@ def test_equal_carve_outs_are_what_is_predicted_without_them():
 
 @pytest.mark.jit_only
 def test_kernels_that_never_run_at_a_time_need_not_share():
-    assert [(each.first, each.second) for each in kept_apart(cannot_share())] == [(0, 1)]
-    assert kept_apart(cannot_share(edges=[(0, 1)])) == []
-    assert kept_apart(replace(CANNOT_SHARE, contention="sm")) == []
+    assert [(each.first, each.second) for each in carve_out_conflicts(cannot_share())] == [(0, 1)]
+    assert carve_out_conflicts(cannot_share(edges=[(0, 1)])) == []
+    assert carve_out_conflicts(replace(CANNOT_SHARE, contention="sm")) == []
 
 
 def test_the_smallest_set_of_buffers_that_brings_most_is_named():

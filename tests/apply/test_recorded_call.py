@@ -8,16 +8,18 @@ from dataclasses import replace
 import pytest
 import recordings
 from small_captures import captured
+from stores import set_metadata
 
 from depgraph.apply.captured import KERNEL, MEMSET, Node, write_captures
 from depgraph.apply.order import chain, masks_of, reduced
 from depgraph.apply.plan import make_plan
-from depgraph.apply.prediction import make_predictor, recorded_profile
+from depgraph.apply.prediction import make_predictor
 from depgraph.apply.recorded import store_of_call
 from depgraph.apply.recorded_call import read_recorded
 from depgraph.errors import ApplyError
 from depgraph.extraction.pipeline import extract
 from depgraph.parsers import open_trace
+from depgraph.parsers.profiles import read_profile
 from depgraph.recorder.times import as_trace
 from depgraph.store.companions import captures_of, times_of, write_companion
 from depgraph.store.store import Store
@@ -31,8 +33,8 @@ def store(sample_store, tmp_path):
     """Return a store as if its program had been captured and recorded."""
     path = tmp_path / "gru.out"
     shutil.copytree(sample_store.path, path)
+    set_metadata(path, format="recording")
     store = Store(path)
-    store.metadata["format"] = "recording"
     nodes = (Node(KERNEL, k.mangled_name or k.name, k.grid, k.block) for k in store.kernels)
     write_captures(captures_of(path), [replace(captured(*nodes), call=2)], store=store.identity)
     events = [
@@ -52,6 +54,13 @@ def plan_of(call, weights=None):
     return make_plan(call.captured, weights, recorded=call.shown())
 
 
+def predictor_of(call):
+    said = []
+    found = make_predictor(call, 132, read_profile, said.append)
+    assert not said
+    return found
+
+
 def test_every_dependence_of_the_recording_is_an_edge_or_implied(store):
     plan = plan_of(read_recorded(store.path, 2))
     _, before = reduced(masks_of(plan.n, plan.edges))
@@ -62,11 +71,11 @@ def test_every_dependence_of_the_recording_is_an_edge_or_implied(store):
 
 
 def test_a_graph_with_fewer_edges_is_predicted_to_take_less(store):
-    profile = recorded_profile(store)
+    profile = read_profile(times_of(store.path))
     call = read_recorded(store.path, 2)
     plan = plan_of(call, (profile.duration / 1000).tolist())
     assert plan.weights == (MICROSECONDS,) * plan.n
-    predictor = make_predictor(call, profile, 132)
+    predictor = predictor_of(call)
     in_a_chain, in_a_graph = predictor.time(chain(plan.n)), predictor.time(plan.edges)
     assert plan.n * MICROSECONDS < in_a_chain < 1.1 * plan.n * MICROSECONDS
     assert MICROSECONDS < in_a_graph < 0.9 * in_a_chain
@@ -89,7 +98,7 @@ def test_memsets_and_joins_take_time_in_a_graph(tmp_path):
     ]
     write_companion(times_of(store.path), as_trace(times, [H100]), store=store.identity)
     call = read_recorded(store.path, 0)
-    predict = make_predictor(call, recorded_profile(store), 132).time
+    predict = predictor_of(call).time
     with_memset = predict(chain(4))
     assert with_memset - predict([(0, 2), (2, 3)]) == pytest.approx(5.0 + 1.43, abs=0.5)
     assert predict([*chain(4), (0, 3)]) - with_memset == pytest.approx(1.5, abs=0.01)
@@ -111,8 +120,7 @@ def test_a_recording_of_another_program_is_refused(store):
 
 def test_no_times_no_prediction(store):
     times_of(store.path).unlink()
-    assert recorded_profile(store) is None
-    assert make_predictor(read_recorded(store.path, 2), None, 132) is None
+    assert predictor_of(read_recorded(store.path, 2)) is None
 
 
 def record(store, *calls):

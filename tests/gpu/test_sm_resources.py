@@ -111,12 +111,9 @@ def test_a_fixed_occupancy_needs_no_model_of_the_gpu():
 def test_a_gpu_that_is_asked_for_wins_over_one_without_a_model():
     unknown = replace(BESIDE, resources=replace(BESIDE.resources, architecture=37))
     kernels = kernels_of([8, 8])
-    assert (
-        bound(build_scenario(unknown, kernels, gpu=load_gpu("V100")), 8).scenario.resources.gpu.name
-        == "V100"
-    )
+    assert bound(build_scenario(unknown, kernels, gpu=load_gpu("V100")), 8).basis.gpu == "V100"
     assert bound(build_scenario(unknown, kernels, fixed_occupancy=2), 8).occupancy == (2, 2)
-    assert bound(build_scenario(unknown, kernels), 8).scenario.resources.gpu.name == "H100 SXM"
+    assert bound(build_scenario(unknown, kernels), 8).basis.gpu == "H100 SXM"
 
 
 def test_a_resource_that_never_runs_out_first_is_not_looked_at():

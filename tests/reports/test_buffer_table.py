@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from depgraph.analysis.buffers import Buffer
-from depgraph.analysis.next_steps import Asked, Step
+from depgraph.analysis.next_steps import Invocation, Step
 from depgraph.analysis.renaming import BufferSet, Renaming, renaming_steps
 from depgraph.reports.tables.buffer_table import (
     buffer_tables,
@@ -50,13 +50,13 @@ def test_nothing_to_rename():
     assert "does not raise the upper bound on 8 SMs" in renaming_sentence(a_renaming(sets=()))
     unused = a_renaming(sets=(), buffers=[a_buffer(0, pairs=0)])
     assert renaming_sentence(unused) == "no dependence but RAW rests on a buffer"
-    no_kernels = SimpleNamespace(kernels=[], graph=SimpleNamespace(copies={}, frees=None))
-    assert buffer_tables(unused, no_kernels)[1].rows == []
+    graph = SimpleNamespace(copies={}, frees=None)
+    assert buffer_tables(unused, [], graph)[1].rows == []
 
 
 def test_a_step_for_each_set():
     found = a_renaming(sets=(((0,), 2.0), ((0, 1), 4.0)))
-    first, second = renaming_steps(found, Asked("my store", (("--gpu", "A100 80GB"),)))
+    first, second = renaming_steps(found, Invocation("my store", (("--gpu", "A100 80GB"),)))
     assert first.text == "see the program with this buffer renamed:"
     assert shlex.split(second.command) == [
         "depgraph", "bound", "my store", "--sms", "8", "--what-if", "buffer=0 drop=war",
@@ -65,11 +65,16 @@ def test_a_step_for_each_set():
 
 
 def test_what_is_to_be_shown_stands_behind_the_store():
-    assert Asked("s").command("show", "buffers", "--sms", "8") == "depgraph show s buffers --sms 8"
+    assert (
+        Invocation("s").command("show", "buffers", "--sms", "8")
+        == "depgraph show s buffers --sms 8"
+    )
 
 
 def test_options_that_a_command_does_not_take_are_left_out():
-    asked = Asked("s", (("--timing", "t.json"), ("--launch", "gpu"), ("--ignore-waits-inside",)))
+    asked = Invocation(
+        "s", (("--timing", "t.json"), ("--launch", "gpu"), ("--ignore-waits-inside",))
+    )
     assert asked.command("bound").endswith("--timing t.json --launch gpu --ignore-waits-inside")
     assert asked.command("show", "path") == (
         "depgraph show s path --timing t.json --ignore-waits-inside"

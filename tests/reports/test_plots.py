@@ -71,8 +71,8 @@ def test_plots_are_as_wide_as_a_column_and_their_text_is_legible(plots):
 def test_utilization_is_that_of_the_alus_where_they_were_counted():
     plain = study_of([6, 8, 3], chain_edges([6, 8, 3]))
     assert "slots of 4 SMs" in utilization_levels.plot(plain).result
-    scenario = replace(plain.scenario, alu=AluUse("sm__throughput", {0: 0.25, 2: 1.0}))
-    counted = utilization_levels.plot(replace(plain, scenario=scenario))
+    alu = AluUse("sm__throughput", {0: 0.25, 2: 1.0})
+    counted = utilization_levels.plot(replace(plain, alu=alu))
     assert "use less than 30 % of the ALUs" in counted.result
     assert "(sm__throughput, of the profile); not counted, and left out: 1 of 3" in counted.caption
     (axes,) = counted.figure.axes
@@ -200,7 +200,9 @@ def test_curves_that_coincide_are_drawn_once_and_named(plots):
 def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
     serial = chain.schedules[0]
     waiting = replace(serial, name="waits", start=np.zeros_like(serial.start), waiting=1.0)
-    plot = utilization_over_time.plot(replace(chain, schedules=(serial, waiting)))
+    shares = dict.fromkeys(("serial", "waits"), chain.utilizations["serial"])
+    other = replace(chain, schedules=(serial, waiting), utilizations=shares)
+    plot = utilization_over_time.plot(other)
     busy = [axes.patches[-1].get_data().values for axes in plot.figure.get_axes()]
     assert busy[0].tolist() == busy[1].tolist()
     assert "slots held by blocks that wait" in plot.caption

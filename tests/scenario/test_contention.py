@@ -12,7 +12,7 @@ from small_graphs import chain_edges, graph_of, scenario_of
 
 from depgraph.analysis import compare_mechanisms as compare_module
 from depgraph.analysis.compare_mechanisms import compare_mechanisms
-from depgraph.analysis.findings import predict
+from depgraph.analysis.predictions import predict
 from depgraph.errors import DeadlockError
 from depgraph.gpu.measured_errors import MeasuredErrors
 from depgraph.gpu.model import load_gpu

@@ -7,21 +7,18 @@ import shutil
 
 import pytest
 from small_captures import captured
+from stores import write_times
 
-import depgraph
 from depgraph.apply.captured import read_captures, write_captures
-from depgraph.apply.prediction import recorded_profile
 from depgraph.apply.recorded_call import read_recorded
 from depgraph.apply.verdicts import Verdicts
 from depgraph.errors import StoreError
 from depgraph.extraction.pipeline import extract
 from depgraph.parsers import open_trace
-from depgraph.recorder.times import as_trace
 from depgraph.samples import sample_path
 from depgraph.store.companions import (
     captures_of,
     read_companion,
-    recorded_times,
     remove_stale,
     store_named_by,
     times_of,
@@ -50,17 +47,6 @@ def store(extracted, tmp_path):
     return store
 
 
-def write_times(store, identity):
-    events = [
-        {
-            "ph": "X", "cat": "kernel", "name": k.name, "ts": 10.0 * k.kernel, "dur": 5.0,
-            "args": {"device": 0, "stream": 7, "grid": k.grid, "block": k.block},
-        }
-        for k in store.kernels
-    ]  # fmt: skip
-    write_companion(times_of(store.path), as_trace(events, ["H100"]), store=identity)
-
-
 def test_what_is_written_comes_back(tmp_path):
     path = tmp_path / "it.json"
     write_companion(path, {"traceEvents": [{"ts": 0.5}], "name": "gr\u00fc\ud83d"}, store=OTHER)
@@ -83,44 +69,6 @@ def test_each_changed_byte_is_refused(tmp_path):
         path.write_bytes(whole[:cut])
         with pytest.raises(StoreError):
             read_companion(path, OTHER)
-
-
-def test_another_stores_times_are_refused_through_every_entry(program, store):
-    write_times(store, OTHER)
-    for words in (
-        ["bound", "--sms", "80"],
-        ["report", "-o", "page"],
-        ["compare", str(store.path)],
-        ["show", "kernels"],
-        ["show", "path"],
-        ["show", "buffers"],
-    ):
-        result = program(words[0], str(store.path), *words[1:])
-        assert (result.code, "not with the one beside it" in result.err) == (1, True), words
-        assert result.err.count("\n") == 1
-    for ask in (depgraph.open, lambda path: recorded_profile(Store(path))):
-        with pytest.raises(StoreError, match="not with the one beside it"):
-            ask(store.path)
-
-
-def test_times_of_no_store_are_not_used_without_a_word(program, store):
-    write_times(store, "")
-    result = program("bound", str(store.path), "--sms", "80", "--format", "json")
-    assert result.code == 0
-    assert "times.json" not in json.loads(result.out)["durations"]
-    assert "is of no store: pass it with --timing" in result.err
-
-
-def test_changed_times_are_refused(program, store):
-    path = times_of(store.path)
-    assert recorded_times(store) == path
-    path.write_text(path.read_text().replace('"dur": 5.0', '"dur": 500.0', 1))
-    result = program("bound", str(store.path), "--sms", "80")
-    assert result.code == 1
-    assert "it.out.times.json: has changed since it was written" in result.err
-    given = program("bound", str(store.path), "--sms", "80", "--timing", str(path))
-    assert given.code == 1
-    assert "has changed since it was written" in given.err
 
 
 def test_captures_and_verdicts_go_with_their_store(store):
