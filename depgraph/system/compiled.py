@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from depgraph.ownership import is_ours
+from depgraph.system.records import interpreted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,6 +98,18 @@ def compiled_in_place(function: Function) -> Function:
         return function
     options = {"_nrt": False}  # numba's run time, which counts references
     return cast("Function", CompiledFunction(function, function, _IN_PLACE, options))
+
+
+def compiled_on_records(function: Function) -> Function:
+    """As `compiled_in_place`, for functions of tables (`depgraph.system.records`).
+
+    Where they are interpreted, a record is an object; the names of its fields are the same.
+    """
+    otherwise = interpreted(function)
+    if _IS_OFF:
+        return cast("Function", otherwise)
+    options = {"_nrt": False}
+    return cast("Function", CompiledFunction(function, otherwise, _IN_PLACE, options))
 
 
 def compiled_scanner(begin: int) -> Callable[[Function], Function]:
@@ -317,10 +330,11 @@ class CompiledFunction:
 
 
 def _elements(argument: Any) -> int:
-    """Count the elements of an array, of all arrays of a tuple."""
+    """Count the elements of an array, of all arrays of a tuple; each field of a record is one."""
     if isinstance(argument, tuple):
         return sum(map(_elements, argument))
-    return getattr(argument, "size", 1)
+    fields = getattr(getattr(argument, "dtype", None), "names", None)
+    return getattr(argument, "size", 1) * len(fields or (0,))
 
 
 class _Part:
