@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from depgraph.graph.launches import JOIN_BLOCK, JOIN_KERNEL, no_launches
+from depgraph.graph.launches import JOIN_BLOCK, JOIN_KERNEL
 from depgraph.schedule.events_jit import ENDED, KNOWN, LAUNCHED, QUEUED, REACHED, add_event
-from depgraph.schedule.policy import DECIDE, INLINE, LaunchRules
+from depgraph.schedule.policy import DECIDE, INLINE
 from depgraph.schedule.waits_jit import pass_gate
 from depgraph.system.compiled import compiled_helper
 from depgraph.system.records import table
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from depgraph.graph.block_graph import BlockGraph
+    from depgraph.schedule.policy import LaunchRules
 
 _NOBODY = np.int64(-1)
 
@@ -93,7 +94,7 @@ CHANGE = np.dtype(
 
 
 class Launches(NamedTuple):
-    """Launches from the device; most of it is empty where there are none."""
+    """Launches from the device."""
 
     devices: NDArray[np.void]  # one
     launches: NDArray[np.void]
@@ -106,29 +107,23 @@ class Launches(NamedTuple):
 
 
 def launches_of(
-    rules: LaunchRules | None,
+    rules: LaunchRules,
     program: BlockGraph,
     durations: NDArray[np.float64],
     operations: NDArray[np.void],
 ) -> Launches:
     """Return the launches before the first event, and write into the operations which are theirs.
 
-    Without rules for them there are none. `program` is without child kernels.
+    `program` is without child kernels.
     """
-    if rules is None:
-        given = no_launches()
-        rules = LaunchRules(given, given.join, 0.0, 0.0, 0)
-    else:
-        given = rules.launches
-        of_operation = np.searchsorted(given.block, program.first_block)
-        operations["first_launch"][: program.n_operations] = of_operation[:-1]
-        operations["end_launch"][: program.n_operations] = of_operation[1:]
+    given = rules.launches
+    of_operation = np.searchsorted(given.block, program.first_block)
+    operations["first_launch"][: program.n_operations] = of_operation[:-1]
+    operations["end_launch"][: program.n_operations] = of_operation[1:]
     n = len(given)
     leaders = np.flatnonzero(given.begins_instruction)
     warp = (np.cumsum(given.begins_warp) - 1)[leaders]
-    warps_of_block = np.bincount(
-        given.block[given.begins_warp], minlength=program.n_blocks if n else 0
-    )
+    warps_of_block = np.bincount(given.block[given.begins_warp], minlength=program.n_blocks)
     alone = np.where(given.stream < 0, -1 - np.arange(n), given.stream)
     _, stream = np.unique(np.stack([given.block, alone], 1), axis=0, return_inverse=True)
     instruction = np.cumsum(given.begins_instruction) - 1
@@ -178,8 +173,28 @@ def launches_of(
 
 
 @compiled_helper
-def begin_warps(run, launches, blocks, events, block):
-    """Let the warps of a block run to their first launches; tell whether it has any."""
+def launch_event(run, launches, operations, blocks, waiting, events, kind, number):
+    """Let come what launches wait for; return the operation of the program that ends, else -1."""
+    if kind == REACHED:
+        _decide(run, launches, operations, blocks, events, number)
+    elif kind == LAUNCHED:
+        _end_launches(run, launches, operations, blocks, waiting, events, number)
+    elif kind == QUEUED:
+        _enqueue(run, launches, operations, blocks, waiting, number)
+    elif kind == KNOWN:
+        return _forget_child(run, launches, operations, blocks, number)
+    return _NOBODY
+
+
+@compiled_helper
+def begin_launching(run, launches, blocks, events, block):
+    """Let the warps of a block run to their first launches; tell whether it has any.
+
+    A block of a child kernel, which has none, is counted.
+    """
+    if blocks.operation[block] >= run.first_child:
+        _count_children(run, launches, 1.0)
+        return False
     begin = max(blocks.start[block], blocks.earliest[block])
     parent = launches.parents[block]
     for warp in range(parent.first_warp, parent.first_warp + parent.warps_left):
@@ -189,7 +204,25 @@ def begin_warps(run, launches, blocks, events, block):
 
 
 @compiled_helper
-def decide_on_launches(run, launches, operations, blocks, events, i):
+def end_launching(run, launches, operations, blocks, waiting, events, block):
+    """Count a block as ended that may have launched, or is of a child.
+
+    Return the operation of the program that ends with it, else -1.
+    """
+    k = np.int64(blocks.operation[block])
+    if k >= run.first_child:
+        return _end_child_block(run, launches, operations, blocks, waiting, events, block)
+    if operations[k].running > 0:
+        return _NOBODY
+    for child in range(operations[k].first_launch, operations[k].end_launch):
+        launch = launches.launches[child]
+        if launch.launched and launch.join == JOIN_KERNEL:
+            _send(run, launches, operations, blocks, waiting, events, np.int64(child))
+    return k if operations[k].children == 0 else _NOBODY
+
+
+@compiled_helper
+def _decide(run, launches, operations, blocks, events, i):
     """Decide on the launches of an instruction, and begin those that are made."""
     instruction, device = launches.instructions[i], launches.devices[0]
     lanes = 0.0
@@ -214,7 +247,7 @@ def decide_on_launches(run, launches, operations, blocks, events, i):
 
 
 @compiled_helper
-def end_launches(run, launches, operations, blocks, waiting, events, i):
+def _end_launches(run, launches, operations, blocks, waiting, events, i):
     """Send the children of an instruction on their way: its launches are through."""
     instruction = launches.instructions[i]
     for child in range(instruction.first, instruction.end):
@@ -228,20 +261,11 @@ def end_launches(run, launches, operations, blocks, waiting, events, i):
 
 
 @compiled_helper
-def send_children(run, launches, operations, blocks, waiting, events, k):
-    """Send the children that have waited for the blocks of their parent's kernel."""
-    for child in range(operations[k].first_launch, operations[k].end_launch):
-        launch = launches.launches[child]
-        if launch.launched and launch.join == JOIN_KERNEL:
-            _send(run, launches, operations, blocks, waiting, events, child)
-
-
-@compiled_helper
 def _send(run, launches, operations, blocks, waiting, events, child):
     """Send a child to its queue; all children go one after another."""
     device = launches.devices[0]
     if device.dispatch == 0:
-        enqueue(run, launches, operations, blocks, waiting, child)
+        _enqueue(run, launches, operations, blocks, waiting, child)
         return
     device.free = max(run.now, device.free) + device.dispatch
     add_event(run, events, device.free, QUEUED, child)
@@ -290,7 +314,7 @@ def _pays_off(run, launches, child, grid):
 
 
 @compiled_helper
-def count_children(run, launches, more):
+def _count_children(run, launches, more):
     """Note that more or fewer blocks of child kernels run."""
     device = launches.devices[0]
     old, new = launches.changes[device.n_changes - 1], launches.changes[device.n_changes]
@@ -301,7 +325,7 @@ def count_children(run, launches, more):
 
 
 @compiled_helper
-def enqueue(run, launches, operations, blocks, waiting, child):
+def _enqueue(run, launches, operations, blocks, waiting, child):
     """Put a child kernel at the end of its hardware queue."""
     launch = launches.launches[child]
     queue = launches.queues[launch.stream % len(launches.queues)]
@@ -316,9 +340,9 @@ def enqueue(run, launches, operations, blocks, waiting, child):
 
 
 @compiled_helper
-def leave_queue(run, launches, operations, blocks, waiting, child):
+def leave_queue(run, launches, operations, blocks, waiting, k):
     """Take a child kernel, all of whose blocks are placed, off its hardware queue."""
-    launch = launches.launches[child]
+    launch = launches.launches[k - run.first_child]
     launches.queues[launch.stream % len(launches.queues)].head = launch.next
     _let_go(run, launches, operations, blocks, waiting, launch.stream)
 
@@ -340,12 +364,12 @@ def _let_go(run, launches, operations, blocks, waiting, stream):
 
 
 @compiled_helper
-def end_child_block(run, launches, operations, blocks, waiting, events, block):
+def _end_child_block(run, launches, operations, blocks, waiting, events, block):
     """Count a block of a child as ended; return the operation that ends with it, else -1."""
     k = np.int64(blocks.operation[block])
     child, device = k - run.first_child, launches.devices[0]
     launch = launches.launches[child]
-    count_children(run, launches, -1.0)
+    _count_children(run, launches, -1.0)
     device.pending -= 1
     device.ended += 1
     device.busy += run.now - blocks.start[block]
@@ -361,11 +385,11 @@ def end_child_block(run, launches, operations, blocks, waiting, events, block):
     if device.finish > 0:
         add_event(run, events, run.now + device.finish, KNOWN, child)
         return _NOBODY
-    return forget_child(run, launches, operations, blocks, child)
+    return _forget_child(run, launches, operations, blocks, child)
 
 
 @compiled_helper
-def forget_child(run, launches, operations, blocks, child):
+def _forget_child(run, launches, operations, blocks, child):
     """Count a child less that its parent waits for; return the parent if it ends, else -1."""
     k = np.int64(blocks.operation[launches.launches[child].block])
     launches.devices[0].over = run.now

@@ -81,8 +81,10 @@ def run_rules(
     blocks = blocks_of(rules, graph, durations, waits)
     room = room_of(operations, placed)
     on_sms = sharing_of(operations, room, placed)
-    launches = launches_of(rules.launching, program, durations, operations)
-    n_launches = len(launches.launches) + len(launches.instructions)
+    launches, n_launches = None, 0
+    if rules.launching is not None:
+        launches = launches_of(rules.launching, program, durations, operations)
+        n_launches = len(launches.launches) + len(launches.instructions)
     event_schedule(
         run,
         operations,
@@ -107,7 +109,7 @@ def run_rules(
         sm = np.asarray(device_order, np.int32)[sm]
     if placed.sharing is not None:
         return Schedule(name, start, end, sm)
-    if rules.launching is not None:
+    if rules.launching is not None and launches is not None:
         n, children = program.n_blocks, children_of(rules.launching.launches, launches, blocks, sm)
         return Schedule(name, start[:n], end[:n], sm[:n], children=children)
     waited = end - start - durations

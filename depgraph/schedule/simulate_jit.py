@@ -12,11 +12,7 @@ import numpy as np
 from depgraph.schedule.events_jit import (
     ENDED,
     ENTERED,
-    KNOWN,
-    LAUNCHED,
     OPENED,
-    QUEUED,
-    REACHED,
     TRIGGERED,
     add_event,
     event_of,
@@ -24,15 +20,10 @@ from depgraph.schedule.events_jit import (
 )
 from depgraph.schedule.heaps_jit import pop_rank, pop_time, push_time
 from depgraph.schedule.launching_jit import (
-    begin_warps,
-    count_children,
-    decide_on_launches,
-    end_child_block,
-    end_launches,
-    enqueue,
-    forget_child,
+    begin_launching,
+    end_launching,
+    launch_event,
     leave_queue,
-    send_children,
 )
 from depgraph.schedule.policy import ALL_ENDED, ALL_PLACED, ALL_TRIGGERED
 from depgraph.schedule.room_jit import (
@@ -118,7 +109,7 @@ def event_schedule(
     block is then its work, the time it would take at a rate of 1.
 
     Start, end and SM of the blocks are filled in. The end of a block that never runs, because the
-    rules wait for each other, stays -1.
+    rules wait for each other, stays -1. Without `launches` (None) nothing is compiled for them.
     """
     run = runs[0]
     is_settled = False  # at this time, but for what the next event at this time changes
@@ -165,14 +156,8 @@ def event_schedule(
             operations[k].untriggered -= 1
             if operations[k].untriggered == 0:
                 fire_gates(run, operations, gates, blocks, k, _ALL_TRIGGERED)
-        elif kind == REACHED:
-            decide_on_launches(run, launches, operations, blocks, events, number)
-        elif kind == LAUNCHED:
-            end_launches(run, launches, operations, blocks, waiting, events, number)
-        elif kind == QUEUED:
-            enqueue(run, launches, operations, blocks, waiting, number)
-        elif kind == KNOWN:
-            ended = forget_child(run, launches, operations, blocks, number)
+        elif launches is not None:
+            ended = launch_event(run, launches, operations, blocks, waiting, events, kind, number)
         if ended >= 0:
             end_operation(run, operations, ended)
             if operations[ended].untriggered > 0:
@@ -188,9 +173,7 @@ def _run_released(run, operations, blocks, sharing, launches, events):
         block = run.released
         run.released = np.int64(blocks.next[block])
         k = blocks.operation[block]
-        if k >= run.first_child:
-            count_children(run, launches, 1.0)
-        elif len(launches.parents) > 0 and begin_warps(run, launches, blocks, events, block):
+        if launches is not None and begin_launching(run, launches, blocks, events, block):
             continue
         if operations[k].load > 0:
             begin_beside(run, sharing, operations, blocks, block)
@@ -245,9 +228,8 @@ def _place(run, operations, gates, blocks, room, waiting, launches):
             operation.unplaced -= 1
             if operation.unplaced == 0:
                 fire_gates(run, operations, gates, blocks, k, _ALL_PLACED)
-                if k >= run.first_child:
-                    child = k - run.first_child
-                    leave_queue(run, launches, operations, blocks, waiting, child)
+                if launches is not None and k >= run.first_child:
+                    leave_queue(run, launches, operations, blocks, waiting, k)
 
 
 @compiled_within
@@ -256,9 +238,6 @@ def _end_block(run, operations, blocks, waiting, launches, events, block):
     k = np.int64(blocks.operation[block])
     operation = operations[k]
     operation.running -= 1
-    if k >= run.first_child:
-        return end_child_block(run, launches, operations, blocks, waiting, events, block)
-    if operation.running > 0:
-        return _NOBODY
-    send_children(run, launches, operations, blocks, waiting, events, k)
-    return k if operation.children == 0 else _NOBODY
+    if launches is not None:
+        return end_launching(run, launches, operations, blocks, waiting, events, block)
+    return k if operation.running == 0 else _NOBODY
