@@ -407,7 +407,10 @@ def _cache_class() -> type:
         def _load_index(self) -> Any:
             if not is_ours(Path(self._index_path)):
                 return {}
-            return super()._load_index()  # type: ignore[no-untyped-call, unused-ignore]
+            try:
+                return super()._load_index()  # type: ignore[no-untyped-call, unused-ignore]
+            except (AttributeError, ImportError):  # a tuple of an earlier version, now gone
+                return {}
 
         def _load_data(self, name: str) -> Any:
             path = Path(self._data_path(name))
