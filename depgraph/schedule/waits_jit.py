@@ -466,12 +466,12 @@ def _let_run_on(run, waits, operations, blocks, j, s):
         return
     first, end = waits.set_offsets[s], waits.set_offsets[s + 1]
     operation = operations[blocks.operation[waits.set_blocks[first]]]
-    now, has_member_need = run.now, run.has_member_need
+    now, alone, has_member_need = run.now, operation.alone, run.has_member_need
     need_of_all = waits.need[j] if run.has_join_need else 0.0
     for at in range(first, end):
         block = np.int64(waits.set_blocks[at])
         need = max(need_of_all, waits.member_need[at]) if has_member_need else need_of_all
-        since = now - need * (blocks.duration[block] * operation.alone)
+        since = now - need * (blocks.duration[block] * alone)
         blocks.earliest[block] = max(blocks.earliest[block], since)
         if is_last:
             blocks.holds_left[block] -= 1
