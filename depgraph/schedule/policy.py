@@ -8,18 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depgraph.schedule.simulate_jit import (
-    ALL_ENDED,
-    ALL_PLACED,
-    ALL_TRIGGERED,
-    DECIDE,
-    HOLDS,
-    IGNORED,
-    INLINE,
-    LAUNCH,
-    PLACES,
-)
-
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -42,6 +30,23 @@ __all__ = [
     "Places",
     "Rules",
 ]
+
+
+# What a join does to the blocks that wait for it.
+IGNORED = 0
+PLACES = 1
+HOLDS = 2
+
+# What a gate between operations waits for.
+ALL_PLACED = 0
+ALL_ENDED = 1
+ALL_TRIGGERED = 2
+
+# What becomes of a launch from the device: the parent does the work, a child is launched, or that
+# is decided when the parent comes to it.
+INLINE = 0
+LAUNCH = 1
+DECIDE = 2
 
 
 class Against(Enum):

@@ -1,4 +1,4 @@
-"""The recipes of docs/extending.md work as they are written: a format, a mechanism, a report."""
+"""The recipes of docs/extending.md work as they are written: format, mechanism, event, report."""
 
 from __future__ import annotations
 
@@ -86,6 +86,35 @@ def test_a_mechanism(extended, tmp_path, sample_store):
     found = run("-m", "depgraph", "bound", sample_store.path, *options, "--format", "json")
     (row,) = (r for r in json.loads(found)["mechanisms"] if r["mechanism"] == "two-at-a-time")
     assert row["makespan"] > 0
+
+
+def patch(checkout, diff):
+    """Change a file as a recipe says: what each hunk shows of it must be there once."""
+    name, *hunks = re.split(r"^@@\n", diff.removeprefix("--- "), flags=re.MULTILINE)
+    path = checkout / name.strip()
+    text = path.read_text(encoding="utf-8")
+    for hunk in hunks:
+        lines = hunk.splitlines(keepends=True)
+        before = "".join(line[1:] for line in lines if line[0] != "+")
+        assert text.count(before) == 1, f"{name} has not one {before!r}"
+        text = text.replace(before, "".join(line[1:] or line for line in lines if line[0] != "-"))
+    path.write_text(text, encoding="utf-8")
+
+
+def test_a_kind_of_event(extended):
+    checkout, run = extended
+    recipe = section("A kind of event")
+    diffs = fences(recipe, "diff")
+    assert len(diffs) == 4
+    for diff in diffs:
+        patch(checkout, diff)
+    (use,) = fences(recipe, "python")
+    assert re.fullmatch(r"all are answered after \d+ \w+\n", run("-c", use))
+    # What is interpreted as well as what is compiled.
+    compiled = f"from depgraph.system.compiled import compile_always\ncompile_always()\n{use}"
+    assert run("-c", compiled.replace("requests.out", "compiled.out")) == run(
+        "-c", use.replace("requests.out", "again.out")
+    )
 
 
 def test_a_report(extended):

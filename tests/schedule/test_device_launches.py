@@ -10,7 +10,6 @@ from random_programs import programs
 from small_graphs import graph_of, shares_of
 
 from depgraph.errors import DeadlockError
-from depgraph.schedule.device_launches import launch_lists
 from depgraph.schedule.policy import DECIDE, INLINE, LAUNCH, LaunchRules, Rules
 from depgraph.schedule.simulate import run_rules
 
@@ -48,15 +47,6 @@ def test_worked_cases_come_out_exactly(rows, blocks, mode, time, made):
     plan = schedule(rows, mode, blocks=blocks)
     assert plan.makespan == time
     assert plan.children.launched.sum() == made
-
-
-def test_costs_in_whole_numbers_are_no_other_types_to_compile_for():
-    launches = launches_of(FEW)
-    rules = LaunchRules(launches, launches.join, STALL, LANE, 1, WINDOW, 1, 1)
-    lists = launch_lists(rules, graph_of([16], []), np.ones(16))
-    own = lists.stall, lists.lane_stall, lists.dispatch, lists.finish_time, lists.load.window
-    assert own == (STALL, LANE, 1, 1, WINDOW)
-    assert set(map(type, own)) == {float}
 
 
 @pytest.mark.parametrize(("lanes", "stall"), [(1, 21_700), (32, 74_400)])

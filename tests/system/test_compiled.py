@@ -202,6 +202,27 @@ def test_what_was_kept_does_not_count_once_a_file_that_is_imported_has_changed(t
         (tmp_path / f"{file}.py").write_text(FILES[file])
 
 
+@pytest.mark.jit_only
+def test_what_was_kept_does_not_count_once_a_tuple_that_it_takes_is_gone(tmp_path: Path):
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    taken = """
+import sys
+sys.path.insert(0, {folder!r})
+import numpy as np
+from fresh import first
+from pair import {pair}
+
+print(first({pair}(np.ones(1), np.zeros(1))))
+"""
+    for pair in ("Pair", "Couple"):
+        (tmp_path / "pair.py").write_text(FILES["pair"].replace("Pair", pair))
+        (tmp_path / "fresh.py").write_text(FRESH.replace("double(values)", "first(pair)").replace(
+            "values * 2", "pair.first[0]"
+        ))  # fmt: skip
+        assert run(taken.format(folder=str(tmp_path), pair=pair)) == ["1.0"]
+
+
 def test_processes_that_compile_ahead_run_nothing_from_the_current_folder(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("open('was-run', 'w')")
     monkeypatch.chdir(tmp_path)

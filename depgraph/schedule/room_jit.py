@@ -1,0 +1,289 @@
+"""What blocks take of SMs, what is free there, and which block is placed next, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from depgraph.schedule.heaps_jit import first_with, push_rank, set_key
+from depgraph.system.compiled import compiled_helper, compiled_within
+from depgraph.system.records import table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from depgraph.schedule.placed import Placed
+    from depgraph.schedule.policy import Rules
+
+_NO_LIMIT = np.int64(2**62)
+_NONE = np.int64(0)
+
+# Blocks that take equal room, and those of them that wait to be placed.
+ROOM_CLASS = np.dtype(
+    [
+        ("first_rank", np.int64),  # where their heap of ranks begins
+        ("n_ranks", np.int64),
+        ("takes_room", np.bool_),  # copies and memsets do not
+        ("cluster", np.int64),  # blocks that are placed together, in one cluster of processors
+        ("least", np.int64),  # carve-out that an SM where others run must have
+        ("chosen", np.int64),  # carve-out that an empty SM is set to
+        ("first_sm", np.int64),  # of those that may hold the blocks; both ends included
+        ("last_sm", np.int64),
+        ("link", np.int64),  # that they need; -1 for none
+        ("taken", np.int64),  # by each block of that
+        ("seen", np.int64),  # how much of `Room.changed` the tree of the class has seen
+    ],
+    align=True,
+)
+
+SM = np.dtype(
+    [
+        ("residents", np.int64),  # blocks
+        ("carve_out", np.int64),
+        # Of those that run:
+        ("computing", np.int64),  # blocks of computation: if any, the SM runs at their side's rate
+        ("n_ends", np.int64),  # ends and triggers that are to come
+        ("held", np.float64),  # load
+        ("clock", np.float64),  # work done by a block that has run from the beginning
+        ("since", np.float64),  # when the load and the clock were so
+    ],
+    align=True,
+)
+
+
+class Room(NamedTuple):
+    """What is free on the SMs, and for each class of blocks a tree of maxima to find room by."""
+
+    classes: NDArray[np.void]
+    sms: NDArray[np.void]
+    need: NDArray[np.int64]  # of each class, of each resource
+    free: NDArray[np.int64]  # on each SM, of each resource
+    # How many blocks of each class fit on each SM; or one tree of what is free of one resource.
+    tree: NDArray[np.int64]
+    changed: NDArray[np.int32]  # SMs where room was taken or given back, as it happened
+    links: NDArray[np.int64]  # what is free of each
+    gpcs: NDArray[np.int64]  # the first SM of each cluster of processors, and the end
+
+
+class Waiting(NamedTuple):
+    """Blocks that may be placed: of each class a heap of ranks."""
+
+    ranks: NDArray[np.int32]
+    block_of_rank: NDArray[np.int32]
+
+
+def room_of(operations: NDArray[np.void], placed: Placed) -> Room:
+    """Return SMs that are empty, and one more for blocks that take none; class the operations."""
+    need, capacity, sms = placed.need, placed.capacity, placed.sms
+    carve_outs, places = placed.carve_outs, placed.places
+    nowhere = np.zeros(0, np.int64)
+    columns = {"cluster": placed.cluster}
+    if carve_outs is not None:
+        columns |= {"least": carve_outs.least, "chosen": carve_outs.chosen}
+    if places is not None:
+        columns |= {"first_sm": places.first, "last_sm": places.last}
+        columns |= {"link": places.link, "taken": places.taken}
+        sms += 1
+    _, first, room_class = np.unique(
+        np.column_stack([need, *columns.values()]), axis=0, return_index=True, return_inverse=True
+    )
+    operations["room_class"] = room_class.reshape(-1)
+    blocks = np.bincount(operations["room_class"], operations["unplaced"], len(first))
+    leaves = 1 << (sms - 1).bit_length()
+    classes = table(
+        ROOM_CLASS,
+        len(first),
+        first_rank=np.cumsum(blocks) - blocks,
+        takes_room=need[first].any(axis=1),
+        seen=-1 - leaves,  # so far behind that each tree is made anew
+        **({"last_sm": sms, "link": -1} | {name: of[first] for name, of in columns.items()}),
+    )
+    is_one = len(capacity) == 1
+    tree = np.full((1 if is_one else len(first), 2 * leaves), -1, np.int64)
+    if is_one:
+        tree[0, leaves : leaves + sms] = capacity[0]
+        for at in range(leaves - 1, 0, -1):
+            tree[0, at] = max(tree[0, 2 * at], tree[0, 2 * at + 1])
+    return Room(
+        classes=classes,
+        sms=np.zeros(sms, SM),
+        need=np.ascontiguousarray(need[first]),
+        free=np.tile(capacity, (sms, 1)),
+        tree=tree,
+        changed=np.empty(0 if is_one else 2 * int(operations["unplaced"].sum()), np.int32),
+        links=nowhere if places is None else places.capacity.copy(),
+        gpcs=placed.gpcs,
+    )
+
+
+def waiting_of(rules: Rules, n_blocks: int) -> Waiting:
+    """Return heaps that are empty."""
+    order = np.arange(n_blocks) if rules.order is None else rules.order
+    return Waiting(np.empty(n_blocks, np.int32), order.astype(np.int32))
+
+
+@compiled_helper
+def _hosts(run, room, sm, c):
+    """Return how many blocks of class `c` fit into what is free on an SM."""
+    own, free, need = room.classes[c], room.free[sm], room.need[c]
+    if not own.first_sm <= sm <= own.last_sm:
+        return _NONE
+    most = _NO_LIMIT
+    for r in range(len(need)):
+        if free[r] < need[r]:
+            return _NONE
+        if need[r] > 0:
+            most = min(most, free[r] // need[r])
+    if not run.has_carve_outs:
+        return most
+    size = own.chosen
+    if room.sms[sm].residents > 0:
+        size = room.sms[sm].carve_out
+        if size < own.least:
+            return _NONE
+    left = size - (run.shared_capacity - free[run.shared])
+    wanted = need[run.shared]
+    if left < wanted:
+        return _NONE
+    return min(most, left // wanted) if wanted > 0 else most
+
+
+@compiled_helper
+def _catch_up(run, room, c):
+    """Bring the tree of class `c` up to what is free by now."""
+    own, tree = room.classes[c], room.tree
+    leaves = tree.shape[1] // 2
+    if run.n_changed - own.seen > leaves:
+        for sm in range(len(room.sms)):
+            tree[c, leaves + sm] = _hosts(run, room, np.int64(sm), c)
+        for at in range(leaves - 1, 0, -1):
+            tree[c, at] = max(tree[c, 2 * at], tree[c, 2 * at + 1])
+    else:
+        for at in range(own.seen, run.n_changed):
+            sm = np.int64(room.changed[at])
+            set_key(tree, c, sm, _hosts(run, room, sm, c))
+    own.seen = run.n_changed
+
+
+@compiled_helper
+def roomiest_gpc(run, room, c):
+    """Return the GPC that could host most blocks of class `c`, and how many."""
+    most, roomiest = np.int64(-1), np.int64(0)
+    for gpc in range(len(room.gpcs) - 1):
+        hosts = np.int64(0)
+        for sm in range(room.gpcs[gpc], room.gpcs[gpc + 1]):
+            hosts += min(_hosts(run, room, sm, c), room.classes[c].cluster)
+        if hosts > most:
+            most, roomiest = hosts, np.int64(gpc)
+    return roomiest, most
+
+
+@compiled_helper
+def roomiest_of_gpc(run, room, c, gpc):
+    """Return the lowest SM of a GPC that could host most blocks of class `c`."""
+    most, roomiest = np.int64(0), np.int64(room.gpcs[gpc])
+    for sm in range(room.gpcs[gpc], room.gpcs[gpc + 1]):
+        hosts = _hosts(run, room, sm, c)
+        if hosts > most:
+            most, roomiest = hosts, np.int64(sm)
+    return roomiest
+
+
+@compiled_helper
+def roomiest(tree, need, c):
+    """Return the lowest SM that could host most blocks of class `c`; there must be one."""
+    if need.shape[1] > 1:
+        return first_with(tree, c, tree[c, 1])
+    if need[c, 0] == 0:
+        return np.int64(0)
+    return first_with(tree, np.int64(0), tree[0, 1] // need[c, 0] * need[c, 0])
+
+
+@compiled_helper
+def queue_block(room, waiting, c, rank):
+    """Let a block of class `c` wait for room."""
+    own = room.classes[c]
+    push_rank(waiting.ranks, own.first_rank, own.n_ranks, rank)
+    own.n_ranks += 1
+
+
+@compiled_within
+def next_class(run, room, waiting):
+    """Return the class of the block that is placed next; -1 if none can be."""
+    best = np.int64(-1)
+    best_rank = np.int64(len(waiting.ranks))
+    for c in range(len(room.classes)):
+        own = room.classes[c]
+        if own.n_ranks == 0 or waiting.ranks[own.first_rank] >= best_rank:
+            continue
+        if run.has_places and not _link_has_room(room, own):
+            continue
+        fits = _fits(run, room, c)
+        if run.has_places and not (fits and _is_next(run, room, waiting, c)):
+            continue
+        if fits or run.strict:
+            best_rank = np.int64(waiting.ranks[own.first_rank])
+            best = np.int64(c if fits else -1)
+    return best
+
+
+@compiled_helper
+def _link_has_room(room, own):
+    """Tell whether the link that blocks of a class need has room for one more."""
+    return own.link < 0 or room.links[own.link] >= own.taken
+
+
+@compiled_helper
+def _is_next(run, room, waiting, c):
+    """Tell whether no block that fits nowhere, and may use an SM of class `c`, holds it up."""
+    own = room.classes[c]
+    for k in range(len(room.classes)):
+        other = room.classes[k]
+        if (
+            run.strict
+            and other.n_ranks > 0
+            and waiting.ranks[other.first_rank] < waiting.ranks[own.first_rank]
+            and other.first_sm <= own.last_sm
+            and own.first_sm <= other.last_sm
+            and _link_has_room(room, other)
+            and not _fits(run, room, k)
+        ):
+            return False
+    return True
+
+
+@compiled_helper
+def _fits(run, room, c):
+    """Tell whether some SM has room for a block of class `c`; its tree is then up to date.
+
+    Of a class of clusters: whether some GPC has room for all blocks of one.
+    """
+    own = room.classes[c]
+    if own.cluster > 1:
+        return roomiest_gpc(run, room, c)[1] >= own.cluster
+    if room.need.shape[1] == 1:
+        return room.tree[0, 1] >= room.need[c, 0]
+    if own.seen < run.n_changed:
+        _catch_up(run, room, c)
+    return room.tree[c, 1] > 0
+
+
+@compiled_within
+def take(run, room, sm, c, times):
+    """Take the room of a block of class `c`, once or -1 times, and note where it changed."""
+    own = room.classes[c]
+    n_resources = room.need.shape[1]
+    for r in range(n_resources):
+        room.free[sm, r] -= times * room.need[c, r]
+    if n_resources == 1:
+        set_key(room.tree, np.int64(0), sm, room.free[sm, 0])
+    else:
+        room.changed[run.n_changed] = sm
+        run.n_changed += 1
+    if own.link >= 0:
+        room.links[own.link] -= times * own.taken
+    if run.has_carve_outs and own.takes_room:
+        if room.sms[sm].residents == 0:
+            room.sms[sm].carve_out = own.chosen
+        room.sms[sm].residents += times
