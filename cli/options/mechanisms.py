@@ -49,6 +49,12 @@ mechanism_options = together(
 )  # fmt: skip
 
 
+hypothetical_option = click.option(
+    "--hypothetical", is_flag=True,
+    help="Let --mechanism all show what ships for other GPUs, too.",
+)  # fmt: skip
+
+
 def parse_costs(costs: Iterable[str]) -> dict[str, dict[str, Quantity]]:
     """Read the values of --cost."""
     from depgraph.mechanisms import parse_cost

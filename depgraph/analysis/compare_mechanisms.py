@@ -208,6 +208,12 @@ def compare_mechanisms(
         all_launched = _all_launched(mechanisms, costs, sized)
         for mechanism in mechanisms:
             steps.done()
+            lacking = mechanism.lacking_on(sized.resources.gpu)
+            if lacking and mechanism.only_where_available:
+                if mechanism.needs_launches and sized.launches is None:
+                    continue
+                left_out[mechanism.label] = f"{lacking} (--hypothetical shows it)"
+                continue
             try:
                 found = _outcome(mechanism, costs, limit, sized, serial_time, all_launched)
             except NotApplicableError as error:
@@ -215,6 +221,9 @@ def compare_mechanisms(
                 if mechanism.asked_by_name or not is_special:
                     left_out[mechanism.label] = str(error)
                 continue
+            if lacking:
+                notes = (f"hypothetical: {lacking}", *found.assumptions)
+                found = replace(found, assumptions=notes)
             outcomes.append(found)
             swept.append(
                 Swept(

@@ -113,7 +113,8 @@ class Findings:
         policies: list[Mechanism] = [CudaGraph(), ProgrammaticDependentLaunch()]
         if self.launched.streams > 1:
             policies.insert(0, Streams())
-        return predict(policies, self.scenario)
+        gpu = self.scenario.resources.gpu
+        return predict([p for p in policies if not p.lacking_on(gpu)], self.scenario)
 
     @property
     def known_predictions(self) -> tuple[Prediction, ...]:

@@ -89,6 +89,11 @@ class Gpu:
         return _plain(name) in map(_plain, (self.name, *self.aliases))
 
     @property
+    def vendor(self) -> str:
+        """Who makes it."""
+        return "AMD" if self.architecture >= _FIRST_AMD else "NVIDIA"
+
+    @property
     def max_warps_per_sm(self) -> int:
         """Warps resident on one SM at most."""
         return self.max_threads_per_sm // self.warp_size

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from depgraph.gpu.model import Gpu
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.mechanisms.costs import Charges, Cost
     from depgraph.scenario.scenario import Scenario
@@ -107,6 +108,12 @@ class Mechanism(ABC):
         `asked_by_name` nothing is said of it.
     needs_collectives : bool
         The same for collectives.
+    vendor : str
+        "NVIDIA" or "AMD" where only GPUs of one have it.
+    least_architecture : int
+        The first of NVIDIA's architectures that has it, compute capability times 10.
+    only_where_available : bool
+        Whether it gets no row on a GPU that lacks it.
     """
 
     name: ClassVar[str]
@@ -119,7 +126,19 @@ class Mechanism(ABC):
     slower_because: ClassVar[str] = ANOMALY
     needs_launches: ClassVar[bool] = False
     needs_collectives: ClassVar[bool] = False
+    vendor: str = ""
+    least_architecture: int = 0
     asked_by_name: bool = True
+    only_where_available: bool = False
+
+    def lacking_on(self, gpu: Gpu) -> str:
+        """Say what a GPU lacks for this mechanism; empty where it has it."""
+        if self.vendor and self.vendor != gpu.vendor:
+            return f"needs a GPU of {self.vendor}, which the {gpu.name} is not"
+        if self.least_architecture > gpu.architecture:
+            needed, has = self.least_architecture / 10, gpu.architecture / 10
+            return f"needs compute capability {needed:.1f}: the {gpu.name} has {has:.1f}"
+        return ""
 
     @property
     def label(self) -> str:

@@ -87,6 +87,8 @@ class Cdp(Mechanism):
         "parent's blocks; a kernel ends with its last child; best: the fastest T"
     )
     cost = "the launching warp stalls; launches of the host as serial"
+    vendor = "NVIDIA"
+    least_architecture = 35
     availability = Availability.SHIPS
     source = "CUDA C++ programming guide, dynamic parallelism"
     costs: ClassVar[tuple[Cost, ...]] = _COSTS

@@ -45,6 +45,8 @@ class Clusters(Numbered):
     )
     cost = "SMs that stay empty because what is left of a GPC holds no cluster; launches as serial"
     availability = Availability.SHIPS
+    vendor = "NVIDIA"
+    least_architecture = 90
     source = (
         "CUDA C++ programming guide, thread block clusters (compute capability 9.0): 8 blocks at "
         "most on every GPU, 16 where a kernel asks for a non-portable size; GPCs as a GPU's model "
@@ -98,6 +100,8 @@ class ClusterLaunchControl(Mechanism):
     )
     cost = "a negative one: the start of a block, from a slot's second tile on; launches as serial"
     availability = Availability.CODE
+    vendor = "NVIDIA"
+    least_architecture = 100
     source = (
         "CUDA C++ programming guide, cluster launch control (compute capability 10.0); up to 15 % "
         "over static persistent kernels (second-hand)"

@@ -64,6 +64,8 @@ class CudaGraph(Mechanism):
     def __init__(self, port: str = END, trigger: float = 0.0) -> None:
         self.port = port
         self.trigger = trigger
+        if port != END:
+            self.vendor, self.least_architecture = "NVIDIA", 90
 
     @property
     def label(self) -> str:

@@ -51,6 +51,8 @@ class GreenContexts(Numbered):
     )
     cost = "SMs that others may not use; launches: host and gap of each kernel"
     availability = Availability.SHIPS
+    vendor = "NVIDIA"
+    least_architecture = 60
     source = (
         "CUDA driver API, green contexts: parts are multiples of 8 SMs from compute capability 9.0 "
         "on (the same on an H100 and an H200, benchmarks/block_placement.cu), of 2 and at least 4 "

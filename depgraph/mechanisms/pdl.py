@@ -44,6 +44,8 @@ class ProgrammaticDependentLaunch(Mechanism):
         "of a stream, before others a shorter one after the trigger, and one after the wait"
     )
     availability = Availability.SHIPS
+    vendor = "NVIDIA"
+    least_architecture = 90
     source = "CUDA C++ programming guide, programmatic dependent launch"
     costs = (
         Cost(

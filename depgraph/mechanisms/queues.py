@@ -63,6 +63,7 @@ class HsaQueues(Numbered):
         "for each five kernels of other queues that it depends on, once they have ended"
     )
     availability = Availability.SHIPS
+    vendor = "AMD"
     source = f"{_PAPER}; HSA platform system architecture, barrier-AND packets of five signals"
     usual = (32,)
     more_is_freer = True

@@ -79,7 +79,7 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in re.split(r",(?![^(]*\))", text) if name.strip()]
 
 
-def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
+def find_mechanisms(names: Iterable[str], *, hypothetical: bool = False) -> list[Mechanism]:
     """Return the mechanisms with these names.
 
     Parameters
@@ -87,6 +87,8 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
     names : iterable of str
         Such as ``"dataflow"``, ``"wireframe(4)"``, ``"all"``, or ``"mymodule:MyRule"`` or
         ``"policy.toml"`` for a class or a file of the user's own.
+    hypothetical : bool
+        Whether "all" has those, too, that a GPU lacks; what is named always counts.
 
     Raises
     ------
@@ -99,6 +101,7 @@ def find_mechanisms(names: Iterable[str]) -> list[Mechanism]:
             every = [each for kind in MECHANISMS.values() for each in kind.every()]
             for each in every:
                 each.asked_by_name = False
+                each.only_where_available = not hypothetical
             found += every
             continue
         if name.endswith(SUFFIX):
