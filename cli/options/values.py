@@ -11,6 +11,7 @@ import click
 from depgraph.system.limits import (
     FASTEST_MEMORY,
     LARGEST_ID,
+    LONGEST_TIME,
     MOST_BLOCKS_PER_SM,
     MOST_JOBS,
     MOST_ROWS,
@@ -178,3 +179,18 @@ class Bandwidth(OptionType):
                 f"is not a bandwidth: give {SLOWEST_MEMORY:g} to {FASTEST_MEMORY:g} GB/s, or gpu"
             )
         return bandwidth
+
+
+class Time(OptionType):
+    """A time with its unit, in microseconds: ``2.3ms``, ``850us``, ``1.2s``."""
+
+    name = "TIME"
+
+    def read(self, text: str) -> float:
+        """Return the time in microseconds."""
+        units = {"us": 1.0, "ms": 1e3, "s": 1e6}
+        unit = next((unit for unit in units if text.endswith(unit)), None)
+        value = None if unit is None else number(text.removesuffix(unit).strip(), 0.0, LONGEST_TIME)
+        if unit is None or not value:
+            raise ValueError("is not a time with its unit, such as 2.3ms, 850us or 1.2s")
+        return value * units[unit]

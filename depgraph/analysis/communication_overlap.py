@@ -134,14 +134,7 @@ def overlapped(
     expression is of how names of further kernels that communicate begin, with or without what
     stands before them (``void``, namespaces).
     """
-    try:
-        re.compile(communication or "")
-        names = "|".join(filter(None, [COMMUNICATION, communication]))
-        pattern = re.compile(f"{_BEFORE_NAME}(?:{names})", re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        given = in_short(communication or "")
-        message = f"--communication {given!r} is no regular expression: {error}"
-        raise ModelError(message) from None
+    pattern = kernels_that_communicate(communication)
     ranks = _by_rank(profiles)
     alone = [_work(profile, pattern) for _, profile in _by_rank(isolated)]
     if len(alone) not in (0, 1, len(ranks)):
@@ -167,6 +160,23 @@ def overlapped(
     ]
     notes += _notes(iterations, kernels, len(ranks))
     return Overlapped(tuple(iterations), tuple(medians), tuple(kernels), sms, tuple(notes))
+
+
+def kernels_that_communicate(more: str | None = None) -> re.Pattern[str]:
+    """Return what matches the names of collectives, and of the kernels that `more` names.
+
+    Raises
+    ------
+    ModelError
+        If that is no regular expression.
+    """
+    try:
+        re.compile(more or "")
+        names = "|".join(filter(None, [COMMUNICATION, more]))
+        return re.compile(f"{_BEFORE_NAME}(?:{names})", re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        message = f"--communication {in_short(more or '')!r} is no regular expression: {error}"
+        raise ModelError(message) from None
 
 
 def _by_rank(profiles: Iterable[KernelProfile]) -> list[tuple[str, KernelProfile]]:
@@ -216,7 +226,7 @@ def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
         talks += [True] * len(peers)
         blocks = np.concatenate([blocks, np.zeros(len(peers), np.int64)])
     order = np.argsort(start, kind="stable")
-    steps, step = _steps(profile.steps, issued)
+    steps, step = step_of_launches(profile.steps, issued)
     return _Work(
         tuple(name[row] for row in order),
         (start[order] - start.min()).astype(np.float64), duration[order],
@@ -224,7 +234,7 @@ def _work(profile: KernelProfile, pattern: re.Pattern[str]) -> _Work:
     )  # fmt: skip
 
 
-def _steps(
+def step_of_launches(
     marked: Sequence[Step], issued: NDArray[np.int64]
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the outermost steps, and that in which each kernel was launched; -1 for none."""

@@ -85,6 +85,19 @@ def read_profile(path: Path) -> KernelProfile | BlockProfile:
         raise ProfileError(error.path, error.found, error.hint, line=error.line) from None
 
 
+def is_profile(path: Path) -> bool:
+    """Tell whether a file is a profile, even one that cannot be used, and not anything else."""
+    if not path.is_file() or path.suffix == ".toml":
+        return False
+    try:
+        sniff(read_head(path))
+    except ProfileError as error:
+        return error.hint != ANY_HINT
+    except TraceError:
+        return False
+    return True
+
+
 def _read(path: Path) -> KernelProfile | BlockProfile:
     from depgraph.parsers.profiles import kineto
     from depgraph.parsers.simlog import times as simlog
