@@ -46,7 +46,11 @@ def checked(name: str, prove: int, chance: random.Random) -> tuple[Verdicts, int
         checker = check.runs.checker(graph)
         units = {(graph.plan.units[a].end - 1, graph.plan.units[b].first): (a, b)
                  for a, b in graph.plan.unit_edges}  # fmt: skip
-        real = [e for e in graph.edges if e in units and DATA in graph.plan.why(*units[e])]
+        real = []
+        for edge in graph.edges:
+            source, target = units.get(edge, (0, 0))
+            if edge in units and graph.plan.before[target].get(DATA, 0) >> source & 1:
+                real.append(edge)
         for edge in chance.sample(real, min(prove, len(real))):
             drawn += 1
             found = checker.check([e for e in graph.edges if e != edge])

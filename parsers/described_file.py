@@ -101,7 +101,8 @@ class DescribedProgram(DescribedFile):
         if isinstance(given, list) and len(given) != n:
             found = f"{len(given)} values of {key} for {n} {all_of_them}"
             self.fail(kind, i, key, found, f"give one for each {each}, or one for all")
-        return np.broadcast_to(np.array(read), n).copy()
+        values = np.array(read, None if read else np.int64)  # none of them are no numbers otherwise
+        return np.broadcast_to(values, n).copy()
 
     def named(
         self, kind: str, i: int, key: str, table: dict[str, Any], known: Mapping[str, _Named]

@@ -14,7 +14,7 @@ from depgraph.schedule.events_jit import ENDED, KNOWN, LAUNCHED, QUEUED, REACHED
 from depgraph.schedule.policy import DECIDE, INLINE
 from depgraph.schedule.waits_jit import pass_gate
 from depgraph.system.compiled import compiled_helper
-from depgraph.system.records import table
+from depgraph.system.record_tables import table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

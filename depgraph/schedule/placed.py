@@ -10,7 +10,7 @@ import numpy as np
 
 from depgraph.errors import NotApplicableError
 from depgraph.gpu.sm_sharing import SmSharing
-from depgraph.system.records import per
+from depgraph.system.record_tables import per
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

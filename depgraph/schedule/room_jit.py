@@ -8,7 +8,7 @@ import numpy as np
 
 from depgraph.schedule.heaps_jit import first_with, push_rank, set_key
 from depgraph.system.compiled import compiled_helper, compiled_within
-from depgraph.system.records import table
+from depgraph.system.record_tables import table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,7 +23,7 @@ from depgraph.schedule.waits_jit import (
     stages_of,
     waits_of,
 )
-from depgraph.system.records import writable
+from depgraph.system.record_tables import writable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from depgraph.graph.lists_jit import invert_lists
 from depgraph.schedule.events_jit import ENTERED, OPENED, add_event
 from depgraph.schedule.policy import HOLDS, IGNORED, PLACES
 from depgraph.system.compiled import compiled_helper, compiled_within
-from depgraph.system.records import per, table, writable
+from depgraph.system.record_tables import per, table, writable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

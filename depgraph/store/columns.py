@@ -182,6 +182,8 @@ class Layout:
         """Return the operations of kernels, those of others where there are none such."""
         if not len(kernels):
             return np.empty(0, np.int32)
+        if not len(self.kernel):
+            return np.zeros(len(kernels), np.int32)
         order = np.argsort(self.kernel)
         place = np.searchsorted(self.kernel, kernels, sorter=order)
         return order[np.minimum(place, len(order) - 1)].astype(np.int32)

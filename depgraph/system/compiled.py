@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from depgraph.ownership import is_ours
-from depgraph.system.records import interpreted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -91,10 +90,13 @@ def compiled_in_place(function: Function) -> Function:
 
 
 def compiled_on_records(function: Function) -> Function:
-    """As `compiled_in_place`, for functions of tables (`depgraph.system.records`).
+    """As `compiled_in_place`, for functions of tables (`depgraph.system.record_tables`).
 
     Where they are interpreted, a record is an object; the names of its fields are the same.
     """
+    # Imported here: this module is loaded for --help, and numpy takes longer than that.
+    from depgraph.system.record_tables import interpreted
+
     otherwise = interpreted(function)
     if _IS_OFF:
         return cast("Function", otherwise)

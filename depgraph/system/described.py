@@ -229,7 +229,7 @@ class DescribedFile:
         for field in known:
             if field.default is REQUIRED and field.key not in content:
                 called = called or f"{kind} {show_value(content.get('name', f'{kind} {i}'))}"
-                hint = f"give {field.unit or field.key}"
+                hint = f"give {field.key}" + (f" ({field.unit})" if field.unit else "")
                 self.fail(kind, i, "", f"{called} has no {field.key}", hint)
         return content
 

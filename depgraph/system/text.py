@@ -19,6 +19,8 @@ _LISTED = 8
 _LONGEST_GUESSED = 100  # of longer words nobody types, telling them apart takes for ever
 _LONGEST_FILE_NAME = 100
 _THOUSAND, _KIBI = 1000, 1024
+_HUNDRED = 100
+_TIME_UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "us"))
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -111,6 +113,13 @@ def show_number(value: float | None) -> str:
     return f"{value:#.4g}".rstrip(".") if value else "0"
 
 
+def show_time(microseconds: float) -> str:
+    """Show a time with three significant digits, in the unit that a reader would choose."""
+    rounded = float(f"{microseconds:.3g}")
+    size, unit = next((each for each in _TIME_UNITS if rounded >= each[0]), _TIME_UNITS[-1])
+    return f"{microseconds / size:#.3g}".rstrip(".") + f" {unit}"
+
+
 def show_bytes(value: int) -> str:
     """Show a number of bytes in the binary unit that leaves at most four digits."""
     size = float(value)
@@ -137,4 +146,6 @@ def show_percent(value: float | None) -> str:
 
 def show_factor(value: float | None) -> str:
     """Show a speedup."""
-    return "-" if value is None else f"{value:.2f}x"
+    if value is None:
+        return "-"
+    return f"{value:.2f}x" if value < _HUNDRED else f"{value:.0f}x"

@@ -11,7 +11,7 @@ import torch
 from depgraph.apply.applied import Applied, Tried
 from depgraph.apply.captured import KERNEL
 from depgraph.apply.plan import PLAIN
-from depgraph.errors import DepgraphError, StoreError
+from depgraph.errors import DepgraphError
 from depgraph.system.text import show_bytes
 from depgraph.torch.bench import time_calls
 from depgraph.torch.guards import Guards
@@ -159,12 +159,12 @@ def _predictor(
         return lambda _: None
     from depgraph.apply.prediction import make_predictor
     from depgraph.parsers.profiles import read_profile
+    from depgraph.store.companions import recorded_times
 
+    recorded_times(recorded.store)  # times of another store, or changed ones, are refused
     try:
         sms = torch.cuda.get_device_properties().multi_processor_count
         found = make_predictor(recorded, sms, read_profile, notes.append)
-    except StoreError:
-        raise
     except DepgraphError as error:
         notes.append(f"nothing is predicted: {error}")
         return lambda _: None

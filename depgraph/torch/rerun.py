@@ -27,7 +27,7 @@ _GENTLY = "DEPGRAPH_CHECK_GENTLY"
 _LEAVE_OUT = "DEPGRAPH_CHECK_LEAVE_OUT"
 _CODES = "DEPGRAPH_CHECK_CODES"
 _MODULES = "DEPGRAPH_MODULES_FOLDER"
-_VERDICTS, _STAGE, _ERRORS = "verdicts.json", "stage", "said"
+_VERDICTS, _STAGE, _ERRORS = "verdicts.json", "stage", "errors"
 _FUNCTION, _GRAPH = "the function", "the graph "
 _MOST_TIMES = 4
 

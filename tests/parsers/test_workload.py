@@ -1,5 +1,7 @@
 """Described programs: patterns of dependence, and faults that name their line."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -208,3 +210,13 @@ def test_options_of_traces_are_refused_for_a_described_program(program, tmp_path
     assert outcome.code == 2
     assert "--kernels: for traces, not for described programs" in outcome.err
     assert not (tmp_path / "depgraph.out").exists()
+
+
+def test_a_list_of_no_blocks_launches_nothing(tmp_path):
+    path = tmp_path / "w.toml"
+    text = (Path(__file__).parents[2] / "samples/workloads/launches_few.toml").read_text()
+    launches = text.count("[[launch]]")
+    path.write_text(text.replace("block = 0\n", "block = []\n"))
+    found = read_workload(path).graph.launches
+    assert launches == 2
+    assert found.block.min() == 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from depgraph.system.compiled import compiled_on_records
-from depgraph.system.records import interpreted, table
+from depgraph.system.record_tables import interpreted, table
 
 ACCOUNT = np.dtype([("owner", np.int32), ("is_open", np.bool_), ("balance", np.float64)])
 
