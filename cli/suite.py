@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from depgraph.store.store import Store
 
 EXIT_BROKEN = 1
-_ANSWERS = ("mechanisms", "costs", "group_by", "top", "flows", "fail_below", "fail_above")
+_ANSWERS = (
+    "mechanisms",
+    "hypothetical",
+    "costs",
+    "group_by",
+    "top",
+    "flows",
+    "fail_below",
+    "fail_above",
+)
 # What a process takes, and what each block adds: measured with the sample traces.
 _BYTES_OF_A_PROCESS = 320 << 20
 _BYTES_OF_A_BLOCK = {"bound": 32 << 10, "report": 160 << 10}

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from depgraph.cli.options.shared import Command, format_option, print_report, store_argument
+from depgraph.cli.options.shared import (
+    Command,
+    details_option,
+    format_option,
+    print_report,
+    store_argument,
+)
 
 if TYPE_CHECKING:
     from depgraph.apply.applied import Applied
@@ -43,14 +49,9 @@ class _Apply(Command):
     "--add-to", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Add what was predicted and measured to a file, a JSON object a line.",
 )  # fmt: skip
-@click.option(
-    "--details", is_flag=True,
-    help="Show every graph that was tried, and what keeps kernels in order.",
-)  # fmt: skip
+@details_option
 @format_option
-def command(
-    store: Path, max_extra_memory: str | None, add_to: Path | None, details: bool, form: str
-) -> None:
+def command(store: Path, max_extra_memory: str | None, add_to: Path | None, form: str) -> None:
     """Run a program as CUDA graphs that have only its real edges, and check them.
 
     \b
@@ -97,7 +98,7 @@ def command(
     if add_to is not None:
         with add_to.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(each.row()) + "\n" for each in found)
-    print_report(apply_report(found, details=details or form in {"json", "csv"}), form)
+    print_report(apply_report(found), form)
 
 
 def _run(program: list[str], settings: dict[str, str]) -> int:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
+from depgraph.cli.options.mechanisms import hypothetical_option, mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     contention_option,
+    gpu_of,
     invocation_of,
+    is_given,
     memory_option,
     model_options,
+    refuse_given,
     sizes_or_default,
     timed_scenario_from,
+    where_from,
 )
 from depgraph.cli.options.shared import (
     Command,
     deps_option,
+    details_option,
     format_option,
     is_quiet,
     print_report,
     stores_argument,
     suite_options,
 )
-from depgraph.cli.options.values import SmCounts
+from depgraph.cli.options.values import SmCounts, Time
 from depgraph.cli.progress import step_progress
 from depgraph.system.steps import NOBODY
 
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.compare_mechanisms import Comparison
     from depgraph.analysis.next_steps import Step
     from depgraph.analysis.suite import ProgramResult
+    from depgraph.cli.options.model import ModelOptions
     from depgraph.cli.suite import Task
     from depgraph.reports.tables.table import Report
     from depgraph.scenario.scenario import Scenario
@@ -50,14 +56,26 @@ if TYPE_CHECKING:
     help="SM counts: 80, 8,16,80, 8:132, 8:132:4 or inf [default: the GPU's].",
 )  # fmt: skip
 @mechanism_options
+@hypothetical_option
 @deps_option
 @model_options
 @contention_option
 @memory_option
 @suite_options
+@click.option(
+    "--wall", type=Time(), metavar="TIME",
+    help="Of a profile alone: how long a step takes without a profiler, such as 2.3ms.",
+)  # fmt: skip
+@details_option
 @format_option
 def command(
-    *, stores: tuple[Path, ...], jobs: int | None, scheduler: str | None, form: str, **options: Any
+    *,
+    stores: tuple[Path, ...],
+    jobs: int | None,
+    scheduler: str | None,
+    wall: float | None,
+    form: str,
+    **options: Any,
 ) -> int | None:
     """Bound the speedup over serialized launches on a GPU, and compare mechanisms.
 
@@ -71,9 +89,16 @@ def command(
     Of several stores, a folder of stores, or a suite file (TOML) it prints one table with a row
     for each program, and geometric means. A program that fails is a row that says why; the exit
     code is 1 then.
+
+    Of a profile alone (PyTorch, nsys) it says what needs no trace: how long a step takes now and as
+    a CUDA graph, and why the GPU is idle.
     """
     from depgraph.cli.suite import policies_step, run_suite, suite_of
 
+    if any(map(_is_profile, stores)):
+        print_report(_report_of_profile(stores, wall, form, **options), form)
+        return None
+    refuse_given({"wall"}, "is of a profile alone")
     suite = suite_of(stores, jobs=jobs, scheduler=scheduler)
     if suite is not None:
         from depgraph.reports.tables.suite_table import suite_report
@@ -86,6 +111,63 @@ def command(
         return done.exit_code()
     print_report(_report(stores[0], **options), form)
     return None
+
+
+def _is_profile(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    from depgraph.parsers.profiles import is_profile
+
+    return is_profile(path)
+
+
+_OF_A_PROFILE = {
+    "details", "quiet", "verbose", "debug", "device", "process", "context", "stream", "iteration",
+    "gpu", "gpu_file", "launch", "wall", "form", "sms", "stores",
+}  # fmt: skip
+
+
+def _report_of_profile(
+    profiles: tuple[Path, ...], wall: float | None, form: str, **options: Any
+) -> Report:
+    """Answer what a profile does without a trace."""
+    from depgraph.analysis.profiled_step import profiled_step
+    from depgraph.errors import ProfileError
+    from depgraph.parsers.profiles import read_profile
+    from depgraph.reports.tables.profiled_step_table import profiled_step_report
+    from depgraph.scenario.of_store import named_gpu
+    from depgraph.timing.profile import KernelProfile
+
+    given = {each.name or "" for each in click.get_current_context().command.params}
+    refuse_given(
+        given - _OF_A_PROFILE, "needs a trace or a recording: a profile has no dependences"
+    )
+    path, *others = sorted(profiles, key=_is_profile, reverse=True)
+    sizes = options["sms"] or (None,)
+    if others or len(sizes) > 1 or sizes[0] == math.inf:
+        message = (
+            f"{path} is a profile: give it alone, or with --timing beside a store, and one size"
+        )
+        raise click.UsageError(message)
+    model = cast("ModelOptions", options)
+    where, gpu = where_from(model), gpu_of(model)
+    if options["launch"].base == "measured":
+        message = "--launch measured needs a trace or a recording"
+        raise click.UsageError(message)
+    profile = read_profile(path)
+    if not isinstance(profile, KernelProfile):
+        raise ProfileError(path, "has times of blocks, not a timeline of kernels")
+    found = profiled_step(
+        profile.only(
+            device=where.device, process=where.process, context=where.context, stream=where.stream
+        ),
+        gpu=None if gpu is None else named_gpu(gpu),
+        sms=None if sizes[0] is None else int(sizes[0]),
+        launch=options["launch"] if is_given("launch") else None,
+        iteration=where.iteration,
+        wall=wall,
+    )
+    return profiled_step_report(found, path, *(() if form in ("table", "markdown") else (None,)))
 
 
 def _report(path: Path, **options: Any) -> Report:
@@ -115,6 +197,7 @@ def _answer(
     *,
     sms: tuple[float, ...] | None,
     mechanisms: tuple[str, ...],
+    hypothetical: bool,
     costs: tuple[str, ...],
     kinds: frozenset[str] | None,
     **model: Any,
@@ -127,7 +210,7 @@ def _answer(
     if costs and not mechanisms:
         message = "--cost needs --mechanism"
         raise click.UsageError(message)
-    known = find_mechanisms(mechanisms)
+    known = find_mechanisms(mechanisms, hypothetical=hypothetical)
     scenario = timed_scenario_from(Store(path), kinds, **model)
     sizes, words = sizes_or_default(scenario, sms), invocation_of(path)
     if not known:

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from depgraph.cli.options.model import read_times, warn
-from depgraph.cli.options.shared import Command, force_option, print_report, say, wrote
+from depgraph.cli.options.shared import (
+    Command,
+    details_option,
+    force_option,
+    print_report,
+    say,
+    wants_details,
+    wrote,
+)
 from depgraph.cli.options.values import SMS
 
 if TYPE_CHECKING:
-    from depgraph.analysis.bound import BoundTable
+    from depgraph.analysis.next_steps import Step
 
 _PAIRS_SHOWN = 6
 
@@ -23,6 +31,7 @@ _PAIRS_SHOWN = 6
     show_default=True, metavar="STORE", help="Store to write.",
 )  # fmt: skip
 @click.option("--sms", default=80, show_default=True, type=SMS, help="SM count.")
+@details_option
 @force_option
 def command(output: Path, sms: int, *, force: bool) -> None:
     """Run the main job on a packaged real trace.
@@ -45,6 +54,7 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     from depgraph.store.files import not_a_store
     from depgraph.store.writer import write_store
     from depgraph.system.output import refuse_existing
+    from depgraph.system.text import counted
 
     force = force or _is_own_demo(output)
     refuse_existing(output, force=force, not_ours=not_a_store)
@@ -52,31 +62,29 @@ def command(output: Path, sms: int, *, force: bool) -> None:
     say(f"$ depgraph extract {trace} -o {output}")
     with analyse(open_trace(trace), on_phase=PhaseClock()) as extraction:
         store = write_store(extraction, output, force=force)
-    print_report(extract_summary(extraction, pairs_shown=_PAIRS_SHOWN), "table")
+    summary = extract_summary(extraction, pairs_shown=_PAIRS_SHOWN)
+    if wants_details():
+        print_report(summary, "table")
+    else:
+        edges = counted(summary.facts["edges"], "edge")
+        click.echo(f"{summary.headline[0]}, {edges}")
     click.echo()
     say(f"$ depgraph bound {output} --sms {sms} --timing {times}")
     request = Request(times=times, read_profile=read_times)
     scenario = Scenario.of_store(store, request, tell=warn)
     found = answer_bound(scenario, [sms])
-    # The next steps of the demo stand below.
-    print_report(replace(answer_report(found), steps=()), "table")
-    click.echo(_in_short(found.table, output))
+    print_report(replace(answer_report(found), steps=_steps(output)), "table")
     wrote(output)
 
 
-def _in_short(table: BoundTable, output: Path) -> str:
-    everything, raw = table.bounds[0], table.bounds[-1]
-    return (
-        f"\nIn short: with a barrier between kernels, this step takes {everything.serial:.1f} "
-        f"{table.unit} on the GPU.\nIf each block started once the blocks it needs have ended, it "
-        f"could be {everything.upper_bound:.2f} times as fast,\n"
-        f"and {raw.upper_bound:.2f} times if no buffer were ever reused. No schedule "
-        "can do better while blocks take as long.\n\nNext:\n"
-        f"  depgraph show {output} path    where the time of the critical path goes\n"
-        f"  depgraph show {output} buffers    which memory keeps kernels apart\n"
-        f"  depgraph bound {output} --sms 80 --mechanism all    what each mechanism would reach\n"
-        f"  depgraph report {output} --sms 80    plots and an HTML page"
-    )
+def _steps(store: Path) -> list[Step]:
+    from depgraph.analysis.next_steps import Step
+
+    return [
+        Step("where the time of the critical path goes:", f"depgraph show {store} path"),
+        Step("which memory keeps kernels apart:", f"depgraph show {store} buffers"),
+        Step("what each mechanism would reach, on a page:", f"depgraph report {store} --sms 80"),
+    ]
 
 
 def _is_own_demo(output: Path) -> bool:

@@ -16,6 +16,7 @@ from depgraph.cli.options.shared import (
     STORE_VARIABLE,
     Command,
     deps_option,
+    details_option,
     force_option,
     format_option,
     is_quiet,
@@ -111,6 +112,7 @@ def _refuse_options_of_traces() -> None:
     help="Accept a trace without any access to global memory.",
 )  # fmt: skip
 @force_option
+@details_option
 @format_option
 def command(
     trace: tuple[str, ...],
@@ -201,16 +203,19 @@ def command(
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
     clock(None)
-    print_summary(extraction, form, seconds=time.perf_counter() - began)
+    print_summary(extraction, form, output, seconds=time.perf_counter() - began)
     wrote(output)
 
 
-def print_summary(extraction: Extraction, form: str, *, seconds: float | None = None) -> None:
+def print_summary(
+    extraction: Extraction, form: str, store: Path, *, seconds: float | None = None
+) -> None:
     """Print what an extraction has found."""
     from depgraph.reports.tables.extract_summary import PAIRS_SHOWN, extract_summary
 
     shown = None if form in {"json", "csv"} else PAIRS_SHOWN
-    print_report(extract_summary(extraction, seconds=seconds, pairs_shown=shown), form)
+    summary = extract_summary(extraction, seconds=seconds, pairs_shown=shown, store=store)
+    print_report(summary, form)
 
 
 def _extract_workload(
@@ -225,5 +230,5 @@ def _extract_workload(
     extraction = read_workload(path)
     extraction = replace(extraction, graph=extraction.graph.with_kinds(kinds))
     write_store(extraction, output, force=force, place_checked=True)
-    print_summary(extraction, form)
+    print_summary(extraction, form, output)
     wrote(output)

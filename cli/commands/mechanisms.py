@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import click
 
-from depgraph.cli.options.shared import Command, format_option, print_report
+from depgraph.cli.options.shared import (
+    Command,
+    details_option,
+    format_option,
+    print_report,
+    wants_details,
+)
 
 
 @click.command("mechanisms", cls=Command)
+@details_option
 @format_option
 def command(form: str) -> None:
     """List the synchronisation mechanisms that bound and export know.
@@ -17,9 +24,14 @@ def command(form: str) -> None:
     where that comes from. Use them with: depgraph bound --sms N --mechanism all
     """
     from depgraph.mechanisms import MECHANISMS
-    from depgraph.reports.tables.mechanism_tables import mechanisms_report, mechanisms_text
+    from depgraph.reports.tables.mechanism_tables import (
+        mechanism_names,
+        mechanisms_report,
+        mechanisms_text,
+    )
 
     if form == "table":
-        click.echo(mechanisms_text(MECHANISMS.values()), nl=False)
+        describe = mechanisms_text if wants_details() else mechanism_names
+        click.echo(describe(MECHANISMS.values()), nl=False)
     else:
         print_report(mechanisms_report(MECHANISMS.values()), form)

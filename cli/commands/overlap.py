@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from depgraph.cli.options.shared import Command, format_option, print_report
+from depgraph.cli.options.shared import Command, details_option, format_option, print_report
 
 
 @click.command("overlap", cls=Command)
@@ -25,6 +25,7 @@ from depgraph.cli.options.shared import Command, format_option, print_report
 )  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), metavar="N", default=40, show_default=True,
               help="Iterations to show in a table; JSON and CSV have all.")  # fmt: skip
+@details_option
 @format_option
 def command(
     *,

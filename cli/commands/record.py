@@ -14,6 +14,7 @@ from depgraph.cli.options.shared import (
     DEFAULT_STORE,
     STORE_VARIABLE,
     Command,
+    details_option,
     force_option,
     format_option,
     is_quiet,
@@ -111,6 +112,7 @@ def _pattern(_: click.Context, __: click.Parameter, value: str) -> str:
 )  # fmt: skip
 @click.option("--doctor", is_flag=True, help="Say what of CUDA is found here, and what is missing.")
 @force_option
+@details_option
 @format_option
 def command(
     program: tuple[str, ...],
@@ -354,6 +356,6 @@ class _Task:
             extraction = analyse(opened, scratch=output.parent, on_progress=on_progress)
         with extraction:
             store = write_store(extraction, output, force=self.force)
-        print_summary(extraction, self.form)
+        print_summary(extraction, self.form, output)
         wrote(output)
         return store.identity

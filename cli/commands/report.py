@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from depgraph.cli.options.mechanisms import mechanism_options, parse_costs
+from depgraph.cli.options.mechanisms import hypothetical_option, mechanism_options, parse_costs
 from depgraph.cli.options.model import (
     contention_option,
     invocation_of,
@@ -87,6 +87,7 @@ DEFAULT_FOLDER = "depgraph.report"
     help="The same trace extracted with --granularity 32 or 128: shows what false sharing costs.",
 )  # fmt: skip
 @mechanism_options
+@hypothetical_option
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 @group_option("name")
 @deps_option
@@ -289,7 +290,8 @@ def _check_output(output: Path | None, *, show: bool, force: bool, is_suite: boo
 
 def _print(report: Report, form: str | None, top: int) -> None:
     if form is None:
-        print_report(replace(report, tables=(), notes=(), sections=()), "table")
+        report = replace(report, tables=(), notes=(), sections=())
+        print_report(report, "table", details=False)
     else:
         print_report(report.cut(top if form in {"table", "markdown"} else None), form)
 
@@ -301,6 +303,7 @@ def _study(
     kinds: frozenset[str] | None,
     coarse: Path | None,
     mechanisms: tuple[str, ...],
+    hypothetical: bool,
     costs: tuple[str, ...],
     group_by: str,
     **model: Any,
@@ -310,7 +313,8 @@ def _study(
     from depgraph.store.store import Store
 
     scenario = on_size(timed_scenario_from(Store(store), kinds, **model), sms)
-    drawn = find_mechanisms(mechanisms)
+    drawn = find_mechanisms(mechanisms, hypothetical=hypothetical)
+    every = find_mechanisms(["all"], hypothetical=hypothetical)
     names = {m.name for m in drawn}
     coarser = None
     if coarse is not None:
@@ -319,7 +323,7 @@ def _study(
     with step_progress(quiet=is_quiet()) as steps:
         return study(
             scenario,
-            mechanisms=[m for m in find_mechanisms(["all"]) if m.name not in names],
+            mechanisms=[m for m in every if m.name not in names],
             drawn=drawn,
             costs=parse_costs(costs),
             coarse=coarser,

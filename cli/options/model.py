@@ -174,9 +174,6 @@ def scenario_from(
     from depgraph.scenario.of_store import Request
     from depgraph.scenario.scenario import Scenario
 
-    gpu, gpu_file = options["gpu"], options["gpu_file"]
-    if gpu and gpu_file:
-        raise click.UsageError(ONE_GPU)
     request = Request(
         kinds=kinds,
         times=options["timing"],
@@ -184,7 +181,7 @@ def scenario_from(
         where=where_from(options),
         allow_mismatch=options["allow_mismatch"],
         measured_sms=options["measured_sms"],
-        gpu=gpu_file or gpu,
+        gpu=gpu_of(options),
         fixed_occupancy=options["fixed_occupancy"],
         launch=options["launch"],
         contention=options.get("contention"),
@@ -193,6 +190,26 @@ def scenario_from(
         memory_gb_per_s=options.get("memory_bandwidth"),
     )
     return Scenario.of_store(store, request, tell=warn)
+
+
+def gpu_of(options: ModelOptions) -> str | Path | None:
+    """Return the name or the file of the GPU that the options ask for; None where they do not.
+
+    Raises
+    ------
+    click.UsageError
+        If they ask for two.
+    """
+    gpu, gpu_file = options["gpu"], options["gpu_file"]
+    if gpu and gpu_file:
+        raise click.UsageError(ONE_GPU)
+    return gpu_file or gpu
+
+
+def is_given(parameter: str) -> bool:
+    """Tell whether the user gave a parameter of the current command."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is not click.core.ParameterSource.DEFAULT
 
 
 def read_times(path: Path) -> KernelProfile | BlockProfile:

@@ -28,6 +28,7 @@ PIPED_WIDTH = 80
 NARROWEST = 40
 _GIVEN = "given"
 _MESSAGES = "messages"
+_DETAILS = "details"
 
 
 class Command(click.Command):
@@ -128,6 +129,15 @@ def _default_stores(
     return value or (_default_store(context, parameter, None),)
 
 
+def _set_details(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[_DETAILS] = value
+
+
+def wants_details() -> bool:
+    """Tell whether all is to be shown; commands without --details always show all."""
+    return bool(click.get_current_context().meta.get(_DETAILS, True))
+
+
 def _parse_kinds(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[str] | None:
     if value is None:
         return None
@@ -147,6 +157,10 @@ stores_argument = click.argument(
 format_option = click.option(
     "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
     help="How to write the result.",
+)  # fmt: skip
+details_option = click.option(
+    "--details", is_flag=True, expose_value=False, callback=_set_details,
+    help="Show all tables and assumptions, not only the first screen.",
 )  # fmt: skip
 top_option = click.option(
     "--top", type=ROWS, default=20, show_default=True, metavar="N",
@@ -182,14 +196,16 @@ def group_option(default: str | None) -> Callable[[Function], Function]:
     )  # fmt: skip
 
 
-def print_report(report: Report, form: str) -> None:
-    """Write a report to standard output."""
+def print_report(report: Report, form: str, *, details: bool | None = None) -> None:
+    """Write a report to standard output; default as detailed as the command was asked."""
     from depgraph.reports.tables.render import render
 
     is_terminal = sys.stdout.isatty()
     color = form == "table" and is_terminal and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns if is_terminal else PIPED_WIDTH
-    click.echo(render(report, form, color=color, width=max(width, NARROWEST)), nl=False)
+    details = wants_details() if details is None else details
+    text = render(report, form, color=color, width=max(width, NARROWEST), details=details)
+    click.echo(text, nl=False)
 
 
 def wrote(path: Path) -> None:

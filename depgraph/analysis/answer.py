@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -10,6 +11,7 @@ from depgraph.analysis.compare_mechanisms import Comparison, compare_mechanisms
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import limits_of
+from depgraph.analysis.run_times import times_of
 from depgraph.analysis.suite import results_of_bounds, results_of_comparison
 from depgraph.analysis.verdict import verdict_of
 from depgraph.system.steps import NOBODY
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.as_launched import AsLaunched
     from depgraph.analysis.next_steps import Invocation
+    from depgraph.analysis.outcome import Bound
     from depgraph.analysis.predictions import Prediction
+    from depgraph.analysis.run_times import Times
     from depgraph.analysis.suite import ProgramResult
     from depgraph.analysis.verdict import Verdict
     from depgraph.mechanisms import Mechanism
@@ -43,12 +47,20 @@ class Conclusion:
         How the program runs today.
     predictions : tuple of Prediction
         Of policies that ship today; empty where the verdict does not rest on them.
+    bound, renamed : Bound
+        With all dependences that count, and with RAW only.
+    times : Times or None
+        Now, as a CUDA graph, with what the verdict proposes, at least; None where durations are no
+        times.
     """
 
     sms: float
     verdict: Verdict
     launched: AsLaunched
     predictions: tuple[Prediction, ...]
+    bound: Bound
+    renamed: Bound
+    times: Times | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +110,25 @@ def answer_mechanisms(
 
 
 def _concluded_on(scenario: Scenario, sizes: Sequence[float]) -> Scenario:
-    """Return the scenario on the size that the verdict is about: the GPU's own, else the last."""
+    """Return it on the size that the verdict is about: the GPU's own, else the last finite one."""
     whole = scenario.resources.gpu.sms
-    return scenario.on(whole if whole in sizes else sizes[-1])
+    counted = [size for size in sizes if not math.isinf(size)]
+    return scenario.on(whole if whole in sizes else (counted or sizes)[-1])
 
 
 def conclusion_of(found: Findings) -> Conclusion:
     """Make a verdict; what its rules work out on the way is plain values from here on."""
     verdict = verdict_of(found)
-    return Conclusion(found.scenario.sms, verdict, found.launched, found.known_predictions)
+    times = times_of(found, separate_buffers=verdict.names_buffers)
+    return Conclusion(
+        sms=found.scenario.sms,
+        verdict=verdict,
+        launched=found.launched,
+        predictions=found.known_predictions,
+        bound=found.bound,
+        renamed=found.renamed,
+        times=times,
+    )
 
 
 def program_results(

@@ -43,6 +43,7 @@ class Basis:
     unit: str
     durations: str
     gpu: str
+    gpu_is_assumed: bool  # nobody named it
     occupancy: tuple[int, int]
     kernels: int
     blocks: int
@@ -64,6 +65,7 @@ class Basis:
             unit=scenario.unit,
             durations=scenario.timing.source,
             gpu=scenario.resources.gpu.name,
+            gpu_is_assumed=scenario.resources.gpu_is_assumed,
             occupancy=(min(of_kernels, default=1), max(of_kernels, default=1)),
             kernels=len(scenario.kernels),
             blocks=graph.n_blocks,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from depgraph.analysis.findings import Findings
 from depgraph.analysis.next_steps import AS_USUAL, Step
 from depgraph.analysis.verdict_rules import BUFFERS, RULES, Topic
-from depgraph.system.time_units import TIMES
 
 if TYPE_CHECKING:
     from depgraph.analysis.next_steps import Invocation
@@ -60,11 +59,5 @@ def verdict_of(found: Findings) -> Verdict:
     return Verdict(
         tuple(rule.name for rule in rules),
         tuple(rule.says(found) for rule in rules),
-        tuple(dict.fromkeys([*steps, *_times_step(found)])),
+        tuple(dict.fromkeys(steps)),
     )
-
-
-def _times_step(found: Findings) -> list[Step]:
-    if found.scenario.unit in TIMES:
-        return []
-    return [Step("these are counts, not times: profile the program and pass --timing FILE")]

@@ -32,6 +32,7 @@ from depgraph.trace.names import base_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from depgraph.analysis.as_launched import AsLaunched
     from depgraph.analysis.findings import Findings
     from depgraph.analysis.predictions import Prediction
 
@@ -52,6 +53,9 @@ CARVE_OUT_COST = 0.05
 _SHOWN = 3
 _NAME_WIDTH = 32
 _STATEMENTS_SHOWN = 20
+_PYTORCH = "at::native"  # in the names of PyTorch's own kernels
+_ANY_OVERLAP = 1.02  # kernels that took longer, added up, than the time in which any ran
+_ANYTHING = 1.005  # a factor below it is shown as 1.00x
 _DIFFERENT = 0.02
 _POLICIES = {
     Streams.name: "with its own streams",
@@ -94,18 +98,7 @@ def _idle(found: Findings) -> str:
 
 
 def _launch_bound(found: Findings) -> str:
-    return (
-        f"Launch-bound: use a CUDA graph. In the profile {_idle(found)}; predicted "
-        f"{_time(found, found.graph_chain)} as a CUDA graph, one kernel after another"
-        f"{_and_overlapped(found)}."
-    )
-
-
-def _and_overlapped(found: Findings) -> str:
-    graph = found.graph_prediction
-    if graph.speedup < LITTLE:
-        return ""
-    return f", {_time(found, graph.makespan)} with parallel branches"
+    return f"Launch-bound: use a CUDA graph. In the profile {_idle(found)}."
 
 
 def _launch_steps(found: Findings) -> list[Step]:
@@ -145,12 +138,13 @@ def _buffers(found: Findings) -> str:
     why = f" ({show_percent(reuse / (reuse + others))} of it by allocator reuse)" if reuse else ""
     where = " and ".join(f"{b.start:#x}" for b in own) if n <= _SHOWN else ""
     return (
-        f"{counted(n, 'buffer')} ({show_bytes(sum(b.size for b in own))}{where and f', {where}'}), "
-        f"written by {operations_text(writers, len(found.scenario.kernels))}, "
-        f"{'keeps' if n == 1 else 'keep'} independent work apart{why}: renamed, "
-        f"{_predicted(best)}, upper bound {show_factor(each.upper_bound)} on {_size(found)} "
-        f"instead of {show_factor(found.bound.upper_bound)}; {show_bytes(each.more_bytes)} more "
-        "memory at most."
+        f"{counted(n, 'reused buffer')} ({show_bytes(sum(b.size for b in own))}"
+        f"{where and f', {where}'}), written by "
+        f"{operations_text(writers, len(found.scenario.kernels))}, "
+        f"{'serializes' if n == 1 else 'serialize'} independent kernels{why}; separate "
+        f"{'it' if n == 1 else 'them'}: {_predicted(best)}, upper bound "
+        f"{show_factor(each.upper_bound)} instead of {show_factor(found.bound.upper_bound)}, for "
+        f"{show_bytes(each.more_bytes)} more memory at most."
     )
 
 
@@ -166,12 +160,13 @@ def _buffer_steps(found: Findings) -> list[Step]:
 
 def _real_edges(found: Findings) -> list[Step]:
     """Return what does it at once, on the GPU that recorded the program."""
-    if found.scenario.metadata.get("format") != "recording":
+    is_recorded = found.scenario.metadata.get("format") == "recording"
+    if not is_recorded and not any(_PYTORCH in kernel.name for kernel in found.scenario.kernels):
         return []
     return [
         Step(
-            "a PyTorch function: run it with only its real edges, its buffers apart: "
-            "depgraph.torch.parallelize(function, inputs)"
+            "in PyTorch, with only its real edges and buffers of their own: "
+            "fast = depgraph.torch.parallelize(function, inputs)"
         )
     ]
 
@@ -189,10 +184,22 @@ def _overlapped(found: Findings) -> str:
             f"predicted {show_factor(own.overlap)} before launch costs, "
             f"{show_factor(own.speedup)} with them"
         )
+    run, streams = found.launched.run, found.launched.streams
+    if run is not None and run.kernel_time < _ANY_OVERLAP * (run.wall - run.idle):
+        return (
+            f"Its {streams} streams permit {show_factor(found.launched.speedup)}; the profile "
+            f"shows no overlap: {said}, {_bound(found)}."
+        )
     return (
-        f"Already overlapped by its {found.launched.streams} streams: {said}, {_bound(found)}; at "
-        f"most {show_factor(found.launched.remaining)} is left."
+        f"Already overlapped by its {streams} streams: {said}, {_bound(found)}; "
+        f"{_left(found.launched)}."
     )
+
+
+def _left(launched: AsLaunched) -> str:
+    if launched.remaining < _ANYTHING:
+        return "nothing more to gain"
+    return f"at most {show_factor(launched.remaining)} more"
 
 
 def _full_applies(found: Findings) -> bool:
@@ -291,8 +298,8 @@ def _streams_today(found: Findings) -> str:
     if launched.streams == 1:
         return ""
     return (
-        f"; its {launched.streams} streams reach {show_factor(launched.speedup)} before launch "
-        f"costs, at most {show_factor(launched.remaining)} is left"
+        f"; its {launched.streams} streams permit {show_factor(launched.speedup)}, "
+        f"{_left(launched)}"
     )
 
 

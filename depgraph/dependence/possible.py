@@ -217,8 +217,7 @@ class Uncertainty:
         if self.ldgsts_edges:
             notes.append(
                 f"{self.ldgsts_edges} of {counted(self.edges, 'edge')} (by kind) rest only on "
-                "reads by LDGSTS (cp.async): some may not be real, as lanes that only fill with "
-                "zeros are traced like reads; a recording with the Compute Sanitizer would tell"
+                "reads by LDGSTS (cp.async). Zero-fills look like reads; use `depgraph record`"
             )
         return tuple(notes)
 

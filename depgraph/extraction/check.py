@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from depgraph.trace.records import BlockTouches, Damage, PartTask, ScannedPart, Trace
 
 _LDGSTS = (
-    "kernels that read by LDGSTS (cp.async): lanes that only fill with zeros are traced as if they "
-    "read, so that some dependences may not be real; a recording with the Compute Sanitizer would "
-    "tell"
+    "kernels that read by LDGSTS (cp.async). Zero-fills look like reads, so that some dependences "
+    "may not be real; use `depgraph record`"
 )
 
 

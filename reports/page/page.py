@@ -19,8 +19,8 @@ from depgraph.reports.tables.table import (
     show_number,
     show_percent,
 )
-from depgraph.reports.tables.verdict_lines import launched_lines
-from depgraph.system.text import clean_text, size_text
+from depgraph.reports.tables.verdict_lines import launched_lines, profiled_lines
+from depgraph.system.text import clean_text, show_time, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def write_page(
         size=size_text(study.sms),
         unit=study.unit,
         verdict=study.verdict.sentences,
-        launched=launched_lines(study.conclusion),
+        launched=[*profiled_lines(study.conclusion.launched), *launched_lines(study.conclusion)],
         steps=study.verdict.steps,
         advice=buffer_advice(study),
         tiles=_tiles(study),
@@ -133,8 +133,22 @@ def _hash(script: str) -> str:
 
 
 def _tiles(study: Study) -> list[tuple[str, str, str]]:
-    numbers = study.metrics
+    """Return what stands first in large letters: times, or ratios where there are none."""
+    numbers, times = study.metrics, study.conclusion.times
     size = size_text(study.sms)
+    if times is not None:
+        least = f"no schedule of the same blocks on {size} takes less"
+        tiles = [(show_time(times.as_graph.us), "as a CUDA graph", "predicted")]
+        if times.now_us is not None:
+            where = size if times.now_sms is None else size_text(times.now_sms)
+            tiles.insert(
+                0, (show_time(times.now_us), "now", f"wall time of the profile, on {where}")
+            )
+        if times.changed is not None:
+            tiles.append(
+                (show_time(times.changed.us), "with a change", f"predicted {times.change}")
+            )
+        return [*tiles, (show_time(times.least_us), "at least", least)]
     limit = f"upper bound on the speedup over serialized launches on {size}"
     reached = "speedup of the best dataflow schedule"
     renamed = "upper bound if every buffer were renamed"
@@ -156,8 +170,11 @@ def _sentences(study: Study) -> list[str]:
             f"With serialized launches the program takes {serial} {study.unit}; {idle} of {size} "
             "is idle on average."
         ),
-        (f"No schedule takes less than {least} {study.unit}, the time of the {bound.limited_by}."),
-        f"T{bend_sentence(study)[1:]}.",
+        (
+            f"With these dependences no schedule takes less than {least} {study.unit}, the time of "
+            f"the {bound.limited_by}."
+        ),
+        bend_sentence(study),
         (
             "Reused buffers limit overlap: with RAW dependences only, the upper bound is "
             f"{show_factor(renamed.upper_bound)} instead of {show_factor(bound.upper_bound)}."

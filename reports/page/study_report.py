@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.kernel_groups import NAME
-from depgraph.reports.tables.bound_table import bound_report, kinds_shown, launch_table
+from depgraph.reports.tables.bound_table import (
+    bound_report,
+    durations_line,
+    kinds_shown,
+    launch_table,
+)
 from depgraph.reports.tables.buffer_table import buffer_tables, renaming_advice
 from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.group_tables import site_columns
@@ -34,6 +39,7 @@ def study_report(study: Study) -> Report:
     """Describe a study: the bounds in sentences, and a table for each question."""
     untraced = untraced_notes(study.kernels, study.pairs, study.metadata)
     comparison = study.comparison
+    bounds = bound_report(study.table)
     report = Report(
         "report",
         {
@@ -50,7 +56,8 @@ def study_report(study: Study) -> Report:
             "kernels_in_trace": len(study.kernels),
             "blocks": study.graph.n_blocks,
         },
-        headline=[*bound_report(study.table).headline, bend_sentence(study)],
+        headline=[*bounds.headline, bend_sentence(study)],
+        brief=[*bounds.brief, bend_sentence(study)],
         tables=[
             _schedule_table(study),
             *([] if comparison is None else [ranked_table(comparison)]),
@@ -63,7 +70,11 @@ def study_report(study: Study) -> Report:
             _path_table(study),
             pair_table(study.pairs, study.kernels, study.graph.copies),
         ],
-        notes=[*study.table.assumptions, *([] if comparison is None else comparison.notes)],
+        notes=[
+            durations_line(study.basis),
+            *study.table.assumptions,
+            *([] if comparison is None else comparison.notes),
+        ],
         sections=[*buffer_advice(study), ("What the trace does not show", untraced)],
         extra={
             "curves": [
@@ -91,10 +102,7 @@ def buffer_advice(study: Study) -> list[tuple[str, list[str]]]:
 
 def bend_sentence(study: Study) -> str:
     """Say up to which size of GPU more SMs help."""
-    return (
-        f"the speedup is limited by work below {study.bend:.3g} SMs, by the critical path above: "
-        "more SMs help only serialized launches"
-    )
+    return f"Beyond {study.bend:.3g} SMs, dependences set the time."
 
 
 def _schedule_table(study: Study) -> Table:

@@ -18,21 +18,20 @@ def _time(value: float | None) -> str:
     return "" if value is None else show_number(value)
 
 
-def apply_report(found: Sequence[Applied], *, details: bool = False) -> Report:
-    """Show what came of each function."""
-    tables = []
-    if details:
-        rows = [(each, tried) for each in found for tried in each.tried]
-        reasons = [(each, reason) for each in found for reason in each.edges]
-        tables.append(Table.of("graphs", "Graphs that were tried", _GRAPHS, rows))
-        if reasons:
-            tables.append(Table.of("edges", "What keeps kernels in order", _REASONS, reasons))
+def apply_report(found: Sequence[Applied]) -> Report:
+    """Show what came of each function, every graph that was tried, what keeps kernels in order."""
+    rows = [(each, tried) for each in found for tried in each.tried]
+    reasons = [(each, reason) for each in found for reason in each.edges]
+    tables = [Table.of("graphs", "Graphs that were tried", _GRAPHS, rows)]
+    if reasons:
+        tables.append(Table.of("edges", "What keeps kernels in order", _REASONS, reasons))
     return Report(
         "apply",
         {"programs": [each.row() for each in found]},
         headline=[_headline(each) for each in found],
         tables=tables,
-        notes=[note for each in found for note in _notes(each, details=details)],
+        notes=[note for each in found for note in _notes(each)],
+        vital=[note for each in found for note in (*_refusals(each), *_slowest(each))],
     )
 
 
@@ -45,25 +44,32 @@ def _headline(found: Applied) -> str:
     return f"{found.name}: {calls} us: {show_factor(found.speedup)}{beside}"
 
 
-def _notes(found: Applied, *, details: bool) -> list[str]:
-    name = found.name
-    said = [f"{name}: {note}" for note in found.notes]
-    said += [
-        f"{name}: the graph {each.name!r} is not used: {each.refused}"
-        for each in found.tried
-        if each.refused
+def _refusals(found: Applied) -> list[str]:
+    """Say what was noted on the way, and why graphs are not used."""
+    refused = [each for each in found.tried if each.refused]
+    return [
+        *(f"{found.name}: {note}" for note in found.notes),
+        *(f"{found.name}: the graph {each.name!r} is not used: {each.refused}" for each in refused),
     ]
+
+
+def _slowest(found: Applied) -> list[str]:
+    """Say what keeps most kernels in order."""
+    if not found.edges or found.edges[0].costs_us <= 0:
+        return []
+    most = found.edges[0]
+    costs = f"about {show_number(most.costs_us)} us"
+    return [f"{found.name}: most of what keeps kernels in order: {most.reason}, {costs}"]
+
+
+def _notes(found: Applied) -> list[str]:
+    name = found.name
+    said = _refusals(found)
     if found.inputs:
         how = ", in which it varies from run to run" if found.varies else ""
         said.append(
             f"{name}: compared with the function on {counted(found.inputs, 'input')}{how}, in "
             f"{counted(found.after.orders, 'order')} of its kernels"
-        )
-    if not details and found.edges and found.edges[0].costs_us > 0:
-        most = found.edges[0]
-        said.append(
-            f"{name}: most of what keeps kernels in order: {most.reason}, about "
-            f"{show_number(most.costs_us)} us (--details shows all)"
         )
     said += [
         f"{name}: {counted(number, 'node')} in place ({reason})"

@@ -18,6 +18,7 @@ from depgraph.reports.tables.table import (
     whole_sms,
 )
 from depgraph.system.text import size_text
+from depgraph.system.time_units import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from depgraph.analysis.basis import Basis
     from depgraph.analysis.bound import BoundTable
     from depgraph.analysis.outcome import Bound
+
+
+_WORTH_SAYING = 1.005
+_SIZES_IN_WORDS = 3
 
 
 def kinds_shown(basis: Basis) -> Callable[[str], str]:
@@ -77,7 +82,8 @@ def bound_report(table: BoundTable) -> Report:
     )
     curve = _curve(table) if table.is_curve else None
     low, high = basis.occupancy
-    resident = str(low) if low == high else f"{low} to {high}"
+    many = len({b.sms for b in table.bounds}) > _SIZES_IN_WORDS
+    shown = len(bounds.rows) if many else 0
     return Report(
         "bound",
         {
@@ -90,13 +96,16 @@ def bound_report(table: BoundTable) -> Report:
         headline=[
             *(_curve_answers(table) if curve else _answers(table)),
             *_launch_answers(table),
-            (
-                f"durations: {basis.durations} ({unit}); occupancy: {resident} blocks per "
-                f"SM by the limits of {basis.gpu}"
-            ),
         ],
-        tables=[curve] if curve else [bounds, schedules, *launches],
-        notes=[*table.assumptions, *basis.uncertain],
+        brief=() if curve else _in_short(table),
+        tables=[curve.at_first(len(curve.rows))]
+        if curve
+        else [bounds.at_first(shown), schedules, *launches],
+        notes=[
+            durations_line(basis),
+            *table.assumptions,
+            *basis.uncertain,
+        ],
         csv_table=flat,
         extra={t.key: table_rows(t) for t in (bounds, schedules, *launches)} if curve else {},
     )
@@ -137,7 +146,8 @@ def _measured_rows(basis: Basis) -> list[tuple[Any, ...]]:
     m = basis.measured
     if m is None:
         return []
-    return [(m.sms, "as profiled", "measured", m.wall, m.speedup, None, m.utilization)]
+    faster = m.speedup if m.speedup >= 1 else None  # slower than its kernels alone: no speedup
+    return [(m.sms, "as profiled", "measured", m.wall, faster, None, m.utilization)]
 
 
 def _curve(table: BoundTable) -> Table:
@@ -185,6 +195,31 @@ def _curve_answers(table: BoundTable) -> list[str]:
 
 def _sms(b: Bound) -> str:
     return size_text(b.sms)
+
+
+def durations_line(basis: Basis) -> str:
+    """Say where durations come from, and how many blocks SMs hold."""
+    low, high = basis.occupancy
+    resident = str(low) if low == high else f"{low} to {high}"
+    return (
+        f"durations: {basis.durations} ({basis.unit}); occupancy: {resident} blocks per SM by the "
+        f"limits of {basis.gpu}"
+    )
+
+
+def _in_short(table: BoundTable) -> list[str]:
+    """Say of each size the bound with all dependences, and what renaming would make of it."""
+    sentences = []
+    sizes = dict.fromkeys(b.sms for b in table.bounds)
+    if len(sizes) > _SIZES_IN_WORDS or (len(sizes) == 1 and table.basis.unit not in TIMES):
+        return []  # the table says it, or the first line
+    for sms in sizes:
+        every, *fewer = [b for b in table.bounds if b.sms == sms]
+        text = f"{_sms(every)}: upper bound {show_factor(every.upper_bound)} ({every.limited_by})"
+        if fewer and fewer[-1].upper_bound > every.upper_bound * _WORTH_SAYING:
+            text += f"; {show_factor(fewer[-1].upper_bound)} with every buffer separate (RAW only)"
+        sentences.append(f"{text}.")
+    return sentences
 
 
 def _answers(table: BoundTable) -> list[str]:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.next_steps import Step
+from depgraph.dependence.possible import uncertainty
 from depgraph.extraction.workload import FORMAT as WORKLOAD
 from depgraph.reports.tables.pair_table import pair_table
 from depgraph.reports.tables.table import Report, show_bytes, show_number
-from depgraph.reports.tables.untraced import skipped_table, untraced_notes
+from depgraph.reports.tables.untraced import skipped_table, untraced_notes, warnings_of
 from depgraph.system.text import COPIES, counted, size_read
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from depgraph.graph.program import Extraction
 
 PAIRS_SHOWN = 25
 
 
 def extract_summary(
-    extraction: Extraction, *, seconds: float | None = None, pairs_shown: int | None = PAIRS_SHOWN
+    extraction: Extraction,
+    *,
+    seconds: float | None = None,
+    pairs_shown: int | None = PAIRS_SHOWN,
+    store: Path | None = None,
 ) -> Report:
     """Describe an extraction: what was read, what depends on what, what is untraced."""
     kernels, pairs, metadata = extraction.kernels, extraction.pairs, extraction.metadata
@@ -93,12 +102,21 @@ def extract_summary(
         facts,
         headline,
         tables=[
-            pair_table(pairs, extraction.kernels, extraction.graph.copies, shown=pairs_shown),
+            pair_table(
+                pairs, extraction.kernels, extraction.graph.copies, shown=pairs_shown
+            ).at_first(PAIRS_SHOWN),
             *[skipped_table(metadata["skipped"])] * is_traced,
         ],
         notes=untraced_notes(extraction.kernels, pairs, metadata),
         notes_title="What this trace does not show",
+        vital=[*warnings_of(metadata), *uncertainty(extraction.kernels, pairs).notes],
+        steps=[] if store is None else _steps(store),
     )
+
+
+def _steps(store: Path) -> list[Step]:
+    command = shlex.join(["depgraph", "bound", str(store)])
+    return [Step("see what running independent blocks side by side could gain:", command)]
 
 
 def _patterns(extraction: Extraction) -> str:

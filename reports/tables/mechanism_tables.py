@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
-from depgraph.mechanisms.base import Availability
+from depgraph.mechanisms import Against, Availability
 from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
@@ -78,20 +79,22 @@ def comparison_report(comparison: Comparison) -> Report:
         },
         headline=[
             *_answers(comparison),
+        ],
+        brief=_answers(comparison),
+        vital=[note for note in comparison.notes if ": deadlock: " in note],
+        tables=[
+            _bound_table(comparison),
+            *_intra_block_bounds(comparison),
+            mechanisms.at_first(len(mechanisms.rows)),
+            *child_kernel_table(comparison),
+            *_speedup_parts(comparison),
+        ],
+        notes=[
             (
                 f"durations: {basis.durations} ({unit}); dependences: {dependences}; slot "
                 "utilization: busy counts blocks at work, held also blocks that wait in their "
                 "slots; waiting: their time, summed"
             ),
-        ],
-        tables=[
-            _bound_table(comparison),
-            *_intra_block_bounds(comparison),
-            mechanisms,
-            *child_kernel_table(comparison),
-            *_speedup_parts(comparison),
-        ],
-        notes=[
             *comparison.notes, *basis.assumptions, *basis.uncertain, _FIXED,
         ],
         csv_table=flat,
@@ -159,7 +162,28 @@ def _mechanism_table(comparison: Comparison) -> Table:
         Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
         *common("against"),
     ]
-    return Table.of("mechanisms", "Mechanisms", columns, comparison.outcomes)
+    return Table.of("mechanisms", "Mechanisms", columns, _best_first(comparison))
+
+
+def _best_first(comparison: Comparison) -> list[Outcome]:
+    """Sort the rows of each size: what can be used today, what needs new hardware, other scales.
+
+    Among those by the prediction, where there is one.
+    """
+    sizes = [limits.sms for limits in comparison.limits]
+
+    def rank(outcome: Outcome) -> tuple[int, bool, bool, float]:
+        reached = outcome.predicted_speedup
+        if reached is None:
+            reached = 0.0 if outcome.deadlock else outcome.speedup
+        proposed = outcome.availability == Availability.HARDWARE.value
+        other_scale = (
+            outcome.against == Against.WORK.value
+            or outcome.availability == Availability.LIMIT.value
+        )
+        return sizes.index(outcome.sms), other_scale, proposed, -reached
+
+    return sorted(comparison.outcomes, key=rank)
 
 
 def _predictions(comparison: Comparison) -> list[Column]:
@@ -291,8 +315,6 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
 
     They stand under headings that say what it takes to use them today.
     """
-    import textwrap
-
     lines: list[str] = []
     heading = ""
     for kind in by_availability(mechanisms):
@@ -311,6 +333,29 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
             )  # fmt: skip
         lines.append("")
     return "\n".join(lines)
+
+
+def mechanism_names(mechanisms: Iterable[type[Mechanism]]) -> str:
+    """Name the mechanisms, below what it takes to use them today."""
+    names: dict[str, list[str]] = {}
+    for kind in by_availability(mechanisms):
+        names.setdefault(kind.availability.heading, []).append(kind.name)
+    lines = []
+    for heading, found in names.items():
+        lines.append(heading)
+        lines += textwrap.wrap(
+            ", ".join(found), 78, initial_indent="  ", subsequent_indent="  ",
+            break_on_hyphens=False,
+        )  # fmt: skip
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "depgraph bound --mechanism all compares them on your program.",
+            "--details says of each its rule, its costs, and where both come from.",
+            "",
+        ]
+    )
 
 
 def by_availability(mechanisms: Iterable[type[Mechanism]]) -> list[type[Mechanism]]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _UNIT = "us"
 _ROWS = 40
+_RANKS_IN_WORDS = 4
+_MOSTLY_IDLE = 0.5
 _COLUMNS = (
     Column("computation", "computation", _UNIT, show_number),
     Column("communication", "communication", _UNIT, show_number),
@@ -49,9 +51,10 @@ def overlap_report(found: Overlapped, rows: int | None = _ROWS) -> Report:
         ],
         found.kernels,
     )
-    tables = [shown, kernels]
+    tables = [shown.at_first(_ROWS), kernels]
     if len(found.iterations) > len(found.ranks):
-        tables.insert(0, _table("ranks", "Ranks: the iteration of median time", found.ranks))
+        ranks = _table("ranks", "Ranks: the iteration of median time", found.ranks)
+        tables.insert(0, ranks.at_first(_ROWS))
     return Report(
         "overlap",
         {
@@ -60,7 +63,7 @@ def overlap_report(found: Overlapped, rows: int | None = _ROWS) -> Report:
             "n_ranks": len(found.ranks),
             "n_iterations": len(found.iterations),
         },
-        headline=[_sentence(rank, found.sms) for rank in found.ranks],
+        headline=[*_answers(found), *_mostly_idle(found)],
         tables=tables,
         csv_table=iterations,
         notes=found.notes,
@@ -68,8 +71,31 @@ def overlap_report(found: Overlapped, rows: int | None = _ROWS) -> Report:
     )
 
 
+def _answers(found: Overlapped) -> list[str]:
+    """Say it of each rank; of many the slowest ones alone, the table has the others."""
+    ranks = found.ranks
+    if len(ranks) > _RANKS_IN_WORDS:
+        slowest = sorted(ranks, key=lambda rank: -(rank.time + rank.idle))[:_RANKS_IN_WORDS]
+        ranks = tuple(rank for rank in found.ranks if rank in slowest)
+    return [_sentence(rank, found.sms) for rank in ranks]
+
+
+def _mostly_idle(found: Overlapped) -> list[str]:
+    idle = [each.idle / (each.time + each.idle) for each in found.ranks if each.time > 0]
+    if not idle or max(idle) < _MOSTLY_IDLE:
+        return []
+    share = show_percent(max(idle))
+    return [f"the GPU is idle for up to {share} of a step: depgraph bound PROFILE says why"]
+
+
 def _sentence(each: Iteration, sms: int | None) -> str:
     said = f"{each.rank}, {each.name}: {show_number(each.time)} us"
+    if each.idle > _MOSTLY_IDLE * (each.time + each.idle):
+        idle = show_percent(each.idle / (each.time + each.idle))
+        said = (
+            f"{each.rank}, {each.name}: nothing runs for {idle} of "
+            f"{show_number(each.time + each.idle)} us; {show_number(each.time)} us of work"
+        )
     if each.speedup is not None:
         said += f", {show_factor(each.speedup)} over one after the other"
     if each.share is not None and each.ideal_speedup is not None:

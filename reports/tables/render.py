@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.table import plain, shorten, show_number, table_rows
-from depgraph.system.text import clean_text, csv_cell
+from depgraph.system.text import clean_text, counted, csv_cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 
 JSON_SCHEMA_VERSION = 2
 WIDTH = 100
+SCREEN = 25
+"""Lines of the first screen of a command: what does not fit is behind --details."""
 _LEAST_WRAPPED = 24
 _LEAST_TEXT = 12
 _STEPS = "Next steps"
+_MOST_STEPS = 3
+_LEAST_ROWS = 3  # fewer of a longer table say nothing
 _SHORT_UNITS = {"(instructions)": "(instr.)"}
 
 
-def render(report: Report, form: str, *, color: bool = False, width: int = WIDTH) -> str:
+def render(
+    report: Report, form: str, *, color: bool = False, width: int = WIDTH, details: bool = True
+) -> str:
     """Write a report in one of four forms.
 
     Parameters
@@ -36,9 +42,12 @@ def render(report: Report, form: str, *, color: bool = False, width: int = WIDTH
         Bold heads, for a terminal.
     width : int
         Of tables; sentences are no wider than `WIDTH` anyway.
+    details : bool
+        Whether all is shown in the form of a table, rather than what fits on one screen.
     """
+    as_text = _as_text if details else _first_screen
     return {
-        "table": lambda: _as_text(report, width, color=color),
+        "table": lambda: as_text(report, width, color=color),
         "json": lambda: _as_json(report),
         "csv": lambda: _as_csv(report),
         "markdown": lambda: _as_markdown(report),
@@ -166,6 +175,40 @@ def _as_text(report: Report, width: int, *, color: bool) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
+def _first_screen(report: Report, width: int, *, color: bool) -> str:
+    """Write the answer, what changes it, what to do, and as much of the main table as fits."""
+    narrow = min(width, WIDTH)
+    bold, plain_ = ("\x1b[1m", "\x1b[0m") if color else ("", "")
+    lines: list[str] = []
+    for sentence in report.brief or report.headline:
+        lines += _wrapped(clean_text(sentence), width=narrow)
+    for note in report.vital:
+        lines += _wrapped(clean_text(note), "  - ", "    ", width=narrow)
+    steps: list[str] = []
+    # What to change comes before what to look at; a table that was asked for before both.
+    most = 1 if any(table.first for table in report.tables) else _MOST_STEPS
+    for step in sorted(report.steps, key=lambda step: bool(step.command))[:most]:
+        steps += _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
+        steps += [f"      {clean_text(step.command)}"] if step.command else []
+    lines += ["", f"{bold}{_STEPS}{plain_}", *steps] if steps else []
+    shown = 0
+    for table in report.tables:
+        heads = 2 + any(column.unit for column in table.columns)
+        room = SCREEN - len(lines) - heads - 4
+        if not table.first or room < min(len(table.rows), _LEAST_ROWS):
+            continue
+        cut = table.cut(min(table.first, room))
+        lines += ["", f"{bold}{table.title}{plain_}"]
+        lines += _text_table(cut, width, bold, plain_, pieces=1) if cut.rows else ["  none"]
+        lines += [f"  ... and {show_number(cut.omitted)} more"] * bool(cut.omitted)
+        shown += not cut.omitted
+    hidden = len(report.tables) - shown
+    what = [counted(hidden, "more table")] * (hidden > 0)
+    what += [counted(len(report.notes), "assumption")] * bool(report.notes)
+    lines += ["", f"--details shows all: {' and '.join(what)}"] if what else []
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
 def _wrapped(text: str, first: str = "", rest: str = "", *, width: int) -> list[str]:
     import textwrap
 
@@ -175,8 +218,10 @@ def _wrapped(text: str, first: str = "", rest: str = "", *, width: int) -> list[
     ) or [""]  # fmt: skip
 
 
-def _text_table(table: Table, width: int, bold: str, plain_: str) -> list[str]:
-    """Set a table within a width; columns for which there is no room follow below."""
+def _text_table(
+    table: Table, width: int, bold: str, plain_: str, pieces: int | None = None
+) -> list[str]:
+    """Set a table within a width; columns without room follow below, in so many pieces at most."""
     heads = [column.head for column in table.columns]
     cells = _cells(table)
     units = [f"({column.unit})" if column.unit else "" for column in table.columns]
@@ -197,7 +242,7 @@ def _text_table(table: Table, width: int, bold: str, plain_: str) -> list[str]:
         ]
         widths = _narrowed(widths, least, _excess(widths, width))
     lines: list[str] = []
-    for columns in _pieces(widths, cells, width):
+    for columns in _pieces(widths, cells, width)[:pieces]:
 
         def line(row: Sequence[str], columns: Sequence[int] = columns) -> str:
             parts = [

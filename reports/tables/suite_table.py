@@ -64,7 +64,10 @@ def suite_report(
         facts if missed is None else {**facts, "thresholds_missed": len(missed)},
         headline=[*_threshold_lines(missed), *_answers(suite)],
         steps=steps,
-        tables=[programs, replace(means, rows=[row_of(means.columns, m) for m in kept])],
+        tables=[
+            programs.at_first(len(programs.rows)),
+            replace(means, rows=[row_of(means.columns, m) for m in kept]),
+        ],
         notes=_notes(suite),
         notes_title="How to read this",
         csv_table=flat,

@@ -99,6 +99,8 @@ class Table:
         Rows that were left out of `rows`.
     more : str
         How to see the omitted ones.
+    first : int
+        Rows that the first screen of a command shows at most; 0 for none of the table.
     """
 
     key: str
@@ -107,6 +109,7 @@ class Table:
     rows: Sequence[Sequence[Any]]
     omitted: int = 0
     more: str = ""
+    first: int = 0
 
     @classmethod
     def of(
@@ -114,6 +117,10 @@ class Table:
     ) -> Table:
         """Make a table with a row for each item."""
         return cls(key, title, columns, [row_of(columns, item) for item in items], more=more)
+
+    def at_first(self, rows: int) -> Table:
+        """Return the table with so many rows at most on the first screen of a command."""
+        return replace(self, first=rows)
 
     def cut(self, top: int | None) -> Table:
         """Return the table with so many rows at most; None for all."""
@@ -143,6 +150,10 @@ class Report:
         More notes under titles of their own, for people; JSON has them in `extra`.
     steps : sequence of Step
         What to do next.
+    brief : sequence of str
+        The headline of the first screen, where it is another one.
+    vital : sequence of str
+        Those of the notes that change the answer, in one line each: for the first screen.
     """
 
     name: str
@@ -155,6 +166,8 @@ class Report:
     extra: dict[str, Any] = field(default_factory=dict)
     sections: Sequence[tuple[str, Sequence[str]]] = ()
     steps: Sequence[Step] = ()
+    brief: Sequence[str] = ()
+    vital: Sequence[str] = ()
 
     def cut(self, top: int | None) -> Report:
         """Return the report with so many rows a table at most; None for all."""

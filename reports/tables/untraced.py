@@ -23,10 +23,7 @@ def untraced_notes(
     kernels: Sequence[Kernel], pairs: Sequence[PairSummary], metadata: Mapping[str, Any]
 ) -> list[str]:
     """List warnings, kernels with hidden accesses or inner order, and the format's blind spots."""
-    notes = [
-        f"{warning}: {show_number(count)}"
-        for warning, count in metadata.get("warnings", {}).items()
-    ]
+    notes = warnings_of(metadata)
     is_traced = metadata.get("format") != WORKLOAD
     for reason, numbers in remarks(kernels, is_traced=is_traced).items():
         notes.append(f"{kernels_text(numbers)}: {reason}")
@@ -38,6 +35,12 @@ def untraced_notes(
         )
     notes += uncertainty(kernels, pairs).notes
     return [*notes, *metadata.get("blind_spots", [])]
+
+
+def warnings_of(metadata: Mapping[str, Any]) -> list[str]:
+    """List what was wrong with the input, and how often."""
+    warnings = metadata.get("warnings", {})
+    return [f"{warning}: {show_number(count)}" for warning, count in warnings.items()]
 
 
 def skipped_table(skipped: Mapping[str, int]) -> Table:

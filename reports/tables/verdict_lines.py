@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from depgraph.reports.tables.table import show_factor, show_number, show_percent
 from depgraph.system.ratios import ratio
-from depgraph.system.text import counted, size_text
+from depgraph.system.text import counted, show_time, size_text
+from depgraph.system.time_units import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,53 +17,150 @@ if TYPE_CHECKING:
     from depgraph.analysis.as_launched import AsLaunched
     from depgraph.analysis.basis import Basis
     from depgraph.analysis.next_steps import Step
+    from depgraph.analysis.run_times import PredictedTime, Times
     from depgraph.reports.tables.table import Report
+
+_WORTH_SAYING = 1.005
 
 
 def with_verdict(
     report: Report, basis: Basis, found: Conclusion, more: Sequence[Step] = ()
 ) -> Report:
-    """Put the verdict in front of a report, and more to do next behind what it says."""
+    """Put the times and the verdict in front of a report, and more to do next behind both."""
     verdict = found.verdict
     return replace(
         report,
         facts={
+            "times": None if found.times is None else times_facts(found.times),
             "verdict": verdict.text,
             "verdict_rules": list(verdict.rules),
             "as_launched": launched_facts(found.launched),
             "predictions": prediction_facts(basis),
             **report.facts,
         },
-        headline=[*verdict.sentences, *launched_lines(found), *report.headline],
+        headline=[first_line(found), *verdict.sentences, *launched_lines(found), *report.headline],
+        brief=[first_line(found), *_verdict_in_short(found, report), *report.brief],
+        notes=[*profiled_lines(found.launched), *report.notes],
         steps=[*verdict.steps, *more],
+        vital=[*report.vital, *_others(found.launched), *_assumed(basis), *basis.uncertain],
     )
+
+
+def _verdict_in_short(found: Conclusion, report: Report) -> Sequence[str]:
+    """Return what the first screen says of the verdict: nothing where a table was asked for."""
+    if any(table.first for table in report.tables):
+        return ()
+    of_streams = launched_lines(found) if found.launched.streams > 1 else ()
+    return *found.verdict.sentences, *of_streams
+
+
+def first_line(found: Conclusion) -> str:
+    """Say the answer in times; in ratios where durations are no times."""
+    times = found.times
+    if times is None:
+        bound, renamed = found.bound, found.renamed.upper_bound
+        text = (
+            f"Upper bound {show_factor(bound.upper_bound)} on {size_text(found.sms)} "
+            f"({bound.limited_by})"
+        )
+        if bound.schedules:
+            text += f", {show_factor(bound.reached.speedup)} reached"
+        if renamed > bound.upper_bound * _WORTH_SAYING:
+            text += f"; {show_factor(renamed)} with every buffer separate"
+        return f"{text}."
+    elsewhere = "" if times.now_sms is None else f" on {size_text(times.now_sms)}"
+    parts = [] if times.now_us is None else [f"{show_time(times.now_us)} now{elsewhere}"]
+    here = "" if times.now_sms is None else f"on {size_text(found.sms)} "
+    parts.append(f"{here}{_predicted(times.as_graph)} as a CUDA graph")
+    if times.changed is not None:
+        parts.append(f"{_predicted(times.changed)} {times.change}")
+    if times.speedup is not None:
+        parts[-1] += f", {show_factor(times.speedup)} faster"
+    parts.append(f"at least {show_time(times.least_us)}")
+    return f"{'; '.join(parts)}."
+
+
+def _predicted(time: PredictedTime) -> str:
+    if time.low_us is None or time.high_us is None:
+        return show_time(time.us)
+    low, high = show_time(time.low_us), show_time(time.high_us)
+    if low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    return f"{show_time(time.us)} ({low} to {high})"
+
+
+def times_facts(times: Times) -> dict[str, Any]:
+    """Return the times as plain values; ranges hold nine of ten measured times."""
+    return {
+        "now_us": times.now_us,
+        "now_sms": times.now_sms,
+        "as_graph_us": times.as_graph.us,
+        "as_graph_low_us": times.as_graph.low_us,
+        "as_graph_high_us": times.as_graph.high_us,
+        "change": times.change or None,
+        "changed_us": None if times.changed is None else times.changed.us,
+        "changed_low_us": None if times.changed is None else times.changed.low_us,
+        "changed_high_us": None if times.changed is None else times.changed.high_us,
+        "least_us": times.least_us,
+        "speedup": times.speedup,
+    }
+
+
+def _others(launched: AsLaunched) -> list[str]:
+    if launched.run is None or not launched.run.others:
+        return []
+    lacking = counted(launched.run.others, "kernel")
+    return [f"The wall time includes {lacking} that the trace lacks; predictions do not."]
+
+
+def _assumed(basis: Basis) -> list[str]:
+    """Say what the user has not said and what changes the answer."""
+    said = []
+    if basis.unit not in TIMES:
+        said.append(f"Durations are {basis.unit}, so only ratios count: --timing FILE gives times.")
+    if basis.gpu_is_assumed:
+        said.append(f"No GPU is named: the limits of {basis.gpu} are assumed (--gpu).")
+    return said
+
+
+def profiled_lines(launched: AsLaunched) -> list[str]:
+    """Say how busy the GPU was when the program was profiled."""
+    run = launched.run
+    if run is None:
+        return []
+    unit = launched.unit
+    share = show_percent(ratio(run.kernel_time, run.wall))
+    idle = f"{show_number(run.idle)} {unit} ({show_percent(launched.idle_share)})"
+    return [
+        (
+            f"as profiled: wall time {show_number(run.wall)} {unit}; kernels "
+            f"{show_number(run.kernel_time)} {unit} ({share}), no kernel running {idle}"
+        )
+    ]
 
 
 def launched_lines(found: Conclusion) -> list[str]:
-    """Say how busy the GPU was when the program was profiled, and what its streams leave."""
+    """Say what the program's streams reach, and what they leave."""
     launched = found.launched
-    run = launched.run
-    lines = []
-    if run is not None:
-        unit = launched.unit
-        share = show_percent(ratio(run.kernel_time, run.wall))
-        lines.append(
-            f"as profiled: wall time {show_number(run.wall)} {unit}; kernels "
-            f"{show_number(run.kernel_time)} {unit} ({share}), no kernel "
-            f"running {show_number(run.idle)} {unit} ({show_percent(launched.idle_share)})"
-        )
+    if launched.streams <= 1 and launched.run is None:
+        return []
     today = (
-        "one stream, serial"
+        "One stream"
         if launched.streams <= 1
-        else f"{counted(launched.streams, 'stream')}, {show_factor(launched.speedup)} over serial"
+        else f"{counted(launched.streams, 'stream')}, {show_factor(launched.speedup)} over one "
+        "after another"
     )
-    if run is not None and run.is_graph:
+    if launched.run is not None and launched.run.is_graph:
         today += ", in CUDA graphs"
-    lines.append(
-        f"as launched: {today}; upper bound on what is left {show_factor(launched.remaining)} on "
-        f"{size_text(found.sms)}, launch costs aside"
-    )
-    return lines
+    return [f"{today}. {_left(found)}"]
+
+
+def _left(found: Conclusion) -> str:
+    remaining = found.launched.remaining
+    if remaining >= _WORTH_SAYING:
+        return f"At most {show_factor(remaining)} more, ignoring launches."
+    while_reused = " while these buffers are reused" if found.verdict.names_buffers else ""
+    return f"Nothing more to gain from overlap{while_reused}."
 
 
 def prediction_facts(basis: Basis) -> dict[str, Any] | None:

@@ -13,13 +13,19 @@ def timing():
     return sample_path(KERNEL_TIMES)
 
 
-def test_bound_begins_with_the_verdict(program, sample_store, timing):
-    lines = program("bound", sample_store.path, "--sms", 132, "--timing", timing).out.splitlines()
-    assert lines[0].startswith("Launch-bound: use a CUDA graph. In the profile no kernel runs for")
-    text = " ".join(lines)
-    assert "Kernels could overlap: predicted 1.41x" in text
+def test_bound_begins_with_times_and_the_verdict(program, sample_store, timing):
+    words = ["bound", sample_store.path, "--sms", 132, "--timing", timing]
+    first = program(*words).out
+    assert first.startswith(
+        "5.03 ms now; 60.7 us (49.6 to 78.1 us) as a CUDA graph; 43.1 us (35.2 to 55.4\n"
+        "us) with independent branches side by side, 117x faster; at least 34.6 us.\n"
+        "Launch-bound: use a CUDA graph. In the profile no kernel runs for"
+    )
+    assert "Kernels could overlap: predicted 1.41x" in first
+    assert first.count("\n") <= 25
+    text = " ".join(program(*words, "--details").out.split())
     assert "as profiled: wall time 5025 us; kernels 54.15 us (1.1 %)" in text
-    assert "as launched: one stream, serial; upper bound on what is left 1.43x" in text
+    assert "One stream. At most 1.43x more, ignoring launches." in text
 
 
 @pytest.mark.parametrize("more", [[], ["--mechanism", "streams,cuda-graph"]])
@@ -58,16 +64,17 @@ def test_a_report_says_the_same(program, sample_store, timing, tmp_path):
         program("bound", sample_store.path, *common, "--format", "json").out
     )  # fmt: skip
     shown = program("report", sample_store.path, *common, "-o", tmp_path / "r", "--group-by", "op")
-    assert shown.out.startswith("Launch-bound")
+    assert shown.out.startswith("5.03 ms now; ")
     full = json.loads((tmp_path / "r" / "report.json").read_text())
-    assert (full["verdict"], full["as_launched"]) == (first["verdict"], first["as_launched"])
+    for key in ("times", "verdict", "as_launched"):
+        assert full[key] == first[key]
     page = (tmp_path / "r" / "index.html").read_text()
     for sentence in ("Launch-bound: use a CUDA graph.", "As profiled: wall time", "Next steps"):
         assert sentence in page
     assert full["functions"][0]["op"] == "aten::mm"
     assert {row["op"] for row in full["kernels"]} >= {"aten::mm", "aten::sum"}
     assert [row["buffer"] for row in full["buffers"]][:2] == [15, 17]
-    assert (tmp_path / "r" / "report.md").read_text().startswith("Launch-bound")
+    assert (tmp_path / "r" / "report.md").read_text().startswith("5.03 ms now; ")
 
 
 def test_a_renamed_program_has_no_section_of_buffers(program, sample_store):

@@ -56,7 +56,7 @@ def applying(tmp_path, sample_store):
 
 def test_predicted_stands_beside_measured(program, applying):
     words = applying()
-    result = program("apply", *words)
+    result = program("apply", "--details", *words)
     assert result.code == 0, result.err
     first = "Ensemble: 55.00 us a call instead of 275.0 us: 5.00x, predicted 5.40x"
     assert result.out.splitlines()[0] == first

@@ -34,7 +34,9 @@ def rows(text):
 
 @pytest.mark.jit_only
 def test_a_row_for_each_mechanism(program, traced):
-    code, out, _ = program("bound", traced, "--sms", 8, "--mechanism", "all", "--format", "csv")
+    code, out, _ = program(
+        "bound", traced, "--sms", 8, "--mechanism", "all", "--format", "csv", "--hypothetical"
+    )
     assert code == 0
     found = rows(out)
     of_blocks = {
@@ -116,6 +118,10 @@ def test_the_schedule_of_a_mechanism_is_exported(program, store, tmp_path):
 def test_every_mechanism_is_described(program):
     code, out, _ = program("mechanisms")
     assert code == 0
+    assert all(name in out for name in MECHANISMS)
+    assert out.count("\n") <= 25
+    code, out, _ = program("mechanisms", "--details")
+    assert code == 0
     for name in MECHANISMS:
         assert f"\n{name}" in f"\n{out}"
     assert "--cost acs-sw.check = 0.51us" in out
@@ -194,6 +200,6 @@ def test_a_larger_window_that_is_slower_says_so(program, tmp_path):
     )  # fmt: skip
     assert program("extract", file, "-o", tmp_path / "three.out", "-q")[0] == 0
     words = ["bound", tmp_path / "three.out", "--sms", 2, "--mechanism", "acs-sw(1),acs-sw(600)"]
-    _, out, _ = program(*words)
+    _, out, _ = program(*words, "--details")
     assert "slower than acs-sw(1)" in out
     assert "its check takes longer, or an anomaly of list schedules" in " ".join(out.split())

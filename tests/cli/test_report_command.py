@@ -42,8 +42,9 @@ def test_one_run_writes_everything_under_fixed_names(written):
 @pytest.mark.jit_only
 def test_it_answers_on_stdout_and_ends_with_what_it_wrote(written):
     _, result = written
-    assert result.stdout.startswith("Kernels could overlap: predicted 1.33x as a CUDA graph")
-    assert "\n8 SMs, all dependences: upper bound on speedup 1.33x" in result.stdout
+    assert result.stdout.startswith("Upper bound 1.33x on 8 SMs (critical path), 1.33x reached; ")
+    assert "\nKernels could overlap: predicted 1.33x as a CUDA graph" in result.stdout
+    assert "\nBeyond 1.05 SMs, dependences set the time." in result.stdout
     # Commands are to be pasted: they stand on one line.
     lines = [line for line in result.stdout.splitlines() if " depgraph " not in line]
     assert max(map(len, lines)) <= 100
@@ -65,7 +66,7 @@ def test_every_form_says_how_far_predictions_can_be_trusted(program, sample_stor
     assert report["predictions"]["errors"]["programs"] > 200
     for name in ("index.html", "report.md"):
         assert caveat in (tmp_path / "out" / name).read_text(encoding="utf-8")
-    table = program("bound", *words, "--gpu", "A100", "--mechanism", "cuda-graph").out
+    table = program("bound", *words, "--gpu", "A100", "--mechanism", "cuda-graph", "--details").out
     assert caveat in " ".join(table.split())
 
 

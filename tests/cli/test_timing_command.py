@@ -154,7 +154,7 @@ def test_sms_alone_keep_the_limits_of_the_gpu(answer):
 
 @pytest.mark.jit_only
 def test_many_sizes_are_a_curve_of_one_line_each(run, answer):
-    _, out, _ = run("bound", "--sms", "8:40")
+    _, out, _ = run("bound", "--sms", "8:40", "--details")
     lines = [line.split() for line in out.splitlines()]
     rows = [line for line in lines if line and line[0].isdecimal() and line[-1].endswith("x")]
     assert [int(row[0]) for row in rows] == [*range(8, 41)]
@@ -164,7 +164,7 @@ def test_many_sizes_are_a_curve_of_one_line_each(run, answer):
 
 
 def test_few_sizes_are_tables_of_bounds_and_schedules(run):
-    _, out, _ = run("bound", "--sms", "8:12")
+    _, out, _ = run("bound", "--sms", "8:12", "--details")
     assert "Schedules" in out
     assert "longest-path-first" in out
 
@@ -396,7 +396,7 @@ def test_blocks_that_fit_are_used_if_the_user_insists(run, sample_store, tmp_pat
     whole = {kernel.kernel: kernel.blocks for kernel in kernels}
     table = blocks_table(tmp_path / "blocks.csv", whole | {0: kernels[0].blocks + 3, 99: 2})
     assert run("bound", "--sms", 8, "--timing", table)[0] == 1
-    code, out, err = run("bound", "--sms", 8, "--allow-mismatch", "--timing", table)
+    code, out, err = run("bound", "--sms", 8, "--allow-mismatch", "--timing", table, "--details")
     assert code == 0, err
     assert "kernels with a time for each block: 24 of 25" in err
     assert "kernel 0 block" in err

@@ -102,7 +102,7 @@ def test_the_gpu_says_how_many_sms_there_are(program, toy):
         done = program(*words, "--gpu", "V100")
         assert done.code == 0
         assert "--sms is not given: 80 SMs, those of V100" in done.err
-    assert "80 SMs, all dependences" in program("bound", toy, "--gpu", "V100", "-q").out
+    assert "on 80 SMs" in program("bound", toy, "--gpu", "V100", "-q").out
 
 
 def test_the_profile_says_which_gpu(program, sample_store):

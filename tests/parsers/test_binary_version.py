@@ -37,7 +37,7 @@ def store_of(tmp_path):
     ],
 )
 def test_the_gpu_is_that_of_more_than_half_of_the_kernels(program, store_of, versions, said):
-    outcome = program("bound", store_of(*versions), "--sms", "4")
+    outcome = program("bound", store_of(*versions), "--sms", "4", "--details")
     assert outcome.code == 0
     assert said in " ".join(outcome.out.split())
 

@@ -28,6 +28,6 @@ def test_the_output_in_readme_is_that_of_the_demo(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert len(blocks) == 2
+    assert len(blocks) == 1
     for block in blocks:
         assert block in done.stdout

@@ -383,7 +383,7 @@ def test_allocator_reuse_is_stored_chosen_and_shown(tmp_path, program):
     assert [(n["kinds"], n["reuse_bytes"]) for n in described["sources"]] == [("REUSE", 1)]
     buffers = json.loads(program("show", "buffers", out, "--sms", "4", "--format", "json").out)
     assert [(b["war"], b["waw"], b["reuse"]) for b in buffers["buffers"]] == [(0, 0, 1)]
-    said = program("bound", out, "--sms", "4", "--deps", "raw,war,waw").out
+    said = program("bound", out, "--sms", "4", "--deps", "raw,war,waw", "--details").out
     assert "REUSE dependences left out" in said
     dropped = ("--what-if", "buffer=0x1000:0x1200 drop=reuse")
     assert (

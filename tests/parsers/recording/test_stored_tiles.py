@@ -256,7 +256,7 @@ def test_a_reader_possibly_waits_for_the_block_that_stores_its_tile(tmp_path, pr
     assert (pair.raw, pair.possible) == (0, 1)
     said = " ".join(program("bound", tmp_path / "out", "--sms", "4").out.split())
     assert "which block stores which tile is inferred" in said
-    said = " ".join(program("extract", path, "-o", tmp_path / "again").out.split())
+    said = " ".join(program("extract", path, "-o", tmp_path / "again", "--details").out.split())
     assert "kernel 0: inferred, block by block: tiles stored by TMA" in said
 
 
