@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     "--new-timing", type=click.Path(path_type=Path), metavar="FILE",
     help="Measured times of NEW; --timing is then those of BASE.",
 )  # fmt: skip
+@click.option(
+    "--repeat", type=click.Path(path_type=Path), metavar="STORE",
+    help="Another recording of BASE: changes no larger than between the two are noise.",
+)  # fmt: skip
 @deps_option
 @model_options
 @memory_option
@@ -66,12 +70,14 @@ def command(
     github: bool,
     top: int,
     new_timing: Path | None,
+    repeat: Path | None,
     kinds: frozenset[str] | None,
     **model: Any,
 ) -> None:
     """Say what changed between two stores: kernels, dependences, bound, utilization.
 
-    Kernels are aligned in launch order by name, grid and block, then by function.
+    Kernels are aligned in launch order by name, grid and block, then by function. Both sides must
+    be on one GPU, of one size, with times in one unit.
     """
     from depgraph.analysis.compare_stores import compare
     from depgraph.analysis.verdict import conclude
@@ -84,7 +90,10 @@ def command(
         raise click.UsageError(message)
     sides = [_side(base, sms, kinds, model)]
     sides.append(_side(new, sides[0].sms, kinds, {**model, "timing": new_timing}))
-    diff = compare(*sides)
+    again = None
+    if repeat is not None:
+        again = _side(repeat, sides[0].sms, kinds, {**model, "timing": None})
+    diff = compare(*sides, again)
     if form == "total":
         click.echo(one_number(diff.metrics[metric][1]))
     else:
@@ -121,6 +130,7 @@ def _missed(
         for metric in metrics:
             base, _ = diff.metrics[metric]
             # What was computed in another order may differ in the last digits.
-            limit = base + sign * abs(base) * (tolerance + 1e-9)
+            accepted = max(abs(base) * tolerance, diff.noise.get(metric, 0.0))
+            limit = base + sign * (accepted + abs(base) * 1e-9)
             thresholds.append(Threshold(metric, limit, is_least=sign < 0))
     return missed_thresholds(thresholds, {name: new for name, (_, new) in diff.metrics.items()})

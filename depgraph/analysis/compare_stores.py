@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.bound import bound_one
@@ -11,6 +12,7 @@ from depgraph.analysis.findings import Findings
 from depgraph.analysis.kernel_loads import kernel_loads
 from depgraph.analysis.metrics import METRICS, metrics_of
 from depgraph.errors import ModelError
+from depgraph.system.text import size_text
 from depgraph.timing.align import align
 from depgraph.trace.names import base_name
 
@@ -34,9 +36,10 @@ class KernelChange:
     new: int | None
     name: str
     change: str  # "same", "added", "removed", or what is different
-    # base_time, new_time: alone on the GPU
+    # base_time, new_time: alone on the GPU; of what it replaces, added up
     base_time: float | None
     new_time: float | None
+    replaces: tuple[int, ...] = ()  # of an added kernel: those of the base that stood in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class StoreDiff:
         Of all times.
     notes : tuple of str
         What makes the two hard to compare.
+    noise : dict
+        How much each metric differs between two recordings of the base; empty if there is one.
     """
 
     kernels: tuple[KernelChange, ...]
@@ -77,25 +82,36 @@ class StoreDiff:
     sms: float
     unit: str
     notes: tuple[str, ...] = ()
+    noise: Mapping[str, float] = field(default_factory=dict)
+
+    def is_noise(self, metric: str) -> bool:
+        """Tell whether a metric changes no more than between two recordings of the base."""
+        before, after = self.metrics[metric]
+        return metric in self.noise and abs(after - before) <= self.noise[metric]
 
 
-def compare(base: Scenario, new: Scenario) -> StoreDiff:
+def compare(base: Scenario, new: Scenario, repeat: Scenario | None = None) -> StoreDiff:
     """Align two programs, each on one GPU size, kernel by kernel and say what changed.
 
     Kernels are the same if name, grid and block are; of the others between two that are the same,
-    those of one function are taken for each other, in launch order.
+    those of one function are taken for each other, in launch order. What is then left of the base
+    between two that have partners is replaced by what is left of the new program there.
+
+    Parameters
+    ----------
+    base, new : Scenario
+        On one number of SMs of one GPU.
+    repeat : Scenario, optional
+        Another recording of the base: what differs between the two is noise.
 
     Raises
     ------
     ModelError
-        If the times of the two are in different units.
+        If times are in different units, or are of different GPUs or numbers of SMs.
     """
-    units = base.unit, new.unit
-    if units[0] != units[1]:
-        raise ModelError(
-            f"durations of the base are in {units[0]}, of the new program in {units[1]}: give "
-            "both --timing and --new-timing, in one unit"
-        )
+    for other, called in ((new, "new program"), (repeat, "second recording")):
+        if other is not None:
+            _refuse_others(base, other, called)
     sides = base, new
     strict, lenient = (
         tuple([key(k) for k in side.kernels] for side in sides)
@@ -104,6 +120,7 @@ def compare(base: Scenario, new: Scenario) -> StoreDiff:
     partner, _ = align([(strict[0], strict[1]), (lenient[0], lenient[1])])
     partners = partner.tolist()
     before, after = map(metrics_on, sides)
+    again = {} if repeat is None else metrics_on(repeat)
     return StoreDiff(
         tuple(_kernel_changes(base, new, partners)),
         tuple(_pair_changes(base, new, partners)),
@@ -111,7 +128,23 @@ def compare(base: Scenario, new: Scenario) -> StoreDiff:
         new.sms,
         new.unit,
         _granularity_notes(base.granularity, new.granularity),
+        {name: abs(again[name] - before[name]) for name in METRICS if again},
     )
+
+
+def _refuse_others(base: Scenario, other: Scenario, called: str) -> None:
+    """Refuse a side that differs from the base in more than the program."""
+    if base.unit != other.unit:
+        raise ModelError(
+            f"durations of the base are in {base.unit}, of the {called} in {other.unit}: give "
+            "both --timing and --new-timing, in one unit"
+        )
+    gpus = base.resources.gpu.name, other.resources.gpu.name
+    if gpus[0] != gpus[1]:
+        raise ModelError(f"the base is on {gpus[0]}, the {called} on {gpus[1]}: give --gpu")
+    if base.sms != other.sms:
+        sizes = f"{size_text(base.sms)}, the {called} on {size_text(other.sms)}"
+        raise ModelError(f"the base is on {sizes}: give --sms")
 
 
 def metrics_on(scenario: Scenario) -> dict[str, float]:
@@ -156,7 +189,23 @@ def _kernel_changes(base: Scenario, new: Scenario, partners: Sequence[int]) -> l
             )
         )  # fmt: skip
     added(len(new.kernels))
-    return changes
+    return _with_replaced(changes)
+
+
+def _with_replaced(changes: Sequence[KernelChange]) -> list[KernelChange]:
+    """Let the first kernel that was added in a place name those that were removed there."""
+    found: list[KernelChange] = []
+    for has_partner, run in groupby(changes, lambda c: None not in (c.base, c.new)):
+        members = list(run)
+        removed = tuple(c.base for c in members if c.base is not None)
+        replaced = None if has_partner else sum(c.base_time or 0.0 for c in members)
+        for change in members:
+            if change.new is None or has_partner or not removed:
+                found.append(change)
+                continue
+            found.append(replace(change, replaces=removed, base_time=replaced))
+            removed = ()
+    return found
 
 
 def _streams_of_new(base: Scenario, new: Scenario, partners: Sequence[int]) -> dict[int, int]:

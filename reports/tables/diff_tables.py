@@ -17,6 +17,8 @@ from depgraph.reports.tables.table import (
 from depgraph.system.text import counted, size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from depgraph.analysis.compare_stores import StoreDiff
 
 _CHANGED = 0.005
@@ -59,6 +61,7 @@ def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
                 f"from {show_percent(used[0])} to {show_percent(used[1])}"
             ),
             *what_it_means(diff),
+            *_noise_lines(diff),
         ],
         tables=[
             _metric_table(diff),
@@ -69,9 +72,19 @@ def diff_report(diff: StoreDiff, *, top: int | None = None) -> Report:
     )
 
 
+def _noise_lines(diff: StoreDiff) -> list[str]:
+    if not diff.noise:
+        return []
+    beyond = [name for name in diff.metrics if not diff.is_noise(name)]
+    names = ", ".join(beyond) or "nothing"
+    return [f"beyond what two recordings of the base differ by: {names}"]
+
+
 def what_it_means(diff: StoreDiff) -> list[str]:
     """Say what a change of the bound tells about the change of the program."""
     before, after = diff.metrics["upper_bound"]
+    if diff.is_noise("upper_bound"):
+        return []
     if after < before * (1 - _CHANGED):
         edges = diff.metrics["edges"]
         if edges[1] > edges[0]:
@@ -97,9 +110,17 @@ def _metric_table(diff: StoreDiff) -> Table:
             Column("base", "base", show=show_number),
             Column("new", "new", show=show_number),
             Column("change", "change", show=_signed_percent),
+            *[Column("noise", "noise", show=show_number)] * bool(diff.noise),
         ],
         [
-            (name, meaning(name), base, new, new / base - 1 if base else None)
+            (
+                name,
+                meaning(name),
+                base,
+                new,
+                new / base - 1 if base else None,
+                *[diff.noise.get(name)] * bool(diff.noise),
+            )
             for name, (base, new) in diff.metrics.items()
         ],
     )
@@ -111,16 +132,23 @@ def _signed_percent(value: float | None) -> str:
     return "0 %" if value == 0 else f"{100 * value:+.1f} %"
 
 
+def _numbers(kernels: Sequence[int]) -> str:
+    return ", ".join(map(str, kernels)) or "-"
+
+
 def _kernel_table(diff: StoreDiff) -> Table:
+    has_replaced = any(kernel.replaces for kernel in diff.kernels)
     columns = [
         Column("base", "base", show=show_value),
         Column("new", "new", show=show_value),
         *common("name"),
         Column("change", "change", is_text=True),
+        *[Column("replaces", "replaces", is_text=True, show=_numbers)] * has_replaced,
         Column("base_time", "base", diff.unit, show_number),
         Column("new_time", "new", diff.unit, show_number),
     ]
     changed = [k for k in diff.kernels if k.change != "same" or k.base_time != k.new_time]
+    changed.sort(key=lambda kernel: kernel.change == "same")  # what is merely slower comes last
     return Table.of("kernels", "Kernels that differ", columns, changed)
 
 

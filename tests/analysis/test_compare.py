@@ -9,6 +9,7 @@ from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 import depgraph
 from depgraph import parsers
 from depgraph.analysis.compare_stores import compare
+from depgraph.errors import ModelError
 from depgraph.samples import sample_path
 
 
@@ -76,8 +77,34 @@ def test_dependences_of_a_removed_kernel_are_numbered_in_the_base():
     ]
 
 
+def test_a_fused_kernel_names_those_in_whose_place_it_stands():
+    found = compare(side([2, 2, 2, 2], "abcd"), side([2, 2, 2], "axd")).kernels
+    (fused,) = [kernel for kernel in found if kernel.change == "added"]
+    assert (fused.name, fused.replaces) == ("x", (1, 2))
+    assert fused.base_time == sum(k.base_time for k in found if k.change == "removed")
+    alone = compare(side([2, 2], "ad"), side([2, 2, 2], "axd")).kernels
+    assert [kernel.replaces for kernel in alone] == [()] * 3
+
+
+def test_sides_on_different_gpus_or_sizes_are_refused():
+    base = side([2, 2], "ab")
+    with pytest.raises(ModelError, match="the base is on 4 SMs, the new program on 8 SMs"):
+        compare(base, side([2, 2], "ab", sms=8))
+    other = replace(base.resources, gpu=depgraph.load_gpu("A100"))
+    with pytest.raises(ModelError, match="on H100 SXM, the new program on A100 80GB: give --gpu"):
+        compare(base, replace(base, resources_of=lambda _: other))
+
+
+def test_what_two_recordings_differ_by_is_noise():
+    base, again = side([2, 2], "ab"), side([2, 2], "ab", cost=[3, 3, 3, 3])
+    found = compare(base, side([2, 2], "ab", cost=[2, 2, 2, 2]), again)
+    assert found.is_noise("serial")
+    assert not compare(base, side([2, 2], "ab", cost=[9, 9, 9, 9]), again).is_noise("serial")
+    assert not compare(base, again).is_noise("serial")
+
+
 def test_metrics_are_of_each_side():
-    diff = compare(side([4, 4], ["a", "b"], []), side([4, 4], ["a", "b"], [], sms=8))
+    diff = compare(side([4, 4], ["a", "b"], []), side([2, 2], ["a", "b"], []))
     assert diff.metrics["upper_bound"] == (1.0, 2.0)
     assert diff.metrics["utilization"] == (1.0, 0.5)
 

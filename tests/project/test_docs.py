@@ -15,6 +15,7 @@ import click
 import pytest
 
 from depgraph.cli.first_run import FIRST_RUN
+from depgraph.samples import KERNEL_TIMES, sample_path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -165,6 +166,10 @@ def test_the_ci_script_passes_and_fails_as_it_should(on_path, sample_trace, tmp_
     assert (tmp_path / "report" / "index.html").is_file()
     assert summary.read_text().startswith("## depgraph: ")
     assert 0 < float((tmp_path / "utilization.txt").read_text()) < 1
+    times = str(sample_path(KERNEL_TIMES))
+    timed = run(sample_trace, sample_trace, TIMES=times, BASELINE_TIMES=times)
+    assert timed.returncode == 0, timed.stderr
+    assert "5.03 ms now" in timed.stdout
     failed = run(sample_trace, MOST_SPEEDUP_LEFT="1.1")
     assert failed.returncode == 3
     assert "upper_bound: expected at most 1.1, got 1.333" in failed.stderr
