@@ -198,8 +198,11 @@ def _first_screen(report: Report, width: int, *, color: bool) -> str:
         if not table.first or room < min(len(table.rows), _LEAST_ROWS):
             continue
         cut = table.cut(min(table.first, room))
-        lines += ["", f"{bold}{table.title}{plain_}"]
-        lines += _text_table(cut, width, bold, plain_, pieces=1) if cut.rows else ["  none"]
+        text = _text_table(cut, width, bold, plain_, pieces=1) if cut.rows else ["  none"]
+        while len(text) > room + heads and len(cut.rows) > 1:  # rows that take several lines
+            cut = cut.cut(len(cut.rows) - 1)
+            text = _text_table(cut, width, bold, plain_, pieces=1)
+        lines += ["", f"{bold}{table.title}{plain_}", *text]
         lines += [f"  ... and {show_number(cut.omitted)} more"] * bool(cut.omitted)
         shown += not cut.omitted
     hidden = len(report.tables) - shown

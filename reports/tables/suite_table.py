@@ -66,6 +66,7 @@ def suite_report(
         steps=steps,
         tables=[
             programs.at_first(len(programs.rows)),
+            *_verdicts(suite),
             replace(means, rows=[row_of(means.columns, m) for m in kept]),
         ],
         notes=_notes(suite),
@@ -73,6 +74,17 @@ def suite_report(
         csv_table=flat,
         extra={t.key: table_rows(t) for t in (flat, means)},
     )
+
+
+def _verdicts(suite: Suite) -> list[Table]:
+    """Build the table of what keeps each program slow, in its first sentence."""
+    said = [(r.program, r.verdict.partition(". ")[0]) for r in suite.programs if r.verdict]
+    columns = [
+        Column("program", "program", is_text=True),
+        Column("verdict", "verdict", is_text=True, wraps=True),
+    ]
+    table = Table("verdicts", "What keeps each slow", columns, said)
+    return [table.at_first(len(said))] if said else []
 
 
 def mean_table(suite: Suite) -> Table:

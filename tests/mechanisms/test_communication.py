@@ -140,7 +140,7 @@ def test_a_collective_that_makes_no_sense_is_refused_with_its_line(tmp_path, lin
         (f'{GEMM}kind = "copy"', ':6: kind \'copy\'; give "kernel" or "collective"'),
         (f"{GEMM}{REDUCE}sms = 1\nbytes = 8", "link = 'nvlink'; describe it"),
         (f"{LINK}{LINK}{GEMM}", ":7: a second link called 'nvlink'; name it apart"),
-        (f'[[link]]\nname = "a"\n{GEMM}', "link 'a' has no bandwidth; give GB/s"),
+        (f'[[link]]\nname = "a"\n{GEMM}', r"link 'a' has no bandwidth; give bandwidth \(GB/s\)"),
         (f"[[link]]\nbandwidth = 0\n{GEMM}", ":2: bandwidth 0; give a number from"),
         (f"{LINK}engines = 0\n{GEMM}", ":6: engines 0; give a whole number from 1"),
         (f"{LINK}speed = 1\n{GEMM}", ":6: unknown key 'speed'"),
