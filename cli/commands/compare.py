@@ -93,7 +93,7 @@ def command(
     again = None
     if repeat is not None:
         again = _side(repeat, sides[0].sms, kinds, {**model, "timing": None})
-    diff = compare(*sides, again)
+    diff = compare(sides[0], sides[1], again)
     if form == "total":
         click.echo(one_number(diff.metrics[metric][1]))
     else:
