@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing.process  # noqa: F401 - takes the folder that it is first imported in for ours
 import os
 import signal
 import subprocess

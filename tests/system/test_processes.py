@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import TYPE_CHECKING
+
+from processed import square_or_die
 
 from depgraph.system.processes import Lost, Processes
 from depgraph.system.workers import available_jobs, limit_jobs
 
 if TYPE_CHECKING:
     import pytest
-
-
-def square_or_die(number: int) -> int:
-    if number == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if number == 3:
-        os._exit(7)
-    return number * number
 
 
 def test_each_item_gets_a_result_or_why_it_has_none() -> None:
