@@ -185,7 +185,7 @@ def suite_results(
     """Return what a suite shows of one program, for each GPU size."""
     from depgraph.analysis.answer import program_results
 
-    for other in ("form", "jobs", "scheduler"):
+    for other in ("form", "jobs", "scheduler", "wall"):
         options.pop(other)
     scenario, found = _answer(stores[0], NOBODY, **options)
     return program_results(task.program.name, task.program.store, scenario, found), []
@@ -209,6 +209,9 @@ def _answer(
 
     if costs and not mechanisms:
         message = "--cost needs --mechanism"
+        raise click.UsageError(message)
+    if hypothetical and "all" not in mechanisms:
+        message = "--hypothetical needs --mechanism all; a mechanism that is named always has a row"
         raise click.UsageError(message)
     known = find_mechanisms(mechanisms, hypothetical=hypothetical)
     scenario = timed_scenario_from(Store(path), kinds, **model)

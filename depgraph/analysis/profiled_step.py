@@ -206,7 +206,6 @@ def profiled_step(
     launch: LaunchChoice | None = None,
     iteration: str = "median",
     wall: float | None = None,
-    communication: str | None = None,
 ) -> ProfiledStep:
     """Say what a profile answers without a trace.
 
@@ -224,8 +223,6 @@ def profiled_step(
         Of several steps the "median", "mean", "min", "last", or a number from 0.
     wall : float, optional
         How long a step takes without a profiler, in microseconds.
-    communication : str, optional
-        Regular expression for the names of further kernels that communicate.
 
     Raises
     ------
@@ -241,7 +238,7 @@ def profiled_step(
     stated = profile.measured_sms
     sms = sms or (int(stated.max()) if stated is not None and stated.max() > 0 else gpu.sms)
     model = launch_model(launch or LaunchChoice(OF_GPU, {}), unit="us", gpu=gpu)
-    activity = _activity(profile, communication, gpu, sms, notes)
+    activity = _activity(profile, gpu, sms, notes)
     windows = _windows(activity)
     if not windows:
         raise ProfileError(profile.source, "has no kernel that takes any time", _TIMELINE)
@@ -320,11 +317,9 @@ def _gpu(profile: KernelProfile, given: Gpu | None, notes: list[str]) -> Gpu:
     return load_gpu(DEFAULT_GPU)
 
 
-def _activity(
-    profile: KernelProfile, communication: str | None, gpu: Gpu, sms: int, notes: list[str]
-) -> _Activity:
+def _activity(profile: KernelProfile, gpu: Gpu, sms: int, notes: list[str]) -> _Activity:
     """Put kernels, copies and memsets into one order."""
-    pattern = kernels_that_communicate(communication)
+    pattern = kernels_that_communicate()
     parts = [_columns(profile, _COMPUTE, pattern)]
     if profile.memory is not None and profile.memory.start is not None:
         parts.append(_columns(profile.memory, _COPY, pattern))

@@ -103,16 +103,20 @@ def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
     return Times(
         now_us=None if run is None else run.wall * microsecond,
         now_sms=None if run is None or run.sms == scenario.sms else run.sms,
-        as_graph=_with_range(as_graph * microsecond, trust),
+        as_graph=_with_range(as_graph * microsecond, trust, least * microsecond),
         change=change,
-        changed=_with_range(changed * microsecond, trust) if change else None,
+        changed=(
+            _with_range(changed * microsecond, trust, least * microsecond) if change else None
+        ),
         least_us=least * microsecond,
     )
 
 
-def _with_range(time: float, trust: Trust | None) -> PredictedTime:
+def _with_range(time: float, trust: Trust | None, least: float) -> PredictedTime:
+    """Add the range to a predicted time: no schedule takes less than the least."""
     errors = None if trust is None else trust.errors
     if trust is None or errors is None or not trust.contention:
         return PredictedTime(time, None, None)
     off = errors.nine_of_ten  # relative to what was measured
-    return PredictedTime(time, time / (1 + off), time / (1 - off))
+    low = max(time / (1 + off), min(least, time))
+    return PredictedTime(time, low, time / (1 - off))

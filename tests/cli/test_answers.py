@@ -28,6 +28,21 @@ def test_bound_begins_with_times_and_the_verdict(program, sample_store, timing):
     assert "One stream. At most 1.43x more, ignoring launches." in text
 
 
+def test_no_range_goes_below_what_any_schedule_needs(program, sample_store, timing):
+    words = [
+        "bound",
+        sample_store.path,
+        "--timing",
+        timing,
+        "--what-if",
+        "gap=0",
+        "--format",
+        "json",
+    ]
+    times = json.loads(program(*words).out)["times"]
+    assert times["least_us"] <= times["changed_low_us"] <= times["changed_us"] + 1e-9
+
+
 @pytest.mark.parametrize("more", [[], ["--mechanism", "streams,cuda-graph"]])
 def test_json_has_the_verdict(program, sample_store, timing, more):
     shown = program(

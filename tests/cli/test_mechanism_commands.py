@@ -115,6 +115,12 @@ def test_the_schedule_of_a_mechanism_is_exported(program, store, tmp_path):
     assert "name one" in err
 
 
+def test_what_is_hypothetical_needs_all_mechanisms(program, store):
+    for words in ([], ["--mechanism", "pdl"]):
+        code, _, err = program("bound", store, "--sms", 8, "--hypothetical", *words)
+        assert (code, "--hypothetical needs --mechanism all" in err) == (2, True)
+
+
 def test_every_mechanism_is_described(program):
     code, out, _ = program("mechanisms")
     assert code == 0
