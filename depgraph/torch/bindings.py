@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ITEM, ATTRIBUTE, CALLED = "item", "attribute", "called"
 _MAPPINGS = dict, types.MappingProxyType
 _CACHE = type(functools.lru_cache(len))
-_OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
 # A slot's first fields, and whether its name was read.
 _Found = tuple[Any, str, Any, Any, str, bool]
 # Modules of Python whose objects lead everywhere, and hold nothing that decides about operators.
@@ -315,8 +315,8 @@ def _of_object(owner: Any, path: str, wanted: Container[str]) -> Iterator[_Found
     is_module = isinstance(owner, torch.nn.Module)
     mine = getattr(owner, "__dict__", None)
     for key, value in list(mine.items()) if isinstance(mine, dict) else ():
-        if is_module and (key in _OF_MODULES or "_hooks" in key):
-            between = "" if key in _OF_MODULES else f"{key} "
+        if is_module and (key in OF_MODULES or "_hooks" in key):
+            between = "" if key in OF_MODULES else f"{key} "
             for name, each in (value or {}).items():
                 yield (value, ITEM, name, each, f"{path}.{between}{name}", True)
         elif not is_simple(value) or key in wanted:

@@ -8,15 +8,16 @@ import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
-from depgraph.torch.bindings import CALLED, ITEM, leading_to
+from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, leading_to
 from depgraph.torch.operator_log import addresses_of
+from depgraph.torch.same_tensors import described, looked_at, with_their
 from depgraph.torch.values import hooks_on, is_as_it_was, is_simple, is_the_same
 
 if TYPE_CHECKING:
@@ -94,17 +95,12 @@ class _Check:
     """One slot, and what it must hold."""
 
     slot: Slot
-    pointer: Any = None  # of a tensor
-    described: Any = None
+    described: Any = None  # of a tensor: where it lies, and how
 
     def holds(self) -> bool:
         now, then = self.slot.now(), self.slot.value
         if isinstance(then, torch.Tensor):
-            return (
-                now is then
-                and bool(_looks_up(now)() == self.pointer)
-                and _described(now) == self.described
-            )
+            return now is then and bool(_described(now) == self.described)
         return is_the_same(now, then)
 
 
@@ -151,13 +147,18 @@ class Guards:
             return is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
 
         slots = [s for s in leading_to(bindings, is_wanted) if s.kind and not ignored(s)]
-        self._checks = [_check_of(slot) for slot in slots]
+        self._checks = [
+            _Check(slot, _described(slot.value) if isinstance(slot.value, torch.Tensor) else None)
+            for slot in slots
+        ]
         held = {id(thing) for s in slots for thing in (s.owner, getattr(s.of, "__dict__", None))}
         self._sizes = [
             (owner, size, path)
             for owner, size, path, is_needed in bindings.sizes
             if is_needed or id(owner) in held
         ]
+        self._inside = _inside_modules(slots)
+        self._with_their = with_their(_objects_of(slots))
         self._contents = bindings.contents
         self._host = [
             (tensor, tensor.detach().clone(), bound[at])
@@ -227,6 +228,11 @@ class Guards:
 
     def _other_holders(self) -> str:
         """Say what holds other things than it did, or has other hooks."""
+        if not self._with_their():
+            return "an object that it reads has another class or other attributes"
+        for owner, key, value, path in self._inside:
+            if owner.get(key) is not value:
+                return f"{path}.{key} was replaced"
         for owner, size, path in self._sizes:
             if len(owner) != size:
                 return f"{path} has {len(owner)} items, not {size}"
@@ -249,7 +255,7 @@ class Guards:
             return name
 
         tests = []
-        tensors: dict[int, _Check] = {}  # a parameter stands in its module and in an optimizer
+        tensors: dict[int, Any] = {}  # a parameter stands in its module and in an optimizer
         for check in self._checks:
             slot = check.slot
             owner, value = name_of(slot.owner), name_of(slot.value)
@@ -264,62 +270,62 @@ class Guards:
             # What an object of C tells is another number each time.
             is_told = slot.kind != ITEM and is_simple(slot.value)
             tests.append(f"same({place}, {value})" if is_told else f"{place} is {value}")
-            if check.pointer is not None and id(slot.value) not in tensors:
-                tensors[id(slot.value)] = check
-                method = f"p{len(held)}"
-                held[method] = _looks_up(slot.value)
-                tests.append(f"{method}() == {check.pointer!r}")
-        tests += [f"len({name_of(owner)}) == {size}" for owner, size, _ in self._sizes]
-        tests += [f"len({name_of(hooks)}) == {len(hooks)}" for hooks in _global_hooks()]
+            if isinstance(slot.value, torch.Tensor) and id(slot.value) not in tensors:
+                tensors[id(slot.value)] = slot.value
+                if not _is_strided(slot.value):
+                    held["addresses_of"] = addresses_of
+                    tests.append(f"addresses_of({value}) == {check.described!r}")
+        counted = [(owner, size) for owner, size, _ in self._sizes]
+        counted += [(hooks, len(hooks)) for hooks in _global_hooks()]
+        held |= {"counted": [owner for owner, _ in counted], "sizes": [n for _, n in counted]}
+        tests.append("[*map(len, counted)] == sizes")
         held |= {"has": is_as_it_was, "same": is_the_same}
         tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
-        strided = [c.slot.value for c in tensors.values() if c.described is not None]
-        if strided:
-            held["are_the_same"] = _metadata_of(strided)
+        for mine, name, held_there, _ in self._inside:
+            tests.append(f"{name_of(mine)}[{name!r}] is {name_of(held_there)}")
+        held["with_their"] = self._with_their
+        tests.append("with_their()")
+        if strided := [*filter(_is_strided, tensors.values())]:
+            held["are_the_same"] = looked_at(strided)
             tests.append("are_the_same()")
         text = f"def look({', '.join(f'{k}={k}' for k in held)}):\n    return (\n        "
-        text += "\n        and ".join(tests or ["True"]) + "\n    )\n"
+        text += "\n        and ".join(tests) + "\n    )\n"
         scope = dict(held)
         exec(text, scope)  # noqa: S102 - of names made here, keys as Python writes them
         look: Callable[[], bool] = scope["look"]
         return look
 
 
-def _looks_up(tensor: Any) -> Callable[[], Any]:
-    """Return what tells where a tensor's memory is now."""
-    return tensor.data_ptr if _is_strided(tensor) else partial(addresses_of, tensor)
+def _objects_of(slots: Sequence[Slot]) -> list[Any]:
+    """Return the objects whose attributes are looked at in their `__dict__`."""
+    return [
+        *{
+            id(s.of): s.of
+            for s in slots
+            if type(getattr(s.of, "__dict__", None)) is dict and not isinstance(s.of, ModuleType)
+        }.values()
+    ]
 
 
-def _check_of(slot: Slot) -> _Check:
-    if not isinstance(slot.value, torch.Tensor):
-        return _Check(slot)
-    return _Check(slot, _looks_up(slot.value)(), _described(slot.value))
+def _inside_modules(slots: Sequence[Slot]) -> list[tuple[dict[str, Any], str, Any, str]]:
+    """Return what holds the dictionaries inside modules that are looked at, such as `_buffers`."""
+    found = {
+        id(slot.owner): (vars(slot.of), key, slot.owner, slot.path)
+        for slot in slots
+        if isinstance(slot.of, torch.nn.Module)
+        for key in OF_MODULES
+        if vars(slot.of)[key] is slot.owner
+    }
+    return [*found.values()]
 
 
 def _described(tensor: Any) -> Any:
-    """Return what decides what operators do with a tensor, beside its values."""
-    if not _is_strided(tensor):
-        return None
-    bits = tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
-    return tensor.dtype, tensor.shape, tensor.stride(), *bits
+    """Return where a tensor lies, and what decides what operators do with it."""
+    return described(tensor) if _is_strided(tensor) else addresses_of(tensor)
 
 
 def _is_strided(tensor: Any) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested
-
-
-def _metadata_of(tensors: Sequence[Any]) -> Callable[[], bool]:
-    """Return what tells whether tensors are described as they are now."""
-    try:
-        from torch._C._dynamo.guards import TensorGuards
-
-        look = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-        if look(*tensors):
-            return partial(look, *tensors)
-    except (ImportError, TypeError, RuntimeError, ValueError):  # another PyTorch's
-        pass
-    then = [*map(_described, tensors)]
-    return lambda: [*map(_described, tensors)] == then
 
 
 def _address_of_array(owner: Any) -> int:

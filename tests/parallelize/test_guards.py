@@ -92,6 +92,20 @@ CHANGES = {
     "a dictionary's tensor": lambda n: n.tables.update(a=torch.zeros(8)),
     "a dictionary's number": lambda n: n.tables.update(n=3),
     "a list's item": lambda n: n.sizes.__setitem__(0, 9.0),
+    "all weights of a module": lambda n: setattr(
+        n.layers[0], "_parameters", {"weight": torch.ones(8, 8), "bias": torch.ones(8)}
+    ),
+    "all modules": lambda n: setattr(
+        n.layers, "_modules", {**n.layers._modules, "0": nn.Identity()}
+    ),
+    "all attributes": lambda n: setattr(n.settings, "__dict__", {**vars(n.settings), "gain": 2.5}),
+    "a class": lambda n: setattr(n.settings, "__class__", type("Other", (Settings,), {})),
+    "a tensor's class": lambda n: setattr(n.settings.shift, "__class__", nn.Parameter),
+    "a tensor's strides": lambda n: n.layers[0].weight.t_(),
+    "whether a weight requires gradients": lambda n: n.layers[0].weight.requires_grad_(),
+    "a tensor's object in C++": lambda n: torch.utils.swap_tensors(
+        n.layers[0].weight, nn.Parameter(torch.ones(8, 8))
+    ),
     "a slot": lambda n: setattr(n.pair, "left", torch.zeros(8)),
     "a slot's number": lambda n: setattr(n.pair, "right", 4.0),
 }
