@@ -158,7 +158,7 @@ def _comparisons() -> tuple[Callable[..., bool], Callable[..., bool], Callable[[
     is_conjugated = function(of_torch, _IS_CONJUGATED, ctypes.c_bool, address)
     requires_grad = function(of_core, _REQUIRES_GRAD, ctypes.c_bool, address)
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def words_at(_typing: Any, _address: Any) -> Any:
         made = types.CPointer(types.int64)(types.int64)
 
@@ -167,14 +167,14 @@ def _comparisons() -> tuple[Callable[..., bool], Callable[..., bool], Callable[[
 
         return made, generate
 
-    @numba.njit
+    @numba.njit  # type: ignore[untyped-decorator]
     def words_differ(addresses: Words, values: Words) -> bool:
         for i in range(addresses.size):  # noqa: SIM110 - numba has no any()
             if words_at(addresses[i])[0] != values[i]:
                 return True
         return False
 
-    @numba.njit
+    @numba.njit  # type: ignore[untyped-decorator]
     def differs(  # noqa: C901, PLR0911
         objects: Words, at_class: int, at_tensor: int, facts: Words, shapes: Words, answer: Words
     ) -> bool:
