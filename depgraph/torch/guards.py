@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from depgraph.errors import ApplyError
 from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, leading_to
 from depgraph.torch.operator_log import addresses_of
-from depgraph.torch.same_tensors import described, looked_at, with_their
+from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now
 from depgraph.torch.values import hooks_on, is_as_it_was, is_simple, is_the_same
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class Guards:
         # Without gradients a parameter is left out by an optimizer, and by nobody else.
         steps = any(isinstance(slot.value, torch.optim.Optimizer) for slot in bindings.slots)
 
-        looked_at = {id(owner) for owner, _, _, is_needed in bindings.sizes if is_needed}
-        looked_at |= {id(owner) for owner, _, _ in bindings.contents}
+        tensors_as_now = {id(owner) for owner, _, _, is_needed in bindings.sizes if is_needed}
+        tensors_as_now |= {id(owner) for owner, _, _ in bindings.contents}
 
         def is_wanted(slot: Slot) -> bool:
             if ignored(slot):
@@ -142,7 +142,7 @@ class Guards:
                 return not wanted.isdisjoint(addresses_of(slot.value))
             if slot.key == "grad" and isinstance(slot.of, torch.Tensor):
                 return steps
-            if id(slot.value) in looked_at or slot.is_named:
+            if id(slot.value) in tensors_as_now or slot.is_named:
                 return True
             return is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
 
@@ -158,7 +158,7 @@ class Guards:
             if is_needed or id(owner) in held
         ]
         self._inside = _inside_modules(slots)
-        self._with_their = with_their(_objects_of(slots))
+        self._are_objects_as_then = objects_as_now(_objects_of(slots))
         self._contents = bindings.contents
         self._host = [
             (tensor, tensor.detach().clone(), bound[at])
@@ -174,7 +174,7 @@ class Guards:
         self._transformation = torch._C._functorch.peek_interpreter_stack()
         self._needs_grad = needs_grad
         self._grad = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        self._fast = self._generated()
+        self._generate()
         self.count = len(self._checks) + len(self._sizes)
 
     def in_other_modes(self) -> str:
@@ -199,7 +199,11 @@ class Guards:
             if not torch.equal(tensor, then):
                 return f"{path}, a tensor on the CPU, was changed"
         try:
-            if RemovableHandle.next_id == self._hooks and self._fast():
+            if (
+                RemovableHandle.next_id == self._hooks
+                and self._fast()
+                and (self._versions.are_as_then() or self._versions.renew(self._hold))
+            ):
                 return ""
         except _GONE:
             pass
@@ -223,12 +227,12 @@ class Guards:
         self._hooks = RemovableHandle.next_id
         if not is_as_before:
             self._checks = checks
-            self._fast = self._generated()
+            self._generate()
         return ""
 
     def _other_holders(self) -> str:
         """Say what holds other things than it did, or has other hooks."""
-        if not self._with_their():
+        if not self._are_objects_as_then():
             return "an object that it reads has another class or other attributes"
         for owner, key, value, path in self._inside:
             if owner.get(key) is not value:
@@ -244,52 +248,86 @@ class Guards:
                 return f"{path} has other hooks"
         return "every module has other hooks" if _hooks_of_all() != self._of_all else ""
 
-    def _generated(self) -> Callable[[], bool]:
-        """Return one function that looks at everything: a loop takes three times as long."""
-        held: dict[str, Any] = {}
-        owners: dict[int, str] = {}
+    def _generate(self) -> None:
+        """Write functions that look at everything: a loop takes three times as long."""
+        look, look_inside = _Look(), _Look()  # all but the dictionaries that have versions, these
+        versioned: dict[int, dict[Any, Any]] = {}
 
-        def name_of(thing: Any) -> str:
-            name = owners.setdefault(id(thing), f"v{len(owners)}")
-            held[name] = thing
-            return name
+        def look_at(owner: Any) -> _Look:
+            if type(owner) is not dict or "__name__" in owner:  # names in a module change often
+                return look
+            versioned[id(owner)] = owner
+            return look_inside
 
-        tests = []
         tensors: dict[int, Any] = {}  # a parameter stands in its module and in an optimizer
         for check in self._checks:
             slot = check.slot
-            owner, value = name_of(slot.owner), name_of(slot.value)
-            if slot.kind == CALLED:
-                place = f"{owner}.{slot.key}()"
-            elif slot.kind != ITEM:
-                place = f"{owner}.{slot.key}"
-            elif type(slot.key) in {str, int}:
-                place = f"{owner}[{slot.key!r}]"
-            else:
-                place = f"{owner}[{name_of(slot.key)}]"
-            # What an object of C tells is another number each time.
-            is_told = slot.kind != ITEM and is_simple(slot.value)
-            tests.append(f"same({place}, {value})" if is_told else f"{place} is {value}")
+            at = look_at(slot.owner) if slot.kind == ITEM else look
+            at.test_slot(slot)
             if isinstance(slot.value, torch.Tensor) and id(slot.value) not in tensors:
                 tensors[id(slot.value)] = slot.value
                 if not _is_strided(slot.value):
-                    held["addresses_of"] = addresses_of
-                    tests.append(f"addresses_of({value}) == {check.described!r}")
-        counted = [(owner, size) for owner, size, _ in self._sizes]
-        counted += [(hooks, len(hooks)) for hooks in _global_hooks()]
-        held |= {"counted": [owner for owner, _ in counted], "sizes": [n for _, n in counted]}
-        tests.append("[*map(len, counted)] == sizes")
-        held |= {"has": is_as_it_was, "same": is_the_same}
-        tests += [f"has({name_of(o)}, {name_of(copy)})" for o, copy, _ in self._contents]
-        for mine, name, held_there, _ in self._inside:
-            tests.append(f"{name_of(mine)}[{name!r}] is {name_of(held_there)}")
-        held["with_their"] = self._with_their
-        tests.append("with_their()")
-        if strided := [*filter(_is_strided, tensors.values())]:
-            held["are_the_same"] = looked_at(strided)
-            tests.append("are_the_same()")
-        text = f"def look({', '.join(f'{k}={k}' for k in held)}):\n    return (\n        "
-        text += "\n        and ".join(tests) + "\n    )\n"
+                    look.test(f"addresses_of({look.name_of(slot.value)}) == {check.described!r}")
+        for owner, size, _ in self._sizes:
+            look_at(owner).counted.append((owner, size))
+        look.counted += [(hooks, len(hooks)) for hooks in _global_hooks()]
+        for owner, copy, _ in self._contents:
+            look.test(f"has({look.name_of(owner)}, {look.name_of(copy)})")
+        for mine, name, inside, _ in self._inside:
+            at = look_at(mine)
+            at.test(f"{at.name_of(mine)}[{name!r}] is {at.name_of(inside)}")
+        as_now = self._are_objects_as_then, tensors_as_now([*filter(_is_strided, tensors.values())])
+        for each in as_now:
+            look.test(f"{look.name_of(each)}()")
+        self._fast, self._hold = look.function(), look_inside.function()
+        self._versions = Versions([*versioned.values()])
+
+
+class _Look:
+    """A function in the making that tells whether all of some tests hold."""
+
+    def __init__(self) -> None:
+        self.counted: list[tuple[Any, int]] = []  # what has a size, and this size
+        self._tests: list[str] = []
+        self._held: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+
+    def name_of(self, thing: Any) -> str:
+        """Return what a thing is called in tests."""
+        name = self._names.setdefault(id(thing), f"v{len(self._names)}")
+        self._held[name] = thing
+        return name
+
+    def test(self, text: str) -> None:
+        self._tests.append(text)
+
+    def test_slot(self, slot: Slot) -> None:
+        """Test whether a slot holds what it held."""
+        owner, value = self.name_of(slot.owner), self.name_of(slot.value)
+        if slot.kind == CALLED:
+            place = f"{owner}.{slot.key}()"
+        elif slot.kind != ITEM:
+            place = f"{owner}.{slot.key}"
+        elif type(slot.key) in {str, int}:
+            place = f"{owner}[{slot.key!r}]"
+        else:
+            place = f"{owner}[{self.name_of(slot.key)}]"
+        # What an object of C tells is another number each time.
+        is_told = slot.kind != ITEM and is_simple(slot.value)
+        self.test(f"same({place}, {value})" if is_told else f"{place} is {value}")
+
+    def function(self) -> Callable[[], bool]:
+        held = {
+            **self._held,
+            "counted": [owner for owner, _ in self.counted],
+            "sizes": [size for _, size in self.counted],
+            "same": is_the_same,
+            "has": is_as_it_was,
+            "addresses_of": addresses_of,
+        }
+        tests = "\n        and ".join(["[*map(len, counted)] == sizes", *self._tests])
+        known = ", ".join(f"{name}={name}" for name in held)
+        text = f"def look({known}):\n    return (\n        {tests}\n    )\n"
         scope = dict(held)
         exec(text, scope)  # noqa: S102 - of names made here, keys as Python writes them
         look: Callable[[], bool] = scope["look"]

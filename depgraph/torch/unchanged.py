@@ -1,14 +1,15 @@
-"""Whether tensors and objects are what they were: hundreds in a few microseconds.
+"""Whether tensors, objects and dictionaries are what they were: hundreds in a few microseconds.
 
 Python takes 50 to 100 ns for each thing that it asks a tensor. Here compiled code asks libtorch's
 exported functions, and reads the words of Python's objects. Where in an object an address stands is
-looked up, not assumed: it must stand there in exactly one place. If anything is not as expected,
-Python asks.
+looked up, not assumed: it must stand there in exactly one place; that a dictionary's version (PEP
+509) changes with it is tried. If anything is not as expected, Python asks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,9 @@ _IS_NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"
 _IS_CONJUGATED = "_ZN2at6native7is_conjERKNS_6TensorE"
 _REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"
 _DTYPE_MASK = 0xFFFFFFFF
+_NO_VERSIONS = 3, 14  # from this Python on
+_TRIALS = 64
+_MOST_RENEWALS = 16  # of versions: a dictionary that changes with each call is looked through
 _OTHERWISE = (
     ImportError,
     AttributeError,
@@ -43,7 +47,7 @@ _OTHERWISE = (
 )  # another PyTorch, Python
 
 
-def looked_at(tensors: Sequence[Any]) -> Callable[[], bool]:
+def tensors_as_now(tensors: Sequence[Any]) -> Callable[[], bool]:
     """Return what tells whether strided tensors are what they are now, by all but their values.
 
     Class, address, shape, strides, type, `requires_grad`, and whether bytes are yet to be
@@ -66,7 +70,7 @@ def described(tensor: Any) -> tuple[Any, ...]:
     return *place, *bits
 
 
-def with_their(objects: Sequence[Any]) -> Callable[[], bool]:
+def objects_as_now(objects: Sequence[Any]) -> Callable[[], bool]:
     """Return what tells whether objects have the classes and the `__dict__` that they have now."""
     kept = [(each, type(each), each.__dict__) for each in objects]
     try:
@@ -79,6 +83,79 @@ def with_their(objects: Sequence[Any]) -> Callable[[], bool]:
     except _OTHERWISE:
         pass
     return lambda: all(type(o) is cls and o.__dict__ is mine for o, cls, mine in kept)
+
+
+class Versions:
+    """Tells whether dictionaries were changed in any way since `renew`: their versions count that.
+
+    Where Python keeps no versions, or some dictionary changes all the time, they count as changed.
+    """
+
+    def __init__(self, dictionaries: Sequence[dict[Any, Any]]) -> None:
+        self._kept = [*dictionaries]
+        place = _version_place()
+        addresses = [id(each) + place for each in dictionaries] if place else []
+        self._addresses = np.array(addresses, dtype=np.int64)
+        self._then = np.zeros_like(self._addresses)
+        self._renewals_left = _MOST_RENEWALS if addresses else 0
+
+    def are_as_then(self) -> bool:
+        """Tell whether all are as they were."""
+        return self._renewals_left > 0 and not _comparisons()[0](self._addresses, self._then)
+
+    def renew(self, holds: Callable[[], bool]) -> bool:
+        """Ask whether they hold what they should; what they are now counts from now on."""
+        if self._renewals_left <= 0:
+            return holds()
+        self._renewals_left -= 1
+        now = np.array([ctypes.c_int64.from_address(int(at)).value for at in self._addresses])
+        if holds():
+            self._then = now
+            return True
+        return False
+
+
+@cache
+def _version_place() -> int:
+    """Return how many bytes into a dictionary its version stands; 0 if there is none."""
+    if sys.version_info >= _NO_VERSIONS:
+        return 0
+    try:
+        _comparisons()
+    except _OTHERWISE:
+        return 0
+    thing = _Tried()
+    mine = vars(thing)
+    words = (ctypes.c_int64 * (dict.__basicsize__ // _WORD)).from_address(id(mine))
+    places = set(range(len(words)))
+    # Often enough for Python to have special instructions for it.
+    for number in range(_TRIALS):
+        for change in _CHANGES:
+            before = [*words]
+            change(thing, number)
+            places = {at for at in places if words[at] != before[at]}
+    return places.pop() * _WORD if len(places) == 1 else 0
+
+
+class _Tried:
+    def __init__(self) -> None:
+        self.held: object = None
+        self.other: object = None
+
+
+def _set_attribute(thing: Any, number: int) -> None:
+    thing.held = [number]
+
+
+_CHANGES: tuple[Callable[[Any, int], object], ...] = (
+    _set_attribute,
+    lambda thing, number: vars(thing).__setitem__("held", [number]),
+    lambda thing, number: setattr(thing, f"more{number}", number),
+    lambda thing, number: delattr(thing, f"more{number}"),
+    lambda thing, number: vars(thing).update(held=[number], other=[number]),
+    lambda thing, _: vars(thing).pop("other"),
+    lambda thing, _: vars(thing).clear(),
+)
 
 
 def _class_of(thing: Any) -> int:

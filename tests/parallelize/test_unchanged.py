@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from depgraph.torch import same_tensors  # noqa: E402
-from depgraph.torch.same_tensors import described, looked_at, with_their  # noqa: E402
+from depgraph.torch import unchanged  # noqa: E402
+from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now  # noqa: E402
 
 MEMORY = torch.zeros(64)
 CHANGES = {
@@ -45,7 +45,7 @@ KINDS = {
 @given(st.lists(st.sampled_from([*KINDS]), min_size=1, max_size=5), st.data())
 def test_what_is_noticed_is_what_differs(kinds, data):
     tensors = [KINDS[kind]() for kind in kinds]
-    is_same, then = looked_at(tensors), [*map(described, tensors)]
+    is_same, then = tensors_as_now(tensors), [*map(described, tensors)]
     assert is_same()
     change = CHANGES[data.draw(st.sampled_from([*CHANGES]))]
     with suppress(RuntimeError, TypeError):  # there is no such change of this tensor
@@ -57,7 +57,7 @@ def test_what_is_noticed_is_what_differs(kinds, data):
 def test_bits_of_tensors_count(bit):
     tensor = torch.zeros(4, dtype=torch.cfloat)
     tensor = tensor if bit == "conj" else tensor.conj().imag
-    is_same = looked_at([tensor])
+    is_same = tensors_as_now([tensor])
     tensor.data = tensor.data.conj() if bit == "conj" else torch._neg_view(tensor.data)
     assert not is_same()
 
@@ -77,7 +77,7 @@ class WithSlots:
 @pytest.mark.parametrize("make", [Thing, WithSlots, lambda: torch.nn.Linear(1, 1), lambda: len_of])
 def test_classes_and_attributes_of_objects(make):
     thing = make()
-    is_same = with_their([Thing(), thing])
+    is_same = objects_as_now([Thing(), thing])
     thing.held = 7
     assert is_same()
     thing.__dict__ = dict(vars(thing))
@@ -90,7 +90,7 @@ def len_of():
 
 def test_another_class_is_noticed():
     thing = Thing()
-    is_same = with_their([thing])
+    is_same = objects_as_now([thing])
     thing.__class__ = type("Other", (Thing,), {})
     assert not is_same()
 
@@ -99,9 +99,9 @@ def test_python_asks_where_a_library_lacks_a_function(monkeypatch):
     def missing():
         raise AttributeError("aoti_torch_get_dim")
 
-    monkeypatch.setattr(same_tensors, "_comparisons", missing)
+    monkeypatch.setattr(unchanged, "_comparisons", missing)
     tensor, thing = torch.zeros(4, 4), Thing()
-    is_same, has_its = looked_at([tensor]), with_their([thing])
+    is_same, has_its = tensors_as_now([tensor]), objects_as_now([thing])
     assert is_same()
     assert has_its()
     tensor.t_()
@@ -112,4 +112,58 @@ def test_python_asks_where_a_library_lacks_a_function(monkeypatch):
 
 def test_an_address_that_stands_twice_is_not_taken():
     with pytest.raises(LookupError):
-        same_tensors._place_of([Thing()], lambda _: 0)
+        unchanged._place_of([Thing()], lambda _: 0)
+
+
+CHANGES_OF_DICTIONARIES = {
+    "an item": lambda d, n: d.__setitem__("a", [n]),
+    "an equal item": lambda d, _: d.__setitem__("a", list(d["a"])),
+    "one more": lambda d, n: d.__setitem__(f"more{n}", 0),
+    "one less": lambda d, _: d.pop("b"),
+    "update": lambda d, n: d.update(b=[n]),
+    "in place": lambda d, n: d.__ior__({"c": [n]}),
+    "popitem": lambda d, _: d.popitem(),
+    "setdefault": lambda d, n: d.setdefault(f"more{n}", 0),
+    "clear": lambda d, _: d.clear(),
+}
+
+
+@given(st.lists(st.sampled_from([*CHANGES_OF_DICTIONARIES]), max_size=4), st.integers(0, 2))
+def test_no_change_of_a_dictionary_is_missed(names, which):
+    dictionaries = [{"a": [0], "b": [0]}, {}, vars(Thing())]
+    dictionaries[which].update(a=[1], b=[1])
+    versions = Versions(dictionaries)
+    assert not versions.are_as_then()
+    assert versions.renew(lambda: True)
+    keeps_versions = versions.are_as_then()
+    for number, name in enumerate(names):
+        with suppress(KeyError):
+            CHANGES_OF_DICTIONARIES[name](dictionaries[which], number)
+    if names:
+        assert not versions.are_as_then()
+    elif keeps_versions:
+        assert versions.are_as_then()
+
+
+def test_attributes_set_in_any_way_count():
+    def set_held(thing, value):
+        thing.held = value
+
+    things = [Thing() for _ in range(3)]
+    versions = Versions([vars(thing) for thing in things])
+    for number in range(300):  # long enough for Python to have an instruction for it
+        versions._renewals_left = 1
+        versions.renew(lambda: True)
+        set_held(things[number % 3], [number])
+        assert not versions.are_as_then()
+
+
+def test_a_dictionary_that_changes_with_each_call_is_looked_through():
+    mine, looks = {"calls": 0}, []
+    versions = Versions([mine])
+    for call in range(100):
+        mine["calls"] = call
+        assert versions.are_as_then() or versions.renew(lambda: not looks.append(0))
+    assert len(looks) == 100
+    assert not versions.are_as_then()
+    assert not versions.renew(lambda: False)
