@@ -89,6 +89,9 @@ class Bindings:
     sizes: list[tuple[Any, int, str, bool]] = field(default_factory=list)
     contents: list[tuple[Any, Any, str]] = field(default_factory=list)
     hooks: list[tuple[Any, tuple[Any, ...], str]] = field(default_factory=list)
+    roots: tuple[Any, ...] = ()
+    codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)  # what ran, globals
+    names: Container[str] = frozenset()  # that code of no library reads
     too_large: str = ""  # what is too large to be looked at before each call, "" if nothing is
 
     def tensors(self) -> list[Slot]:
@@ -120,12 +123,13 @@ def _held(value: Any) -> Any:
 def find_bindings(roots: dict[str, Any], executed: Executed | None = None) -> Bindings:
     """Go through all that can be reached from these roots, and from what ran and is no root."""
     # Of flags and numbers those count that the call read, not all.
-    found = Bindings()
+    found = Bindings(roots=tuple(roots.values()))
     known: set[int] = set()
     waiting = deque((path, owner, True) for path, owner in roots.items())
     _go_through(waiting, executed or EverythingRan(), found, known)
     if executed is not None:
         own = executed.own()
+        found.codes, found.names = executed.codes(), executed.names
         _go_through(deque(_read_by(own, found, known)), executed, found, known)
     return found
 
@@ -282,6 +286,9 @@ def _of_function(function: types.FunctionType, path: str, executed: Executed) ->
     if function.__defaults__:
         defaults = function.__defaults__
         yield (function, ATTRIBUTE, "__defaults__", defaults, f"{path}'s defaults", True)
+    if function.__kwdefaults__ is not None:
+        of_names = function.__kwdefaults__
+        yield (function, ATTRIBUTE, "__kwdefaults__", of_names, f"{path}'s defaults", True)
     for key, value in (function.__kwdefaults__ or {}).items():
         yield (function.__kwdefaults__, ITEM, key, value, f"{path}'s default {key}", True)
     for key, value in vars(function).items():

@@ -66,6 +66,14 @@ class Executed:
             self._globals_of[frame.f_code] = frame.f_globals
             frame = frame.f_back
 
+    def codes(self) -> dict[types.CodeType, dict[str, Any]]:
+        """Return all code that ran but this package's, and the globals that it reads."""
+        return {
+            code: names
+            for code, names in self._globals_of.items()
+            if not str(names.get("__name__", "")).startswith("depgraph.torch.")
+        }
+
     def own(self) -> dict[types.CodeType, dict[str, Any]]:
         """Return the code that is of no library, and the globals that it reads."""
         others = {getattr(each, "__code__", None) for each in gc.callbacks}

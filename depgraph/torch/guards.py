@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,9 +16,10 @@ from torch.utils.hooks import RemovableHandle
 
 from depgraph.errors import ApplyError
 from depgraph.torch.bindings import CALLED, ITEM, OF_MODULES, leading_to
+from depgraph.torch.namespaces import Names, Namespaces
 from depgraph.torch.operator_log import addresses_of
 from depgraph.torch.unchanged import Versions, described, objects_as_now, tensors_as_now
-from depgraph.torch.values import hooks_on, is_as_it_was, is_simple, is_the_same
+from depgraph.torch.values import SIMPLE, hooks_on, is_as_it_was, is_simple, is_the_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from depgraph.torch.bindings import Bindings, Slot
 
 _CALLABLE = (type(lambda: 0), type, type(len), CodeType, property, classmethod)
+_NO_OBJECTS = (
+    *SIMPLE, torch.Tensor, ModuleType, FunctionType, MethodType, CodeType, type, dict, list, tuple,
+    set, frozenset,
+)  # fmt: skip
 _GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
 _READERS = {
     "default dtype": torch.get_default_dtype,
@@ -132,8 +137,8 @@ class Guards:
         # Without gradients a parameter is left out by an optimizer, and by nobody else.
         steps = any(isinstance(slot.value, torch.optim.Optimizer) for slot in bindings.slots)
 
-        tensors_as_now = {id(owner) for owner, _, _, is_needed in bindings.sizes if is_needed}
-        tensors_as_now |= {id(owner) for owner, _, _ in bindings.contents}
+        looked_through = {id(owner) for owner, _, _, is_needed in bindings.sizes if is_needed}
+        looked_through |= {id(owner) for owner, _, _ in bindings.contents}
 
         def is_wanted(slot: Slot) -> bool:
             if ignored(slot):
@@ -142,7 +147,7 @@ class Guards:
                 return not wanted.isdisjoint(addresses_of(slot.value))
             if slot.key == "grad" and isinstance(slot.of, torch.Tensor):
                 return steps
-            if id(slot.value) in tensors_as_now or slot.is_named:
+            if id(slot.value) in looked_through or slot.is_named:
                 return True
             return is_simple(slot.value) or isinstance(slot.value, _CALLABLE)
 
@@ -151,14 +156,21 @@ class Guards:
             _Check(slot, _described(slot.value) if isinstance(slot.value, torch.Tensor) else None)
             for slot in slots
         ]
-        held = {id(thing) for s in slots for thing in (s.owner, getattr(s.of, "__dict__", None))}
+        objects = _objects_of((*bindings.roots, *(s.of for s in slots), *(s.value for s in slots)))
+        held = {id(slot.owner) for slot in slots}
+        held |= {id(getattr(each, "__dict__", None)) for each in objects}
         self._sizes = [
-            (owner, size, path)
+            (owner, size, path, is_needed)
             for owner, size, path, is_needed in bindings.sizes
             if is_needed or id(owner) in held
         ]
-        self._inside = _inside_modules(slots)
-        self._are_objects_as_then = objects_as_now(_objects_of(slots))
+        self._namespaces = _namespaces(bindings, slots, objects, self._sizes)
+        self._ordered = [
+            Names.in_order(owner, path)
+            for owner, _, path, is_needed in self._sizes
+            if is_needed and isinstance(owner, dict) and type(owner) is not dict
+        ]
+        self._are_objects_as_then = objects_as_now(objects)
         self._contents = bindings.contents
         self._host = [
             (tensor, tensor.detach().clone(), bound[at])
@@ -199,12 +211,8 @@ class Guards:
             if not torch.equal(tensor, then):
                 return f"{path}, a tensor on the CPU, was changed"
         try:
-            if (
-                RemovableHandle.next_id == self._hooks
-                and self._fast()
-                and (self._versions.are_as_then() or self._versions.renew(self._hold))
-            ):
-                return ""
+            if RemovableHandle.next_id == self._hooks and self._fast():
+                return self._versions.changed()
         except _GONE:
             pass
         return self._look_again()
@@ -234,10 +242,10 @@ class Guards:
         """Say what holds other things than it did, or has other hooks."""
         if not self._are_objects_as_then():
             return "an object that it reads has another class or other attributes"
-        for owner, key, value, path in self._inside:
-            if owner.get(key) is not value:
-                return f"{path}.{key} was replaced"
-        for owner, size, path in self._sizes:
+        for names in (*self._namespaces, *self._ordered):
+            if reason := names.changed():
+                return reason
+        for owner, size, path, _ in self._sizes:
             if len(owner) != size:
                 return f"{path} has {len(owner)} items, not {size}"
         for owner, copy, path in self._contents:
@@ -250,37 +258,27 @@ class Guards:
 
     def _generate(self) -> None:
         """Write functions that look at everything: a loop takes three times as long."""
-        look, look_inside = _Look(), _Look()  # all but the dictionaries that have versions, these
-        versioned: dict[int, dict[Any, Any]] = {}
-
-        def look_at(owner: Any) -> _Look:
-            if type(owner) is not dict or "__name__" in owner:  # names in a module change often
-                return look
-            versioned[id(owner)] = owner
-            return look_inside
-
+        look = _Look()
         tensors: dict[int, Any] = {}  # a parameter stands in its module and in an optimizer
         for check in self._checks:
             slot = check.slot
-            at = look_at(slot.owner) if slot.kind == ITEM else look
-            at.test_slot(slot)
+            if not _is_in_dictionary(slot):
+                look.test_slot(slot)
             if isinstance(slot.value, torch.Tensor) and id(slot.value) not in tensors:
                 tensors[id(slot.value)] = slot.value
                 if not _is_strided(slot.value):
                     look.test(f"addresses_of({look.name_of(slot.value)}) == {check.described!r}")
-        for owner, size, _ in self._sizes:
-            look_at(owner).counted.append((owner, size))
+        look.counted += [(o, size) for o, size, _, _ in self._sizes if type(o) is not dict]
+        for names in self._ordered:
+            look.test(f"not {look.name_of(names)}.changed()")
         look.counted += [(hooks, len(hooks)) for hooks in _global_hooks()]
         for owner, copy, _ in self._contents:
             look.test(f"has({look.name_of(owner)}, {look.name_of(copy)})")
-        for mine, name, inside, _ in self._inside:
-            at = look_at(mine)
-            at.test(f"{at.name_of(mine)}[{name!r}] is {at.name_of(inside)}")
         as_now = self._are_objects_as_then, tensors_as_now([*filter(_is_strided, tensors.values())])
         for each in as_now:
             look.test(f"{look.name_of(each)}()")
-        self._fast, self._hold = look.function(), look_inside.function()
-        self._versions = Versions([*versioned.values()])
+        self._fast = look.function()
+        self._versions = Versions(self._namespaces)
 
 
 class _Look:
@@ -334,27 +332,41 @@ class _Look:
         return look
 
 
-def _objects_of(slots: Sequence[Slot]) -> list[Any]:
-    """Return the objects whose attributes are looked at in their `__dict__`."""
-    return [
-        *{
-            id(s.of): s.of
-            for s in slots
-            if type(getattr(s.of, "__dict__", None)) is dict and not isinstance(s.of, ModuleType)
-        }.values()
-    ]
+def _is_in_dictionary(slot: Slot) -> bool:
+    return slot.kind == ITEM and type(slot.owner) is dict
 
 
-def _inside_modules(slots: Sequence[Slot]) -> list[tuple[dict[str, Any], str, Any, str]]:
-    """Return what holds the dictionaries inside modules that are looked at, such as `_buffers`."""
-    found = {
-        id(slot.owner): (vars(slot.of), key, slot.owner, slot.path)
-        for slot in slots
-        if isinstance(slot.of, torch.nn.Module)
-        for key in OF_MODULES
-        if vars(slot.of)[key] is slot.owner
-    }
-    return [*found.values()]
+def _objects_of(things: Sequence[Any]) -> list[Any]:
+    """Return the objects whose classes and attributes count."""
+    found = {id(each): each for each in things}
+    return [each for each in found.values() if not isinstance(each, _NO_OBJECTS)]
+
+
+def _namespaces(
+    bindings: Bindings,
+    slots: Sequence[Slot],
+    objects: Sequence[Any],
+    sizes: Sequence[tuple[Any, int, str, bool]],
+) -> list[Names]:
+    """Return what dictionaries must hold: of objects, their classes, modules, and others."""
+    found = Namespaces()
+    for slot in filter(_is_in_dictionary, slots):
+        found.of(slot.owner).note(slot.key, slot.path)
+        for key in OF_MODULES if isinstance(slot.of, torch.nn.Module) else ():
+            if vars(slot.of)[key] is slot.owner:
+                found.of(vars(slot.of)).note(key, slot.path)
+    for owner, _, path, is_needed in sizes:
+        if type(owner) is dict:
+            names = found.of(owner)
+            names.path = path
+            names.note_order() if is_needed else names.note_size()
+    classes = {type(each) for each in objects}
+    classes |= {each for slot in slots for each in (slot.of, slot.value) if isinstance(each, type)}
+    for cls in classes:
+        found.note_class(cls, bindings.names)
+    for code, names_of_code in bindings.codes.items():
+        found.note_code(code, names_of_code)
+    return [*found.found.values()]
 
 
 def _described(tensor: Any) -> Any:

@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from depgraph.torch.namespaces import Names
 
     Words = NDArray[np.int64]
 
@@ -37,7 +39,6 @@ _REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"
 _DTYPE_MASK = 0xFFFFFFFF
 _NO_VERSIONS = 3, 14  # from this Python on
 _TRIALS = 64
-_MOST_RENEWALS = 16  # of versions: a dictionary that changes with each call is looked through
 _OTHERWISE = (
     ImportError,
     AttributeError,
@@ -72,47 +73,47 @@ def described(tensor: Any) -> tuple[Any, ...]:
 
 def objects_as_now(objects: Sequence[Any]) -> Callable[[], bool]:
     """Return what tells whether objects have the classes and the `__dict__` that they have now."""
-    kept = [(each, type(each), each.__dict__) for each in objects]
+    classes = [(each, type(each)) for each in objects]
+    held = [(each, each.__dict__) for each in objects if hasattr(each, "__dict__")]
     try:
-        differ = _comparisons()[0]
-        words = [(id(each) + _place_of([each], _class_of), id(cls)) for each, cls, _ in kept]
-        words += [(id(each) + _place_of([each], _dict_of), id(mine)) for each, _, mine in kept]
+        differ = _comparisons().words_differ
+        words = [(id(each) + _place_of([each], _class_of), id(cls)) for each, cls in classes]
+        words += [(id(each) + _place_of([each], _dict_of), id(mine)) for each, mine in held]
         addresses, values = np.array(words, dtype=np.int64).reshape(-1, 2).T.copy()
         if not differ(addresses, values):
-            return lambda _kept=kept: not differ(addresses, values)  # type: ignore[misc]
+            return lambda _kept=(classes, held): not differ(addresses, values)  # type: ignore[misc]
     except _OTHERWISE:
         pass
-    return lambda: all(type(o) is cls and o.__dict__ is mine for o, cls, mine in kept)
+    return lambda: (
+        all(type(each) is cls for each, cls in classes)
+        and all(each.__dict__ is mine for each, mine in held)
+    )
 
 
 class Versions:
-    """Tells whether dictionaries were changed in any way since `renew`: their versions count that.
+    """Tells what dictionaries hold other things than they did; looks at those that changed."""
 
-    Where Python keeps no versions, or some dictionary changes all the time, they count as changed.
-    """
+    def __init__(self, kept: Sequence[Names]) -> None:
+        self._kept = [*kept]
+        self._place = _version_place()
+        self._addresses = np.array([id(n.dictionary) + self._place for n in kept], dtype=np.int64)
+        self._then = np.zeros_like(self._addresses)  # none has been looked at
+        self._now = np.zeros_like(self._addresses)
 
-    def __init__(self, dictionaries: Sequence[dict[Any, Any]]) -> None:
-        self._kept = [*dictionaries]
-        place = _version_place()
-        addresses = [id(each) + place for each in dictionaries] if place else []
-        self._addresses = np.array(addresses, dtype=np.int64)
-        self._then = np.zeros_like(self._addresses)
-        self._renewals_left = _MOST_RENEWALS if addresses else 0
-
-    def are_as_then(self) -> bool:
-        """Tell whether all are as they were."""
-        return self._renewals_left > 0 and not _comparisons()[0](self._addresses, self._then)
-
-    def renew(self, holds: Callable[[], bool]) -> bool:
-        """Ask whether they hold what they should; what they are now counts from now on."""
-        if self._renewals_left <= 0:
-            return holds()
-        self._renewals_left -= 1
-        now = np.array([ctypes.c_int64.from_address(int(at)).value for at in self._addresses])
-        if holds():
-            self._then = now
-            return True
-        return False
+    def changed(self) -> str:
+        """Say what is not as it was; "" if all is."""
+        if not self._place:
+            return next(filter(None, (names.changed() for names in self._kept)), "")
+        comparisons = _comparisons()
+        if not comparisons.words_differ(self._addresses, self._then):
+            return ""
+        comparisons.read_words(self._addresses, self._now)
+        for place in np.flatnonzero(self._now != self._then):
+            version = self._now[place]
+            if reason := self._kept[place].changed():
+                return reason
+            self._then[place] = version
+        return ""
 
 
 @cache
@@ -169,7 +170,7 @@ def _dict_of(thing: Any) -> int:
 def _compiled(tensors: Sequence[Any]) -> Callable[[], bool]:
     at_class = _place_of(tensors, _class_of)
     at_tensor = _place_of(tensors, lambda tensor: tensor._cdata)
-    _, differs, dtype_of = _comparisons()
+    differs, dtype_of = _comparisons().tensors_differ, _comparisons().dtype_of
     objects = np.array([id(tensor) for tensor in tensors], dtype=np.int64)
     facts = np.array(
         [
@@ -210,9 +211,16 @@ def _place_of(things: Sequence[Any], value_of: Callable[[Any], int]) -> int:
     return places.pop()
 
 
+class _Comparisons(NamedTuple):
+    words_differ: Callable[..., bool]
+    read_words: Callable[..., None]
+    tensors_differ: Callable[..., bool]
+    dtype_of: Callable[[int], int]
+
+
 @cache
-def _comparisons() -> tuple[Callable[..., bool], Callable[..., bool], Callable[[int], int]]:  # noqa: C901
-    """Return what compares words, what compares tensors, what tells the type of elements."""
+def _comparisons() -> _Comparisons:  # noqa: C901
+    """Return the compiled functions."""
     numba: Any = import_module("numba")
     types, intrinsic = numba.core.types, numba.extending.intrinsic
     if numba.config.DISABLE_JIT:
@@ -252,6 +260,11 @@ def _comparisons() -> tuple[Callable[..., bool], Callable[..., bool], Callable[[
         return False
 
     @numba.njit  # type: ignore[untyped-decorator]
+    def read_words(addresses: Words, values: Words) -> None:
+        for i in range(addresses.size):
+            values[i] = words_at(addresses[i])[0]
+
+    @numba.njit  # type: ignore[untyped-decorator]
     def differs(  # noqa: C901, PLR0911
         objects: Words, at_class: int, at_tensor: int, facts: Words, shapes: Words, answer: Words
     ) -> bool:
@@ -286,4 +299,4 @@ def _comparisons() -> tuple[Callable[..., bool], Callable[..., bool], Callable[[
         dtype(tensor, ctypes.addressof(told))
         return told.value
 
-    return words_differ, differs, dtype_of
+    return _Comparisons(words_differ, read_words, differs, dtype_of)

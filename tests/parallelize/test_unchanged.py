@@ -111,8 +111,11 @@ def test_python_asks_where_a_library_lacks_a_function(monkeypatch):
 
 
 def test_an_address_that_stands_twice_is_not_taken():
+    class Empty:
+        __slots__ = ("one", "two")
+
     with pytest.raises(LookupError):
-        unchanged._place_of([Thing()], lambda _: 0)
+        unchanged._place_of([Empty()], lambda _: 0)
 
 
 CHANGES_OF_DICTIONARIES = {
@@ -128,21 +131,32 @@ CHANGES_OF_DICTIONARIES = {
 }
 
 
+class Counted:
+    """Stands for what a dictionary must hold; counts how often it is looked at."""
+
+    def __init__(self, dictionary):
+        self.dictionary, self.looks, self.reason = dictionary, 0, ""
+
+    def changed(self):
+        self.looks += 1
+        return self.reason
+
+
 @given(st.lists(st.sampled_from([*CHANGES_OF_DICTIONARIES]), max_size=4), st.integers(0, 2))
-def test_no_change_of_a_dictionary_is_missed(names, which):
-    dictionaries = [{"a": [0], "b": [0]}, {}, vars(Thing())]
-    dictionaries[which].update(a=[1], b=[1])
-    versions = Versions(dictionaries)
-    assert not versions.are_as_then()
-    assert versions.renew(lambda: True)
-    keeps_versions = versions.are_as_then()
+def test_a_dictionary_is_looked_at_again_when_it_changed(names, which):
+    kept = [Counted({"a": [0], "b": [0]}), Counted({}), Counted(vars(Thing()))]
+    kept[which].dictionary.update(a=[1], b=[1])
+    versions = Versions(kept)
+    assert versions.changed() == ""
+    assert [each.looks for each in kept] == [1, 1, 1]
     for number, name in enumerate(names):
         with suppress(KeyError):
-            CHANGES_OF_DICTIONARIES[name](dictionaries[which], number)
+            CHANGES_OF_DICTIONARIES[name](kept[which].dictionary, number)
+    kept[which].reason = "it was changed"
     if names:
-        assert not versions.are_as_then()
-    elif keeps_versions:
-        assert versions.are_as_then()
+        assert [versions.changed() for _ in range(2)] == ["it was changed"] * 2
+    elif unchanged._version_place():
+        assert versions.changed() == ""
 
 
 def test_attributes_set_in_any_way_count():
@@ -150,20 +164,12 @@ def test_attributes_set_in_any_way_count():
         thing.held = value
 
     things = [Thing() for _ in range(3)]
-    versions = Versions([vars(thing) for thing in things])
+    kept = [Counted(vars(thing)) for thing in things]
+    versions = Versions(kept)
     for number in range(300):  # long enough for Python to have an instruction for it
-        versions._renewals_left = 1
-        versions.renew(lambda: True)
-        set_held(things[number % 3], [number])
-        assert not versions.are_as_then()
-
-
-def test_a_dictionary_that_changes_with_each_call_is_looked_through():
-    mine, looks = {"calls": 0}, []
-    versions = Versions([mine])
-    for call in range(100):
-        mine["calls"] = call
-        assert versions.are_as_then() or versions.renew(lambda: not looks.append(0))
-    assert len(looks) == 100
-    assert not versions.are_as_then()
-    assert not versions.renew(lambda: False)
+        which = number % 3
+        assert versions.changed() == ""
+        looks = kept[which].looks
+        set_held(things[which], [number])
+        assert versions.changed() == ""
+        assert kept[which].looks > looks

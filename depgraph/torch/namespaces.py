@@ -1,0 +1,137 @@
+"""What dictionaries hold: those of modules, classes and objects, and those that a function uses."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import gc
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+from depgraph.torch.executed import is_library, names_in
+from depgraph.torch.values import is_the_same
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping
+
+_ABSENT = object()
+_FUNCTIONS = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+    types.MethodType, type, staticmethod, classmethod, property,
+)  # fmt: skip
+_CAN_CHANGE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class is made in Python
+_DEPTH = 4  # of modules in modules, such as torch.nn.functional
+_BY_NAME = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+
+
+class Names:
+    """What a dictionary holds under some names, or that it holds nothing there."""
+
+    def __init__(self, dictionary: dict[Any, Any], path: str) -> None:
+        self.dictionary, self.path = dictionary, path
+        self._then: dict[Any, tuple[Any, str]] = {}
+        self._size = -1
+        self._keys: list[Any] = []
+
+    @classmethod
+    def in_order(cls, dictionary: dict[Any, Any], path: str) -> Names:
+        """Return what holds in which order a dictionary has its items."""
+        made = cls(dictionary, path)
+        made.note_order()
+        return made
+
+    def note(self, name: Any, path: str = "") -> None:
+        """Keep what is there under a name now; `path` is what a message calls it."""
+        path = path or (f"{self.path}.{name}" if self.path else str(name))
+        self._then.setdefault(name, (self.dictionary.get(name, _ABSENT), path))
+
+    def note_size(self) -> None:
+        """Keep how many items there are."""
+        self._size = len(self.dictionary)
+
+    def note_order(self) -> None:
+        """Keep in which order they are."""
+        self.note_size()
+        self._keys = [*self.dictionary]
+
+    def changed(self) -> str:
+        """Say what is not as it was; "" if all is."""
+        for name, (then, path) in self._then.items():
+            now = self.dictionary.get(name, _ABSENT)
+            if now is not then and not is_the_same(now, then):
+                return f"{path} was replaced or changed"
+        if self._size >= 0 and len(self.dictionary) != self._size:
+            return f"{self.path} has {len(self.dictionary)} items, not {self._size}"
+        if self._keys and not all(map(is_the_same, self.dictionary, self._keys)):
+            return f"{self.path} has its items in another order"
+        return ""
+
+
+class Namespaces:
+    """Dictionaries by identity, each with the names that count."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, Names] = {}
+
+    def of(self, dictionary: dict[Any, Any], path: str = "") -> Names:
+        """Return the names of a dictionary that count so far."""
+        return self.found.setdefault(id(dictionary), Names(dictionary, path))
+
+    def note_code(self, code: types.CodeType, names: dict[str, Any]) -> None:
+        """Note which functions of which modules code reads that ran with some globals."""
+        read = names_in(code)
+        mine = str(names.get("__name__", ""))
+        if is_library(mine):
+            if mine.partition(".")[0] == "torch":
+                self._note_functions(names, mine, read)
+                self._note_modules(names, read)
+            return
+        # A name that is added to a module hides a function of Python.
+        absent = {name for name in _globals_in(code) if name not in names}
+        for name in absent:
+            self.of(names, mine).note(name, name)
+            if name in vars(builtins):
+                self.of(vars(builtins), "builtins").note(name)
+        self._note_modules(names, read)
+
+    def _note_modules(self, names: Mapping[str, Any], read: set[str], depth: int = 0) -> None:
+        for name in read & names.keys():
+            module = names[name]
+            if isinstance(module, types.ModuleType) and depth < _DEPTH:
+                self._note_functions(vars(module), module.__name__, read)
+                self._note_modules(vars(module), read, depth + 1)
+
+    def _note_functions(self, names: dict[str, Any], path: str, read: Iterable[str]) -> None:
+        for name in read:
+            if isinstance(names.get(name), _FUNCTIONS):
+                self.of(names, path).note(name)
+
+    def note_class(self, cls: type, read: Container[str]) -> None:
+        """Note the functions of a class, and names that it might hide what its bases have by."""
+        for each in _classes_of(cls):
+            mine = gc.get_referents(vars(each))[0]
+            is_own = not is_library(each.__module__)
+            wanted = [name for name, value in mine.items() if isinstance(value, _FUNCTIONS)]
+            if is_own and isinstance(read, frozenset):
+                wanted += sorted(read - mine.keys())
+            for name in wanted:
+                self.of(mine, each.__qualname__).note(name)
+
+
+def _classes_of(cls: type) -> Iterator[type]:
+    """Yield a class, its bases, and their classes, as far as they can change."""
+    for each in (*inspect.getmro(cls), *inspect.getmro(type(cls))):
+        if each.__flags__ & _CAN_CHANGE:
+            yield each
+
+
+def _globals_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that code looks up in its module, and then among Python's own."""
+    for each in dis.get_instructions(code):
+        if each.opname in _BY_NAME:
+            yield each.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals_in(constant)
