@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from guarding import guarded  # noqa: E402
 from torch import nn  # noqa: E402
 
 from depgraph.errors import ApplyError  # noqa: E402
@@ -56,17 +57,6 @@ class Net(nn.Module):
             x = layer(x)
         x = x * self.settings.gain + self.settings.shift * self.tables["a"] * self.tables["n"]
         return x + self.pair.left * self.pair.right + self.bonus + self.sizes[0]
-
-
-def guarded(function, *inputs):
-    """Return the guards of a function, and what it was called on."""
-    executed, log = Executed(), OperatorLog(CPU)
-    with executed.listening(), log:
-        function(*inputs)
-    bindings = find_bindings({"function": function}, executed)
-    given = {t.untyped_storage().data_ptr() for t in inputs}
-    used = [t for at, t in log.outside.items() if at not in given]
-    return Guards(bindings, used, list(log.on_host.values()))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from guarding import guarded, guards_of  # noqa: E402
 from torch import nn  # noqa: E402
 
 from depgraph.errors import ApplyError  # noqa: E402
@@ -206,20 +207,6 @@ CASES = {
         lambda: Scaled(lambda m, x: x @ m.kept, kept=X.clone()), lambda m: m.kept.t_(),
     ),
 }  # fmt: skip
-
-
-def guarded(function, *inputs):
-    executed, log = Executed(), OperatorLog(CPU)
-    with executed.listening(), log:
-        function(*inputs)
-    return guards_of(function, executed, log, inputs)
-
-
-def guards_of(function, executed, log, inputs=()):
-    given = {t.untyped_storage().data_ptr() for t in inputs}
-    used = [t for at, t in log.outside.items() if at not in given]
-    bindings = find_bindings({"function": function}, executed)
-    return Guards(bindings, used, list(log.on_host.values()))
 
 
 @pytest.mark.parametrize("case", CASES)

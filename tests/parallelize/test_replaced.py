@@ -1,0 +1,214 @@
+"""Whatever is replaced so that a function gives other results, its guards notice."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections import OrderedDict, defaultdict, namedtuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402, N812
+from guarding import guarded  # noqa: E402
+from torch import nn  # noqa: E402
+
+X = torch.randn(4, 8)
+CASES = {}
+
+
+def case(make):
+    """Take in a function that returns a function and what changes its results."""
+    CASES[make.__name__] = make
+    return make
+
+
+def layers(*names):
+    torch.manual_seed(0)
+    return {name: nn.Linear(8, 8).requires_grad_(requires_grad=False) for name in names}
+
+
+@case
+def order_of_a_dictionary():
+    held = {"a": torch.ones(8), "b": torch.zeros(8)}
+    return lambda x: torch.cat([x * v for v in held.values()]), lambda: held.update(a=held.pop("a"))
+
+
+@case
+def order_of_an_ordered_dictionary():
+    held = OrderedDict(a=1.0, b=2.0)
+
+    def function(x):
+        for name in held:
+            x = x * held[name] + 1
+        return x
+
+    return function, lambda: held.move_to_end("a")
+
+
+@case
+def order_of_modules():
+    held = nn.ModuleDict(layers("a", "b"))
+
+    def function(x):
+        for layer in held.values():
+            x = layer(x)
+        return x
+
+    def change():
+        held._modules["a"] = held._modules.pop("a")
+
+    return function, change
+
+
+@case
+def all_parameters_of_a_module():
+    net = layers("a")["a"]
+    new = {"weight": torch.ones(8, 8), "bias": torch.ones(8)}
+    return net, lambda: setattr(net, "_parameters", new)
+
+
+@case
+def a_name_that_hides_a_function_of_python():
+    own = types.ModuleType("own")
+    exec("def function(x):\n    return x * sum([1.0, 2.0])\n", vars(own))  # noqa: S102
+    return own.function, lambda: setattr(own, "sum", lambda _: 9.0)
+
+
+@case
+def a_function_of_python_itself(monkeypatch):
+    def function(x):
+        return x * abs(-2.0)
+
+    return function, lambda: monkeypatch.setattr(builtins, "abs", lambda _: 9.0)
+
+
+@case
+def a_global_that_was_not_there():
+    own = types.ModuleType("own")
+    code = "def function(x):\n    try:\n        return x * late\n    except NameError:\n        return x\n"
+    exec(code, vars(own))  # noqa: S102
+    return own.function, lambda: setattr(own, "late", 3.0)
+
+
+class Base(nn.Module):
+    def helper(self, x):
+        return x * 2
+
+    def forward(self, x):
+        return self.helper(x)
+
+
+@case
+def a_method_that_hides_that_of_a_base():
+    derived = type("Derived", (Base,), {"__module__": __name__})
+    return derived(), lambda: setattr(derived, "helper", lambda _, x: x * 5)
+
+
+@case
+def a_method_of_a_module_of_pytorch(monkeypatch):
+    net = layers("a")["a"]
+    return net, lambda: monkeypatch.setattr(nn.Linear, "forward", lambda _, x: x)
+
+
+@case
+def a_function_of_pytorch(monkeypatch):
+    return lambda x: torch.tanh(x) + 1, lambda: monkeypatch.setattr(torch, "tanh", lambda v: v * 3)
+
+
+@case
+def a_function_of_a_module_in_pytorch(monkeypatch):
+    return lambda x: F.relu(x) + 1, lambda: monkeypatch.setattr(F, "relu", lambda v: v * 3)
+
+
+@case
+def a_function_that_pytorch_calls(monkeypatch):
+    net = nn.ReLU()
+    return net, lambda: monkeypatch.setattr(F, "relu", lambda v, **_: v * 3)
+
+
+@case
+def an_attribute_instead_of_getattr():
+    class Told:
+        def __getattr__(self, name):
+            return 3.0
+
+    told = Told()
+    return lambda x: x * told.gain, lambda: setattr(told, "gain", 9.0)
+
+
+@case
+def the_class_of_an_object_without_attributes():
+    class Two:
+        def gain(self):
+            return 2.0
+
+    class Five:
+        def gain(self):
+            return 5.0
+
+    held = Two()
+    return lambda x: x * held.gain(), lambda: setattr(held, "__class__", Five)
+
+
+@case
+def a_property_of_a_metaclass():
+    class Meta(type):
+        @property
+        def gain(cls):
+            return 2.0
+
+    class Held(metaclass=Meta):
+        pass
+
+    return lambda x: x * Held.gain, lambda: setattr(Meta, "gain", property(lambda _: 5.0))
+
+
+@case
+def defaults_by_name():
+    def scaled(x, *, by=2.0):
+        return x * by
+
+    return lambda x: scaled(x) + 1, lambda: setattr(scaled, "__kwdefaults__", {"by": 5.0})
+
+
+@case
+def a_tuple_in_a_list():
+    pair = namedtuple("pair", "gain shift")  # noqa: PYI024
+    held = [pair(2.0, 1.0)]
+    return lambda x: x * held[0].gain, lambda: held.__setitem__(0, pair(3.0, 1.0))
+
+
+@case
+def an_item_that_had_a_default():
+    held = defaultdict(float)
+    return lambda x: x + held.get("shift", 0.0), lambda: held.update(shift=2.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_noticed(name, monkeypatch):
+    make = CASES[name]
+    takes_more = make.__code__.co_argcount
+    function, change = make(monkeypatch) if takes_more else make()
+    guards = guarded(function, X.clone())
+    assert [guards.failed() for _ in range(2)] == ["", ""]
+    before = function(X)
+    change()
+    assert not torch.equal(function(X), before)
+    reason = guards.failed()
+    monkeypatch.undo()
+    assert reason
+
+
+def test_what_has_nothing_to_do_with_a_function_may_change(monkeypatch):
+    net = nn.Sequential(*layers("a", "b").values())
+    guards = guarded(net, X.clone())
+    assert guards.failed() == ""
+    monkeypatch.setattr(F, "gelu", lambda v: v)
+    monkeypatch.setattr(torch, "another", 1, raising=False)
+    monkeypatch.setattr(nn.Linear, "counted", 1, raising=False)
+    globals()["X_OF_ANOTHER"] = 7
+    warned = type("Own", (nn.Module,), {})
+    warned.later = 1
+    assert guards.failed() == ""
