@@ -149,13 +149,15 @@ def _tiles(study: Study) -> list[tuple[str, str, str]]:
                 (show_time(times.changed.us), "with a change", f"predicted {times.change}")
             )
         return [*tiles, (show_time(times.least_us), "at least", least)]
-    limit = f"upper bound on the speedup over serialized launches on {size}"
-    reached = "speedup of the best dataflow schedule"
+    beside, limit = study.side_by_side, f"on the speedup over serialized launches on {size}"
     renamed = "upper bound if every buffer were renamed"
     used = f"share of {size} that serialized launches keep busy"
+    reached = show_factor(numbers["speedup"]), "reached", "speedup of the best dataflow schedule"
+    if beside.gain is not None and beside.changed is not None:
+        reached = show_factor(beside.gain), "with a change", f"predicted {beside.changed.name}"
     return [
+        reached,
         (show_factor(numbers["upper_bound"]), "upper bound", limit),
-        (show_factor(numbers["speedup"]), "reached", reached),
         (show_factor(study.renamed.upper_bound), "RAW only", renamed),
         (show_percent(numbers["utilization"]), "slot utilization", used),
     ]

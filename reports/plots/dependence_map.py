@@ -32,6 +32,11 @@ _CELLS = 120
 _LEAST_AREA = 0.12
 
 
+def tells(study: Study) -> bool:
+    """Whether there are several pairs to see."""
+    return sum(p.source >= 0 and p.edges > 0 for p in study.pairs) > 1
+
+
 def plot(study: Study) -> Plot:
     """Draw one mark per pair of kernels, or one cell many pairs where there are many kernels."""
     from matplotlib.ticker import MaxNLocator

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 MOST_CURVES = 5
 _LABEL_WIDTH = 24  # two of them are a picture wide
 _SAME = 0.003
+_ANYTHING = 1.02  # a smaller speedup is none
+
+
+def tells(study: Study) -> bool:
+    """Whether a bound is above serialized launches on any size."""
+    return any(speedup >= _ANYTHING for curve in study.curves for speedup in curve.speedup)
 
 
 def plot(study: Study) -> Plot:

@@ -132,10 +132,15 @@ def longest_drawn(values: Iterable[float]) -> float:
 
 
 def kernel_label(kernel: int, kernels: Sequence[Kernel], width: int = LABEL_WIDTH) -> str:
-    """Return a kernel's number and shortened name; dollars would start a formula."""
+    """Return a kernel's number and shortened name."""
     names = {k.kernel: k.name for k in kernels}
     name = shorten(kernel_name(names[kernel]), width - len(str(kernel)) - 1)
-    return f"{kernel} {name}".replace("$", r"\$")
+    return plain_text(f"{kernel} {name}")
+
+
+def plain_text(text: str) -> str:
+    """Return a text as pictures take it: dollars would start a formula."""
+    return text.replace("$", r"\$")
 
 
 def label_rows(axes: Axes, labels: Sequence[str]) -> None:
