@@ -114,8 +114,8 @@ def _rows(study: Study) -> list[tuple[str, list[str], float]]:
         group, speedup = GROUPS.get(outcome.availability), _speedup(outcome, study)
         is_comparable = outcome.against == Against.BLOCK.value and outcome.mechanism != "serial"
         if group is not None and speedup is not None and is_comparable:
-            family = group, outcome.mechanism.split("(")[0].strip()
-            best[family] = max(speedup, best.get(family, speedup))
+            key = group, outcome.mechanism.split("(")[0].strip()
+            best[key] = max(speedup, best.get(key, speedup))
     tied: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for (group, family), speedup in best.items():
         tied.setdefault((group, show_factor(speedup)), []).append((family, speedup))
