@@ -24,17 +24,9 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
 
-_PLOTS: tuple[Callable[[Study], Plot], ...] = (
-    schedules.plot,
-    policies.plot,
-    utilization_over_time.plot,
-    speedup_by_sms.plot,
-    critical_path.plot,
-    dependence_map.plot,
-    pair_blocks.plot,
-)
-# Whether a plot says anything of a study; where it does not, a report goes without it.
-_TELLS: dict[Callable[[Study], Plot], Callable[[Study], bool]] = {
+# What draws a plot, and whether it says anything of a study: a report goes without it if not.
+_PLOTS: dict[Callable[[Study], Plot], Callable[[Study], bool]] = {
+    schedules.plot: schedules.tells,
     policies.plot: policies.tells,
     utilization_over_time.plot: utilization_over_time.tells,
     speedup_by_sms.plot: speedup_by_sms.tells,
@@ -57,7 +49,7 @@ def write_plots(
     Processes draw side by side where the system can make copies of this one: drawing holds the
     interpreter's lock, so that threads would gain nothing.
     """
-    draws = [partial(draw, study) for draw in _PLOTS if draw not in _TELLS or _TELLS[draw](study)]
+    draws = [partial(draw, study) for draw, tells in _PLOTS.items() if tells(study)]
     if pair is not None:
         draws = [draw for draw in draws if draw.func is not pair_blocks.plot]
         draws.append(partial(pair_blocks.plot, study, pair))

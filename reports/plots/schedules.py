@@ -28,6 +28,12 @@ _ONE_BY_ONE = 3000  # more bars are drawn as pixels, in an SVG too
 _LONGER = 1.5  # a measured time of more than so many schedules leaves the picture
 
 
+def tells(study: Study) -> bool:
+    """Whether kernels differ, or schedules: one function in one lane is a full rectangle."""
+    functions = {kernel_name(k.name) for k in study.kernels}
+    return len(functions) > 1 or len(study.side_by_side.schedules) > 1
+
+
 def plot(study: Study) -> Plot:
     """Draw a bar a kernel, in lanes of those that run at a time, below the time measured."""
     from matplotlib.patches import Patch
