@@ -298,6 +298,14 @@ def test_the_timeline_fits_its_schedule_and_folds_sms_that_stay_empty(browser, t
 
 
 @needs_browser
+def test_a_shorter_schedule_is_shown_on_the_axis_of_serialized_launches(browser, tmp_path, write):
+    found = study_of([2, 4], [], sms=8)
+    assert [schedule.makespan for schedule in found.schedules] == [2, 1]
+    browser.get(write(found, tmp_path).as_uri())
+    assert text_of(browser, "timeline-status").startswith("0 to 2 instructions, 6 blocks drawn")
+
+
+@needs_browser
 def test_a_row_of_a_table_leads_to_its_kernel_or_block_in_the_timeline(browser, tmp_path, write):
     browser.get(write(study_of([2, 4], [((0, 0), (1, 0))]), tmp_path).as_uri())
     link = "document.querySelector('table[data-table={}] a[data-show=\"{}\"]').click()"
