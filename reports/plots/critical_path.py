@@ -50,8 +50,8 @@ def plot(study: Study) -> Plot:
         f"Critical path by {what}",
         f"{shown[0][0]} takes {show_percent(share_of(shown[0][1], length))} of the critical path."
         if shown else "No block takes any time.",
-        f"The critical path takes {show_number(length)} {study.unit} through "
-        f"{counted(len(study.path), 'block')}, no two of one kernel. Making these kernels faster "
-        "shortens it; the table of kernels has the slack of the others.",
+        f"It takes {show_number(length)} {study.unit} through {counted(len(study.path), 'block')}, "
+        "each of another kernel. Only faster kernels on it shorten it; the table of kernels has "
+        "the slack of the others.",
         figure,
     )  # fmt: skip

@@ -65,7 +65,7 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
         name,
         title,
         f"Kernel {target} (rows) waits for kernel {source} (columns): {pattern}.",
-        "A coloured cell is a block that waits for the block of its column"
+        "A coloured cell: the block of the row waits for that of the column"
         + (f"; each cell stands for many block pairs, at most {_PIXELS} a side, and is the darker "
            "the more of them are edges." if matrix.is_binned else ".")
         + " A line or staircase can be overlapped block by block, a filled rectangle cannot.",

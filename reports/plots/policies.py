@@ -83,11 +83,11 @@ def plot(study: Study) -> Plot:
         _NAME,
         _TITLE,
         _result(rows, study),
-        "Bars begin at 1x, serialized launches; launches cost nothing on either side. "
-        + ("Where blocks that share an SM slow each other, that counts. "
-           if study.basis.has_contention else "")
-        + "Of a policy with a parameter the best counts. Not drawn: what cuts blocks up or assumes "
-        "steps, and so has another bound; the table has them. An arrow: beyond the picture.",
+        "Over serialized launches, launch costs aside"
+        + (", slowed by blocks that share an SM" if study.basis.has_contention else "")
+        + ". Policies that reach the same share a bar; of one with parameters the best counts. "
+        "What cuts blocks up or assumes steps has another bound and stands in the table alone."
+        + (" An arrow goes on beyond the picture." if max(*gains, bound - 1) > room else ""),
         figure,
     )  # fmt: skip
 

@@ -77,10 +77,10 @@ def plot(study: Study) -> Plot:
         "schedules",
         "Kernels over time",
         f"{result[0].upper()}{result[1:]}.",
-        f"A bar is a kernel on {size_text(study.sms)}, from the start of its first block to the "
-        "end of its last; kernels in different lanes run at the same time. "
-        + ("Times are predicted. " if study.unit != "instructions" else "")
-        + ("Hatched: what was measured; an arrow: beyond the picture." if run else ""),
+        f"Each bar is a kernel on {size_text(study.sms)}, from the start of its first block to "
+        "the end of its last. Kernels below one another run at the same time."
+        + (" Times are predicted." if study.unit != "instructions" else "")
+        + (" Hatched: measured; an arrow goes on beyond the picture." if run else ""),
         figure,
     )
 

@@ -250,6 +250,16 @@ def test_curves_that_coincide_are_drawn_once_and_named(chain):
     assert "Upper bound, RAW only coincides with upper bound." in plot.caption
 
 
+def test_the_bound_is_drawn_and_not_the_one_that_it_coincides_with(chain):
+    bound = chain.curves[0]
+    assert bound.name == "upper bound"
+    both = replace(chain, curves=(replace(bound, name="intra-block bound"), *chain.curves))
+    plot = speedup_by_sms.plot(both)
+    labels = [line.get_label() for line in plot.figure.get_axes()[0].get_lines()]
+    assert "upper bound" in labels
+    assert "Intra-block bound coincides with upper bound." in plot.caption
+
+
 def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
     serial = chain.schedules[0]
     waiting = replace(serial, name="waits", start=np.zeros_like(serial.start), waiting=1.0)
