@@ -112,11 +112,15 @@ def _draw(
     lane: NDArray[np.int64],
     colours: Sequence[str],
 ) -> None:
-    start, end = span
-    axes.barh(
-        lane, end - start, left=start, height=0.9, color=colours, edgecolor="white",
-        linewidth=0.3 if len(lane) <= _OUTLINED else 0, rasterized=len(lane) > _ONE_BY_ONE,
+    from matplotlib.collections import PolyCollection
+
+    (start, end), top, bottom = span, lane - 0.45, lane + 0.45
+    corners = np.array([[start, top], [end, top], [end, bottom], [start, bottom]])
+    bars = PolyCollection(
+        list(np.moveaxis(corners, 2, 0)), facecolors=colours, edgecolors="white",
+        linewidths=0.3 if len(lane) <= _OUTLINED else 0, rasterized=len(lane) > _ONE_BY_ONE,
     )  # fmt: skip
+    axes.add_collection(bars)
     axes.set_ylim(lane.max(initial=0) + 0.5, -0.5)
 
 

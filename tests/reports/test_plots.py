@@ -156,7 +156,9 @@ def test_a_plot_that_says_nothing_of_a_program_is_left_out(tmp_path):
 
 
 def bars_of(axes):
-    return [(bar.get_x(), bar.get_width(), bar.get_y()) for bar in axes.patches if bar.get_width()]
+    """Return start, length and top of each bar."""
+    corners = [path.vertices for path in axes.collections[0].get_paths()]
+    return [(c[0, 0], c[1, 0] - c[0, 0], c[0, 1]) for c in corners]
 
 
 def test_the_schedule_with_the_change_stands_below_the_one_now_on_one_axis(branches):
