@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Kernel
 
 COLUMN_INCHES = 3.3
-KERNELS_SHOWN = 24
 LABEL_WIDTH = 21
 _PNG_DPI, _SVG_DPI = 300, 72
 _MOST_OF_USUAL = 4
