@@ -1,4 +1,4 @@
-"""Write the pages that are made from the program: one a command, and the columns of a store.
+"""Write what is made by the program: a page a command, the columns of a store, README's picture.
 
 ``python docs/_generate.py`` writes them; a test compares them with what it would write.
 """
@@ -6,13 +6,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
+import depgraph as package
 from depgraph.cli.app import COMMANDS, depgraph
+from depgraph.parsers import open_trace
+from depgraph.reports.plots import schedules
+from depgraph.reports.plots.style import house_style, save
+from depgraph.samples import KERNEL_TIMES, sample_path
 from depgraph.store.schema import SCHEMA_VERSION, STORED_TABLES, TABLES
 
 DOCS = Path(__file__).resolve().parent
+PICTURE = DOCS / "kernels-over-time.svg"
 WIDTH = 92
 
 
@@ -56,6 +63,20 @@ def columns_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def picture() -> tuple[str, str]:
+    """Return the SVG that ``depgraph report --sms 80`` draws of the packaged trace and its times.
+
+    With what it says: other versions of matplotlib draw other bytes.
+    """
+    with TemporaryDirectory() as folder:
+        store = package.extract(open_trace(sample_path()), f"{folder}/sample.out")
+        opened = package.open(store.path, timing=sample_path(KERNEL_TIMES))
+        with house_style():
+            plot = schedules.plot(opened.report(80).study)
+            save(plot, Path(folder))
+        return (Path(folder) / f"{plot.name}.svg").read_text(encoding="utf-8"), plot.result
+
+
 def pages() -> dict[Path, str]:
     """Return every generated page."""
     found = {DOCS / "commands" / f"{name}.md": command_page(name) for name in COMMANDS}
@@ -67,3 +88,4 @@ if __name__ == "__main__":
     for path, text in pages().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    PICTURE.write_text(picture()[0], encoding="utf-8")

@@ -7,19 +7,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from depgraph.analysis.as_launched import priced
-from depgraph.analysis.compare_mechanisms import charges_of, predicted, run_mechanism
+from depgraph.analysis.compare_mechanisms import charges_of, run_mechanism
 from depgraph.errors import NotApplicableError
-from depgraph.mechanisms.cuda_graph import CudaGraph
+from depgraph.mechanisms.cuda_graph import CudaGraph, graph_rules
 from depgraph.mechanisms.serial import Serial, serial
+from depgraph.mechanisms.streams import across_streams, previous_in_stream
+from depgraph.scenario.contention import run_contended
 from depgraph.system.ratios import ratio
 from depgraph.system.workers import available_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from depgraph.mechanisms import Mechanism
+    from depgraph.mechanisms import Mechanism, Rules
+    from depgraph.mechanisms.costs import Charges
     from depgraph.scenario.scenario import Scenario
+    from depgraph.schedule.schedule import Schedule
 
 _MOST_AT_ONCE = 4  # schedules, each with arrays of all blocks
 
@@ -91,20 +97,35 @@ def _prediction(
 
 
 def _makespans(policy: Mechanism, scenario: Scenario) -> list[float]:
-    """Return the makespan for fixed durations and, where it counts, with contention."""
-    fixed = run_mechanism(policy, scenario, charges_of(policy, {}, scenario))[0].makespan
-    contended = predicted(policy, {}, scenario)
-    return [fixed] if contended is None else [fixed, contended]
+    return [schedule.makespan for schedule in _schedules(policy, scenario)]
+
+
+def _schedules(policy: Mechanism, scenario: Scenario) -> list[Schedule]:
+    """Return the schedule for fixed durations and, where it counts, with contention."""
+    fixed = run_mechanism(policy, scenario, charges_of(policy, {}, scenario))[0]
+    return [fixed, *_contended(policy, scenario)]
+
+
+def _contended(policy: Mechanism, scenario: Scenario) -> list[Schedule]:
+    if not scenario.has_predictions:
+        return []
+    contended = scenario.contended
+    rules = policy.rules(contended, charges_of(policy, {}, contended))
+    return [run_contended(policy.label, rules, contended)]
 
 
 def _serially(scenario: Scenario, *, as_graph: bool) -> list[float]:
+    return [schedule.makespan for schedule in _chains(scenario, as_graph=as_graph)]
+
+
+def _chains(scenario: Scenario, *, as_graph: bool) -> list[Schedule]:
     """Return the same of kernels one after another."""
-    fixed = serial(scenario, as_graph=as_graph).makespan
+    fixed = serial(scenario, as_graph=as_graph)
     launch, once = scenario.launch, 0.0
     if as_graph:
         launch, once = replace(launch, host=launch.node, gap=launch.path), launch.graph.value
-    contended = predicted(Serial(), {}, scenario.with_launch(launch))
-    return [fixed] if contended is None else [fixed, contended + once]
+    contended = _contended(Serial(), scenario.with_launch(launch))
+    return [fixed, *[replace(s, start=s.start + once, end=s.end + once) for s in contended]]
 
 
 def predict_as_graph(scenario: Scenario) -> Prediction | None:
@@ -114,4 +135,30 @@ def predict_as_graph(scenario: Scenario) -> Prediction | None:
 
 def chain_as_graph(scenario: Scenario) -> float:
     """Return the makespan of the kernels one after another as a CUDA graph, with launch costs."""
-    return max(_serially(priced(scenario), as_graph=True))
+    return chain_schedule(scenario).makespan
+
+
+def chain_schedule(scenario: Scenario) -> Schedule:
+    """Return the schedule that `chain_as_graph` is the makespan of."""
+    return _longest(_chains(priced(scenario), as_graph=True))
+
+
+def graph_schedule(scenario: Scenario) -> Schedule:
+    """Return the schedule that `predict_as_graph` has the makespan of."""
+    return _longest(_schedules(CudaGraph(), priced(scenario)))
+
+
+def captured_schedule(scenario: Scenario) -> Schedule:
+    """Return the schedule of a CUDA graph captured from the program's own streams."""
+    return _longest(_schedules(_Captured(), priced(scenario)))
+
+
+class _Captured(CudaGraph):
+    def rules(self, program: Scenario, charges: Charges) -> Rules:
+        edges = zip(previous_in_stream(program), across_streams(program), strict=True)
+        source, target = map(np.concatenate, edges)
+        return graph_rules(program, charges, source, target)
+
+
+def _longest(schedules: Sequence[Schedule]) -> Schedule:
+    return max(schedules, key=lambda schedule: schedule.makespan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from depgraph.system.ratios import ratio
@@ -72,8 +72,31 @@ class Times:
         return ratio(self.now_us, self.best.us)
 
 
-def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
-    """Return the times of a program; None where durations are no times, or SMs are unlimited.
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What would make a program faster, in the unit of its durations.
+
+    Attributes
+    ----------
+    as_graph : float
+        The program as a CUDA graph.
+    change : str
+        As in `Times`.
+    changed, least : float
+        With that change, and what any schedule needs.
+    what_ifs : tuple of str
+        That separate the buffers which the change is about.
+    """
+
+    as_graph: float
+    change: str
+    changed: float
+    least: float
+    what_ifs: tuple[str, ...] = ()
+
+
+def proposal_of(found: Findings, *, separate_buffers: bool) -> Proposal:
+    """Return what is proposed for a program without child kernels on a number of SMs.
 
     Parameters
     ----------
@@ -81,34 +104,49 @@ def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
     separate_buffers : bool
         Whether the verdict proposes to keep buffers apart.
     """
+    # Captured as it is launched, a program keeps what its streams let overlap, and nothing else.
+    parallel = found.graph_prediction.makespan
+    as_graph = max(found.graph_chain / found.launched.speedup, parallel)
+    least = found.bound.lower_bound
+    proposal = Proposal(as_graph, "", as_graph, least)
+    if found.graph_prediction.speedup > _ANYTHING and as_graph > _ANYTHING * parallel:
+        proposal = Proposal(as_graph, _IN_PARALLEL, parallel, least)
+    renamed, chosen, renaming = found.renamed_prediction, found.buffer_set, found.renaming
+    if separate_buffers and renamed is not None and chosen is not None and renaming is not None:
+        proposal = replace(proposal, least=ratio(found.bound.serial, chosen.upper_bound))
+        if renamed.makespan < proposal.changed:
+            own = [renaming.buffers[number] for number in chosen.buffers]
+            size = show_bytes(sum(each.size for each in own))
+            change = f"with {counted(len(own), 'reused buffer')} ({size}) separated"
+            what_ifs = tuple(chosen.what_ifs)
+            proposal = replace(proposal, change=change, changed=renamed.makespan, what_ifs=what_ifs)
+    return proposal
+
+
+def times_of(found: Findings, *, separate_buffers: bool) -> Times | None:
+    """Return the times of a program; None where durations are no times, or SMs are unlimited.
+
+    Parameters
+    ----------
+    found, separate_buffers
+        As `proposal_of` takes them.
+    """
     scenario, run = found.scenario, found.launched.run
     microsecond = convert_time(1.0, scenario.unit, "us", scenario.clock_mhz)
     if microsecond is None or math.isinf(scenario.sms) or scenario.launches is not None:
         return None
     trust = scenario.trust
-    # Captured as it is launched, a program keeps what its streams let overlap, and nothing else.
-    parallel = found.graph_prediction.makespan
-    as_graph = max(found.graph_chain / found.launched.speedup, parallel)
-    change, changed, least = "", as_graph, found.bound.lower_bound
-    if found.graph_prediction.speedup > _ANYTHING and as_graph > _ANYTHING * parallel:
-        change, changed = _IN_PARALLEL, parallel
-    renamed, chosen, renaming = found.renamed_prediction, found.buffer_set, found.renaming
-    if separate_buffers and renamed is not None and chosen is not None and renaming is not None:
-        own = [renaming.buffers[number] for number in chosen.buffers]
-        size = show_bytes(sum(each.size for each in own))
-        if renamed.makespan < changed:
-            change = f"with {counted(len(own), 'reused buffer')} ({size}) separated"
-            changed = renamed.makespan
-        least = ratio(found.bound.serial, chosen.upper_bound)
+    proposal = proposal_of(found, separate_buffers=separate_buffers)
+    least = proposal.least * microsecond
     return Times(
         now_us=None if run is None else run.wall * microsecond,
         now_sms=None if run is None or run.sms == scenario.sms else run.sms,
-        as_graph=_with_range(as_graph * microsecond, trust, least * microsecond),
-        change=change,
+        as_graph=_with_range(proposal.as_graph * microsecond, trust, least),
+        change=proposal.change,
         changed=(
-            _with_range(changed * microsecond, trust, least * microsecond) if change else None
+            _with_range(proposal.changed * microsecond, trust, least) if proposal.change else None
         ),
-        least_us=least * microsecond,
+        least_us=least,
     )
 
 

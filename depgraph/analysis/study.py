@@ -22,6 +22,7 @@ from depgraph.analysis.kernel_groups import NAME, group_names
 from depgraph.analysis.metrics import metrics_of
 from depgraph.analysis.next_steps import AS_USUAL
 from depgraph.analysis.outcome import Paths, limits_of, work_done
+from depgraph.analysis.side_by_side import side_by_side
 from depgraph.analysis.timeline import Timeline, timeline_of
 from depgraph.errors import DeadlockError, NotApplicableError
 from depgraph.graph.kinds import KIND_NAMES
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from depgraph.analysis.next_steps import Invocation
     from depgraph.analysis.outcome import Bound
     from depgraph.analysis.renaming import Renaming
+    from depgraph.analysis.side_by_side import SideBySide
     from depgraph.analysis.verdict import Verdict
     from depgraph.graph.block_graph import BlockGraph
     from depgraph.graph.queries import KernelSlack, PathStep
@@ -102,6 +104,8 @@ class Study(Timeline):
         The verdict, and what it rests on.
     comparison : Comparison or None
         What mechanisms reach, with what launches cost.
+    side_by_side : SideBySide
+        Schedules of the program as it is launched and, if anything is proposed, with that.
     curves : tuple of Curve
     bend : float
         SMs at which the critical path takes over from the work as the limit.
@@ -127,6 +131,7 @@ class Study(Timeline):
     table: BoundTable
     conclusion: Conclusion
     comparison: Comparison | None
+    side_by_side: SideBySide
     curves: tuple[Curve, ...]
     bend: float
     costs: tuple[KindCost, ...]
@@ -225,6 +230,8 @@ def study(
     timeline = timeline_of(scenario, *own, *others)
     compared = [*drawn, *mechanisms]
     found = Findings(scenario, invocation, table.bounds)
+    conclusion = conclusion_of(found)
+    separate_buffers = conclusion.verdict.names_buffers
     return Study(
         **vars(timeline),
         table=table,
@@ -234,7 +241,8 @@ def study(
         comparison=(
             _compared(scenario, [scenario.sms], compared, costs, steps) if compared else None
         ),
-        conclusion=conclusion_of(found),
+        conclusion=conclusion,
+        side_by_side=side_by_side(found, separate_buffers=separate_buffers),
         renaming=found.renaming,
         loads=tuple(found.loads),
         slacks=tuple(kernel_slacks(scenario.bound_graph, scenario.least_durations)),

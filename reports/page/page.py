@@ -47,6 +47,7 @@ def write_page(
     environment = templates()
     scripts = [source_of(environment, name) for name in _SCRIPTS]
     data, cuts = timeline_data(study)
+    of_mechanisms = [] if study.comparison is None else study.comparison.notes
     pictures = {
         plot.name: {
             "title": plot.title,
@@ -69,11 +70,8 @@ def write_page(
         pictures=pictures,
         tables={table.key: _rows_for_page(table) for table in report.tables},
         cuts=cuts,
-        assumptions=[
-            f"durations: {study.basis.durations} ({study.unit})",
-            f"occupancy: by the limits of {study.basis.gpu}",
-            *report.notes,
-        ],
+        assumptions=[note for note in report.notes if note not in of_mechanisms],
+        of_mechanisms=of_mechanisms,
         untraced=report.extra["untraced_notes"],
         skipped=list(study.metadata.get("skipped", {}).items()),
         provenance=_provenance(study),
@@ -149,13 +147,15 @@ def _tiles(study: Study) -> list[tuple[str, str, str]]:
                 (show_time(times.changed.us), "with a change", f"predicted {times.change}")
             )
         return [*tiles, (show_time(times.least_us), "at least", least)]
-    limit = f"upper bound on the speedup over serialized launches on {size}"
-    reached = "speedup of the best dataflow schedule"
+    beside, limit = study.side_by_side, f"on the speedup over serialized launches on {size}"
     renamed = "upper bound if every buffer were renamed"
     used = f"share of {size} that serialized launches keep busy"
+    reached = show_factor(numbers["speedup"]), "reached", "speedup of the best dataflow schedule"
+    if beside.gain is not None and beside.changed is not None:
+        reached = show_factor(beside.gain), "with a change", f"predicted {beside.changed.name}"
     return [
+        reached,
         (show_factor(numbers["upper_bound"]), "upper bound", limit),
-        (show_factor(numbers["speedup"]), "reached", reached),
         (show_factor(study.renamed.upper_bound), "RAW only", renamed),
         (show_percent(numbers["utilization"]), "slot utilization", used),
     ]
@@ -167,16 +167,16 @@ def _sentences(study: Study) -> list[str]:
     idle, size = show_percent(1 - bound.schedules[0].utilization), size_text(study.sms)
     text = (
         (
-            f"With serialized launches the program takes {serial} {study.unit}; {idle} of {size} "
-            "is idle on average."
+            f"One kernel after another, it takes {serial} {study.unit}, and {idle} of {size} idle "
+            "on average."
         ),
         (
-            f"With these dependences no schedule takes less than {least} {study.unit}, the time of "
-            f"the {bound.limited_by}."
+            f"No schedule with these dependences takes less than {least} {study.unit}: the "
+            f"{bound.limited_by} limits."
         ),
         bend_sentence(study),
         (
-            "Reused buffers limit overlap: with RAW dependences only, the upper bound is "
+            f"With every buffer separate (RAW only) the upper bound is "
             f"{show_factor(renamed.upper_bound)} instead of {show_factor(bound.upper_bound)}."
         ),
     )

@@ -33,6 +33,7 @@ from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
     from depgraph.analysis.study import Study
+    from depgraph.timing.matched_profile import AluUse
 
 
 def study_report(study: Study) -> Report:
@@ -102,6 +103,8 @@ def buffer_advice(study: Study) -> list[tuple[str, list[str]]]:
 
 def bend_sentence(study: Study) -> str:
     """Say up to which size of GPU more SMs help."""
+    if study.bend <= 1:
+        return "Dependences set the time, on however many SMs."
     return f"Beyond {study.bend:.3g} SMs, dependences set the time."
 
 
@@ -154,6 +157,7 @@ def _kernel_table(study: Study) -> Table:
         Column("tail_utilization", "last wave", show=show_whole_percent),
         *common("time", unit=study.unit),
         Column("utilization", "utilization", show=show_whole_percent),
+        *_alu_column(study.alu),
         Column("path_share", "of path", show=show_whole_percent,
                get=lambda k: on_path.get(k.kernel, 0.0) / length),
         Column("slack", "slack", study.unit, show_number, get=lambda k: slack.get(k.kernel, 0.0)),
@@ -161,6 +165,14 @@ def _kernel_table(study: Study) -> Table:
     ]  # fmt: skip
     longest = sorted(study.loads, key=lambda load: (-load.time, load.kernel))
     return Table.of("kernels", "Kernels, longest first", columns, longest)
+
+
+def _alu_column(alu: AluUse | None) -> list[Column]:
+    """Return the column of how busy a kernel's arithmetic was, where a profile counted it."""
+    if alu is None:
+        return []
+    show = show_whole_percent
+    return [Column("alu_utilization", "ALU", show=show, get=lambda k: alu.of_kernel.get(k.kernel))]
 
 
 def _function_table(study: Study) -> Table:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from depgraph.reports.plots import (
     critical_path,
     dependence_map,
-    kind_costs,
     pair_blocks,
     policies,
+    schedules,
     speedup_by_sms,
-    utilization_levels,
     utilization_over_time,
-    waves,
 )
 from depgraph.reports.plots.style import Plot, house_style, save
 from depgraph.system.forks import map_in_forks
@@ -25,17 +24,16 @@ if TYPE_CHECKING:
 
     from depgraph.analysis.study import Study
 
-_PLOTS: tuple[Callable[[Study], Plot], ...] = (
-    policies.plot,
-    utilization_over_time.plot,
-    speedup_by_sms.plot,
-    waves.plot,
-    critical_path.plot,
-    kind_costs.plot,
-    dependence_map.plot,
-    pair_blocks.plot,
-    utilization_levels.plot,
-)
+# What draws a plot, and whether it says anything of a study: a report goes without it if not.
+_PLOTS: dict[Callable[[Study], Plot], Callable[[Study], bool]] = {
+    schedules.plot: schedules.tells,
+    policies.plot: policies.tells,
+    utilization_over_time.plot: utilization_over_time.tells,
+    speedup_by_sms.plot: speedup_by_sms.tells,
+    critical_path.plot: critical_path.tells,
+    dependence_map.plot: dependence_map.tells,
+    pair_blocks.plot: pair_blocks.tells,
+}
 
 
 def drawn() -> dict[str, Callable[..., Plot]]:
@@ -46,19 +44,22 @@ def drawn() -> dict[str, Callable[..., Plot]]:
 def write_plots(
     study: Study, folder: Path, pair: tuple[int, int] | None = None, *, jobs: int = 1
 ) -> list[Plot]:
-    """Draw every plot of a study into a folder, as PNG and SVG.
+    """Draw the plots that say something of a study into a folder, as PNG and SVG.
 
     Processes draw side by side where the system can make copies of this one: drawing holds the
     interpreter's lock, so that threads would gain nothing.
     """
+    draws = [partial(draw, study) for draw, tells in _PLOTS.items() if tells(study)]
+    if pair is not None:
+        draws = [draw for draw in draws if draw.func is not pair_blocks.plot]
+        draws.append(partial(pair_blocks.plot, study, pair))
 
     def write(i: int) -> Plot:
-        draw = _PLOTS[i]
-        plot = pair_blocks.plot(study, pair) if draw is pair_blocks.plot and pair else draw(study)
+        plot = draws[i]()
         save(plot, folder)
         return plot
 
     with house_style():
         return map_in_forks(
-            write, len(_PLOTS), jobs, without=lambda plot: replace(plot, figure=None)
+            write, len(draws), jobs, without=lambda plot: replace(plot, figure=None)
         )

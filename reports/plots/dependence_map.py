@@ -32,6 +32,11 @@ _CELLS = 120
 _LEAST_AREA = 0.12
 
 
+def tells(study: Study) -> bool:
+    """Whether there are several pairs to see."""
+    return sum(p.source >= 0 and p.edges > 0 for p in study.pairs) > 1
+
+
 def plot(study: Study) -> Plot:
     """Draw one mark per pair of kernels, or one cell many pairs where there are many kernels."""
     from matplotlib.ticker import MaxNLocator
@@ -64,17 +69,14 @@ def plot(study: Study) -> Plot:
         "dependence-map",
         "Dependences between kernels",
         _result(pairs),
-        "One mark for each pair of kernels that depend on one another: the row waits for the "
-        "column. "
+        "A mark: the kernel of the row waits for that of the column. "
         + (
-            f"{n} kernels are binned; the darker a cell, the more of its pairs depend. "
+            f"{n} kernels are binned; the darker a cell, the more of its pairs depend."
             if binned
-            else "Mark and colour give the pattern, from one-to-one (loose, light) to all-to-all "
-            "(tight, black); the larger the mark, the larger the share of block pairs that are "
-            "edges. "
+            else "From one-to-one (loose, light) to all-to-all (tight, black); the larger a mark, "
+            "the larger the share of block pairs that are edges."
         )
-        + "Near the diagonal a kernel waits for the one just before it; a kernel whose row has "
-        "few marks, far from it, could start early."
+        + " A kernel without marks near the diagonal could start early."
         + (f" Not drawn: {counted(copies, 'pair')} with copies and memsets." if copies else ""),
         figure,
     )

@@ -19,6 +19,14 @@ _PIXELS = 256
 _NAME_WIDTH = 34
 
 
+def tells(study: Study) -> bool:
+    """Whether the clearest pair has a pattern: not all to all, which is a full rectangle."""
+    chosen = clearest_pair(study.pairs)
+    blocks = {k.kernel: k.blocks for k in study.kernels}
+    found = (p for p in study.pairs if (p.source, p.target) == chosen)
+    return any(p.edges < blocks[p.source] * blocks[p.target] for p in found)
+
+
 def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
     """Draw the matrix of block pairs of two kernels, source and target; default what shows most."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
@@ -57,7 +65,7 @@ def plot(study: Study, pair: tuple[int, int] | None = None) -> Plot:
         name,
         title,
         f"Kernel {target} (rows) waits for kernel {source} (columns): {pattern}.",
-        "A coloured cell is a block that waits for the block of its column"
+        "A coloured cell: the block of the row waits for that of the column"
         + (f"; each cell stands for many block pairs, at most {_PIXELS} a side, and is the darker "
            "the more of them are edges." if matrix.is_binned else ".")
         + " A line or staircase can be overlapped block by block, a filled rectangle cannot.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from depgraph.mechanisms import Availability
+from depgraph.mechanisms import Against, Availability
 from depgraph.reports.plots.style import (
     COLOURS,
     Plot,
@@ -12,14 +12,13 @@ from depgraph.reports.plots.style import (
     longest_drawn,
     new_figure,
     no_data,
+    plain_text,
 )
-from depgraph.reports.tables.table import shorten, show_factor
+from depgraph.reports.tables.table import show_factor
 from depgraph.system.text import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from matplotlib.axes import Axes
+    from collections.abc import Sequence
 
     from depgraph.analysis.outcome import Outcome
     from depgraph.analysis.study import Study
@@ -30,119 +29,119 @@ GROUPS = {
     Availability.HARDWARE.value: "new hardware",
 }
 _STYLES = {"ships today": (3, ""), "code change": (1, "////"), "new hardware": (5, "xxxx")}
-_LABEL_WIDTH = 26
+_LABEL_WIDTH = 30
 # Gains that are drawn in full, and that the picture has room for at least.
 _ROOM, _LEAST_ROOM = 2.0, 0.25
+_ANYTHING = 1.02  # a smaller speedup is none
 _TITLE, _NAME = "What each policy reaches", "policies"
 
 
+def tells(study: Study) -> bool:
+    """Whether any policy gains anything."""
+    return any(speedup >= _ANYTHING for _, _, speedup in _rows(study))
+
+
 def plot(study: Study) -> Plot:
-    """Draw one bar per policy, beside the upper bound on the speedup."""
+    """Draw one bar for the policies of a group that reach the same, beside the upper bound."""
     rows = _rows(study)
     if not rows:
         figure = no_data(new_figure(1.0), "no policies were compared")
         how = "A study compares the policies that it is told to list; the report lists all of them."
         return Plot(_NAME, _TITLE, "No policies were compared.", how, figure)
-    with_predictions = study.basis.has_contention and not study.basis.launches_cost
-    groups = {group for group, *_ in rows}
-    figure = new_figure(0.9 + 0.135 * (len(rows) + len(groups)) + 0.12 * with_predictions)
+    bound, gains = study.bound.upper_bound, [speedup - 1 for *_, speedup in rows]
+    room = min(max(_ROOM, longest_drawn(gains)), max(_LEAST_ROOM, *gains, bound - 1))
+    figure = new_figure(0.7 + 0.135 * (len(rows) + len({group for group, *_ in rows})))
     axes = figure.subplots()
-    speedups = [s for _, _, o in rows for s in _speedups(o, predictions=with_predictions)]
-    bounds = {"upper bound": study.bound.upper_bound}
-    limits = () if study.comparison is None else study.comparison.limits
-    for predicted in [limit.contended_upper_bound for limit in limits if with_predictions]:
-        if predicted is not None:
-            bounds["bound of predictions"] = predicted
-    gains = [value - 1 for value in (*speedups, *bounds.values())]
-    room = min(max(_ROOM, longest_drawn(gains)), max(_LEAST_ROOM, *gains))
-    axes.set_xlim(min([1.0, *speedups]) - 0.04 * room, 1 + 1.04 * room)
+    axes.set_xlim(1 + min([0.0, *gains]) - 0.04 * room, 1 + 1.04 * room)
     labels: list[str] = []
-    for i, (group, name, outcome) in enumerate(rows):
+    for i, (group, names, speedup) in enumerate(rows):
         if not i or rows[i - 1][0] != group:
             axes.annotate(
                 group, (0, len(labels)), xycoords=("axes fraction", "data"), xytext=(-3, 0),
                 textcoords="offset points", ha="right", va="center", weight="bold", fontsize=6.5,
             )  # fmt: skip
             labels.append("")
-        drawn = _speedups(outcome, predictions=with_predictions)
-        _draw_policy(axes, len(labels), group, drawn, 1 + room)
-        labels.append(shorten(name, _LABEL_WIDTH).replace("$", r"\$"))
+        colour, hatch = _STYLES[group]
+        axes.barh(len(labels), min(room, speedup - 1), left=1, height=0.7, hatch=hatch,
+                  facecolor=COLOURS[colour], edgecolor="white", linewidth=0)  # fmt: skip
+        axes.annotate(
+            show_factor(speedup) + " →" * (speedup - 1 > room), (1, len(labels)),
+            xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points",
+            va="center", fontsize=6,
+        )  # fmt: skip
+        labels.append(plain_text(_listed(names)))
     axes.axvline(1, color="grey", linewidth=0.6)
-    for (name, value), line in zip(bounds.items(), ("-", "--"), strict=False):
-        label = f"{name} {show_factor(value)}"
-        if value - 1 <= room:
-            axes.axvline(value, color="black", linewidth=1.1, linestyle=line, label=label)
-        else:
-            axes.plot([], [], color="black", linewidth=1.1, linestyle=line, label=f"{label} →")
-    if with_predictions:
-        axes.plot([], [], "D", color="black", markerfacecolor="white",
-                  label="predicted with contention")  # fmt: skip
+    name = f"upper bound {show_factor(bound)}"
+    if bound - 1 <= room:
+        axes.axvline(bound, color="black", linewidth=1.1, label=name)
+    else:
+        axes.plot([], [], color="black", linewidth=1.1, label=f"{name} →")
     label_rows(axes, labels)
     axes.set_xlabel(f"speedup on {size_text(study.sms)} (x)")
-    figure.legend(loc="outside lower center", ncols=2, handlelength=1.8, columnspacing=1)
+    figure.legend(loc="outside lower center", handlelength=1.8)
     return Plot(
         _NAME,
         _TITLE,
         _result(rows, study),
-        "Bars begin at 1x, serialized launches, and hold for fixed durations without launch costs, "
-        "as the upper bound does. "
-        + ("Diamonds, and the second number: predicted where blocks that share an SM slow each "
-           "other; their bound is the dashed line. " if with_predictions else "")
-        + "Of a policy with a parameter the best is drawn. * cuts blocks up or assumes steps, and "
-        "has a bound of its own. An arrow: beyond the picture.",
+        "Over serialized launches, launch costs aside"
+        + (", slowed by blocks that share an SM" if study.basis.has_contention else "")
+        + ". Policies that reach the same share a bar; of one with parameters the best counts. "
+        "What cuts blocks up or assumes steps has another bound and stands in the table alone."
+        + (" An arrow goes on beyond the picture." if max(*gains, bound - 1) > room else ""),
         figure,
     )  # fmt: skip
 
 
-def _rows(study: Study) -> list[tuple[str, str, Outcome]]:
-    """Return group, label and outcome of each policy, the best of each group first."""
-    if study.comparison is None:
-        return []
-    families: dict[tuple[str, str], list[Outcome]] = {}
-    for outcome in study.comparison.outcomes:
-        group = GROUPS.get(outcome.availability)
-        if group is not None and outcome.mechanism != "serial":
-            family = outcome.mechanism.split("(")[0].strip()
-            families.setdefault((group, family), []).append(outcome)
-    rows = []
-    for (group, family), outcomes in families.items():
-        best = max(outcomes, key=lambda o: o.overlap_speedup)
-        name = best.mechanism if len(outcomes) == 1 else f"{family}, best of {len(outcomes)}"
-        rows.append((group, name + "*" * (best.against != "block"), best))
-    order = list(GROUPS.values())
-    return sorted(rows, key=lambda row: (order.index(row[0]), -row[2].overlap_speedup, row[1]))
+def _speedup(outcome: Outcome, study: Study) -> float | None:
+    """Return what is drawn of a policy, as verdicts count it; None of one that never ends.
 
-
-def _speedups(outcome: Outcome, *, predictions: bool) -> list[float]:
-    """Return what is drawn of a policy: nothing of one that never ends."""
+    Where launches cost anything, predictions have that in them.
+    """
     if outcome.deadlock:
-        return []
-    reached = [outcome.overlap_speedup]
-    if predictions and outcome.predicted_speedup is not None:
-        reached.append(outcome.predicted_speedup)
-    return reached
+        return None
+    if outcome.predicted_speedup is None or study.basis.launches_cost:
+        return outcome.overlap_speedup
+    return min(outcome.overlap_speedup, outcome.predicted_speedup)
 
 
-def _draw_policy(axes: Axes, row: int, group: str, speedups: list[float], end: float) -> None:
-    colour, hatch = _STYLES[group]
-    for i, speedup in enumerate(speedups):
-        if i:
-            axes.plot(min(end, speedup), row, "D", color="black", markerfacecolor="white",
-                      markersize=3, clip_on=False, zorder=5)  # fmt: skip
-        else:
-            axes.barh(row, min(end, speedup) - 1, left=1, height=0.7, facecolor=COLOURS[colour],
-                      hatch=hatch, edgecolor="white", linewidth=0)  # fmt: skip
-    shown = [show_factor(speedup) + " →" * (speedup > end) for speedup in speedups]
-    axes.annotate(", ".join(shown) or "deadlock", (1, row), xycoords=("axes fraction", "data"),
-                  xytext=(4, 0), textcoords="offset points", va="center", fontsize=6)  # fmt: skip
+def _rows(study: Study) -> list[tuple[str, list[str], float]]:
+    """Return group, policies that reach the same, and that speedup, the best of each group first.
+
+    Of a policy with a parameter the best counts.
+    """
+    best: dict[tuple[str, str], float] = {}
+    for outcome in () if study.comparison is None else study.comparison.outcomes:
+        group, speedup = GROUPS.get(outcome.availability), _speedup(outcome, study)
+        is_comparable = outcome.against == Against.BLOCK.value and outcome.mechanism != "serial"
+        if group is not None and speedup is not None and is_comparable:
+            key = group, outcome.mechanism.split("(")[0].strip()
+            best[key] = max(speedup, best.get(key, speedup))
+    tied: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    for (group, family), speedup in best.items():
+        tied.setdefault((group, show_factor(speedup)), []).append((family, speedup))
+    rows = [
+        (group, sorted(name for name, _ in same), max(speedup for _, speedup in same))
+        for (group, _), same in tied.items()
+    ]
+    order = list(GROUPS.values())
+    return sorted(rows, key=lambda row: (order.index(row[0]), -row[2]))
 
 
-def _result(rows: Iterable[tuple[str, str, Outcome]], study: Study) -> str:
-    """Name the best policy of each group."""
+def _listed(names: Sequence[str]) -> str:
+    """List as many names as there is room for, and count the others."""
+    shown = names[0]
+    for i, name in enumerate(names[1:], start=1):
+        more = f"{shown}, {name}"
+        if len(more) > _LABEL_WIDTH - 4:
+            return f"{shown}, +{len(names) - i}"
+        shown = more
+    return shown
+
+
+def _result(rows: Sequence[tuple[str, list[str], float]], study: Study) -> str:
+    """Name the best policies of each group."""
     best: dict[str, str] = {}
-    for group, name, outcome in rows:
-        if outcome.against == "block" and not outcome.deadlock:
-            best.setdefault(group, f"{group}: {name} {show_factor(outcome.overlap_speedup)}")
-    reached = "; ".join(best.values()) or "none"
-    bound = show_factor(study.bound.upper_bound)
-    return f"Upper bound on {size_text(study.sms)}: {bound}. Best policies: {reached}."
+    for group, names, speedup in rows:
+        best.setdefault(group, f"{group}: {', '.join(names)} {show_factor(speedup)}")
+    bound = f"Upper bound on {size_text(study.sms)}: {show_factor(study.bound.upper_bound)}."
+    return f"{bound} Best: {'; '.join(best.values())}."

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 MOST_CURVES = 5
 _LABEL_WIDTH = 24  # two of them are a picture wide
 _SAME = 0.003
+_ANYTHING = 1.02  # a smaller speedup is none
+
+
+def tells(study: Study) -> bool:
+    """Whether a bound is above serialized launches on any size."""
+    return any(speedup >= _ANYTHING for curve in study.curves for speedup in curve.speedup)
 
 
 def plot(study: Study) -> Plot:
@@ -67,14 +73,19 @@ def plot(study: Study) -> Plot:
         "speedup-by-sms",
         "Speedup by number of SMs",
         _result(study),
-        "Upper bounds (filled marks) and what schedules reach (hollow marks). Left of the bend, at "
-        f"{study.bend:.3g} SMs, work limits the speedup, right of it the critical path. Bumps come "
+        f"Filled marks: upper bounds. Hollow: what schedules reach. {_limits(study)} Bumps come "
         "from partly filled tail waves."
         + "".join(f" {name} coincides with {other}." for name, other in hidden if other in shown)
         + (" A line that leaves the picture goes on above it." if max(values) > high else "")
         + (f" Not drawn: {counted(left_out, 'curve')}, which report.json has." if left_out else ""),
         figure,
     )
+
+
+def _limits(study: Study) -> str:
+    if study.bend <= 1:
+        return "The critical path limits at every size."
+    return f"Work limits up to the bend, at {study.bend:.3g} SMs, the critical path beyond."
 
 
 def _result(study: Study) -> str:
@@ -127,7 +138,8 @@ def _distinct(curves: Sequence[Curve]) -> tuple[list[Curve], list[tuple[str, str
     """Return the curves that differ, and which others coincide with which of them."""
     drawn: list[Curve] = []
     hidden = []
-    for curve in curves:
+    # Of a bound and the one for blocks that wait inside the first is what all reports speak of.
+    for curve in sorted(curves, key=lambda c: c.name.startswith("intra-block")):
         same = next(
             (
                 other

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from depgraph.graph.program import Kernel
 
 COLUMN_INCHES = 3.3
-KERNELS_SHOWN = 24
 LABEL_WIDTH = 21
 _PNG_DPI, _SVG_DPI = 300, 72
 _MOST_OF_USUAL = 4
@@ -132,10 +131,15 @@ def longest_drawn(values: Iterable[float]) -> float:
 
 
 def kernel_label(kernel: int, kernels: Sequence[Kernel], width: int = LABEL_WIDTH) -> str:
-    """Return a kernel's number and shortened name; dollars would start a formula."""
+    """Return a kernel's number and shortened name."""
     names = {k.kernel: k.name for k in kernels}
     name = shorten(kernel_name(names[kernel]), width - len(str(kernel)) - 1)
-    return f"{kernel} {name}".replace("$", r"\$")
+    return plain_text(f"{kernel} {name}")
+
+
+def plain_text(text: str) -> str:
+    """Return a text as pictures take it: dollars would start a formula."""
+    return text.replace("$", r"\$")
 
 
 def label_rows(axes: Axes, labels: Sequence[str]) -> None:

@@ -23,6 +23,11 @@ _OWN = 2  # serial and the best dataflow, which every study has
 _NAME_WIDTH = 30
 
 
+def tells(study: Study) -> bool:
+    """Whether there are schedules that were asked for."""
+    return len(study.schedules) > _OWN
+
+
 def plot(study: Study) -> Plot:
     """Draw the utilization of each schedule over the time of the longest one."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter

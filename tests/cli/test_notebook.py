@@ -72,7 +72,7 @@ def test_graphs_for_networkx_have_weights(toy):
 
 def test_each_plot_is_a_method_and_each_table_a_frame(toy, tmp_path):
     report = toy.report(4, mechanisms="dataflow")
-    assert {"waves", "speedup_by_sms"} <= set(dir(report))
+    assert {"schedules", "speedup_by_sms"} <= set(dir(report))
     picture = report.pair_blocks((0, 1))
     assert picture._repr_png_().startswith(b"\x89PNG")
     picture.save(tmp_path)

@@ -94,6 +94,7 @@ def test_each_report_is_the_one_that_the_program_alone_gets(program, stores):
         assert own.read_bytes() == file.read_bytes()
     page = (stores.parent / "many" / "index.html").read_text()
     assert 'href="programs/cusync_toy/index.html"' in page
+    assert page.count("What keeps each slow?</h2>") == 1
     chart = stores.parent / "many" / "plots"
     assert files(chart) == ["speedups.pdf", "speedups.png", "speedups.svg"]
 

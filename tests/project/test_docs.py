@@ -41,6 +41,17 @@ def test_generated_pages_are_what_the_program_says():
     assert outdated == [], "run: python docs/_generate.py"
 
 
+@pytest.mark.jit_only
+def test_the_picture_in_readme_is_what_the_program_draws():
+    module = generator()
+    drawn, result = module.picture()
+    kept = module.PICTURE.read_text(encoding="utf-8")
+    assert result in drawn
+    assert result in kept, "run: python docs/_generate.py"
+    assert len(kept) < 150_000
+    assert f"docs/{module.PICTURE.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_every_command_has_a_page_and_every_page_a_command():
     from depgraph.cli.app import COMMANDS
 

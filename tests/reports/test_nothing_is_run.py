@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import depgraph
-from depgraph.analysis import compare_mechanisms, outcome, predictions
+from depgraph.analysis import compare_mechanisms, outcome, predictions, side_by_side
 from depgraph.analysis.answer import answer_bound, answer_mechanisms, program_results
 from depgraph.analysis.cusync_policies import cheapest_policies
 from depgraph.analysis.suite import Suite
@@ -43,6 +43,10 @@ RUNS = [
     outcome.limits_of,
     predictions.predict,
     predictions.chain_as_graph,
+    predictions.chain_schedule,
+    predictions.graph_schedule,
+    predictions.captured_schedule,
+    side_by_side.side_by_side,
 ]
 
 

@@ -18,6 +18,7 @@ from depgraph.mechanisms import find_mechanisms
 from depgraph.reports.page import page, timeline
 from depgraph.reports.page.study_report import study_report
 from depgraph.reports.plots import write_plots
+from depgraph.timing.matched_profile import AluUse
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\x1b[31m"
 
@@ -106,8 +107,24 @@ def test_hostile_names_survive_in_the_data_of_the_script(hostile_page):
 
 def test_a_picture_says_its_result_to_those_who_cannot_see_it(hostile_page):
     alts = [a["alt"] for tag, a in Elements(hostile_page.read_text()).found if tag == "img"]
-    assert len(alts) == 9
-    assert "True and false dependences. Upper bound on the speedup: 1.00x with RAW" in alts[-1]
+    assert alts[0].startswith("Kernels over time. One kernel after another: ")
+
+
+def test_without_times_the_first_number_is_that_of_the_change(write, tmp_path):
+    side_by_side = [((0, 0), (2, 0))]
+    text = write(study_of([1, 1, 1], side_by_side, cost=[5, 4, 3]), tmp_path).read_text()
+    tiles = re.findall(r'"tile"><b>(.*?)</b><span>(.*?)</span><small>(.*?)</small>', text)
+    assert tiles[0] == (
+        "1.50x", "with a change", "predicted with independent branches side by side"
+    )  # fmt: skip
+    assert tiles[1][:2] == ("1.50x", "upper bound")
+
+
+def test_arithmetic_that_a_profile_counted_has_a_column():
+    alu = AluUse("sm__throughput", {0: 0.25})
+    kernels = {t.key: t for t in study_report(replace(study_of([4, 4], []), alu=alu)).tables}
+    column = [c.key for c in kernels["kernels"].columns].index("alu_utilization")
+    assert [row[column] for row in kernels["kernels"].rows] == [0.25, None]
 
 
 def test_what_needs_a_script_is_said_without_one(hostile_page):
@@ -278,6 +295,14 @@ def test_the_timeline_fits_its_schedule_and_folds_sms_that_stay_empty(browser, t
     assert text_of(browser, "timeline-status").startswith("0 to 2 instructions, 6 blocks drawn")
     assert text_of(browser, "timeline-status").endswith("3 of 8 SMs stay empty")
     assert text_of(browser, "timeline-legend").split("\n") == ["0 kernel_0", "1 kernel_1"]
+
+
+@needs_browser
+def test_a_shorter_schedule_is_shown_on_the_axis_of_serialized_launches(browser, tmp_path, write):
+    found = study_of([2, 4], [], sms=8)
+    assert [schedule.makespan for schedule in found.schedules] == [2, 1]
+    browser.get(write(found, tmp_path).as_uri())
+    assert text_of(browser, "timeline-status").startswith("0 to 2 instructions, 6 blocks drawn")
 
 
 @needs_browser

@@ -6,23 +6,27 @@ from dataclasses import replace
 import matplotlib as mpl
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_graphs import chain_edges, graph_of, kernels_of, scenario_of
 
 from depgraph.analysis.study import Curve, study
 from depgraph.mechanisms import find_mechanisms
 from depgraph.reports.plots import (
+    critical_path,
+    drawn,
     policies,
+    schedules,
     speedup_by_sms,
-    utilization_levels,
     utilization_over_time,
     write_plots,
 )
-from depgraph.reports.plots.style import longest_drawn
-from depgraph.timing.matched_profile import AluUse
+from depgraph.reports.plots.style import house_style, longest_drawn
+from depgraph.timing.measured_run import MeasuredRun
 
 NAMES = {
-    "utilization-over-time", "speedup-by-sms", "waves", "critical-path", "true-and-false",
-    "dependence-map", "pair-blocks", "utilization-levels", "policies",
+    "schedules", "policies", "utilization-over-time", "speedup-by-sms", "critical-path",
+    "dependence-map", "pair-blocks",
 }  # fmt: skip
 
 
@@ -34,8 +38,13 @@ def study_of(sizes, edges, names=None, cost=None, sms=4, **options):
 
 @pytest.fixture(scope="module")
 def chain():
-    everything = find_mechanisms(["all"])
-    return study_of([6, 8, 3], chain_edges([6, 8, 3]), mechanisms=everything)
+    return study_of([6, 8, 3], chain_edges([6, 8, 3]), mechanisms=find_mechanisms(["all"]))
+
+
+@pytest.fixture(scope="module")
+def branches():
+    """Kernels 0 and 1 side by side, then kernel 2."""
+    return study_of([2, 2, 1], [((0, 0), (2, 0)), ((1, 1), (2, 0))], cost=[5, 5, 4, 4, 3])
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +59,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def plots(chain, folder):
-    return write_plots(chain, folder)
+def plots(all_drawn, folder):
+    return write_plots(all_drawn, folder)
 
 
 def test_every_plot_is_written_as_png_and_svg(plots, folder):
@@ -68,19 +77,6 @@ def test_plots_are_as_wide_as_a_column_and_their_text_is_legible(plots):
         assert min(sizes) >= 6, plot.name
 
 
-def test_utilization_is_that_of_the_alus_where_they_were_counted():
-    plain = study_of([6, 8, 3], chain_edges([6, 8, 3]))
-    assert "slots of 4 SMs" in utilization_levels.plot(plain).result
-    alu = AluUse("sm__throughput", {0: 0.25, 2: 1.0})
-    counted = utilization_levels.plot(replace(plain, alu=alu))
-    assert "use less than 30 % of the ALUs" in counted.result
-    assert "(sm__throughput, of the profile); not counted, and left out: 1 of 3" in counted.caption
-    (axes,) = counted.figure.axes
-    assert axes.get_xlabel() == "ALU utilization, as counted (%)"
-    kernels = axes.lines[-1].get_ydata()
-    assert [level for level, share in enumerate(kernels) if share] == [2, 9]
-
-
 def test_captions_say_how_to_read_a_plot_and_go_into_the_svg(plots, folder):
     for plot in plots:
         assert len(plot.caption) > 60
@@ -90,12 +86,8 @@ def test_captions_say_how_to_read_a_plot_and_go_into_the_svg(plots, folder):
 
 def test_each_plot_states_its_result(plots):
     results = {plot.name: plot.result for plot in plots}
-    assert (
-        results["critical-path"] == "Kernel 0, kernel_0, takes most of the critical path: 33.3 %."
-    )
-    assert results["dependence-map"].startswith("2 dependent pairs of kernels, 2 by RAW: ")
-    assert results["true-and-false"].startswith("Upper bound on the speedup: 1.00x with RAW, ")
-    assert results["waves"] == "2 kernels of 3 do not fill 4 SMs once."
+    assert results["critical-path"] == "kernel_2 takes 75.0 % of the critical path."
+    assert results["dependence-map"].startswith("2 dependent pairs of kernels, 1 by RAW: ")
     assert all(result.endswith(".") for result in results.values())
 
 
@@ -106,17 +98,16 @@ def test_axes_name_their_units(plots):
         )
         for plot in plots
     }
-    assert "time (instructions)" in labels["utilization-over-time"]
-    assert "time (instructions)" in labels["critical-path"]
-    assert "waves (blocks / slots)" in labels["waves"]
+    for name in ("schedules", "critical-path", "utilization-over-time"):
+        assert "time (instructions)" in labels[name]
     assert "SMs" in labels["speedup-by-sms"]
 
 
 def test_two_runs_give_the_same_bytes_side_by_side_and_whatever_the_users_style(
-    chain, folder, plots, tmp_path
+    all_drawn, folder, plots, tmp_path
 ):
     with mpl.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None}):
-        drawn = write_plots(chain, tmp_path, jobs=3)
+        drawn = write_plots(all_drawn, tmp_path, jobs=3)
     assert [(p.name, p.result, p.caption) for p in drawn] == [
         (p.name, p.result, p.caption) for p in plots
     ]
@@ -138,21 +129,81 @@ def test_two_runs_give_the_same_bytes_side_by_side_and_whatever_the_users_style(
     ids=["one block", "no edges", "no work", "many blocks"],
 )
 def test_odd_programs_are_drawn(sizes, edges, cost, tmp_path):
-    plots = write_plots(study_of(sizes, edges, cost=cost), tmp_path)
-    assert {plot.name for plot in plots} == NAMES
-    assert all(plot.result for plot in plots)
+    found = study_of(sizes, edges, cost=cost)
+    plots = write_plots(found, tmp_path)
+    assert {plot.name for plot in plots} < NAMES
+    with house_style():
+        assert all(draw(found).result for draw in drawn().values())
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_what_is_left_out_is_said(tmp_path):
     sizes = [1] * 130
-    captions = {
-        p.name: p.caption for p in write_plots(study_of(sizes, chain_edges(sizes)), tmp_path)
-    }
-    assert set(captions) == NAMES
-    assert "106 more are not" in captions["waves"]
-    assert "Not drawn: 106 kernels" in captions["critical-path"]
+    names = [f"kernel_{i % 12}" for i in range(130)]
+    found = study_of(sizes, chain_edges(sizes), names)
+    captions = {p.name: p.caption for p in write_plots(found, tmp_path)}
     assert "binned" in captions["dependence-map"]
+    rows = rows_of(critical_path.plot(found).figure.get_axes()[0])
+    assert (len(rows), rows[-1]) == (11, "2 others")
+
+
+def test_a_plot_that_says_nothing_of_a_program_is_left_out(tmp_path):
+    # All to all between two kernels: a full rectangle, one mark, one path; nothing to gain.
+    pairs = [((0, a), (1, b)) for a in range(2) for b in range(2)]
+    found = study_of([2, 2], pairs, ["same", "same"], mechanisms=find_mechanisms(["all"]), sms=80)
+    assert write_plots(found, tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def bars_of(axes):
+    """Return start, length and top of each bar."""
+    corners = [path.vertices for path in axes.collections[0].get_paths()]
+    return [(c[0, 0], c[1, 0] - c[0, 0], c[0, 1]) for c in corners]
+
+
+def test_the_schedule_with_the_change_stands_below_the_one_now_on_one_axis(branches):
+    plot = schedules.plot(branches)
+    now, changed = plot.figure.get_axes()
+    assert now.get_xlim() == changed.get_xlim() == (0, 12)
+    assert [bar[:2] for bar in bars_of(now)] == [(0, 5), (5, 4), (9, 3)]
+    assert [bar[:2] for bar in bars_of(changed)] == [(0, 5), (0, 4), (5, 3)]
+    assert len({bar[2] for bar in bars_of(now)}) == 1
+    assert len({bar[2] for bar in bars_of(changed)}) == 2
+    assert changed.get_title("left") == "with independent branches side by side: 8.000 instructions"
+    assert plot.result.startswith("One kernel after another: 12.00 instructions; with independent ")
+
+
+@pytest.mark.parametrize(("wall", "axis", "arrow"), [(16.0, 16.0, False), (100.0, 12.0, True)])
+def test_what_was_measured_stands_on_the_same_axis(branches, wall, axis, arrow):
+    run = MeasuredRun(
+        wall=wall, kernel_time=12, idle=wall - 12, is_graph=False, gap=0, interval=0, host=None,
+        queued_gap=None, unit="us", sms=132, others=0,
+    )  # fmt: skip
+    launched = replace(branches.conclusion.launched, run=run)
+    found = replace(branches, conclusion=replace(branches.conclusion, launched=launched))
+    measured, *others = schedules.plot(found).figure.get_axes()
+    assert measured.get_title("left").startswith("now on 132 SMs: ")
+    assert measured.get_title("left").endswith("→") == arrow
+    assert [axes.get_xlim() for axes in (measured, *others)] == [(0, axis)] * 3
+
+
+def test_functions_whose_short_names_are_alike_have_labels_of_their_own():
+    names = [f"sm80_xmma_gemm_with_tiles_of_{i}_and_a_long_end_of_name" for i in range(3)]
+    figure = schedules.plot(study_of([1, 1, 1], [], names)).figure
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(set(labels)) == len(labels) == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5)), min_size=1, max_size=12))
+def test_kernels_of_one_lane_do_not_overlap_and_no_lane_is_spare(kernels):
+    start = np.array([first for first, _ in kernels], float)
+    end = start + [length for _, length in kernels]
+    lane = schedules.lanes_of(start, end)
+    for i in range(len(kernels)):
+        for j in range(i):
+            assert lane[i] != lane[j] or end[i] <= start[j] or end[j] <= start[i]
+    at_once = max(int(((start <= t) & (t < end)).sum()) for t in start)
+    assert lane.max() + 1 == at_once
 
 
 @pytest.mark.jit_only
@@ -167,6 +218,10 @@ def test_a_pair_can_be_chosen(tmp_path):
     found = study_of(sizes, chain_edges(sizes))
     results = {p.name: p.result for p in write_plots(found, tmp_path, pair=(1, 2))}
     assert results["pair-blocks"].startswith("Kernel 2 (rows) waits for kernel 1 (columns)")
+
+
+def rows_of(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
 
 
 def test_no_two_curves_differ_by_colour_alone():
@@ -189,12 +244,22 @@ def test_at_most_five_curves_are_drawn_the_bound_among_them(all_drawn):
     assert "Not drawn: " in plot.caption
 
 
-def test_curves_that_coincide_are_drawn_once_and_named(plots):
-    plot = next(p for p in plots if p.name == "speedup-by-sms")
+def test_curves_that_coincide_are_drawn_once_and_named(chain):
+    plot = speedup_by_sms.plot(chain)
     (axes,) = plot.figure.get_axes()
     curves = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert len(curves) == 2
     assert "Upper bound, RAW only coincides with upper bound." in plot.caption
+
+
+def test_the_bound_is_drawn_and_not_the_one_that_it_coincides_with(chain):
+    bound = chain.curves[0]
+    assert bound.name == "upper bound"
+    both = replace(chain, curves=(replace(bound, name="intra-block bound"), *chain.curves))
+    plot = speedup_by_sms.plot(both)
+    labels = [line.get_label() for line in plot.figure.get_axes()[0].get_lines()]
+    assert "upper bound" in labels
+    assert "Intra-block bound coincides with upper bound." in plot.caption
 
 
 def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
@@ -208,29 +273,24 @@ def test_slots_held_by_waiting_blocks_are_not_drawn_as_busy(chain):
     assert "slots held by blocks that wait" in plot.caption
 
 
-def rows_of(axes):
-    return [label.get_text() for label in axes.get_yticklabels()]
-
-
 def test_policies_stand_in_groups_beside_the_bound(all_drawn):
     plot = policies.plot(all_drawn)
     (axes,) = plot.figure.get_axes()
     groups = [text.get_text() for text in axes.texts if text.get_weight() == "bold"]
     assert groups == ["ships today", "code change", "new hardware"]
-    rows = rows_of(axes)
-    assert rows.index("streams") < rows.index("cusync-row") < rows.index("wireframe")
-    assert not {"serial", "ideal"} & set(rows)
     bound = all_drawn.bound.upper_bound
     assert bound in [line.get_xdata()[0] for line in axes.get_lines()]
-    assert f"Upper bound on 4 SMs: {bound:.2f}x. Best policies: ships today: " in plot.result
+    assert f"Upper bound on 4 SMs: {bound:.2f}x. Best: ships today: " in plot.result
 
 
-def test_no_policy_that_waits_between_blocks_passes_the_bound(all_drawn):
+def test_policies_that_reach_the_same_share_a_row_and_none_passes_the_bound(all_drawn):
     (axes,) = policies.plot(all_drawn).figure.get_axes()
-    bound, rows = all_drawn.bound.upper_bound, rows_of(axes)
-    for bar in axes.patches:
-        if not rows[round(bar.get_y() + bar.get_height() / 2)].endswith("*"):
-            assert bar.get_x() + bar.get_width() <= bound + 1e-9
+    reached = [text.get_text() for text in axes.texts if text.get_weight() != "bold"]
+    assert len(reached) == len(axes.patches) > 3
+    ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
+    assert max(ends) <= all_drawn.bound.upper_bound + 1e-9
+    assert not any("stream-k" in row or "ideal" in row for row in rows_of(axes))
+    assert any(", " in row for row in rows_of(axes))
 
 
 def test_one_long_bar_does_not_shorten_the_others():
@@ -258,8 +318,3 @@ def test_a_mechanism_slower_than_serial_is_within_the_axes(chain):
     slow = Curve("slow", (1, 4), (0.3, 0.4), is_bound=False)
     (axes,) = speedup_by_sms.plot(replace(chain, curves=(*chain.curves, slow))).figure.get_axes()
     assert axes.get_ylim()[0] < 0.3
-
-
-def test_no_two_kinds_of_dependence_differ_by_colour_alone(plots):
-    left, _ = next(p for p in plots if p.name == "true-and-false").figure.get_axes()
-    assert len({bar.get_hatch() for bar in left.patches}) == len(left.patches) == 4

@@ -122,7 +122,9 @@
     const used = [...lanes.keys()].filter((i) => lanes[i].length);
     const rowOf = new Int32Array(data.sms).fill(-1);
     used.forEach((i, row) => { rowOf[i] = row; });
-    const last = Math.max(200, Math.min(TICKS, (packed.makespan / data.longest) * TICKS));
+    // On the axis of serialized launches, the first: what is shorter ends before its end.
+    const shown = Math.max(packed.makespan, data.schedules[0].makespan);
+    const last = Math.max(200, Math.min(TICKS, (shown / data.longest) * TICKS));
     return { name: packed.name, makespan: packed.makespan, start, run, end, sm, slot, slots, lanes, used, rowOf, last };
   };
 
@@ -205,6 +207,10 @@
     pen.globalAlpha = 1;
     if (chosen >= 0) drawChosen(s); else drawNames(boxes);
     const end = x((s.makespan / data.longest) * TICKS);
+    pen.globalAlpha = 0.3;
+    pen.fillStyle = ink.line;
+    pen.fillRect(end, 0, width, height);
+    pen.globalAlpha = 1;
     pen.setLineDash([4, 3]);
     pen.strokeStyle = ink.ink;
     pen.beginPath(); pen.moveTo(end, 0); pen.lineTo(end, height); pen.stroke();
