@@ -245,8 +245,6 @@ class Parallelized:
             leaves, reason = self._arguments.matched(args, keywords)
         if not reason and torch._C._cuda_isCurrentStreamCapturing():
             reason = "a graph is being captured"
-        if not reason and not ready.is_pure:
-            reason = ready.guards.failed()
         if not reason:
             with self._lock:
                 if ready.device.index == torch._C._cuda_getDevice():
@@ -266,12 +264,14 @@ class Parallelized:
             self._go_on_with(stream)
         self._calls += 1
         outputs = ready.outputs
+        self._arguments.copy_in(leaves, stream)
+        # What changes nothing may run before it is known whether it should have.
+        if not ready.is_pure and (reason := ready.guards.failed()):
+            return reason, None
         if self._verify_every and self._calls % self._verify_every == 0:
             outputs = self._verified(ready, leaves)
         else:
-            self._arguments.copy_in(leaves, stream)
             ready.replay()
-        # What changes nothing may run before it is known whether it should have.
         if ready.is_pure:
             if reason := ready.guards.failed():
                 return reason, None

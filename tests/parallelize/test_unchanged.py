@@ -99,7 +99,7 @@ def test_python_asks_where_a_library_lacks_a_function(monkeypatch):
     def missing():
         raise AttributeError("aoti_torch_get_dim")
 
-    monkeypatch.setattr(unchanged, "_comparisons", missing)
+    monkeypatch.setattr(unchanged, "comparisons", missing)
     tensor, thing = torch.zeros(4, 4), Thing()
     is_same, has_its = tensors_as_now([tensor]), objects_as_now([thing])
     assert is_same()

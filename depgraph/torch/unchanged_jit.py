@@ -1,0 +1,118 @@
+"""What compiled code compares: words of Python's objects, and what libtorch says of tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Words = NDArray[np.int64]
+
+# C functions that libtorch keeps stable (torch/csrc/inductor/aoti_torch/c/shim.h), and three of
+# C++, by their names in the library: of `at::native` and of `c10::TensorImpl`.
+_OF_A_HANDLE = ("data_ptr", "dim", "dtype", "sizes", "strides")
+_IS_NEGATED = "_ZN2at6native6is_negERKNS_6TensorE"
+_IS_CONJUGATED = "_ZN2at6native7is_conjERKNS_6TensorE"
+_REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"
+_DTYPE_MASK = 0xFFFFFFFF
+
+
+class Comparisons(NamedTuple):
+    words_differ: Callable[..., bool]
+    read_words: Callable[..., None]
+    tensors_differ: Callable[..., bool]
+    dtype_of: Callable[[int], int]
+
+
+@cache
+def comparisons() -> Comparisons:
+    """Return the compiled functions."""
+    numba: Any = import_module("numba")
+    types, intrinsic = numba.core.types, numba.extending.intrinsic
+    if numba.config.DISABLE_JIT:
+        raise ImportError
+    library = Path(torch.__file__).parent / "lib"
+    of_torch = ctypes.CDLL(str(library / "libtorch_cpu.so"))
+    of_core = ctypes.CDLL(str(library / "libc10.so"))
+    address = ctypes.c_void_p
+
+    def function(of: Any, name: str, result: Any, *takes: Any) -> Any:
+        found = getattr(of, name)
+        found.restype, found.argtypes = result, takes
+        return found
+
+    data_ptr, dim, dtype, sizes, strides = (
+        function(of_torch, f"aoti_torch_get_{name}", ctypes.c_int32, address, address)
+        for name in _OF_A_HANDLE
+    )
+    is_negated = function(of_torch, _IS_NEGATED, ctypes.c_bool, address)
+    is_conjugated = function(of_torch, _IS_CONJUGATED, ctypes.c_bool, address)
+    requires_grad = function(of_core, _REQUIRES_GRAD, ctypes.c_bool, address)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def words_at(_typing: Any, _address: Any) -> Any:
+        made = types.CPointer(types.int64)(types.int64)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return made, generate
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def words_differ(addresses: Words, values: Words) -> bool:
+        for i in range(addresses.size):  # noqa: SIM110 - numba has no any()
+            if words_at(addresses[i])[0] != values[i]:
+                return True
+        return False
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def read_words(addresses: Words, values: Words) -> None:
+        for i in range(addresses.size):
+            values[i] = words_at(addresses[i])[0]
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def differs(
+        objects: Words, at_class: int, at_tensor: int, facts: Words, shapes: Words, answer: Words
+    ) -> bool:
+        told = answer.ctypes.data
+        at = 0
+        for i in range(objects.size):
+            tensor = objects[i] + at_tensor
+            if words_at(objects[i] + at_class)[0] != facts[i, 0]:
+                return True
+            if data_ptr(tensor, told) or answer[0] != facts[i, 1]:
+                return True
+            if dim(tensor, told) or answer[0] != facts[i, 2]:
+                return True
+            if dtype(tensor, told) or answer[0] & _DTYPE_MASK != facts[i, 3]:
+                return True
+            bits = np.int64(requires_grad(words_at(tensor)[0]))
+            bits |= np.int64(is_negated(tensor)) << 1 | np.int64(is_conjugated(tensor)) << 2
+            if bits != facts[i, 4]:
+                return True
+            for get in (sizes, strides):
+                if get(tensor, told):
+                    return True
+                now = words_at(answer[0])
+                for axis in range(facts[i, 2]):
+                    if now[axis] != shapes[at + axis]:
+                        return True
+                at += facts[i, 2]
+        return False
+
+    def dtype_of(tensor: int) -> int:
+        told = ctypes.c_int32()
+        dtype(tensor, ctypes.addressof(told))
+        return told.value
+
+    return Comparisons(words_differ, read_words, differs, dtype_of)
