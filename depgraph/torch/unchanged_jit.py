@@ -28,6 +28,8 @@ _DTYPE_MASK = 0xFFFFFFFF
 
 
 class Comparisons(NamedTuple):
+    """The compiled functions."""
+
     words_differ: Callable[..., bool]
     read_words: Callable[..., None]
     tensors_differ: Callable[..., bool]
@@ -36,7 +38,7 @@ class Comparisons(NamedTuple):
 
 @cache
 def comparisons() -> Comparisons:
-    """Return the compiled functions."""
+    """Compile, once; raise what an import or a missing function of a library raises."""
     numba: Any = import_module("numba")
     types, intrinsic = numba.core.types, numba.extending.intrinsic
     if numba.config.DISABLE_JIT:
