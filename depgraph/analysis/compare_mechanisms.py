@@ -208,7 +208,7 @@ def compare_mechanisms(
         all_launched = _all_launched(mechanisms, costs, sized)
         for mechanism in mechanisms:
             steps.done()
-            lacking = mechanism.lacking_on(sized.resources.gpu)
+            lacking = mechanism.lacking_for(sized)
             if lacking and mechanism.only_where_available:
                 if mechanism.needs_launches and sized.launches is None:
                     continue

@@ -109,7 +109,7 @@ def _launch_steps(found: Findings) -> list[Step]:
         ),
         Step(
             "see what launches cost, and what each policy keeps of it:",
-            _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph,pdl")
+            _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph")
             + ("" if found.invocation.has("--launch") else " --launch measured"),
         ),
     ]

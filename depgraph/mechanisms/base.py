@@ -131,8 +131,15 @@ class Mechanism(ABC):
     asked_by_name: bool = True
     only_where_available: bool = False
 
-    def lacking_on(self, gpu: Gpu) -> str:
-        """Say what a GPU lacks for this mechanism; empty where it has it."""
+    def lacking_for(self, program: Scenario) -> str:
+        """Say what the GPU, or the code of a program, lacks for this; empty for nothing."""
+        return self._lacking_on(program.resources.gpu) or self.lacking_code(program)
+
+    def lacking_code(self, program: Scenario) -> str:  # noqa: ARG002
+        """Say what the code of the kernels lacks for this mechanism; empty for nothing."""
+        return ""
+
+    def _lacking_on(self, gpu: Gpu) -> str:
         if self.vendor and self.vendor != gpu.vendor:
             return f"needs a GPU of {self.vendor}, which the {gpu.name} is not"
         if self.least_architecture > gpu.architecture:
