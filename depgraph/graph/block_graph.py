@@ -37,6 +37,11 @@ class Resources:
     stream: PerOperation
     architecture: int | None  # SASS version of the program, such as 80
 
+    def take(self, operations: Sequence[int]) -> Resources:
+        """Return what some operations take."""
+        columns = (self.threads, self.registers, self.shared_bytes, self.stream)
+        return Resources(*(column[operations] for column in columns), self.architecture)
+
 
 @dataclass(frozen=True)
 class BlockGraph(FactoredGraph):

@@ -152,7 +152,6 @@ REFUSED = [
      "--what-if does not go with kernels that have times: they are as measured"),
     (["show", "STORE", "pairs", "--gpu", "V100"], "--gpu does not go with pairs"),
     (["show", "STORE", "path", "--launch", "gpu"], "--launch does not go with path"),
-    (["show", "STORE", "pairs", "--cusync", "--launch", "2"], "--launch does not go with --cusync"),
     (["show", "STORE", "block", "1:0", "--what-if", "gap=0"], "--what-if does not go with block"),
     (["export", "STORE", "--what", "edges", "-o", "f.csv", "--timing", "x"],
      "--timing does not go with --what edges"),
