@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depgraph.analysis.as_launched import LAUNCH_BOUND, PROFILER_SLOWS
 from depgraph.analysis.communication_overlap import kernels_that_communicate, step_of_launches
 from depgraph.errors import ModelError, ProfileError
 from depgraph.gpu.model import load_gpu
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from depgraph.timing.launch_model import LaunchModel
     from depgraph.timing.profile import KernelProfile
 
-LAUNCH_BOUND = 0.25
-"""Share of the time that the GPU waits for the host or for launches, from which a program is called
-launch-bound."""
 _COMPUTE, _TALK, _COPY = range(3)
 _US = 1000.0  # ns
 _LATENCY = 5000.0  # ns: what was launched later than that may not have reached the GPU
@@ -247,7 +245,7 @@ def profiled_step(
     if wall is not None:
         chosen = _without_profiler(chosen, wall)
     elif chosen.host > LAUNCH_BOUND * chosen.wall:
-        vital.append("a profiler slows the host: --wall TIME, such as 2.3ms, gives the real time")
+        vital.append(PROFILER_SLOWS)
         notes.append(vital[-1])
     if np.isnan(activity.issued[activity.is_kernel]).all():
         notes.append("the profile has no launch calls: why the GPU idles is not known")

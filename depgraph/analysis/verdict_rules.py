@@ -98,10 +98,14 @@ def _idle(found: Findings) -> str:
 
 
 def _launch_bound(found: Findings) -> str:
-    return f"Launch-bound: use a CUDA graph. In the profile {_idle(found)}."
+    run = found.launched.run
+    where = "Without a profiler" if run is not None and run.is_stated else "In the profile"
+    return f"Launch-bound: use a CUDA graph. {where} {_idle(found)}."
 
 
 def _launch_steps(found: Findings) -> list[Step]:
+    run = found.launched.run
+    launch = " --launch gpu" if run is not None and run.is_stated else " --launch measured"
     return [
         Step(
             "capture it: torch.cuda.graph or torch.compile(mode='reduce-overhead'), in CUDA C++ "
@@ -110,7 +114,7 @@ def _launch_steps(found: Findings) -> list[Step]:
         Step(
             "see what launches cost, and what each policy keeps of it:",
             _with_sms(found, "bound", "--mechanism", "serial,streams,cuda-graph")
-            + ("" if found.invocation.has("--launch") else " --launch measured"),
+            + ("" if found.invocation.has("--launch") else launch),
         ),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from depgraph.analysis.as_launched import PROFILER_SLOWS
 from depgraph.reports.tables.table import show_factor, show_number, show_percent
 from depgraph.system.ratios import ratio
 from depgraph.system.text import counted, show_time, size_text
@@ -42,7 +43,13 @@ def with_verdict(
         brief=[first_line(found), *_verdict_in_short(found, report), *report.brief],
         notes=[*profiled_lines(found.launched), *report.notes],
         steps=[*verdict.steps, *more],
-        vital=[*report.vital, *_others(found.launched), *_assumed(basis), *basis.uncertain],
+        vital=[
+            *report.vital,
+            *_doubts(found.launched),
+            *_others(found.launched),
+            *_assumed(basis),
+            *basis.uncertain,
+        ],
     )
 
 
@@ -113,6 +120,10 @@ def _others(launched: AsLaunched) -> list[str]:
     return [f"The wall time includes {lacking} that the trace lacks; predictions do not."]
 
 
+def _doubts(launched: AsLaunched) -> list[str]:
+    return [PROFILER_SLOWS] if launched.is_doubtful else []
+
+
 def _assumed(basis: Basis) -> list[str]:
     """Say what the user has not said and what changes the answer."""
     said = []
@@ -131,9 +142,10 @@ def profiled_lines(launched: AsLaunched) -> list[str]:
     unit = launched.unit
     share = show_percent(ratio(run.kernel_time, run.wall))
     idle = f"{show_number(run.idle)} {unit} ({show_percent(launched.idle_share)})"
+    when = "without a profiler" if run.is_stated else "as profiled"
     return [
         (
-            f"as profiled: wall time {show_number(run.wall)} {unit}; kernels "
+            f"{when}: wall time {show_number(run.wall)} {unit}; kernels "
             f"{show_number(run.kernel_time)} {unit} ({share}), no kernel running {idle}"
         )
     ]
@@ -188,4 +200,5 @@ def launched_facts(launched: AsLaunched) -> dict[str, float | int | bool | None]
         "kernel_time": None if run is None else run.kernel_time,
         "idle": None if run is None else run.idle,
         "is_cuda_graph": None if run is None else run.is_graph,
+        "wall_is_stated": run is not None and run.is_stated,
     }
