@@ -13,7 +13,7 @@ from depgraph.mechanisms.serial import serial
 from depgraph.scenario.contention import longest_path
 from depgraph.schedule.anomalies import ANOMALY
 from depgraph.schedule.policy import Against
-from depgraph.system.ratios import ratio, share_of
+from depgraph.system.ratios import ratio, share_of, share_of_gain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class Outcome:
     waiting : float
         Time that blocks spend waiting in a slot, summed over the blocks.
     against : str
-        The bound that it is compared with: "block", "intra-block", "assumed steps" or "work".
+        The bound that it is compared with: "assumed steps", or the value of an `Against`.
     lower_bound : float
         That bound, on the makespan: no mechanism of this sort is shorter.
     upper_bound : float
@@ -67,6 +67,9 @@ class Outcome:
         None where contention is left out. No bound for fixed durations holds for them.
     launching : LaunchFigures or None
         Of a mechanism that is about child kernels.
+    share_of_ideal : float or None
+        Where there are collectives, (overlap_speedup - 1) / (ideal - 1), ideal being the speedup if
+        computation and communication hid each other and neither slowed the other.
     """
 
     mechanism: str
@@ -88,6 +91,12 @@ class Outcome:
     predicted: float | None = None
     predicted_speedup: float | None = None
     launching: LaunchFigures | None = None
+    share_of_ideal: float | None = None
+
+    @property
+    def share_of_upper_bound(self) -> float | None:
+        """Share of the bound that all rows of a size have, None where another one holds."""
+        return self.share_of_bound if self.against == Against.BLOCK.value else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +301,9 @@ def outcome_of(
 
 def _share_of_bound(speedup: float, possible: float) -> float | None:
     """Return the share of a possible speedup; what rounding alone puts above counts as all."""
-    if possible <= 1 + 1e-12:
+    share = share_of_gain(speedup, possible)
+    if share is None or possible <= 1 + 1e-12:
         return None
-    share = (speedup - 1) / (possible - 1)
     return min(1.0, share) if speedup <= possible * (1 + _CLOSE) else share
 
 
@@ -328,6 +337,7 @@ def _bound_of(rules: Rules, limits: Bound, scenario: Scenario) -> tuple[str, flo
     """Return the bound that a mechanism is compared with, and its name."""
     against, bound = rules.against.value, limits.lower_bound
     if rules.unlimited:
+        against = Against.UNLIMITED.value
         bound = max(limits.critical_path, limits.memory)
     elif rules.against is Against.WORK:
         bound = max(min(limits.work, _work_of(rules, scenario)), limits.memory)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from depgraph.mechanisms import Against, Availability
+from depgraph.analysis.compare_mechanisms import OTHER_SCALES
+from depgraph.mechanisms import Availability
 from depgraph.reports.tables.columns import common
 from depgraph.reports.tables.table import (
     Column,
@@ -156,11 +157,10 @@ def _mechanism_table(comparison: Comparison) -> Table:
         Column("makespan", "makespan", unit, _show_makespan, get=_if_it_ends("makespan")),
         Column("speedup", "speedup", show=show_factor, get=_if_it_ends("speedup")),
         *_predictions(comparison),
-        Column("share_of_bound", "of bound", show=show_percent),
+        *_shares(comparison),
         Column("utilization", "busy", show=show_percent),
         Column("held", "held", show=show_percent),
         Column("waiting", "waiting", unit, show_number, get=_if_it_ends("waiting")),
-        *common("against"),
     ]
     return Table.of("mechanisms", "Mechanisms", columns, _best_first(comparison))
 
@@ -177,13 +177,21 @@ def _best_first(comparison: Comparison) -> list[Outcome]:
         if reached is None:
             reached = 0.0 if outcome.deadlock else outcome.speedup
         proposed = outcome.availability == Availability.HARDWARE.value
-        other_scale = (
-            outcome.against == Against.WORK.value
-            or outcome.availability == Availability.LIMIT.value
-        )
+        other_scale = outcome.against in OTHER_SCALES
         return sizes.index(outcome.sms), other_scale, proposed, -reached
 
     return sorted(comparison.outcomes, key=rank)
+
+
+def _shares(comparison: Comparison) -> list[Column]:
+    """Return what rows are of the ideal and of the bound of all, what else of, and how much."""
+    has_ideal = any(o.share_of_ideal is not None for o in comparison.outcomes)
+    return [
+        *[Column("share_of_ideal", "of ideal", show=show_percent)] * has_ideal,
+        Column("share_of_upper_bound", "of bound", show=show_percent),
+        *common("against"),
+        Column("share_of_bound", "of its own", show=show_percent),
+    ]
 
 
 def _predictions(comparison: Comparison) -> list[Column]:
@@ -207,18 +215,13 @@ def ranked_table(comparison: Comparison) -> Table:
         *[overlap] * launched,
         *_predictions(comparison),
         *common("upper_bound"),
-        Column("share_of_bound", "of bound", show=show_percent),
+        *_shares(comparison),
         Column("utilization", "busy", show=show_whole_percent, get=lambda o: o.utilization or None),
         Column("held", "held", show=show_whole_percent, get=lambda o: o.held or None),
-        *common("against"),
     ]
-    # What cuts blocks up has durations of its own: it is not compared with the others.
-    ranked = sorted(
-        comparison.outcomes, key=lambda o: (o.against == "work", o.makespan, o.mechanism)
-    )
     size = size_text(comparison.limits[0].sms)
     title = f"Synchronisation mechanisms on {size}, best first"
-    return Table.of("mechanisms", title, columns, ranked)
+    return Table.of("mechanisms", title, columns, _best_first(comparison))
 
 
 def child_kernel_table(comparison: Comparison) -> list[Table]:

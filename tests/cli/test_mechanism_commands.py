@@ -51,6 +51,8 @@ def test_a_row_for_each_mechanism(program, traced):
         assert float(row["makespan"]) * (1 + 1e-9) >= float(row["lower_bound"])
         assert float(row["speedup"]) == pytest.approx(serial / float(row["makespan"]))
     assert found["cusync-tile"]["against"] == "intra-block"
+    of_bound = {name for name, row in found.items() if row["share_of_upper_bound"]}
+    assert of_bound == {name for name, row in found.items() if row["against"] == "block"}
     assert "left out: durations are instructions" in found["acs-sw"]["assumptions"]
 
 
