@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from depgraph.analysis.buffers import allocators
 from depgraph.analysis.next_steps import Step
 from depgraph.analysis.outcome import MEMORY
 from depgraph.mechanisms.cuda_graph import CudaGraph
@@ -141,6 +142,8 @@ def _buffers(found: Findings) -> str:
     reuse, others = sum(b.reuse for b in own), sum(b.war + b.waw for b in own)
     why = f" ({show_percent(reuse / (reuse + others))} of it by allocator reuse)" if reuse else ""
     where = " and ".join(f"{b.start:#x}" for b in own) if n <= _SHOWN else ""
+    if names := allocators(own):
+        where = f"allocated by {names}"
     return (
         f"{counted(n, 'reused buffer')} ({show_bytes(sum(b.size for b in own))}"
         f"{where and f', {where}'}), written by "
@@ -156,6 +159,11 @@ def _buffer_steps(found: Findings) -> list[Step]:
     steps = [
         Step("see the buffers and how to keep them apart:", _with_sms(found, "show", "buffers"))
     ]
+    if found.buffer_set is not None and found.renaming is not None:
+        own = [found.renaming.buffers[n] for n in found.buffer_set.buffers]
+        if names := allocators(own):
+            text = f"keep apart what is allocated by {names}: memory of its own for each branch"
+            steps.insert(0, Step(text))
     if found.buffer_set is not None and len(found.buffer_set.what_ifs) <= _STATEMENTS_SHOWN:
         words = [w for text in found.buffer_set.what_ifs for w in ("--what-if", text)]
         steps.append(Step("see the program with them renamed:", _with_sms(found, "bound", *words)))
