@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from depgraph.analysis.profiled_step import ProfiledStep, Spent
+    from depgraph.analysis.profiled_step import ProfiledStep
+    from depgraph.analysis.step_times import Spent
 
 _CAUSES = (
     ("computing", "kernels compute"),
