@@ -234,6 +234,11 @@ def _small_applies(found: Findings) -> bool:
 
 
 def _small(found: Findings) -> str:
+    if len(found.scenario.kernels) == 1:
+        return (
+            f"The kernel is too small: alone it keeps {show_percent(found.utilization)} of "
+            f"{_size(found)} busy; batch more work into it."
+        )
     why = "They wait for one another"
     if found.longest_share * LITTLE >= 1:
         why = f"One takes {show_percent(found.longest_share)} of the time"

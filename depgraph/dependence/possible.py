@@ -212,7 +212,7 @@ class Uncertainty:
         if self.suspected:
             notes.append(
                 f"blocks of {kernels_text(self.suspected)} share counters (atomics) but do not "
-                "read what others wrote: they are taken to be independent"
+                "read what others wrote: they are assumed to be independent"
             )
         if self.ldgsts_edges:
             notes.append(

@@ -277,7 +277,7 @@ def _with_kernel_times(scenario: Scenario, match: Match, measured_sms: int | Non
     scenario = replace(scenario, measured_sms=sms)
     if stated is None:
         timing = timing.noting(
-            f"kernel times are taken to be measured on the {sms} SMs of {gpu.name} (--measured-sms)"
+            f"kernel times are assumed to be of all {sms} SMs of {gpu.name} (--measured-sms)"
         )
     run = measured_run(match)
     if run is None:

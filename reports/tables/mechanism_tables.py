@@ -355,7 +355,7 @@ def mechanism_names(mechanisms: Iterable[type[Mechanism]]) -> str:
             *lines,
             "",
             "depgraph bound --mechanism all compares them on your program.",
-            "--details says of each its rule, its costs, and where both come from.",
+            "--details gives the rule, the costs and the sources of each.",
             "",
         ]
     )

@@ -154,6 +154,8 @@ def _streams(found: ProfiledStep) -> list[str]:
     side_by_side = found.spent.side_by_side
     if found.streams == 1 and side_by_side < _LITTLE * found.now:
         return ["One stream: kernels run one after another."]
+    if side_by_side < _LITTLE * found.now:
+        return [f"{found.streams} streams, but kernels run one after another."]
     share = _of(side_by_side, found.spent)
     streams = counted(found.streams, "stream")
     return [
@@ -173,8 +175,8 @@ def _least(found: ProfiledStep) -> list[str]:
     reference = found.now if found.is_graph else found.spent.as_graph
     if least is None or reference < least * _WORTH_SAYING:
         return []
-    limit = f"The kernels alone need at least {show_time(least)}, even if none waited for another"
-    return [f"{limit}; which of them must is not in a profile."]
+    limit = f"At least {show_time(least)}, if no kernel had to wait for another"
+    return [f"{limit}; a profile does not show which do."]
 
 
 def _of(part: float, spent: Spent) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from depgraph.reports.tables.table import Report
 
 _WORTH_SAYING = 1.005
+_NAME_STREAMS = {"already-overlapped", "ships-today"}  # rules that say what streams reach
 
 
 def with_verdict(
@@ -57,8 +58,10 @@ def _verdict_in_short(found: Conclusion, report: Report) -> Sequence[str]:
     """Return what the first screen says of the verdict: nothing where a table was asked for."""
     if any(table.first for table in report.tables):
         return ()
-    of_streams = launched_lines(found) if found.launched.streams > 1 else ()
-    return *found.verdict.sentences, *of_streams
+    verdict = found.verdict
+    if found.launched.streams == 1 or _NAME_STREAMS & {*verdict.rules}:
+        return verdict.sentences
+    return *verdict.sentences, *launched_lines(found)
 
 
 def first_line(found: Conclusion) -> str:
