@@ -64,7 +64,7 @@ class Comparison:
     def best(self, sms: float, *, without_hardware: bool = False) -> Outcome | None:
         """Return the fastest of the mechanisms whose blocks wait before they start.
 
-        Others cut blocks up, or wait inside them.
+        Others cut blocks up, or wait inside them; what the GPU or the code lacks is none either.
         """
         left_out = {Availability.LIMIT.value}
         if without_hardware:
@@ -77,6 +77,7 @@ class Comparison:
                 and o.availability not in left_out
                 and o.against == Against.BLOCK.value
                 and not o.deadlock
+                and not o.lacking
             ),
             key=lambda o: o.speedup,
             default=None,
@@ -229,7 +230,7 @@ def compare_mechanisms(
                 continue
             if lacking:
                 notes = (f"hypothetical: {lacking}", *found.assumptions)
-                found = replace(found, assumptions=notes)
+                found = replace(found, assumptions=notes, lacking=lacking)
             outcomes.append(found)
             swept.append(
                 Swept(

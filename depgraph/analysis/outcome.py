@@ -70,6 +70,8 @@ class Outcome:
     share_of_ideal : float or None
         Where there are collectives, (overlap_speedup - 1) / (ideal - 1), ideal being the speedup if
         computation and communication hid each other and neither slowed the other.
+    lacking : str
+        What the GPU or the code of the kernels lacks for it; empty for nothing.
     """
 
     mechanism: str
@@ -92,6 +94,7 @@ class Outcome:
     predicted_speedup: float | None = None
     launching: LaunchFigures | None = None
     share_of_ideal: float | None = None
+    lacking: str = ""
 
     @property
     def share_of_upper_bound(self) -> float | None:

@@ -82,7 +82,10 @@ def comparison_report(comparison: Comparison) -> Report:
             *_answers(comparison),
         ],
         brief=_answers(comparison),
-        vital=[note for note in comparison.notes if ": deadlock: " in note],
+        vital=[
+            *(note for note in comparison.notes if ": deadlock: " in note),
+            *_hypothetical(comparison),
+        ],
         tables=[
             _bound_table(comparison),
             *_intra_block_bounds(comparison),
@@ -114,6 +117,14 @@ def comparison_report(comparison: Comparison) -> Report:
             "left_out": comparison.left_out,
         },
     )  # fmt: skip
+
+
+def _hypothetical(comparison: Comparison) -> list[str]:
+    """Mark the rows of what the GPU or the code lacks, in one line."""
+    lacking = {o.mechanism: o.lacking for o in comparison.outcomes if o.lacking}
+    reasons = set(lacking.values())
+    why = next(iter(reasons)) if len(reasons) == 1 else "--details says what each lacks"
+    return [f"Hypothetical: {', '.join(lacking)} ({why})."] if lacking else []
 
 
 def _bound_table(comparison: Comparison) -> Table:
@@ -166,7 +177,7 @@ def _mechanism_table(comparison: Comparison) -> Table:
 
 
 def _best_first(comparison: Comparison) -> list[Outcome]:
-    """Sort the rows of each size: what can be used today, what needs new hardware, other scales.
+    """Sort the rows of each size: what can be used here today, what cannot, other scales.
 
     Among those by the prediction, where there is one.
     """
@@ -176,7 +187,7 @@ def _best_first(comparison: Comparison) -> list[Outcome]:
         reached = outcome.predicted_speedup
         if reached is None:
             reached = 0.0 if outcome.deadlock else outcome.speedup
-        proposed = outcome.availability == Availability.HARDWARE.value
+        proposed = outcome.availability == Availability.HARDWARE.value or outcome.lacking != ""
         other_scale = outcome.against in OTHER_SCALES
         return sizes.index(outcome.sms), other_scale, proposed, -reached
 

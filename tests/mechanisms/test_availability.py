@@ -9,7 +9,8 @@ from depgraph.analysis.compare_mechanisms import compare_mechanisms
 from depgraph.analysis.findings import Findings
 from depgraph.gpu.model import load_gpu
 from depgraph.gpu.sm_resources import equal_shares
-from depgraph.mechanisms import find_mechanisms
+from depgraph.mechanisms import Quantity, find_mechanisms
+from depgraph.reports.tables.mechanism_tables import comparison_report
 
 LACKING = {
     "V100": {"pdl", "cuda-graph(programmatic)", "clusters(8)", "clc", "hsa-queues"},
@@ -53,6 +54,19 @@ def test_one_that_is_named_is_shown_and_marked():
     (row,) = found.outcomes
     note = "hypothetical: needs compute capability 9.0: the V100 has 7.0"
     assert row.assumptions[0].startswith(note)
+    assert found.best(8) is None
+    assert comparison_report(found).vital == [f"Hypothetical: pdl ({note.partition(': ')[2]})."]
+
+
+def test_what_is_hypothetical_heads_nothing_and_stands_behind_the_others():
+    mechanisms = find_mechanisms(["pdl", "streams", "serial"])
+    costs = {"pdl": {"preamble": Quantity(10, "us")}}
+    found = compare_mechanisms(program_on("H100"), [8], mechanisms, costs=costs)
+    times = {row.mechanism: row.makespan for row in found.outcomes}
+    assert times["pdl"] < times["serial"]
+    assert found.best(8).mechanism != "pdl"
+    table = next(t for t in comparison_report(found).tables if t.key == "mechanisms")
+    assert [row[1] for row in table.rows][-1] == "pdl"
 
 
 @pytest.mark.parametrize(("name", "policies"), [("V100", 1), ("MI300X", 1), ("H100", 2)])
