@@ -39,8 +39,14 @@ class Resources:
 
     def take(self, operations: Sequence[int]) -> Resources:
         """Return what some operations take."""
-        columns = (self.threads, self.registers, self.shared_bytes, self.stream)
-        return Resources(*(column[operations] for column in columns), self.architecture)
+        chosen = np.asarray(operations)
+        return Resources(
+            threads=self.threads[chosen],
+            registers=self.registers[chosen],
+            shared_bytes=self.shared_bytes[chosen],
+            stream=self.stream[chosen],
+            architecture=self.architecture,
+        )
 
 
 @dataclass(frozen=True)

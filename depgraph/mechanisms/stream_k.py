@@ -130,7 +130,8 @@ def peers(blocks: int, workers: NDArray[np.int64]) -> NDArray[np.int64]:
     # a worker; else one of them begins 1 / d before the next worker does.
     shared = np.gcd(blocks, workers)
     n, d = workers // shared, blocks // shared
-    return n // d + np.where(d == 1, 0, np.where(n % d == 1, 1, 2))
+    found: NDArray[np.int64] = n // d + np.where(n % d == 1, 1, 2)
+    return np.where(d == 1, n, found)
 
 
 @cache
