@@ -342,7 +342,7 @@ def _lost_applies(found: Findings) -> bool:
 def _lost(found: Findings) -> str:
     why = "on the SMs that they share they would slow each other"
     if any(each.overlap >= LITTLE for each in found.predictions):
-        why = "launching them costs what it would bring"
+        why = "launching them costs what it would bring, or more"
     elif _carve_outs_apply(found):
         why = "their carve-outs keep them from sharing SMs"
     return (

@@ -112,6 +112,8 @@ class Mechanism(ABC):
         "NVIDIA" or "AMD" where only GPUs of one have it.
     least_architecture : int
         The first of NVIDIA's architectures that has it, compute capability times 10.
+    of_code : str
+        What the code of kernels must have for it; `lacking_code` looks for it.
     only_where_available : bool
         Whether it gets no row on a GPU that lacks it.
     """
@@ -128,6 +130,7 @@ class Mechanism(ABC):
     needs_collectives: ClassVar[bool] = False
     vendor: str = ""
     least_architecture: int = 0
+    of_code: ClassVar[str] = ""
     asked_by_name: bool = True
     only_where_available: bool = False
 
@@ -146,6 +149,13 @@ class Mechanism(ABC):
             needed, has = self.least_architecture / 10, gpu.architecture / 10
             return f"needs compute capability {needed:.1f}: the {gpu.name} has {has:.1f}"
         return ""
+
+    @classmethod
+    def needs(cls) -> str:
+        """Say which GPUs and which kernels can use it; empty for all."""
+        capability = f" of compute capability {cls.least_architecture / 10:.1f}"
+        gpus = f"{cls.vendor} GPUs{capability * (cls.least_architecture > 0)}"
+        return " and ".join(filter(None, [gpus * bool(cls.vendor), cls.of_code]))
 
     @property
     def label(self) -> str:

@@ -49,6 +49,7 @@ class CudaGraph(Mechanism):
         "none, and what a node needs after those it waits for have ended, or fired its edges"
     )
     availability = Availability.SHIPS
+    of_code = "what pdl needs, for ports other than end"
     source = (
         "CUDA C++ programming guide, CUDA graphs, and cudaGraphEdgeData for ports; ideal: edges "
         "are the true dependences"

@@ -47,6 +47,7 @@ class ProgrammaticDependentLaunch(Mechanism):
     availability = Availability.SHIPS
     vendor = "NVIDIA"
     least_architecture = FIRST_ARCHITECTURE
+    of_code = "kernels that wait and, but for pdl(end), trigger (griddepcontrol)"
     source = "CUDA C++ programming guide, programmatic dependent launch"
     costs = (
         Cost(

@@ -305,6 +305,7 @@ def mechanisms_report(mechanisms: Iterable[type[Mechanism]]) -> Report:
         Column("rule", "rule", is_text=True),
         Column("cost", "cost", is_text=True),
         Column("availability", "availability", is_text=True, get=lambda k: k.availability.value),
+        Column("needs", "needs", is_text=True, get=lambda k: k.needs()),
         Column("source", "source", is_text=True),
     ]
     cost_columns = [
@@ -337,7 +338,8 @@ def mechanisms_text(mechanisms: Iterable[type[Mechanism]]) -> str:
             lines += [heading, "=" * len(heading), ""]
         head = f"{kind.signature or kind.name}: {kind.rule}"
         lines += textwrap.wrap(head, 98, subsequent_indent="    ")
-        tail = f"{kind.availability.value}; cost: {kind.cost}; {kind.source}"
+        needs = f"; needs {kind.needs()}" if kind.needs() else ""
+        tail = f"{kind.availability.value}{needs}; cost: {kind.cost}; {kind.source}"
         lines += textwrap.wrap(tail, 98, initial_indent="    ", subsequent_indent="    ")
         for cost in kind.costs:
             text = f"{kind.name}.{cost.name} = {_amount(cost.default, cost.unit)}: {cost.meaning}"

@@ -133,6 +133,9 @@ def test_every_mechanism_is_described(program):
     for name in MECHANISMS:
         assert f"\n{name}" in f"\n{out}"
     assert "--cost acs-sw.check = 0.51us" in out
+    assert "needs NVIDIA GPUs of compute capability 9.0 and kernels that wait" in " ".join(
+        out.split()
+    )
     listed = json.loads(program("mechanisms", "--format", "json")[1])
     assert len(listed["mechanisms"]) == len(MECHANISMS)
 
