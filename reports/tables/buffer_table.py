@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from depgraph.analysis.buffers import BLOCK_BYTES, allocators
@@ -110,6 +111,13 @@ def _unnamed(scenario: Scenario) -> list[str]:
     return [f"{known} (depgraph extract --memory-profile)"]
 
 
+def _allocated_by(found: Renaming) -> list[Column]:
+    if not any(b.allocated_by for b in found.ranked):
+        return []
+    column = Column("allocated_by", "allocated by", is_text=True, wraps=True)
+    return [replace(column, get=lambda b: allocators([b]))]
+
+
 def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph) -> Table:
     name = kernel_names(kernels, graph.copies)
     place = {n: i for i, each in reversed(list(enumerate(found.sets, 1))) for n in each.buffers}
@@ -119,8 +127,7 @@ def _buffer_table(found: Renaming, kernels: Sequence[Kernel], graph: BlockGraph)
         Column("bytes", "size", show=show_bytes, get=lambda b: b.size),
         Column("writers", "kernels", show=lambda kernels: show_number(len(kernels))),
         Column("written_by", "written by", is_text=True, get=lambda b: _functions(b, name)),
-        *[Column("allocated_by", "allocated by", is_text=True, get=lambda b: allocators([b]))]
-        * any(b.allocated_by for b in found.ranked),
+        *_allocated_by(found),
         *common("war", "waw"),
         *common("reuse") * (graph.frees is not None),
         Column("upper_bound_alone", "alone", show=show_factor,
