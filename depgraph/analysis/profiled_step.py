@@ -92,30 +92,7 @@ def profiled_step(
     iteration: str = "median",
     wall: float | None = None,
 ) -> ProfiledStep:
-    """Say what a profile answers without a trace.
-
-    Parameters
-    ----------
-    profile : KernelProfile
-        With the times at which kernels started, on a real GPU.
-    gpu : Gpu, optional
-        Whose launch costs and limits count; default the one that the profile names, else an H100.
-    sms : int, optional
-        Of the GPU that was measured; default the profile's, else those of the model.
-    launch : LaunchChoice, optional
-        What launches cost; default what the GPU's model says.
-    iteration : str
-        Of several steps the "median", "mean", "min", "last", or a number from 0.
-    wall : float, optional
-        How long a step takes without a profiler, in microseconds.
-
-    Raises
-    ------
-    ProfileError
-        If the profile has no times of starts, is of a simulator, or lacks that step.
-    ModelError
-        If `wall` is shorter than what the GPU was busy.
-    """
+    """Say what a profile answers without a trace; `wall` is in us, the GPU else the profile's."""
     notes: list[str] = []
     profile = of_one_gpu(profile, notes)
     gpu = _gpu(profile, gpu, notes)

@@ -165,14 +165,7 @@ def _sets(paths: _Paths, buffers: Sequence[Buffer]) -> Iterator[tuple[tuple[int,
 
 
 class _Paths:
-    """Critical paths of a program with some of its buffers renamed.
-
-    Parameters
-    ----------
-    durations : float64[n_blocks]
-    floor : float
-        No schedule is shorter, whatever is renamed.
-    """
+    """Critical paths with some buffers renamed; no schedule is shorter than `floor`."""
 
     def __init__(self, reuse: Reuse, durations: NDArray[np.float64], floor: float) -> None:
         self._graph, self._label = reuse.graph, reuse.label

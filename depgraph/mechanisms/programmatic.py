@@ -20,15 +20,7 @@ FIRST_ARCHITECTURE = 90
 def lacking_code(
     program: Scenario, before: NDArray[np.int32], after: NDArray[np.int32], *, triggers: bool
 ) -> str:
-    """Say what kernels lack to start early, each after another; empty for nothing.
-
-    Parameters
-    ----------
-    before, after : int32[n]
-        Operations. Those after must wait in their code.
-    triggers : bool
-        Whether those before must trigger in theirs.
-    """
+    """Say what kernels lack to start early, each after another; empty for nothing."""
     needs = {(kernel, WAIT) for kernel in after.tolist()}
     if triggers:
         needs |= {(kernel, TRIGGER) for kernel in before.tolist()}

@@ -42,15 +42,7 @@ _ROWS = 6
 
 
 def profiled_step_report(found: ProfiledStep, profile: Path, rows: int | None = _ROWS) -> Report:
-    """Describe a profile: how long now, how long as a CUDA graph, where the time goes.
-
-    Parameters
-    ----------
-    profile : Path
-        Where it lies, for the commands among the next steps.
-    rows : int or None
-        At most so many functions are shown; None for all.
-    """
+    """Describe a profile, with so many functions at most; steps name the file that it is in."""
     spent = found.spent
     causes = [
         (key, what, value, ratio(value, spent.wall))

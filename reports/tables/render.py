@@ -32,19 +32,7 @@ _SHORT_UNITS = {"(instructions)": "(instr.)"}
 def render(
     report: Report, form: str, *, color: bool = False, width: int = WIDTH, details: bool = True
 ) -> str:
-    """Write a report in one of four forms.
-
-    Parameters
-    ----------
-    report : Report
-    form : {"table", "json", "csv", "markdown"}
-    color : bool
-        Bold heads, for a terminal.
-    width : int
-        Of tables; sentences are no wider than `WIDTH` anyway.
-    details : bool
-        Whether all is shown in the form of a table, rather than what fits on one screen.
-    """
+    """Write a report in a form; as a table, `details` is all, not what fits on one screen."""
     as_text = _as_text if details else _first_screen
     return {
         "table": lambda: as_text(report, width, color=color),
