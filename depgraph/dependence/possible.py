@@ -205,9 +205,8 @@ class Uncertainty:
             )
         if self.units:
             notes.append(
-                f"blocks of {kernels_text(self.units)} wait for each other inside the kernel (they "
-                "share a counter and read what other blocks wrote): in schedules other kernels "
-                "wait for the whole kernel, in bounds they do not; block times include waiting"
+                f"blocks of {kernels_text(self.units)} wait for each other inside the kernel: in "
+                "schedules others wait for all of it, in bounds not; block times include waiting"
             )
         if self.suspected:
             notes.append(

@@ -175,9 +175,12 @@ def _first_screen(report: Report, width: int, *, color: bool) -> str:
     steps: list[str] = []
     # What to change comes before what to look at; a table that was asked for before both.
     most = 1 if any(table.first for table in report.tables) else _MOST_STEPS
+    room = SCREEN - len(lines) - 4  # but for their heading, and what is hidden
     for step in sorted(report.steps, key=lambda step: bool(step.command))[:most]:
-        steps += _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
-        steps += [f"      {clean_text(step.command)}"] if step.command else []
+        text = _wrapped(clean_text(step.text), "  - ", "    ", width=narrow)
+        text += [f"      {clean_text(step.command)}"] if step.command else []
+        if len(steps) + len(text) <= room:
+            steps += text
     lines += ["", f"{bold}{_STEPS}{plain_}", *steps] if steps else []
     shown = 0
     for table in report.tables:
